@@ -11,6 +11,7 @@ Never: decides about an object, publishes for a tenant that leaves, or lets the 
 from __future__ import annotations
 
 import asyncio
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -33,6 +34,7 @@ from fairlead.kube.status import apply_status, replace_status, write_status
 from fairlead.kube.writes import Overlay
 from fairlead.publish.objects import object_from_ingress
 from fairlead.publish.publisher import Publisher
+from fairlead.runtime.clock import Clock
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.runtime.telemetry import Telemetry
@@ -401,6 +403,48 @@ class MemberStatusWriter(Generic[T]):
     def _check(self) -> None:
         if not self._may_write():
             raise Wait("not the leader; write skipped")
+
+
+class CountPace:
+    """When a status that differs from the written one only in counts is written.
+
+    The counts are written once they have not changed for ``SETTLE_S``, at most once in ``APART_S``. Counts that keep
+    changing are written after ``LONGEST_S``.
+    """
+
+    #: In seconds; so often are changing counts looked at, too.
+    SETTLE_S = 0.1
+    APART_S = 1.0
+    LONGEST_S = 2.0
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        #: The counts that wait to be written, since when they differ from the written ones, and since when from others.
+        self._waiting: dict[Key, tuple[object, float, float]] = {}
+        self._written_s: dict[Key, float] = {}
+
+    def wait_s(self, key: Key, written: object, counts: object) -> float:
+        """Return for how many seconds ``counts`` are to be held back, 0 when they are the written ones."""
+        if counts == written:
+            self._waiting.pop(key, None)
+            return 0.0
+        now_s = self._clock.monotonic()
+        last, since_s, changed_s = self._waiting.get(key, (counts, now_s, now_s))
+        if counts != last:
+            changed_s = now_s
+        self._waiting[key] = counts, since_s, changed_s
+        settled_s = min(changed_s + self.SETTLE_S, since_s + self.LONGEST_S)
+        return max(0.0, settled_s - now_s, self._written_s.get(key, -math.inf) + self.APART_S - now_s)
+
+    def written(self, key: Key) -> None:
+        """Note that the counts were written."""
+        self._waiting.pop(key, None)
+        self._written_s[key] = self._clock.monotonic()
+
+    def forget(self, key: Key) -> None:
+        """Forget an object that is gone."""
+        self._waiting.pop(key, None)
+        self._written_s.pop(key, None)
 
 
 class AgentMetrics:

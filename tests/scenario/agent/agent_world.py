@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -16,6 +17,7 @@ from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import Access, ClusterConfig
 from podless import ApiServer
+from podless.metrics import WRITE_VERBS
 from tests.scenario.any_api import EVENT, until
 from tests.scenario.installed_kinds import server_with_kinds
 
@@ -36,7 +38,18 @@ class World:
         self.hub = hub
         self.member_url = member_url
         self.hub_url = hub_url
+        #: The servers of the member and of the hub, which count requests.
+        self.servers: list[ApiServer] = []
         self.agents: list[tuple[Agent, asyncio.Task[None]]] = []
+
+    def written(self) -> Counter[str]:
+        """Return the writes at both servers so far by verb and kind, without Events and leases."""
+        written: Counter[str] = Counter()
+        for server in self.servers:
+            for (verb, kind), count in server.requests().items():
+                if verb in WRITE_VERBS and kind not in ("events", "leases"):
+                    written[f"{verb} {kind}"] += count
+        return written
 
     # --- agents -----------------------------------------------------------------------------------------------
 
@@ -319,6 +332,7 @@ async def new_world(*, same_cluster: bool = False) -> AsyncGenerator[World]:
         await ensure_namespaces(member, "kube-system", "shop")
         await ensure_namespaces(hub, "kube-system", HUB_NAMESPACE)
         world = World(member, hub, urls[0], urls[-1])
+        world.servers = servers
         try:
             yield world
         finally:

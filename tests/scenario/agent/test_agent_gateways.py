@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import time
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from agent_l7_objects import HTTP, gateway, gateway_class
 from agent_l7_objects import http_route as route
 from agent_world import HUB_NAMESPACE, World, until, writes
 
+from fairlead.agent.engine import CountPace
 from fairlead.api.gateway import BACKEND_TLS_POLICIES, GATEWAY_CLASSES, GATEWAYS, HTTP_ROUTES
 from fairlead.api.kubernetes import CRDS, ENDPOINT_SLICES, LEASES, SECRETS, SERVICES
 from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED, GATEWAY_CONTROLLER
@@ -217,6 +220,53 @@ async def test_one_changed_route_is_one_write_at_the_hub_and_one_status(world: W
     assert {entry.conditions[0].observed_generation for entry in versions["route-7"]} == {2}
     for name in ("route-1", "route-19"):
         assert {entry.conditions[0].observed_generation for entry in versions[name]} == {1}
+
+
+@pytest.mark.req("K-36")
+async def test_a_new_route_is_one_write_at_the_hub_and_two_statuses(world: World) -> None:
+    await served(world)
+    await gateway(world)
+    await route(world)
+    agent = await world.start()
+    await until(lambda: load_balancer(world), what="the load balancer")
+    await answer(world)
+    await programmed(world, 1)
+    await quiet(agent)
+    before = world.written()
+    await route(world, "more", host="more.example.com")
+    await programmed(world, 2)
+    await quiet(agent)
+    own = Counter({"patch httproutes": 1})
+    statuses = Counter({"patch httproutes/status": 1, "patch gateways/status": 1})
+    assert world.written() - before - own == statuses + Counter({"patch loadbalancerroutes": 1})
+    before = world.written()
+    await world.member.delete(HTTP_ROUTES, "shop", "more")
+    await programmed(world, 1)
+    await quiet(agent)
+    own = Counter({"delete httproutes": 1})
+    assert world.written() - before - own == {"delete loadbalancerroutes": 1, "patch gateways/status": 1}
+
+
+@pytest.mark.req("K-36")
+async def test_many_new_routes_are_one_status_each_and_few_of_their_gateway(world: World) -> None:
+    await served(world)
+    await gateway(world)
+    await route(world)
+    agent = await world.start()
+    await until(lambda: load_balancer(world), what="the load balancer")
+    await answer(world)
+    await programmed(world, 1)
+    await quiet(agent)
+    before, began_s = world.written(), time.monotonic()
+    for number in range(60):
+        await route(world, f"route-{number}", host=f"host-{number}.example.com")
+    await programmed(world, 61)
+    seconds = time.monotonic() - began_s
+    await quiet(agent)
+    written = world.written() - before
+    assert (written["patch httproutes/status"], written["patch loadbalancerroutes"]) == (60, 60)
+    # Counts that keep changing are written at most once a second.
+    assert written["patch gateways/status"] <= 1 + seconds / CountPace.APART_S
 
 
 @pytest.mark.req("G-87")

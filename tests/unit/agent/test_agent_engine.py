@@ -7,10 +7,19 @@ from collections.abc import Iterable
 import pytest
 from agent_builders import HUB_NAMESPACE, clusters, engine_of, enqueued
 
-from fairlead.agent.engine import HTTP_LANE, NOT_CURRENT_RETRY_S, REFUSED_RETRY_S, SERVICES_LANE, Engine, Source
+from fairlead.agent.engine import (
+    HTTP_LANE,
+    NOT_CURRENT_RETRY_S,
+    REFUSED_RETRY_S,
+    SERVICES_LANE,
+    CountPace,
+    Engine,
+    Source,
+)
 from fairlead.agent.identity import Key
 from fairlead.agent.sources.service.caches import ServiceCaches
 from fairlead.errors import Invalid, NotFound, Wait
+from fairlead.runtime.clock import VirtualClock
 
 ROUTE: Key = ("HTTPRoute", "shop", "web")
 
@@ -112,3 +121,42 @@ async def test_a_source_that_has_not_read_everything_waits(world: World) -> None
 
 async def test_an_object_that_is_gone_ends_its_report(world: World) -> None:
     assert await world.engine._report(ROUTE) is None
+
+
+def _written_at(changes_s: dict[float, int], until_s: float) -> list[tuple[float, int]]:
+    """Return when which count was written, of counts that change at these times and are looked at every 50 ms."""
+    clock = VirtualClock()
+    pace, begin_s = CountPace(clock), clock.monotonic()
+    written, writes = 0, list[tuple[float, int]]()
+    while (now_s := clock.monotonic() - begin_s) < until_s:
+        count = max((each for at_s, each in changes_s.items() if at_s <= now_s + 1e-6), default=0)
+        if not pace.wait_s(ROUTE, written, count) and count != written:
+            pace.written(ROUTE)
+            written = count
+            writes.append((round(now_s, 2), count))
+        clock.jump(0.05)
+    return writes
+
+
+def test_one_changed_count_is_written_once_it_has_settled() -> None:
+    assert _written_at({0.0: 1}, 3.0) == [(0.1, 1)]
+
+
+def test_counts_that_settle_again_within_a_second_are_written_at_its_end() -> None:
+    assert _written_at({0.0: 1, 0.5: 2, 0.8: 3}, 3.0) == [(0.1, 1), (1.1, 3)]
+
+
+def test_counts_that_never_settle_are_written_all_the_same() -> None:
+    every_look = {number * 0.05: number for number in range(1, 120)}
+    writes = _written_at(every_look, 6.0)
+    assert [round(at_s) for at_s, _ in writes] == [2, 4]
+
+
+def test_a_count_that_changes_back_is_not_written() -> None:
+    clock = VirtualClock()
+    pace = CountPace(clock)
+    assert pace.wait_s(ROUTE, 1, 2) > 0
+    assert pace.wait_s(ROUTE, 1, 1) == 0
+    clock.jump(5.0)
+    # The next change has to settle like any other.
+    assert pace.wait_s(ROUTE, 1, 3) == pytest.approx(CountPace.SETTLE_S)

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from fairlead.agent.engine import Engine, MemberStatusWriter
+from fairlead.agent.engine import CountPace, Engine, MemberStatusWriter
 from fairlead.agent.events import ServiceEvent, failing_event, warning_event
 from fairlead.agent.identity import Key, gateway_load_balancer_name, key_of, missing_class, route_name
 from fairlead.agent.sources.gateway.caches import GatewayCaches, gateway_of
@@ -40,7 +40,9 @@ from fairlead.api.gateway import (
     BackendTLSPolicy,
     Gateway,
     GatewayClass,
+    GatewayStatus,
     ListenerSet,
+    ListenerSetStatus,
 )
 from fairlead.api.httploadbalancer import RefusedPartStatus
 from fairlead.api.meta import KubeObject, Wire, is_true
@@ -52,6 +54,7 @@ _NO_PARENTS = RoutePlan(specs={}, parents=(), attached=frozenset(), services=fro
 
 
 T = TypeVar("T", bound=KubeObject)
+Counted = TypeVar("Counted", GatewayStatus, ListenerSetStatus)
 
 
 class PlannedGateways(Protocol):
@@ -110,9 +113,13 @@ class GatewayReports:
             BACKEND_TLS_POLICIES.kind: self._policies,
             **self._routes,
         }
+        #: How fast the statuses of Gateways and ListenerSets follow the number of their routes.
+        self._pace = CountPace(caches.gateways.clock)
 
-    async def report(self, key: Key) -> None:
+    async def report(self, key: Key) -> float | None:
         """Make one object show what was decided, and what the hub has answered.
+
+        Returns in how many seconds to report again, if at all.
 
         Raises:
             NotFound: the object is gone.
@@ -120,24 +127,25 @@ class GatewayReports:
         kind, *name = key
         writer, cache = self._writers[kind], self._caches.by_kind[kind]
         if not cache.served or tuple(name) in cache.broken:
-            return
+            return None
         obj: KubeObject | None = writer.get(*name)
         if obj is not None and not obj.deleting:
-            await self._show(kind, obj)
-            return
+            return await self._show(kind, obj)
+        self._pace.forget(key)
         writer.events.forget((key[1], key[2]))
         self._refusals.put(key, "")
         if kind == GATEWAYS.kind and (gateway := self._gateways.get(*name)) is not None:
             await self._withdraw(gateway)
+        return None
 
-    async def _show(self, kind: str, obj: Any) -> None:
+    async def _show(self, kind: str, obj: Any) -> float | None:
         show: Mapping[str, Callable[[Any], Any]] = {
             GATEWAYS.kind: self._gateway,
             GATEWAY_CLASSES.kind: self._class,
             LISTENER_SETS.kind: self._listener_set,
             BACKEND_TLS_POLICIES.kind: self._policy,
         }
-        await (show[kind](obj) if kind in show else self._route(kind, obj))
+        return await (show[kind](obj) if kind in show else self._route(kind, obj))
 
     async def _class(self, gateway_class: GatewayClass) -> None:
         if not gateway_class.is_ours:
@@ -146,7 +154,7 @@ class GatewayReports:
         status = gateway_class_status(gateway_class, now=self._gateways.now(), bundle_version=version, channel=channel)
         await self._apply(self._classes, gateway_class, gateway_class.status, status)
 
-    async def _gateway(self, gateway: Gateway) -> None:
+    async def _gateway(self, gateway: Gateway) -> float | None:
         key = key_of(GATEWAYS.kind, gateway)
         plan = self._planned.plans.get(*gateway.key)
         counts = None if plan is None else self._planned.counts_of(plan)
@@ -154,11 +162,11 @@ class GatewayReports:
             self._refusals.put(key, self._misspelt_class(gateway))
             await self._infrastructure.reconcile(gateway, None, ())
         if plan is None or counts is None:
-            return
+            return None
         hub = self._shared.answer(plan.load_balancer)
         refusal = self._engine.refusal_of(key)
         status = gateway_status(plan, gateway, attached=counts, hub=hub, now=self._gateways.now(), refusal=refusal)
-        await self._apply(self._gateways, gateway, gateway.status, status)
+        wait_s = await self._apply_counted(self._gateways, key, gateway, gateway.status, status)
         await self._infrastructure.reconcile(gateway, plan, [each.value for each in status.addresses or ()])
         conditions = [*(status.conditions or ())]
         for listener in status.listeners or ():
@@ -181,6 +189,7 @@ class GatewayReports:
             addresses = ", ".join(each.value for each in status.addresses or ())
             programmed = ServiceEvent(False, PROGRAMMED, f"The listeners are programmed at {addresses}")
             self._gateways.events.emit(gateway, programmed)
+        return wait_s
 
     async def _withdraw(self, gateway: Gateway) -> None:
         """Take the addresses from a Gateway that another finalizer holds, once the load balancer is gone."""
@@ -189,16 +198,17 @@ class GatewayReports:
             status = msgspec.structs.replace(gateway.status, addresses=None)
             await self._apply(self._gateways, gateway, gateway.status, status)
 
-    async def _listener_set(self, obj: ListenerSet) -> None:
+    async def _listener_set(self, obj: ListenerSet) -> float | None:
         plan = self._planned.plans.get(*gateway_of(obj))
         if plan is None or ParentKey("ListenerSet", *obj.key) not in plan.listener_sets:
-            return
+            return None
         counts = self._planned.counts_of(plan)
         if counts is None:
-            return
+            return None
         hub = self._shared.answer(plan.load_balancer)
         status = listener_set_status(plan, obj, attached=counts, hub=hub, now=self._gateways.now())
-        await self._apply(self._listener_sets, obj, obj.status, status)
+        key = key_of(LISTENER_SETS.kind, obj)
+        return await self._apply_counted(self._listener_sets, key, obj, obj.status, status)
 
     async def _route(self, kind: str, route: AnyRoute) -> None:
         key, writer = key_of(kind, route), self._routes[kind]
@@ -236,6 +246,19 @@ class GatewayReports:
         if of_ours(old) != of_ours(new):
             await writer.apply(obj, old, new)
 
+    async def _apply_counted(
+        self, writer: MemberStatusWriter[T], key: Key, obj: T, old: Counted, new: Counted
+    ) -> float | None:
+        """Write a status with the number of routes; return in how many seconds to report again, if at all."""
+        written, counts = _counts(old), _counts(new)
+        wait_s = self._pace.wait_s(key, written, counts)
+        if wait_s and of_ours(_without_counts(old)) == of_ours(_without_counts(new)):
+            return wait_s
+        if counts != written:
+            self._pace.written(key)
+        await self._apply(writer, obj, old, new)
+        return None
+
     def _misspelt_class(self, gateway: Gateway) -> str:
         """Return that the class of a Gateway does not exist, where it is likely to be one of ours."""
         classes = {each.metadata.name: each.is_ours for each in self._caches.gateway_classes.values()}
@@ -262,3 +285,12 @@ class GatewayReports:
             parts = hub.status.refused if hub is not None else ()
             refused[name] = [part for part in parts if part.name == route_name(key, name)]
         return refused
+
+
+def _counts(status: GatewayStatus | ListenerSetStatus) -> dict[str, int]:
+    return {each.name: each.attached_routes for each in status.listeners or ()}
+
+
+def _without_counts(status: Counted) -> Counted:
+    listeners = [msgspec.structs.replace(each, attached_routes=0) for each in status.listeners or ()]
+    return msgspec.structs.replace(status, listeners=listeners)

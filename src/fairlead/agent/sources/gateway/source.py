@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from fairlead.agent.engine import HTTP_LANE, Engine, Source
+from fairlead.agent.engine import HTTP_LANE, CountPace, Engine, Source
 from fairlead.agent.identity import Key, certificate_name, gateway_load_balancer_name, key_of, route_name
 from fairlead.agent.sources.certificates import CertificateRequest, same_progress, wants_another
 from fairlead.agent.sources.gateway.caches import (
@@ -346,8 +346,7 @@ class GatewaySource(Source):
 
     async def report(self, key: Key) -> float | None:
         """Write what was decided, and what the hub has answered, to the status of an object."""
-        await self._reports.report(key)
-        return None
+        return await self._reports.report(key)
 
     async def _publish_gateway(self, namespace: str, name: str) -> bool:
         origin: Key = (GATEWAY, namespace, name)
@@ -527,7 +526,7 @@ class GatewaySource(Source):
         for each in load_balancers:
             plan = self._seen.get(self._names.get(each, ("", "")))
             for parent in () if plan is None else (plan.gateway, *plan.listener_sets):
-                self._engine.report(_origin(parent))
+                self._engine.report(_origin(parent), CountPace.SETTLE_S)
 
     def counts_of(self, plan: GatewayPlan) -> dict[str, int] | None:
         """Return how many routes each listener has; None while some wait to be planned with this plan."""
