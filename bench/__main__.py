@@ -1,9 +1,14 @@
-"""``python -m bench [CASE ...]``: print each figure next to its limit; exit 1 when one is over, or a case failed."""
+"""``python -m bench [CASE ...]``: print each figure next to its limit; exit 1 when one is over, or a case failed.
+
+``python -m bench --help`` lists the cases and options.
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import functools
+import inspect
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -29,12 +34,14 @@ from bench import (
     records,
     records_restart,
     regions,
+    storm,
     takeover,
     tracker,
     traffic,
     way,
     xds_streams,
 )
+from bench.cluster_world import Settings
 from bench.figures import Figure, heading
 from fairlead.errors import FairleadError
 from fairlead_demo.worlds.guard import guard
@@ -78,20 +85,22 @@ CASES: dict[str, Callable[[], AsyncIterator[Figure]]] = {
     "regions-change": regions.endpoint_to_effect,
 }
 
+#: Cases whose size is chosen on the command line.
+SIZED: dict[str, Callable[[Settings], AsyncIterator[Figure]]] = {
+    "storm": storm.measured,
+}
 
-async def main(cases: list[str]) -> int:
-    unknown = [name for name in cases if name not in CASES]
-    if unknown:
-        print(f"no such case: {', '.join(unknown)}; there are: {', '.join(CASES)}", file=sys.stderr)
-        return 2
+
+async def main(names: list[str], settings: Settings) -> int:
     guard()
     if task := asyncio.current_task():
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    cases = CASES | {name: functools.partial(case, settings) for name, case in SIZED.items()}
     print(heading(), flush=True)
     failed = 0
-    for name in cases or CASES:
+    for name in names or cases:
         try:
-            async for figure in CASES[name]():
+            async for figure in cases[name]():
                 print(figure.row(), flush=True)
                 failed += figure.verdict == "OVER"
         except FairleadError as error:  # a program that is not installed costs its own case
@@ -100,5 +109,36 @@ async def main(cases: list[str]) -> int:
     return 1 if failed else 0
 
 
+def _parser() -> argparse.ArgumentParser:
+    known = {**CASES, **SIZED}
+    lines = [f"  {name:<16} {_first_line(case)}" for name, case in known.items()]
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Print each figure next to its limit; without a CASE, all cases run.",
+        epilog="cases:\n" + "\n".join(lines),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("cases", nargs="*", metavar="CASE")
+    sized = parser.add_argument_group(f"options of {' and '.join(SIZED)}")
+    sized.add_argument("--routes", type=int, default=5000, metavar="N", help="routes on the Gateway (default: 5000)")
+    sized.add_argument("--seconds", type=float, default=60.0, metavar="S", help="length of the churn (default: 60)")
+    sized.add_argument("--real", action="store_true", help="use kube-apiserver, in a network namespace; needs root")
+    return parser
+
+
+def _first_line(case: Callable[..., object]) -> str:
+    of = case.func if isinstance(case, functools.partial) else case
+    return (inspect.getdoc(of) or "").partition("\n")[0]
+
+
+def _run(arguments: list[str]) -> int:
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
+    if unknown := [name for name in chosen.cases if name not in CASES and name not in SIZED]:
+        parser.error(f"no such case: {', '.join(unknown)}; --help lists them")
+    settings = Settings(routes=chosen.routes, seconds=chosen.seconds, real=chosen.real)
+    return asyncio.run(main(chosen.cases, settings))
+
+
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main(sys.argv[1:])))
+    sys.exit(_run(sys.argv[1:]))

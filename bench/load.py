@@ -14,14 +14,15 @@ TIMEOUT_S = 5.0
 
 
 class _Pod(asyncio.Protocol):
-    """Answers every request with its own name."""
+    """Answers every request with the address that it was sent to."""
 
-    def __init__(self, answer: bytes, connections: set[asyncio.Transport]) -> None:
-        self._answer = answer
+    def __init__(self, connections: set[asyncio.Transport]) -> None:
         self._connections = connections
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        body = str(transport.get_extra_info("sockname")[0]).encode()
+        self._answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
         self._connections.add(self._transport)
 
     def data_received(self, data: bytes) -> None:
@@ -31,12 +32,10 @@ class _Pod(asyncio.Protocol):
         self._connections.discard(self._transport)
 
 
-async def start_pod(address: str) -> tuple[asyncio.Server, set[asyncio.Transport]]:
-    body = address.encode()
-    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+async def start_pod(address: str, port: int = POD_PORT) -> tuple[asyncio.Server, set[asyncio.Transport]]:
     connections: set[asyncio.Transport] = set()
     loop = asyncio.get_running_loop()
-    return await loop.create_server(lambda: _Pod(answer, connections), address, POD_PORT), connections
+    return await loop.create_server(lambda: _Pod(connections), address, port), connections
 
 
 class _Client(asyncio.Protocol):
