@@ -19,6 +19,9 @@ RECORD_PORT = 53
 class Protocol(StrEnum):
     """A transport protocol, spelt as Kubernetes spells it."""
 
+    # Part of keys that are looked up by the thousand: the hash of Enum is a call of Python code.
+    __hash__ = str.__hash__
+
     TCP = "TCP"
     UDP = "UDP"
 

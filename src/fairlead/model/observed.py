@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
+from heapq import nsmallest
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -50,6 +53,9 @@ class Seen(StrEnum):
     UNCHECKED = "Unchecked"
     #: The proxy has stopped to report: what it saw last says nothing of now.
     SILENT = "Silent"
+
+    # As of ``Protocol``: that of each of thousands of targets is looked for.
+    __hash__ = str.__hash__
 
 
 class Health(msgspec.Struct, frozen=True, gc=False):
@@ -136,55 +142,148 @@ class _State(StrEnum):
     UNCHECKED = "Unchecked"
     SILENT = "Silent"
 
+    __hash__ = str.__hash__
+
 
 def health_of(views: Views, *, not_checked: str = "") -> Health:
-    """Return the health from ``views``, one for each listener; ``not_checked``: why there are no health checks.
+    """Return the health from ``views``, one for each listener; ``not_checked``: why there are no health checks."""
+    return HealthTally(views).health(not_checked=not_checked)
+
+
+class HealthTally:
+    """The views of one load balancer, and the health that follows; a changed listener costs its own targets.
 
     A port needs a healthy target behind it. Backends, which routes choose, do not serve only when none of them has one.
+    A target behind several listeners counts once, and is healthy when it is so behind all of them. Each listener has
+    its own health checks, so an unhealthy target is named with the listener. A target that waits for its first check is
+    not counted yet, and one that is not checked never.
     """
-    empty = [str(listener) for listener, targets in sorted(views.items()) if not targets]
-    if len(empty) == len(views):
-        return Health(serving=False, reason=ConditionReason.NO_TARGETS, message="no target")
-    counts = _counted(views)
-    total, healthy = counts.total, counts.healthy
 
-    def health(serving: bool | None, reason: ConditionReason, message: str) -> Health:
-        return msgspec.structs.replace(counts, serving=serving, reason=reason, message=message)
+    def __init__(self, views: Views | None = None) -> None:
+        self._views: dict[ListenerKey, Mapping[TargetKey, Sequence[Seen]]] = {}
+        self._ports = 0
+        self._empty: set[ListenerKey] = set()
+        #: What is seen of each target, by listener.
+        self._seen: dict[TargetKey, dict[ListenerKey, Sequence[Seen]]] = {}
+        self._known = self._healthy = 0
+        self._unhealthy: dict[ListenerKey, list[str]] = {}
+        #: The state of each listener with targets by proxy, and how many listeners have each state at a proxy.
+        self._states: dict[ListenerKey, tuple[_State, ...]] = {}
+        self._by_proxy: tuple[Counter[_State], ...] = ()
+        #: Those behind which at least one proxy sees no healthy target.
+        self._failing: set[ListenerKey] = set()
+        for listener, targets in (views or {}).items():
+            self.put(listener, targets)
 
-    routed = all(listener.backend for listener in views)
-    if empty and not routed:
-        return health(False, ConditionReason.NO_TARGETS, f"{', '.join(empty)} has no target")
-    filled = {listener: targets for listener, targets in views.items() if targets}
-    seen_by_proxy = _by_proxy(filled)
-    by_proxy = [[_best_of(states)] for states in seen_by_proxy] if routed else seen_by_proxy
-    failed = [states for states in by_proxy if _State.NONE in states]
-    if failed and len(failed) == len(by_proxy):
-        return health(False, ConditionReason.NO_HEALTHY_TARGETS, _without(filled, seen_by_proxy[0], total))
-    if failed:
-        message = f"{len(failed)} of {len(by_proxy)} proxies see no healthy target"
-        return health(False, ConditionReason.UNREACHABLE_FROM_SOME_PROXIES, message)
-    seen = {state for states in by_proxy for state in states}
-    if _State.SILENT in seen:
-        silent = sum(_State.SILENT in states for states in by_proxy)
-        reporters = f"{silent} of {len(by_proxy)} proxies" if len(by_proxy) > 1 else "the only proxy"
-        message = f"{reporters} stopped reporting the health of targets: hung, or cut off from the hub"
-        return health(None, ConditionReason.PROXIES_SILENT, message)
-    if _State.WAITING in seen:
-        message = "no proxy has reported the health of targets yet"
-        return health(None, ConditionReason.WAITING_FOR_FIRST_CHECK, message)
-    down = [*empty, *_failing(filled, seen_by_proxy)] if routed else []
-    named = ", ".join(sorted(down)[:NAMED])
-    failing = f"requests to backends without a healthy target fail: {named}"
-    counts = msgspec.structs.replace(counts, failing=frozenset(down))
-    if seen == {_State.UNCHECKED}:
-        why = not_checked or "nothing checks the health of targets"
+    def __len__(self) -> int:
+        return len(self._views)
+
+    def put(self, listener: ListenerKey, targets: Mapping[TargetKey, Sequence[Seen]]) -> None:
+        """Replace what is seen of the targets of a listener; all are seen by the same number of proxies."""
+        if self._views.get(listener) == targets:
+            return
+        self.drop(listener)
+        self._views[listener] = targets
+        self._ports += not listener.backend
+        if not targets:
+            self._empty.add(listener)
+            return
+        states = tuple(map(_best, zip(*targets.values(), strict=True)))
+        if not self._states:
+            self._by_proxy = tuple(Counter[_State]() for _ in states)
+        self._states[listener] = states
+        for counts, state in zip(self._by_proxy, states, strict=True):
+            counts[state] += 1
+        if _State.NONE in states:
+            self._failing.add(listener)
+        for key, seen in targets.items():
+            self._count(key, -1)
+            self._seen.setdefault(key, {})[listener] = seen
+            self._count(key, 1)
+            if Seen.UNHEALTHY in seen:
+                self._unhealthy.setdefault(listener, []).append(unhealthy_name(listener, key))
+
+    def drop(self, listener: ListenerKey) -> None:
+        """Forget a listener."""
+        targets = self._views.pop(listener, None)
+        if targets is None:
+            return
+        self._ports -= not listener.backend
+        self._empty.discard(listener)
+        self._failing.discard(listener)
+        self._unhealthy.pop(listener, None)
+        for counts, state in zip(self._by_proxy, self._states.pop(listener, ()), strict=False):
+            counts[state] -= 1
+        for key in targets:
+            self._count(key, -1)
+            at = self._seen[key]
+            del at[listener]
+            if at:
+                self._count(key, 1)
+            else:
+                del self._seen[key]
+
+    def health(self, *, not_checked: str = "") -> Health:
+        """Return the health; ``not_checked``: why there are no health checks."""
+        empty = [str(listener) for listener in sorted(self._empty)]
+        if len(empty) == len(self._views):
+            return Health(serving=False, reason=ConditionReason.NO_TARGETS, message="no target")
+        total, healthy = self._known, self._healthy
+        unhealthy = nsmallest(NAMED, chain.from_iterable(self._unhealthy.values()))
+        counts = Health(total=total, healthy=healthy, unhealthy=tuple(unhealthy), unknown=len(self._seen) - total)
+
+        def health(serving: bool | None, reason: ConditionReason, message: str) -> Health:
+            return msgspec.structs.replace(counts, serving=serving, reason=reason, message=message)
+
+        routed = not self._ports
+        if empty and not routed:
+            return health(False, ConditionReason.NO_TARGETS, f"{', '.join(empty)} has no target")
+        by_proxy = [{state for state, count in states.items() if count} for states in self._by_proxy]
+        if routed:
+            by_proxy = [{_best_of(states)} for states in by_proxy]
+        failed = [states for states in by_proxy if _State.NONE in states]
+        if failed and len(failed) == len(by_proxy):
+            return health(False, ConditionReason.NO_HEALTHY_TARGETS, self._without())
+        if failed:
+            message = f"{len(failed)} of {len(by_proxy)} proxies see no healthy target"
+            return health(False, ConditionReason.UNREACHABLE_FROM_SOME_PROXIES, message)
+        seen = set[_State]().union(*by_proxy)
+        if _State.SILENT in seen:
+            silent = sum(_State.SILENT in states for states in by_proxy)
+            reporters = f"{silent} of {len(by_proxy)} proxies" if len(by_proxy) > 1 else "the only proxy"
+            message = f"{reporters} stopped reporting the health of targets: hung, or cut off from the hub"
+            return health(None, ConditionReason.PROXIES_SILENT, message)
+        if _State.WAITING in seen:
+            message = "no proxy has reported the health of targets yet"
+            return health(None, ConditionReason.WAITING_FOR_FIRST_CHECK, message)
+        down = [*empty, *map(str, self._failing)] if routed else []
+        failing = f"requests to backends without a healthy target fail: {', '.join(sorted(down)[:NAMED])}"
+        counts = msgspec.structs.replace(counts, failing=frozenset(down))
+        if seen == {_State.UNCHECKED}:
+            why = not_checked or "nothing checks the health of targets"
+            if down:
+                return health(None, ConditionReason.SOME_BACKENDS_UNHEALTHY, f"{failing}; of the others {why}")
+            return health(None, ConditionReason.NOT_CHECKED, why)
+        summary = f"{healthy} of {total} targets are healthy" if healthy < total else "all targets are healthy"
         if down:
-            return health(None, ConditionReason.SOME_BACKENDS_UNHEALTHY, f"{failing}; of the others {why}")
-        return health(None, ConditionReason.NOT_CHECKED, why)
-    summary = f"{healthy} of {total} targets are healthy" if healthy < total else "all targets are healthy"
-    if down:
-        return health(True, ConditionReason.SOME_BACKENDS_UNHEALTHY, f"{summary}; {failing}")
-    return health(True, ConditionReason.SERVING, summary)
+            return health(True, ConditionReason.SOME_BACKENDS_UNHEALTHY, f"{summary}; {failing}")
+        return health(True, ConditionReason.SERVING, summary)
+
+    def _count(self, key: TargetKey, by: int) -> None:
+        """Add a target to the counts as it is seen now, or take it away again."""
+        if (at := self._seen.get(key)) is None:
+            return
+        seen = set(chain.from_iterable(at.values()))
+        if _is_known(seen):
+            self._known += by
+            self._healthy += by * (Seen.HEALTHY in seen and Seen.UNHEALTHY not in seen)
+
+    def _without(self) -> str:
+        """Return which listeners are without a healthy target, as the first proxy sees them."""
+        bad = [str(listener) for listener, states in self._states.items() if states[0] is _State.NONE]
+        if len(bad) < len(self._states):
+            return f"no target of {', '.join(sorted(bad))} is healthy"
+        return "the only target is not healthy" if self._known == 1 else f"none of {self._known} targets is healthy"
 
 
 def health_of_targets(targets: Iterable[ObservedTarget], listeners: Iterable[ListenerKey] = ()) -> Health:
@@ -215,56 +314,13 @@ _BEST = (
 )
 
 
-def _by_proxy(views: Views) -> list[list[_State]]:
-    """Return for each proxy what it sees of the listeners, in the order of ``views``."""
-    columns = [list(zip(*targets.values(), strict=True)) for targets in views.values()]
-    return [[_best(seen) for seen in row] for row in zip(*columns, strict=True)]
-
-
 def _best(seen: Sequence[Seen]) -> _State:
     return next(state for kind, state in _BEST if kind in seen)
 
 
-def _best_of(states: Sequence[_State]) -> _State:
+def _best_of(states: Collection[_State]) -> _State:
     return next(state for _, state in _BEST if state in states)
-
-
-def _failing(views: Views, by_proxy: Sequence[Sequence[_State]]) -> list[str]:
-    """Return those behind which at least one proxy sees no healthy target."""
-    columns = zip(views, zip(*by_proxy, strict=True), strict=True)
-    return [str(listener) for listener, states in columns if _State.NONE in states]
-
-
-def _counted(views: Views) -> Health:
-    """Return how many targets are known or not, how many of them every proxy sees healthy, and the names of others.
-
-    A target behind several listeners counts once, and is healthy when it is so behind all of them. Each listener has
-    its own health checks, so an unhealthy target is named with the listener. A target that waits for its first check is
-    not counted yet, and one that is not checked never.
-    """
-    merged: dict[TargetKey, set[Seen]] = {}
-    unhealthy: list[str] = []
-    for listener, targets in views.items():
-        for key, seen in targets.items():
-            merged.setdefault(key, set()).update(seen)
-            if Seen.UNHEALTHY in seen:
-                unhealthy.append(unhealthy_name(listener, key))
-    known = [seen for seen in merged.values() if _is_known(seen)]
-    healthy = sum(Seen.HEALTHY in seen and Seen.UNHEALTHY not in seen for seen in known)
-    return Health(
-        total=len(known),
-        healthy=healthy,
-        unhealthy=tuple(sorted(unhealthy)[:NAMED]),
-        unknown=len(merged) - len(known),
-    )
 
 
 def _is_known(seen: set[Seen]) -> bool:
     return Seen.UNHEALTHY in seen or (Seen.HEALTHY in seen and seen.isdisjoint((Seen.WAITING, Seen.SILENT)))
-
-
-def _without(views: Views, states: Sequence[_State], total: int) -> str:
-    if len(views) > 1 and not all(state is _State.NONE for state in states):
-        bad = [str(listener) for listener, state in zip(views, states, strict=True) if state is _State.NONE]
-        return f"no target of {', '.join(sorted(bad))} is healthy"
-    return "the only target is not healthy" if total == 1 else f"none of {total} targets is healthy"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fairlead.model.condition import ConditionReason as R
-from fairlead.model.keys import ListenerKey, Protocol, TargetKey
+from fairlead.model.keys import ListenerKey, Protocol, TargetKey, backend_key
 from fairlead.model.observed import (
     NAMED,
     Health,
+    HealthTally,
     Observed,
     ObservedTarget,
     Seen,
@@ -150,3 +153,22 @@ def test_http_load_balancer_serves_while_one_backend_serves(shop, blog, serving,
     health = health_of({SHOP: shop, BLOG: blog})
     assert (health.serving, health.reason) == (serving, reason)
     assert subject in health.message
+
+
+LISTENERS = st.sampled_from([HTTP, HTTPS, *map(backend_key, "abc")])
+TARGETS = st.dictionaries(st.builds(at, st.integers(1, 4)), st.tuples(*[st.sampled_from(Seen)] * 2), max_size=3)
+
+
+@given(st.lists(st.tuples(LISTENERS, st.none() | TARGETS), max_size=30))
+@settings(max_examples=300, deadline=None)
+def test_a_tally_says_after_any_changes_what_follows_from_the_last_views(steps) -> None:
+    tally, last = HealthTally(), {}
+    for listener, targets in steps:
+        if targets is None:
+            tally.drop(listener)
+            last.pop(listener, None)
+        else:
+            tally.put(listener, targets)
+            last[listener] = targets
+        assert tally.health(not_checked="off") == health_of(last, not_checked="off")
+        assert len(tally) == len(last)

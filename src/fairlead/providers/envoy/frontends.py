@@ -7,7 +7,7 @@ targets of each listener, so that one changed target re-encodes that target only
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from ipaddress import ip_network
 from itertools import product
 
@@ -17,11 +17,13 @@ from fairlead.errors import Terminal
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import FrontendSpec, HealthCheck, Target
-from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey, backend_key
+from fairlead.model.observed import HealthTally, Seen
 from fairlead.providers.envoy.clusters import is_dns_name
 from fairlead.providers.envoy.connection_frontend import ConnectionFrontend
 from fairlead.providers.envoy.fleet import Fleet
 from fairlead.providers.envoy.http.frontend import HttpFrontend
+from fairlead.providers.envoy.http.names import cluster_name, is_backend_of
 from fairlead.providers.envoy.http.refused_routes import invalid_config
 from fairlead.providers.envoy.resources import NAME_PART, load_balancer_of
 from fairlead.providers.envoy.schema import Schema
@@ -32,6 +34,50 @@ from fairlead.providers.envoy.store import ResourceChange
 Bind = tuple[str, str, int, Protocol]
 
 
+class JudgedHealth(msgspec.Struct):
+    """The health of one load balancer as it was judged last, and the listeners to judge again.
+
+    ``basis`` is what it depends on as a whole; None for nothing that is known. ``listeners`` are those judged.
+    """
+
+    basis: object = None
+    tally: HealthTally = msgspec.field(default_factory=HealthTally)
+    checked: set[ListenerKey] = msgspec.field(default_factory=set[ListenerKey])
+    moved: set[ListenerKey] = msgspec.field(default_factory=set[ListenerKey])
+    ports: Mapping[ListenerKey, TargetPort] = {}
+    idle: frozenset[str] = frozenset()
+
+    @property
+    def listeners(self) -> bool:
+        """Return whether there is any listener whose health counts."""
+        return bool(len(self.tally))
+
+    def take_moved(self, frontend: EnvoyFrontend) -> list[ListenerKey]:
+        """Return the listeners of ``frontend`` to judge; those that do not count by now are forgotten."""
+        ports, l7 = frontend.ports, frontend.spec.l7
+        if ports is not self.ports:
+            self.moved |= self.ports.keys() - ports.keys()
+            self.moved |= {key for key, port in ports.items() if self.ports.get(key) is not port}
+            self.ports = ports
+        idle = l7.without_requests if l7 is not None else frozenset[str]()
+        self.moved |= set(map(backend_key, idle ^ self.idle))
+        self.idle = idle
+        moved, self.moved = self.moved, set()
+        for key in moved:
+            if key not in ports or key.backend in idle:
+                self.tally.drop(key)
+                self.checked.discard(key)
+        return [key for key in moved if key in ports and key.backend not in idle]
+
+    def put(self, key: ListenerKey, targets: Mapping[TargetKey, Sequence[Seen]], *, checked: bool) -> None:
+        """Store what is seen of the targets of a listener."""
+        self.tally.put(key, targets)
+        if checked:
+            self.checked.add(key)
+        else:
+            self.checked.discard(key)
+
+
 class EnvoyFrontend(msgspec.Struct):
     """One load balancer."""
 
@@ -39,6 +85,7 @@ class EnvoyFrontend(msgspec.Struct):
     group: str
     bind_addresses: tuple[str, ...]
     serving: Serving
+    judged: JudgedHealth = msgspec.field(default_factory=JudgedHealth)
 
     @property
     def ports(self) -> Mapping[ListenerKey, TargetPort]:
@@ -71,6 +118,11 @@ class EnvoyFrontends:
         frontend = self._frontends.get(key) if key is not None else None
         if frontend is None:
             return None
+        if is_backend_of(frontend.spec.key, name):
+            at = backend_key(name.removeprefix(cluster_name(frontend.spec.key, "")))
+            return (frontend.spec, at, frontend.ports[at]) if at in frontend.ports else None
+        if frontend.spec.l7 is not None:
+            return None
         return next(((frontend.spec, at, port) for at, port in frontend.ports.items() if port.name == name), None)
 
     def wants(self, group: str, name: str) -> bool:
@@ -95,7 +147,7 @@ class EnvoyFrontends:
             if old.group != group:
                 changes[old.group] = old.serving.removal()
             self._forget(old)
-        self._store(EnvoyFrontend(spec, group, addresses, serving))
+        self._store(EnvoyFrontend(spec, group, addresses, serving, old.judged if old is not None else JudgedHealth()))
         return changes
 
     def _new(self, spec: FrontendSpec, old: EnvoyFrontend | None) -> Serving:
@@ -118,6 +170,7 @@ class EnvoyFrontends:
             outcomes.append(outcome)
             if changed:
                 touched[port.name] = (frontend, change.listener, was_inline)
+                frontend.judged.moved.add(change.listener)
         changes: dict[str, list[ResourceChange]] = {}
         for frontend, key, was_inline in touched.values():
             changes.setdefault(frontend.group, []).extend(frontend.serving.target_changes(key, was_inline=was_inline))

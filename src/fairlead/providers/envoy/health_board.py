@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
-from fairlead.model.desired import FrontendSpec, Target
-from fairlead.model.keys import ListenerKey, TargetKey
-from fairlead.model.observed import Health, Seen, health_of
-from fairlead.providers.envoy.frontends import EnvoyFrontend
-from fairlead.providers.envoy.resources import fields_of
+from fairlead.model.desired import FrontendSpec
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
+from fairlead.model.observed import Health, Seen
+from fairlead.providers.envoy.frontends import EnvoyFrontend, JudgedHealth
+from fairlead.providers.envoy.resources import fields_of, load_balancer_of
 from fairlead.providers.envoy.schema import Schema
 from fairlead.providers.envoy.serving import (
     ClusterCheck,
@@ -67,10 +67,18 @@ class HealthBoard:
         self._on_change = on_change
         self._groups: dict[str, GroupChecks] = {}
         self._streams: dict[str, list[HealthStream]] = {}
+        #: The clusters of each load balancer that proxies may see otherwise than when its health was asked for last.
+        self._moved: dict[LoadBalancerKey, set[str]] = {}
 
     def touch(self, group: str, names: Iterable[str]) -> None:
-        """Have these clusters checked as they are now."""
-        self._checks(group).touch(names)
+        """Have these clusters checked, and judged, as they are now."""
+        changed = frozenset(names)
+        self._checks(group).touch(changed)
+        self._move(changed)
+
+    def forget(self, key: LoadBalancerKey) -> None:
+        """Forget a load balancer that is gone."""
+        self._moved.pop(key, None)
 
     @property
     def streams(self) -> Mapping[str, Sequence[HealthStream]]:
@@ -112,30 +120,57 @@ class HealthBoard:
         self._on_change(stream.fall_silent())
 
     def health(self, frontend: EnvoyFrontend, *, expected: bool) -> Health:
-        """Return what the proxies see of one load balancer; ``expected``: at least one of them will report."""
-        proxies = [*(stream.seen for stream in self._streams.get(frontend.group, ())), *self.elsewhere(frontend.group)]
+        """Return what the proxies see of one load balancer; ``expected``: at least one of them will report.
+
+        Only listeners with other targets, or with a changed report, since the last call are judged again.
+        """
+        streams, elsewhere = self._streams.get(frontend.group, ()), self.elsewhere(frontend.group)
+        judged = self._judged(frontend, streams, expected=expected or bool(elsewhere))
+        if elsewhere:
+            judged.basis = None  # what others report is not compared
         silent = (Seen.WAITING,) if expected else (Seen.UNCHECKED,)
-
-        idle = frontend.spec.l7.without_requests if frontend.spec.l7 is not None else frozenset[str]()
-        ports = {key: port for key, port in frontend.ports.items() if key.backend not in idle}
-        checked = {key for key, port in ports.items() if is_checked(frontend.spec, key, port)}
-
-        def seen(key: ListenerKey, port: TargetPort, target: Target) -> Sequence[Seen]:
-            if key not in checked:
-                return (Seen.UNCHECKED,) * max(1, len(proxies))
-            return [see(port.name, target.key) for see in proxies] or silent
-
-        if not ports:
+        proxies = [*(stream.seen for stream in streams), *elsewhere]
+        for key in judged.take_moved(frontend):
+            port = frontend.ports[key]
+            checked = is_checked(frontend.spec, key, port)
+            unchecked = (Seen.UNCHECKED,) * max(1, len(proxies))
+            judged.put(
+                key,
+                {
+                    target.key: (tuple(see(port.name, target.key) for see in proxies) or silent)
+                    if checked
+                    else unchecked
+                    for target in port.targets.targets()
+                    if not target.draining and target.weight
+                },
+                checked=checked,
+            )
+        if not judged.listeners:
             return Health(message=_NO_BACKEND)
-        views = {
-            key: {
-                target.key: seen(key, port, target)
-                for target in port.targets.targets()
-                if not target.draining and target.weight
-            }
-            for key, port in ports.items()
-        }
-        return health_of(views, not_checked=_OLDER if checked and not proxies and not expected else _NOT_CHECKED)
+        older = bool(judged.checked) and not proxies and not expected
+        return judged.tally.health(not_checked=_OLDER if older else _NOT_CHECKED)
+
+    def _judged(self, frontend: EnvoyFrontend, streams: Sequence[HealthStream], *, expected: bool) -> JudgedHealth:
+        """Return what is known of one load balancer, with the listeners whose view may be another one by now."""
+        for stream in streams:
+            self._move(stream.take_moved())
+        names = self._moved.pop(frontend.spec.key, ())
+        basis = (
+            frontend.serving,
+            frontend.spec.health_check is None,
+            tuple((stream, stream.silent) for stream in streams),
+            expected,
+        )
+        if frontend.judged.basis != basis:
+            frontend.judged = JudgedHealth(basis=basis)
+        frontend.judged.moved.update(place[1] for name in names if (place := self._find(name)) is not None)
+        return frontend.judged
+
+    def _move(self, names: Iterable[str]) -> None:
+        """Note that proxies may see these clusters otherwise, as far as a load balancer has them."""
+        for name in names:
+            if (key := load_balancer_of(name)) is not None and self._find(name) is not None:
+                self._moved.setdefault(key, set()).add(name)
 
     def seen_of(self, frontend: EnvoyFrontend, listener: ListenerKey, target: TargetKey) -> Seen:
         """Return what the proxies that report see of one target; healthy when each of them sees it so."""
@@ -219,6 +254,8 @@ class HealthStream:
         self.silent = False
         #: Grows with whatever ``seen`` may answer differently after.
         self.revision = 0
+        #: The clusters whose view may have changed since ``take_moved``.
+        self._moved: set[str] = set()
         self.wake = lambda: None
         checks.readers.append(self)
 
@@ -226,6 +263,11 @@ class HealthStream:
         """Forget the stream; returns the names of clusters that it has reported."""
         self._checks.readers.remove(self)
         return frozenset(self._raw)
+
+    def take_moved(self) -> set[str]:
+        """Return the clusters whose view may have changed since the last call; not that it has fallen silent."""
+        moved, self._moved = self._moved, set()
+        return moved
 
     def mark(self, names: Iterable[str]) -> None:
         """Include these names in the next specifier as they are then."""
@@ -244,6 +286,7 @@ class HealthStream:
         allowance_s = _ON_ITS_WAY_S + sum(map(len, new.values())) / _FIRST_CHECKS_PER_S
         for name in dirty:
             self._ask(name, checks.get(name), new.get(name, frozenset()), now + allowance_s)
+        self._moved |= dirty
         self._may_send = False
         self._next_s = now + min(_LONGEST_PAUSE_S, self._checks.targets * _PAUSE_PER_TARGET_S)
         self.revision += 1
@@ -286,6 +329,7 @@ class HealthStream:
             self.wake()
         self._may_send = now >= self._next_s
         self.revision += bool(changed)
+        self._moved |= changed
         if self._dirty and self._may_send:
             self.wake()
         return changed

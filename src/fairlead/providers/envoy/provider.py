@@ -193,6 +193,7 @@ class EnvoyProvider:
             self.store.unknown.delete(key)
             self.store.wake()
         self._store(self._frontends.delete(key))
+        self._health.forget(key)
         await self.fleet.delete(key)
         self._notifier.hint((key,))
 
@@ -353,7 +354,7 @@ def observed(
 ) -> Observed:
     """Return what the proxies of ``group`` (``sessions``) have acknowledged of one load balancer, reached ``where``."""
     labels = frontend.serving.labels
-    acknowledged = sum(session.has_all(labels) for session in sessions)
+    acknowledged = sum(session.has_all(frontend.spec.key, labels) for session in sessions)
     refusals = [
         f"{label}: {explained(shortened(refusal))}"
         for kind, name in group.refused_names()

@@ -31,6 +31,9 @@ class ResourceType(StrEnum):
     LISTENER = "type.googleapis.com/envoy.config.listener.v3.Listener"
     ROUTES = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 
+    # As of ``Protocol``: every look into the store hashes one.
+    __hash__ = str.__hash__
+
     @property
     def short(self) -> str:
         """Return the name used in metrics and logs."""

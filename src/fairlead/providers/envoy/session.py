@@ -19,7 +19,7 @@ Source: https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import accumulate, chain, zip_longest
 
 import msgspec
@@ -27,7 +27,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from fairlead.providers.envoy.resources import EncodedResource, ResourceType, response
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.providers.envoy.resources import EncodedResource, ResourceType, load_balancer_of, response
 from fairlead.providers.envoy.schema import DeltaRequest
 from fairlead.providers.envoy.store import Gate, NodeGroup
 from fairlead.providers.envoy.type_subscription import TypeSubscription
@@ -81,8 +82,8 @@ class Session:
         self._wake = wake or (lambda: None)
         self._subscriptions = {kind: TypeSubscription() for kind in ResourceType}
         self._each = tuple(self._subscriptions.values())
-        #: The last revision of the group that the proxy had completely; None after any change here.
-        self._complete_at: int | None = None
+        #: What may differ between the group and what the proxy has acknowledged, by load balancer.
+        self._changed: dict[LoadBalancerKey | None, set[tuple[ResourceType, str]]] = {}
         self._gate = Gate(group=group, subscriptions=self._subscriptions)
         self._shares = {kind: FairShare() for kind in ResourceType}
         self._last_nonce = 0
@@ -93,6 +94,8 @@ class Session:
         self._was_synced = False
         self._has_been_synced = False
         group.subscribers.append(self)
+        for kind in ResourceType:
+            self._note_change(kind, group.names(kind))
 
     # --- in ---------------------------------------------------------------------------------------------------
 
@@ -102,7 +105,7 @@ class Session:
 
     def mark(self, kind: ResourceType, names: Iterable[str], *, alone: bool = False) -> None:
         """Compare these names at the next ``pump``; ``alone``: each is sent in a response of its own."""
-        self._complete_at = None
+        self._note_change(kind, names)
         self._subscriptions[kind].mark(names, alone=alone)
         self._wake()
 
@@ -111,7 +114,6 @@ class Session:
         kind = _KINDS.get(request.type_url)
         if kind is None:
             return
-        self._complete_at = None
         subscription = self._subscriptions[kind]
         frame = subscription.in_flight.pop(request.nonce, None) if request.nonce else None
         if frame is not None and request.error is None:
@@ -122,6 +124,7 @@ class Session:
             available = self.group.names(kind)
             subscription.start(request, available=available, wildcard_by_default=kind in _WILDCARD)
         subscription.subscribe(request, resend=self._gate.warming if kind is _ENDPOINTS else ())
+        self._note_change(kind, request.unsubscribe)
         for name in request.unsubscribe:
             if not subscription.wants(name):
                 # A resource that is no longer requested does not wait either: its turn would never end.
@@ -140,6 +143,7 @@ class Session:
         self._counters.acks[kind] += 1
         for name, version in frame.items():
             subscription.acknowledge(name, version)
+            self._note_change(kind, (name,))
             if version:
                 self.group.accept(kind, name, version)
                 self._gate.acknowledged(kind, name, version)
@@ -162,7 +166,6 @@ class Session:
         """Return the responses that may be sent now, in order."""
         if not self.group.published:
             return []
-        self._complete_at = None
         self._hold_unknown(now)
         out: list[bytes] = []
         clusters, endpoints, secrets = (self._subscriptions[kind] for kind in (_CLUSTER, _ENDPOINTS, _SECRET))
@@ -257,37 +260,28 @@ class Session:
         )
         return sum(resource is not None and resource.version == version for version, resource in wanted)
 
-    def has_all(self, names: Iterable[str]) -> bool:
-        """Return whether the proxy has acknowledged all that is wanted under these names, and is to be sent now."""
-        if self._has_all_of_group():
-            return True
-        wanted = ((kind, name, self.group.wanted(kind, name)) for name in names for kind in _ORDER)
-        return all(
-            resource is None or self.holds(kind, name, resource.version) or name in self._subscriptions[kind].held
-            for kind, name, resource in wanted
-        )
+    def has_all(self, key: LoadBalancerKey | None, names: Container[str]) -> bool:
+        """Return whether the proxy has acknowledged all that is wanted of a load balancer, and is to be sent now.
 
-    def _has_all_of_group(self) -> bool:
-        """Return whether the proxy has acknowledged everything of its group; at once when something is under way.
-
-        A load balancer may have thousands of resources, and this is asked of every proxy when one has acknowledged.
+        ``names`` are those of its resources. It may have thousands, and this is asked of every proxy when one has
+        acknowledged: only those are looked at that have changed since they were acknowledged last.
         """
-        if self.group.refused_names():
-            return False
-        if self._complete_at != self.group.revision and self._has_every_resource():
-            self._complete_at = self.group.revision
-        return self._complete_at == self.group.revision
+        changed = self._changed.get(key, set[tuple[ResourceType, str]]())
+        for kind, name in list(changed):
+            resource = self.group.wanted(kind, name)
+            if resource is None or self.holds(kind, name, resource.version):
+                changed.discard((kind, name))
+            elif name in names and name not in self._subscriptions[kind].held:
+                return False
+        if not changed:
+            self._changed.pop(key, None)
+        return True
 
-    def _has_every_resource(self) -> bool:
-        if not self.synced:
-            return False
-        if any(len(self._subscriptions[kind].acked) != self.group.count(kind) for kind in _ORDER):
-            return False
-        # Envoy asks for routes and secrets by name, and may have old ones in the place of new ones.
-        asked = (
-            (kind, name, self.group.wanted(kind, name)) for kind in _NOT_REMOVED for name in self.group.names(kind)
-        )
-        return all(resource is not None and self.holds(kind, name, resource.version) for kind, name, resource in asked)
+    def _note_change(self, kind: ResourceType, names: Iterable[str]) -> None:
+        """Note that what is wanted under these names, or what the proxy has of it, is another version now."""
+        for name in names:
+            if self.group.wanted(kind, name) is not None:
+                self._changed.setdefault(load_balancer_of(name), set()).add((kind, name))
 
     def _push(self, out: list[bytes], kind: ResourceType, names: Iterable[str], now: float) -> None:
         """Send those of ``names`` whose state at the proxy is not the one in the group, in one response."""

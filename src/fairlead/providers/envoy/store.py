@@ -82,10 +82,6 @@ class NodeGroup:
         """Return the names of all wanted resources of a kind, in no particular order."""
         return self._wanted[kind].keys()
 
-    def count(self, kind: ResourceType) -> int:
-        """Return how many resources of a kind are wanted."""
-        return len(self._wanted[kind])
-
     def wanted(self, kind: ResourceType, name: str) -> EncodedResource | None:
         """Return what should be served, refused or not."""
         return self._wanted[kind].get(name)

@@ -60,7 +60,7 @@ def test_an_acknowledgement_that_leaves_nothing_to_send_wakes_no_stream(group: N
     assert envoy.say()
     assert envoy.wakes == before
     assert envoy.session.acked_revision == group.revision
-    assert envoy.session.has_all(["a"])
+    assert envoy.session.has_all(None, ["a"])
 
 
 def test_nothing_is_reported_before_publish() -> None:
@@ -292,6 +292,23 @@ def test_any_interleaving_keeps_the_order_and_ends_in_what_is_wanted(steps: list
     envoy.reconnect()
     envoy.settle()
     assert envoy.changes_received == before
+
+
+@given(STEPS)
+@settings(max_examples=200, deadline=None)
+def test_what_a_proxy_has_of_a_load_balancer_is_what_it_has_acknowledged(steps: list[tuple[str, str, bytes]]) -> None:
+    store = ResourceStore()
+    store.publish()
+    group = store.group("g")
+    envoy = FakeEnvoy(group)
+    for number, step in enumerate(steps):
+        apply_step(group, envoy, step)
+        names = {name for kind in ResourceType for name in group.names(kind)}
+        # What is only looked at now and then must not be forgotten in between.
+        for asked in (names, *({name} for name in names)) if number % 3 else ():
+            wanted = ((kind, name, group.wanted(kind, name)) for kind in ResourceType for name in asked)
+            every = all(each is None or envoy.session.holds(kind, name, each.version) for kind, name, each in wanted)
+            assert envoy.session.has_all(None, asked) == every
 
 
 @given(STEPS, st.sets(NAMES, max_size=2), st.sampled_from(["cluster", "listener", "routes"]))

@@ -160,7 +160,7 @@ def test_of_one_whose_targets_cannot_be_read_the_endpoints_stay_until_they_can(h
         return hub.envoy.has[kind][name_of(YOUNG)][1]
 
     assert (there(CLUSTER), there(ENDPOINTS)) == (b"1", b"1"), "a changed cluster would come without its endpoints"
-    assert hub.envoy.session.has_all([name_of(YOUNG)])
+    assert hub.envoy.session.has_all(YOUNG, [name_of(YOUNG)])
     if read:
         hub.unknown.register(name_of(YOUNG))
         hub.group.apply([put_endpoints(read)])
