@@ -44,7 +44,7 @@ from fairlead.providers.envoy.http.route_action import (
     ClusterOf,
     rule_rate_limits,
 )
-from fairlead.providers.envoy.http.route_budget import PricedRoute, ReducedRoute, cost_of, over_budget
+from fairlead.providers.envoy.http.route_budget import Priced, PricedRoute, ReducedRoute, cost_of, over_budget
 from fairlead.providers.envoy.http.route_match import Rank
 from fairlead.providers.envoy.http.route_table import (
     ROUTE,
@@ -558,31 +558,30 @@ class Routes:
         for name, each in excess.items():
             before = self.reduced.get(name, each)
             self.reduced[name] = each._replace(problems={**before.problems, **each.problems})
-        chosen = (self._changed.get(name, (encoded, encoded))[1] for name, encoded in served.items())
-        self.encoded = [encoded for encoded in chosen if any(rule is not None for rule in encoded.rules)]
+        chosen = {**served, **{name: changed for name, (_, changed) in self._changed.items()}}
+        self.encoded = [encoded for encoded in chosen.values() if not encoded.is_empty]
 
     def _limit(
         self, served: Mapping[str, EncodedRoute], streams: Mapping[str, Route], listeners: Sequence[L7Listener]
     ) -> None:
         """Choose the rules that have cookies of their own, and those that fit into the limits."""
         hostnames = {listener.name: listener.hostname for listener in listeners}
-        rules = own_cookies(((each.route, each.rules) for each in served.values()), hostnames)
-        priced = {
-            name: PricedRoute(each.route, rules.get(name, each.rules), each.cost) for name, each in served.items()
-        }
-        priced |= {
-            name: PricedRoute(route, route.rules, cost_of(route))
-            for name, route in streams.items()
-            if route.kind == "TLS"
-        }
+        rules = own_cookies(((each.route, each.rules) for each in served.values() if each.names_cookies), hostnames)
+        changed = {name: self._with_rules(served[name], own) for name, own in rules.items()}
+        priced: dict[str, Priced] = {**served, **changed}
+        for name, route in streams.items():
+            if route.kind == "TLS":
+                priced[name] = PricedRoute(route, route.rules, cost_of(route))
         self._excess = over_budget(priced, listeners)
-        rules |= {name: each.rules for name, each in self._excess.items() if name in served}
-        changed: dict[str, tuple[EncodedRoute, EncodedRoute]] = {}
-        for name, own in rules.items():
-            before = self._changed.get(name)
-            same = before is not None and before[0] is served[name] and before[1].rules == own
-            changed[name] = before if before is not None and same else (served[name], served[name].with_rules(own))
-        self._changed = changed
+        changed |= {
+            name: self._with_rules(served[name], each.rules) for name, each in self._excess.items() if name in served
+        }
+        self._changed = {name: (served[name], each) for name, each in changed.items()}
+
+    def _with_rules(self, encoded: EncodedRoute, rules: tuple[Rule | None, ...]) -> EncodedRoute:
+        """Return a route with these rules served: the same object as before if nothing has changed."""
+        before, known = self._changed.get(encoded.route.name, (None, None))
+        return known if known is not None and before is encoded and known.rules == rules else encoded.with_rules(rules)
 
     def streams(self, kind: RouteKind) -> Attached:
         """Return the routes of connections or datagrams of a kind, by listener."""

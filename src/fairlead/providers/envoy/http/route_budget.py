@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -70,8 +70,27 @@ class _Place(msgspec.Struct):
     there: bool = False
 
 
-class PricedRoute(NamedTuple):
+class Priced(Protocol):
     """A route, what is served of each of its rules (None: nothing), and the cost of that."""
+
+    @property
+    def route(self) -> Route:
+        """Return the route as written."""
+        ...
+
+    @property
+    def rules(self) -> tuple[Rule | None, ...]:
+        """Return what is served of each rule."""
+        ...
+
+    @property
+    def cost(self) -> Cost:
+        """Return the cost of these rules."""
+        ...
+
+
+class PricedRoute(NamedTuple):
+    """A route with a cost, that is not encoded."""
 
     route: Route
     rules: tuple[Rule | None, ...]
@@ -131,7 +150,7 @@ def _of_rule(rule: Rule) -> Iterator[str]:
     return (origin_regex(origin) for origin in origins if "*" in origin)
 
 
-def over_budget(routes: Mapping[str, PricedRoute], listeners: Sequence[L7Listener]) -> dict[str, ReducedRoute]:
+def over_budget(routes: Mapping[str, Priced], listeners: Sequence[L7Listener]) -> dict[str, ReducedRoute]:
     """Return what is served of the routes that do not fit, by name; empty when all fit."""
     if _surely_fit([each.cost for each in routes.values()], listeners):
         return {}
@@ -145,7 +164,7 @@ def over_budget(routes: Mapping[str, PricedRoute], listeners: Sequence[L7Listene
     return reduced
 
 
-def _reduced(priced: PricedRoute, budget: _Budget, places: Mapping[tuple[str, str], int], problem: str) -> ReducedRoute:
+def _reduced(priced: Priced, budget: _Budget, places: Mapping[tuple[str, str], int], problem: str) -> ReducedRoute:
     route = priced.route
     if route.kind not in ("HTTP", "GRPC"):
         return ReducedRoute(route, (None,) * len(route.rules), dict.fromkeys(range(len(route.rules)), problem))

@@ -31,6 +31,7 @@ from fairlead.providers.envoy.http.sessions import (
     at_backend,
     backend_cookie,
     backends_of_sessions,
+    named_cookie,
     set_backend_cookie,
 )
 from fairlead.providers.envoy.resources import delimited, text
@@ -151,6 +152,8 @@ class EncodedRoute:
         "backends",
         "figures",
         "idle",
+        "is_empty",
+        "names_cookies",
         "route",
         "rules",
         "sticky",
@@ -169,6 +172,9 @@ class EncodedRoute:
         #: What is served of each rule, in their order; None for one that is left out.
         self.rules: tuple[Rule | None, ...] = route.rules if rules is None else rules
         served = [rule for rule in self.rules if rule is not None]
+        self.is_empty = not served
+        #: Whether users named cookies of its sessions.
+        self.names_cookies = any(map(named_cookie, served))
         #: The backends that a session can name, and those of them that have no usable target now.
         self.sticky = frozenset(each.backend for rule in served for each in backends_of_sessions(rule))
         self.idle = idle_of(self.sticky) if self.sticky else self.sticky

@@ -46,14 +46,14 @@ def own_cookies(
     """
     taken: dict[tuple[str, str], _CookieHosts] = {}
     changed: dict[str, tuple[Rule | None, ...]] = {}
-    with_cookies = [each for each in routes if any(map(_cookie_of_user, each[1]))]
+    with_cookies = [each for each in routes if any(map(named_cookie, each[1]))]
     for route, rules in sorted(with_cookies, key=lambda each: age(each[0])):
         hosts = {
             normal(host) for each in route.attachments for host in each.hostnames or (hostnames.get(each.listener, ""),)
         }
         kept = list(rules)
         for number, rule in enumerate(rules):
-            session = _cookie_of_user(rule)
+            session = named_cookie(rule)
             if rule is None or session is None:
                 continue
             backends = frozenset(each.backend for each in rule.backends)
@@ -88,7 +88,7 @@ class _CookieHosts:
         return True
 
 
-def _cookie_of_user(rule: Rule | None) -> SessionPersistence | None:
+def named_cookie(rule: Rule | None) -> SessionPersistence | None:
     """Return the session of a rule that is kept by a cookie which its user named, None for every other."""
     session = rule.session if rule is not None else None
     return session if session is not None and session.type == "Cookie" and session.name else None
