@@ -28,7 +28,7 @@ from fairlead.model.change import DONE, Action, FrontendChange, Outcome, Outcome
 from fairlead.model.contract import Ledger, Provider, Reachable, Releasable, SeesHealth
 from fairlead.model.desired import FrontendSpec
 from fairlead.runtime.clock import Clock
-from fairlead.sync.batching import Batcher
+from fairlead.sync.calls import Batcher
 from fairlead.sync.concurrency import Concurrency, Slot, in_time
 from fairlead.sync.guard import SeenOf, guard_plan, unseen
 from fairlead.sync.operation import Operation
