@@ -32,14 +32,14 @@ def wanted_by(service: int, *, weight: int = 1) -> DesiredLoadBalancer:
 
 def carry_out(tracker: Tracker) -> int:
     rows = 0
-    for key in tracker.take():
+    for key in tracker.pop_dirty():
         side = tracker.state(key)
         if side is None:
             continue
         plan = plan_load_balancer(key, side, now_s=0.0)
         if plan.frontend is not None:
-            tracker.fold_frontend(plan.frontend, DONE)
-        tracker.fold_targets(plan.changes, [DONE] * len(plan.changes), now_s=0.0)
+            tracker.apply_frontend_result(plan.frontend, DONE)
+        tracker.apply_results(plan.changes, [DONE] * len(plan.changes), now_s=0.0)
         rows += len(plan.changes)
     return rows
 

@@ -21,7 +21,7 @@ from fairlead.kube import lease, transport
 from fairlead.kube.cache import WatchCache
 from fairlead.runtime import background, queue
 from fairlead.runtime import loop as worker_loop
-from fairlead.sync import guard
+from fairlead.sync import plan as guard
 from fairlead.translate import endpoints
 
 Fault = Callable[[], None]

@@ -20,7 +20,7 @@ from fairlead.model.in_words import counted
 from fairlead.status.formatting import columns, reason_text
 from fairlead.status.object_ref import ObjectRef
 from fairlead.status.plan_rows import Field, Row, rows_of
-from fairlead.sync.guard import PAUSED
+from fairlead.sync.plan import PAUSED
 
 if TYPE_CHECKING:
     from fairlead.hub.inspect.orphans import Orphan

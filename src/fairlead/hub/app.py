@@ -57,8 +57,7 @@ from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.runtime.telemetry import Telemetry
-from fairlead.sync.history import History
-from fairlead.sync.report import Report
+from fairlead.sync.history import History, Report
 
 log = structlog.get_logger(__name__)
 

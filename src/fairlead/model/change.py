@@ -64,7 +64,7 @@ class BackendFacts(msgspec.Struct, frozen=True):
 
 
 class TargetChange(msgspec.Struct, frozen=True, gc=False):
-    """One row about one target; ``generation`` is that of the desired state: a fold of an older one is known by it."""
+    """One row about one target; ``generation`` is that of the desired state: results of an older one are ignored."""
 
     load_balancer: LoadBalancerKey
     listener: ListenerKey

@@ -176,7 +176,7 @@ class DesiredLoadBalancer(msgspec.Struct, frozen=True):
     #: Our own entries are registered again this often (ensurePolicy Always); 0: manual changes are kept.
     repair_s: float = 0.0
     #: Where load balancers answer: what is on record there and not wanted goes at once, and no guard holds it.
-    barred: Collection[TargetKey] = {}
+    excluded_targets: Collection[TargetKey] = {}
     #: A request to put back once what others changed, that has no answer yet; each value is another request.
     repair: str = ""
 

@@ -15,7 +15,7 @@ from fairlead.api.meta import JSONMapping, JSONObject
 from fairlead.model.change import Action, FrontendChange, TargetChange
 from fairlead.model.desired import Target
 from fairlead.model.http import L7Config
-from fairlead.sync.guard import PAUSED
+from fairlead.sync.plan import PAUSED
 
 if TYPE_CHECKING:
     from fairlead.hub.inspect.preview import Previewed

@@ -2,12 +2,9 @@
 
     put(desired) ──► tracker ──dirty keys──► plan ──rows──► guard ──► order ──► worker ──► provider
                         ▲                                                          │
-                        └───────────────── fold back only what succeeded ──────────┘
+                        └───────────────── apply only what succeeded ──────────────┘
 
-``tracker``, ``plan``, ``guard`` and ``order`` are pure: no clock, no log, no await. Only ``worker`` does anything, with
-
-    quarantine    what the provider refuses for good, and so is not in a plan
-    execute       the calls, intent first; ``batching`` makes few of many, ``concurrency`` limits each failure domain
-    readback      what others changed, on the way back into the tracker
-    backlog       what waits, and since when
+``tracker``, ``plan`` (with the guard and the order of its rows) and ``history`` are pure: no clock, no log, no await.
+``worker`` takes dirty keys and says when to retry, ``execute`` makes the calls and parks what the provider rejects,
+``calls`` limits and batches them, and ``readback`` brings what others changed back into the tracker.
 """

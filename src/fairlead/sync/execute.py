@@ -1,15 +1,17 @@
 """Executes a plan in four phases: intent, call, result, item by item and in batches of the provider's size.
 
-    phase    does                                                         when a phase before has failed
-    ensure   (reach) ──► ensuring (stored) ──► provider ──► ensured (stored) ──► folded
-    add      record (stored) ──► provider ──► settle (stored) ──► folded  without what a refused frontend has not
-    remove   the same                                                     without what an addition was to replace
-    delete   provider ──► folded; released, when it existed before        not at all
+    phase    does                                                          when a phase before has failed
+    ensure   (reach) ──► ensuring (stored) ──► provider ──► ensured (stored) ──► applied
+    add      record (stored) ──► provider ──► settle (stored) ──► applied  without what a refused frontend has not
+    remove   the same                                                      without what an addition was to replace
+    delete   provider ──► applied; released, when it existed before        not at all
 
-A load balancer that exists and cannot be changed is served unchanged, and changes of its backends go on.
-In: a plan. Out: what was done, and the first thing that was not. A batch that is refused as a whole is halved until
-the failing items are known, so that others go through; where the provider takes batches of several load balancers they
-are batched (``batching``). Never: a call when ``may_call`` says that we do not lead.
+A load balancer that exists and cannot be changed is served unchanged, and changes of its backends go on. A batch that
+is refused as a whole is halved until the failing items are known, so that others go through. What the provider has
+rejected is parked, reported and tried again after ``PARK_S``, since quotas grow and drivers are repaired; a change of
+it is tried at once. A removal is parked only for parts that a refused load balancer would no longer have.
+In: a plan. Out: what was done, and the first thing that was not. Never: a call when ``may_call`` says that we do not
+lead.
 """
 
 from __future__ import annotations
@@ -17,24 +19,22 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import TypeVar
 
 import msgspec
 
 from fairlead.errors import Bug, Retry, Terminal, Throttled
-from fairlead.model.change import DONE, Action, FrontendChange, Outcome, OutcomeStatus, Reason, TargetChange
+from fairlead.model.change import DONE, Action, FrontendChange, Held, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.contract import Ledger, Provider, Reachable, Releasable, SeesHealth
-from fairlead.model.desired import FrontendSpec
+from fairlead.model.desired import FrontendSpec, Target
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.runtime.clock import Clock
-from fairlead.sync.calls import Batcher
-from fairlead.sync.concurrency import Concurrency, Slot, in_time
-from fairlead.sync.guard import SeenOf, guard_plan, unseen
-from fairlead.sync.operation import Operation
-from fairlead.sync.order import order_changes
-from fairlead.sync.quarantine import Quarantine, without_refused
-from fairlead.sync.tracker import Tracker
+from fairlead.sync.calls import Batcher, Concurrency, Slot, in_time
+from fairlead.sync.history import Report, Result, failure_of
+from fairlead.sync.plan import Plan, SeenOf, guard_plan, order_changes, unseen
+from fairlead.sync.tracker import LoadBalancerState, Tracker
 
 T = TypeVar("T")
 
@@ -135,7 +135,7 @@ class Executor:
         elif isinstance(self._provider, Releasable):
             self._provider.release(frontend.load_balancer)
         self._ledger.forget(frontend.load_balancer)
-        self._tracker.fold_frontend(frontend, DONE)
+        self._tracker.apply_frontend_result(frontend, DONE)
 
     # --- calls ------------------------------------------------------------------------------------------------
 
@@ -156,7 +156,7 @@ class Executor:
         except Terminal as error:
             return self._park(spec, error)
         await self._ledger.ensured(spec, answer)
-        self._tracker.fold_frontend(frontend, DONE)
+        self._tracker.apply_frontend_result(frontend, DONE)
         return True
 
     def _park(self, spec: FrontendSpec, error: Terminal) -> bool:
@@ -200,7 +200,7 @@ class Executor:
             for answer in answers
         ]
         now_s = self._clock.monotonic()
-        self._tracker.fold_targets(changes, outcomes, now_s=now_s)
+        self._tracker.apply_results(changes, outcomes, now_s=now_s)
         for change, outcome in zip(changes, outcomes, strict=True):
             self.outcomes[change.action, outcome.status] += 1
             if outcome.status is OutcomeStatus.REJECTED:
@@ -299,3 +299,169 @@ class Timings:
         """Return for each bucket how many calls took no longer, as Prometheus counts."""
         ends = [f"{end:g}" if end != BUCKETS_S[-1] else "+Inf" for end in BUCKETS_S]
         return list(zip(ends, map(float, accumulate(self._counts[method, result])), strict=True))
+
+
+class Operation(msgspec.Struct):
+    """One run about one load balancer.
+
+    ``parked`` are the rows that are left out because they are known to be refused. ``drained_s`` is the (monotonic)
+    second at which the next drain ends, None when nothing drains. ``slot`` is held when the phases begin.
+    """
+
+    plan: Plan
+    state: LoadBalancerState
+    slot: Slot
+    parked: tuple[Held, ...] = ()
+    drained_s: float | None = None
+    #: The rows that succeeded, in the order in which they did.
+    done: list[TargetChange] = msgspec.field(default_factory=list[TargetChange])
+    #: The load balancer as it is once the first phase is over, or else as it is wanted.
+    spec: FrontendSpec | None = None
+    #: The rows that are still to be carried out.
+    additions: Sequence[TargetChange] = ()
+    removals: Sequence[TargetChange] = ()
+    #: The first outcome of each phase that was not a success.
+    undone: list[Outcome] = msgspec.field(default_factory=list[Outcome])
+    #: The frontend could not be changed; raised once what can go on without that is done.
+    late: Retry | Terminal | None = None
+
+    @property
+    def key(self) -> LoadBalancerKey:
+        """Return the load balancer."""
+        return self.plan.load_balancer
+
+    @property
+    def first_undone(self) -> Outcome | None:
+        """Return the first outcome that was not a success, failures before what is under way."""
+        failed = (outcome for outcome in self.undone if outcome.status is not OutcomeStatus.RUNNING)
+        return next(failed, next(iter(self.undone), None))
+
+    @property
+    def frontend_done(self) -> bool:
+        """Return whether the row about the load balancer itself was carried out."""
+        frontend, state = self.plan.frontend, self.state
+        if frontend is None:
+            return False
+        wanted = frontend.spec if frontend.action is Action.ENSURE else None
+        return state.recorded_spec == wanted and not state.ensure_again
+
+    def report(self, result: Result, refused: Refusal | None) -> Report:
+        """Return the report of this run; ``refused`` is the parked refusal of the frontend, if any."""
+        # Whatever else there is to say: what users ask for is not done, and not for want of trying.
+        failure, reason = failure_of(result) if refused is None else (refused.message, refused.reason)
+        return Report(
+            self.key,
+            tuple(self.done),
+            self.plan.held,
+            self.plan.frontend,
+            failure,
+            reason,
+            self.parked,
+            planned=self.plan.changes,
+            frontend_done=self.frontend_done,
+        )
+
+
+PARK_S = 300.0
+QUARANTINED = "Quarantined"
+
+
+class _Parked(msgspec.Struct, frozen=True):
+    target: Target
+    message: str
+    until_s: float
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A load balancer that is not made, or not changed, as it was asked for."""
+
+    spec: FrontendSpec
+    message: str
+    reason: str
+    until_s: float
+
+
+class Quarantine:
+    """The objects that one provider has refused."""
+
+    def __init__(self) -> None:
+        self._parked: dict[LoadBalancerKey, dict[tuple[ListenerKey, TargetKey], _Parked]] = {}
+        self._refused: dict[LoadBalancerKey, Refusal] = {}
+
+    def __len__(self) -> int:
+        """Return how many backends are parked."""
+        return sum(len(parked) for parked in self._parked.values())
+
+    @property
+    def load_balancers(self) -> int:
+        """Return how many load balancers are parked."""
+        return len(self._refused)
+
+    def add(self, change: TargetChange, message: str, *, now_s: float) -> None:
+        """Park one backend."""
+        parked = self._parked.setdefault(change.load_balancer, {})
+        parked[change.listener, change.key] = _Parked(change.target, message, now_s + PARK_S)
+
+    def refuse(self, spec: FrontendSpec, error: Terminal, *, now_s: float) -> None:
+        """Park one load balancer."""
+        self._refused[spec.key] = Refusal(spec, error.sentence, error.reason, now_s + PARK_S)
+
+    def refusal(self, key: LoadBalancerKey) -> Refusal | None:
+        """Return the refusal of the desired frontend, None when it is not parked."""
+        return self._refused.get(key)
+
+    def exclude_refused(self, plan: Plan, state: LoadBalancerState, *, now_s: float) -> tuple[Plan, tuple[Held, ...]]:
+        """Return ``plan`` without parked objects, and the rows of parked backends."""
+        plan = self._exclude_frontend(plan, state, now_s)
+        known = self._parked.get(plan.load_balancer)
+        if not known:
+            return plan, ()
+        kept: list[TargetChange] = []
+        parked: list[Held] = []
+        still: dict[tuple[ListenerKey, TargetKey], _Parked] = {}
+        for change in plan.changes:
+            place = (change.listener, change.key)
+            refused = known.get(place)
+            if refused is None or not change.is_addition or refused.target != change.target or refused.until_s <= now_s:
+                kept.append(change)
+            else:
+                parked.append(Held(change, QUARANTINED, refused.message))
+                still[place] = refused
+        # Changes that are in no plan are no longer requested.
+        if still:
+            self._parked[plan.load_balancer] = still
+            plan = plan.woken_at(min(refused.until_s for refused in still.values()))
+        else:
+            del self._parked[plan.load_balancer]
+        return msgspec.structs.replace(plan, changes=tuple(kept)), tuple(parked)
+
+    def _exclude_frontend(self, plan: Plan, state: LoadBalancerState, now_s: float) -> Plan:
+        refused = self._refused.get(plan.load_balancer)
+        if refused is None:
+            return plan
+        planned = plan.frontend is not None
+        if state.desired is None or state.desired.spec != refused.spec or (planned and refused.until_s <= now_s):
+            del self._refused[plan.load_balancer]
+            return plan
+        if not planned:
+            # A guard holds everything: the rejection is kept, and the provider is not called.
+            return plan
+        changes = tuple(without_refused(plan.changes, state))
+        return msgspec.structs.replace(plan, frontend=None, changes=changes).woken_at(refused.until_s)
+
+
+def without_refused(changes: Iterable[TargetChange], state: LoadBalancerState) -> list[TargetChange]:
+    """Return the rows that do not depend on the refused frontend; none when no frontend was ever made."""
+    made = state.made
+    listeners_present = frozenset(listener.key for listener in made.listeners) if made is not None else ()
+    return [
+        change
+        for change in changes
+        if change.listener in listeners_present
+        and (change.reason is not Reason.LISTENER_REMOVED or _recalled(change, state))
+    ]
+
+
+def _recalled(change: TargetChange, state: LoadBalancerState) -> bool:
+    registered = state.recorded.get(change.listener, {}).get(change.key)
+    return registered is not None and registered.deregistering

@@ -1,15 +1,13 @@
-"""The bounded history of each load balancer: its wake-ups, decisions with reasons, and answers of its provider.
+"""The result and the report of one run of the worker, and the bounded history of each load balancer.
 
-    history = History(now=clock.now)
-    history.note(key, HistoryKind.WOKEN, "EndpointSlice shop/web changed")    the hub: wake-ups and decisions
-    history.record(report)                                                    the hub: each Report of a worker
-    history.of(key)                                                           oldest first; for /debug and explain
-    history.load(key, entries)                                                what an earlier process has stored
-    history.take_unsaved()                                                    keys with news worth storing
+    Finished          every row of the plan that was not held was done
+    InProgress        the provider is still working: polled at a constant interval
+    Failed            a row was not done: retried with exponential backoff
+    UnexpectedError   an exception that is a bug: retried slowly, its text is only logged
 
-Two rings for each key: removals, failures and holds never make room for routine. Repeated entries are counted in
-place. Old keys make room for new ones. In: reports and notes. Out: entries. Never: a clock of its own, or a cost for
-what is idle; one entry costs a few microseconds.
+A ``Report`` is for status, log and history alike. The history has wake-ups, decisions with reasons and answers of the
+provider, in two rings for each key: removals, failures and holds never make room for routine. Repeated entries are
+counted in place, and old keys make room for new ones. Never: a clock of its own, or a cost for what is idle.
 """
 
 from __future__ import annotations
@@ -20,17 +18,133 @@ from datetime import datetime
 
 import msgspec
 
-from fairlead.model.change import Action, Held, HistoryEntry, HistoryKind, HistoryRow, RowAnswer, TargetChange
+from fairlead.errors import FairleadError, Retry
+from fairlead.model.change import (
+    Action,
+    FrontendChange,
+    Held,
+    HistoryEntry,
+    HistoryKind,
+    HistoryRow,
+    Outcome,
+    OutcomeStatus,
+    RowAnswer,
+    TargetChange,
+)
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.sync.report import Report
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """Nothing is left to do now."""
+
+
+class InProgress(msgspec.Struct, frozen=True):
+    """``after_s``: seconds after which the provider wants to be polled again; 0 without a preference."""
+
+    after_s: float = 0.0
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """``message`` and ``reason`` for the status; ``after_s`` the least pause in seconds that the provider asks for."""
+
+    message: str
+    reason: str
+    after_s: float = 0.0
+
+
+class UnexpectedError(msgspec.Struct, frozen=True):
+    """``message`` and ``reason`` for the status."""
+
+    message: str = "an internal error of the hub; its log says more"
+    reason: str = "InternalError"
+
+
+Result = Finished | InProgress | Failed | UnexpectedError
+
+
+def result_of(undone: Outcome | None) -> Result:
+    """Return the result of a plan by its first outcome that was not a success; None: all were."""
+    if undone is None:
+        return Finished()
+    if undone.status is OutcomeStatus.RUNNING:
+        return InProgress(undone.retry_after_s)
+    return Failed(undone.message, undone.status.value, undone.retry_after_s)
+
+
+def result_of_error(error: Exception) -> Result:
+    """Return the result of a plan that ended with ``error``."""
+    match error:
+        case Retry():
+            return Failed(error.sentence, error.reason, error.after_s or 0.0)
+        case FairleadError():
+            return Failed(error.sentence, error.reason)
+        case _:
+            return UnexpectedError()
+
+
+def failure_of(result: Result) -> tuple[str, str]:
+    """Return message and reason of a failure; empty strings for other results."""
+    match result:
+        case Failed() | UnexpectedError():
+            return result.message, result.reason
+        case Finished() | InProgress():
+            return "", ""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """``planned`` are the rows that were to be carried out, and ``done`` those of them that were.
+
+    ``frontend`` is the row about the load balancer itself, and ``frontend_done`` says whether it was carried out.
+    """
+
+    load_balancer: LoadBalancerKey
+    done: tuple[TargetChange, ...] = ()
+    held: tuple[Held, ...] = ()
+    frontend: FrontendChange | None = None
+    failure: str = ""
+    failure_reason: str = ""
+    quarantined: tuple[Held, ...] = ()
+    #: The provider whose worker it was; empty when there is only one.
+    provider: str = ""
+    planned: tuple[TargetChange, ...] = ()
+    frontend_done: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """Say in one sentence what happened."""
+        parts: list[str] = []
+        if self.frontend is not None:
+            parts.append(f"{self.frontend.action} load balancer ({self.frontend.reason})")
+        counts: dict[tuple[Action, str], int] = {}
+        for change in self.done:
+            counts[change.action, change.reason] = counts.get((change.action, change.reason), 0) + 1
+        parts += [f"{action} {count} ({reason})" for (action, reason), count in counts.items()]
+        if self.held:
+            parts.append(f"hold {len(self.held)} ({self.held[0].reason})")
+        if self.quarantined:
+            parts.append(f"quarantine {len(self.quarantined)} ({self.quarantined[0].message})")
+        if self.failure:
+            parts.append(f"failed: {self.failure}")
+        return ", ".join(parts) or "nothing to do"
+
 
 LASTING_PER_KEY = 40
+
+
 ROUTINE_PER_KEY = 24
+
+
 #: The most entries of either sort, over all keys; about 10 MB.
 MOST_ENTRIES = 32_768
+
+
 #: Targets that a row names; it counts them all.
 NAMED_TARGETS = 8
+
+
 _LONGEST_TEXT = 512
+
+
 #: What happens in turns (woken, failed, woken, failed) is counted as well: this many entries back are compared.
 _TURNS = 4
 

@@ -1,6 +1,6 @@
 """DiffTracker: what is desired, what is recorded as done, and which load balancers differ.
 
-In: ``put``/``remove`` from reconciles, ``fold`` from the worker. Out: dirty keys, each with its two sides.
+In: ``put``/``remove`` from reconciles, results from the worker. Out: dirty keys, each with its two sides.
 The done side holds *only what went through our ledger*, so nothing foreign can ever be in a plan. Nothing here
 awaits, locks, logs or reads a clock; the cost of a change depends on the size of its load balancer alone.
 """
@@ -51,7 +51,7 @@ class LoadBalancerState(msgspec.Struct):
     desired: DesiredLoadBalancer | None = None
     recorded_spec: FrontendSpec | None = None
     recorded: Recorded = msgspec.field(default_factory=dict[ListenerKey, dict[TargetKey, Registered]])
-    #: Counts the lives of this key; what was started for an earlier life is not folded into this one.
+    #: Counts the lives of this key; the results of an earlier life are not applied to this one.
     generation: int = 0
     #: The frontend is ensured again although it did not change (new leader, provider restarted).
     ensure_again: bool = False
@@ -60,7 +60,7 @@ class LoadBalancerState(msgspec.Struct):
     #: ``recorded_spec`` was only asked for: no answer is on record, so nothing of it is there as far as is known.
     unanswered: bool = False
     #: Known from the ledger, and its desired side has not been put yet: nothing is done about it until then.
-    undecided: bool = False
+    awaiting_desired: bool = False
 
     @property
     def made(self) -> FrontendSpec | None:
@@ -119,7 +119,7 @@ class Tracker:
         elif state.desired == desired:
             return False
         state.desired = desired
-        state.undecided = False
+        state.awaiting_desired = False
         self._dirty[desired.key] = None
         return True
 
@@ -134,10 +134,10 @@ class Tracker:
             self._states[key] = LoadBalancerState(generation=self._generation)
             self._dirty[key] = None
             return True
-        if state is None or (state.desired is None and not state.undecided):
+        if state is None or (state.desired is None and not state.awaiting_desired):
             return False
         state.desired = None
-        state.undecided = False
+        state.awaiting_desired = False
         self._dirty[key] = None
         return True
 
@@ -175,17 +175,17 @@ class Tracker:
             # Else the frontend may have been changed after the last record of it.
             ensure_again=not certain,
             unanswered=unanswered,
-            undecided=True,
+            awaiting_desired=True,
         )
 
-    def take(self) -> list[LoadBalancerKey]:
+    def pop_dirty(self) -> list[LoadBalancerKey]:
         """Hand over the dirty keys, oldest first, and forget that they were dirty."""
         keys = list(self._dirty)
         self._dirty.clear()
         return keys
 
     def begin_frontend(self, change: FrontendChange) -> None:
-        """Note that ``change`` is about to be made: until it is folded, the state of the frontend is unknown."""
+        """Note that ``change`` is about to be made: until its result is known, the frontend may be in either state."""
         state = self._states.get(change.load_balancer)
         if state is not None and state.generation == change.generation:
             state.ensure_again = True
@@ -263,7 +263,7 @@ class Tracker:
 
     # --- what came of it ----------------------------------------------------------------------------------------
 
-    def fold_frontend(self, change: FrontendChange, outcome: Outcome) -> None:
+    def apply_frontend_result(self, change: FrontendChange, outcome: Outcome) -> None:
         """Record the outcome of a change of the frontend."""
         state = self._states.get(change.load_balancer)
         if state is None or state.generation != change.generation or outcome.status is not OutcomeStatus.DONE:
@@ -279,7 +279,7 @@ class Tracker:
         state.recorded_spec = change.spec
         state.ensure_again = state.missing = state.unanswered = False
 
-    def fold_targets(self, changes: Iterable[TargetChange], outcomes: Iterable[Outcome], *, now_s: float) -> None:
+    def apply_results(self, changes: Iterable[TargetChange], outcomes: Iterable[Outcome], *, now_s: float) -> None:
         """Record the outcomes of target changes; only a success changes the recorded state."""
         for change, outcome in zip(changes, outcomes, strict=True):
             state = self._states.get(change.load_balancer)

@@ -1,9 +1,9 @@
 """The one place where load balancers are changed: takes dirty keys, plans, guards, has the plan carried out, reports.
 
 One worker for each provider. The trigger has capacity one: it never blocks and coalesces whatever comes while a run
-is under way. Snapshot, then I/O, then fold: the tracker is never touched while a call is in flight, and never two
+is under way. Snapshot, then I/O, then apply: the tracker is never touched while a call is in flight, and never two
 operations run on one load balancer; one that hangs holds up no other, and a failure domain that hangs takes no room
-from another. ``ready`` says what may begin, ``execute`` makes the calls, ``schedule`` says when to try again.
+from another. ``Ready`` says what may begin, ``execute`` makes the calls, ``Schedule`` says when to try again.
 In: a tracker. Out: provider calls, and one ``Report`` for each load balancer that was synced. Never: a decision of its
 own about what should be there.
 """
@@ -24,14 +24,19 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock, wait_for
 from fairlead.runtime.loop import BUG_RETRY_S
 from fairlead.runtime.queue import backoff_s
-from fairlead.sync.concurrency import Concurrency, Slot
-from fairlead.sync.execute import Executor
-from fairlead.sync.guard import guard_plan
-from fairlead.sync.operation import Operation
-from fairlead.sync.plan import Plan, plan_load_balancer
-from fairlead.sync.quarantine import Quarantine, Refusal
-from fairlead.sync.report import Report
-from fairlead.sync.result import Failed, Finished, InProgress, Result, UnexpectedError, result_of, result_of_error
+from fairlead.sync.calls import Concurrency, Slot
+from fairlead.sync.execute import Executor, Operation, Quarantine, Refusal
+from fairlead.sync.history import (
+    Failed,
+    Finished,
+    InProgress,
+    Report,
+    Result,
+    UnexpectedError,
+    result_of,
+    result_of_error,
+)
+from fairlead.sync.plan import Plan, guard_plan, plan_load_balancer
 from fairlead.sync.tracker import LoadBalancerState, Tracker
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
@@ -105,7 +110,7 @@ class Worker:
     @property
     def pending(self) -> int:
         """Return how many load balancers changed and are not done: waiting, being worked on, or to be retried."""
-        return self._tracker.dirty + sum(not self._tracker.is_dirty(key) for key in self._backlog)
+        return len(self.pending_keys())
 
     def pending_keys(self) -> frozenset[LoadBalancerKey]:
         """Return the keys of the load balancers that ``pending`` counts."""
@@ -173,14 +178,14 @@ class Worker:
     def _take(self, waiting: FairOrder[LoadBalancerKey]) -> None:
         self._tracker.touch(self._schedule.take_due())
         since_s = self._backlog.took(self._clock.monotonic())
-        for key in self._tracker.take():
+        for key in self._tracker.pop_dirty():
             self._backlog.add(key, since_s)
             waiting.add(key)
 
     def _dispatch(self, group: asyncio.TaskGroup) -> None:
         """Begin with what is dirty now, as far as there are free hands; the same key never twice at once."""
         since_s = self._backlog.took(self._clock.monotonic())
-        for key in self._tracker.take():
+        for key in self._tracker.pop_dirty():
             if self._ready.add(key, since_s, self.failure_domain):
                 self._backlog.add(key, since_s)
         started = False

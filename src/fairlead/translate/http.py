@@ -84,12 +84,12 @@ def _served(view: HTTPView, spec: HTTPLoadBalancerSpec, refusal: Condition | Non
     admission = Admission(target_policy(view))
     config = _config(view, spec)
     families = _node_families(view, spec, config.backends)
-    looping: set[TargetKey] = set()
-    targets = without_load_balancers(view, _targets(view, spec, config.backends, admission), looping)
+    loop_targets: set[TargetKey] = set()
+    targets = without_load_balancers(view, _targets(view, spec, config.backends, admission), loop_targets)
     paused = build_paused(view.load_balancer, view.load_balancer_class)
     conditions = (
         build_accepted(refusal),
-        leads_to_load_balancers(view, looping) or _resolved(view, targets, families, admission),
+        leads_to_load_balancers(view, loop_targets) or _resolved(view, targets, families, admission),
         build_stale(view, nodes=sorted({family for each in families for family in each})),
         paused,
         build_protected(view.load_balancer),

@@ -353,9 +353,9 @@ def resolve_group(
         return [unresolved(ConditionReason.OUT_OF_SCOPE, text)]
     if text := _missing_listener(view.group, listeners, load_balancer):
         return [unresolved(ConditionReason.BACKEND_NOT_FOUND, text)]
-    if view.judge:
+    if view.retention_error:
         policy = spec.deregister_webhook.failure_policy if spec.deregister_webhook is not None else "DoNothing"
-        text = f"{view.judge}; until it answers, spec.deregisterWebhook.failurePolicy {policy} counts"
+        text = f"{view.retention_error}; until it answers, spec.deregisterWebhook.failurePolicy {policy} counts"
         return [unresolved(ConditionReason.PROVIDER_FAILED, text)]
     if text := _unusable_service(view):
         return [unresolved(ConditionReason.BACKEND_NOT_FOUND, text)]

@@ -45,7 +45,7 @@ def desired_load_balancer(
         repair_s=behaviour.repair_s,
         repair=repair_asked(view.load_balancer),
         paused=paused,
-        barred=view.given,
+        excluded_targets=view.given,
     )
 
 
@@ -111,9 +111,9 @@ def without_load_balancers(
     """
     kept: dict[ListenerKey, Targets] = {}
     for listener, by_key in targets.items():
-        looping = view.given.keys() & by_key.keys()
-        refused |= looping
-        kept[listener] = {key: by_key[key] for key in by_key if key not in looping} if looping else by_key
+        loop_targets = view.given.keys() & by_key.keys()
+        refused |= loop_targets
+        kept[listener] = {key: by_key[key] for key in by_key if key not in loop_targets} if loop_targets else by_key
     return kept
 
 

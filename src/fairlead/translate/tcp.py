@@ -75,12 +75,12 @@ def recorded_tcp(view: TCPView) -> Decision | None:
 
 def _served(view: TCPView, spec: TCPLoadBalancerSpec, refusal: Condition | None, allocation: Allocation) -> Decision:
     admission = Admission(target_policy(view))
-    looping: set[TargetKey] = set()
-    targets = without_load_balancers(view, _targets(view, spec, admission), looping)
+    loop_targets: set[TargetKey] = set()
+    targets = without_load_balancers(view, _targets(view, spec, admission), loop_targets)
     paused = build_paused(view.load_balancer, view.load_balancer_class)
     conditions = (
         build_accepted(refusal),
-        leads_to_load_balancers(view, looping) or _resolved(view, spec, targets, admission),
+        leads_to_load_balancers(view, loop_targets) or _resolved(view, spec, targets, admission),
         build_stale(view, nodes=_node_families(view, spec) if spec.targets == "Node" else ()),
         paused,
         build_protected(view.load_balancer),

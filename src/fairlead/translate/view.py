@@ -163,7 +163,7 @@ class GroupView(msgspec.Struct, frozen=True):
 
     ``kept`` are (namespace, name) of the pods that stay registered by policy. ``accepted`` are the parameters with
     which this load balancer last accepted the group, None when it never has. ``verdict`` is the provider's refusal,
-    None when it accepts. ``judge`` is why the driver could not be asked which pods stay, else empty.
+    None when it accepts. ``retention_error`` is why the driver could not be asked which pods stay, else empty.
     """
 
     group: BackendGroup
@@ -174,7 +174,7 @@ class GroupView(msgspec.Struct, frozen=True):
     out_of_scope: bool = False
     accepted: Mapping[str, str] | None = None
     verdict: Condition | None = None
-    judge: str = ""
+    retention_error: str = ""
 
 
 class LoadBalancerView(msgspec.Struct, frozen=True):

@@ -24,8 +24,8 @@ from fairlead.providers.haproxy.runtime_api import RuntimeApi
 from fairlead.providers.webhook.provider import WebhookProvider
 from fairlead.runtime.clock import Clock, SystemClock, VirtualClock
 from fairlead.runtime.queue import BACKOFF_LIMIT_S
+from fairlead.sync.history import Report
 from fairlead.sync.readback import Readback
-from fairlead.sync.report import Report
 from fairlead.sync.tracker import Tracker
 from fairlead.sync.worker import Worker
 from fairlead.testing.ledger import PersistentLedger

@@ -123,7 +123,7 @@ async def test_an_update_is_stored_before_a_worker_takes_it():
     engine.remove(lb_key("other"))
     await engine.advance(100)
     assert provider.calls == []
-    assert engine.tracker.take() == [KEY, lb_key("other")]
+    assert engine.tracker.pop_dirty() == [KEY, lb_key("other")]
     engine.tracker.touch([KEY])
     async with engine:
         await engine.advance()

@@ -8,7 +8,7 @@ from hub_world import EVENT
 
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.providers.memory import MemoryProvider
-from fairlead.sync.quarantine import PARK_S
+from fairlead.sync.execute import PARK_S
 from fairlead.testing.builders import HTTP, lb_key, target
 
 EDGE = {"provider": "memory", "drain": "0s", "guard": {"maxRemovalPercent": 100, "minBackends": 0}}

@@ -29,7 +29,7 @@ from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Target
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured, Observed
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
-from fairlead.sync.report import Report
+from fairlead.sync.history import Report
 from fairlead.testing.builders import HTTP, target
 from fairlead.testing.ledger import resource_of
 

@@ -11,7 +11,7 @@ from fairlead.api.names import FINALIZER_DEREGISTER
 from fairlead.errors import Terminal
 from fairlead.model.change import Outcome, OutcomeStatus
 from fairlead.model.desired import GuardPolicy
-from fairlead.sync.quarantine import PARK_S
+from fairlead.sync.execute import PARK_S
 from fairlead.testing.builders import HTTP
 
 LOOSE = GuardPolicy(100, 0)

@@ -19,8 +19,7 @@ from fairlead.api.meta import ObjectMeta
 from fairlead.cli.explain_rows import BackendRow, explained
 from fairlead.hub.inspect.preview import Previewed
 from fairlead.model.desired import DesiredLoadBalancer
-from fairlead.sync.guard import guard_plan
-from fairlead.sync.plan import plan_load_balancer
+from fairlead.sync.plan import guard_plan, plan_load_balancer
 from fairlead.sync.tracker import LoadBalancerState, Registered
 from fairlead.testing.builders import desired, lb_key
 from fairlead.translate.view import Decision

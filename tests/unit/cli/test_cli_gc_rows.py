@@ -8,7 +8,7 @@ from cli_builders import lb, previewed, record
 from fairlead.cli.plan_rows import orphan_lines, orphan_row
 from fairlead.hub.inspect.orphans import orphans_of
 from fairlead.model.observed import Observed, ObservedTarget
-from fairlead.sync.drift import drift_of
+from fairlead.sync.readback import drift_of
 from fairlead.testing.builders import HTTP, target
 
 

@@ -82,7 +82,7 @@ def test_a_pause_holds_the_load_balancer_itself_and_says_who_and_how_it_ends() -
 
 def test_a_load_balancer_that_is_refused_has_a_problem_and_no_rows() -> None:
     refusal = Condition(ConditionType.ACCEPTED, False, ConditionReason.NO_SUCH_CLASS, "there is no class x")
-    nothing = plan_load_balancer(KEY, LoadBalancerState(undecided=True), now_s=0.0)
+    nothing = plan_load_balancer(KEY, LoadBalancerState(awaiting_desired=True), now_s=0.0)
     plan = plan_of(previewed(None, None, translation=Decision(None, (refusal,)), plan=nothing))
     assert plan.problem == "NoSuchClass: there is no class x"
     assert "  ! nothing is planned: NoSuchClass: there is no class x" in lines_of(plan)

@@ -13,7 +13,7 @@ from fairlead.cli.plan_rows import drift_row
 from fairlead.model.observed import Observed
 from fairlead.status.object_ref import ObjectRef
 from fairlead.status.rows import HubRow
-from fairlead.sync.drift import drift_of
+from fairlead.sync.readback import drift_of
 from fairlead.testing.builders import target
 
 REF = ObjectRef("TCPLoadBalancer", "shop", "web")

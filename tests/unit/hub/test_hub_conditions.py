@@ -9,9 +9,9 @@ from fairlead.hub.intents.conditions import build_conditions, decision, ingress_
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.observed import Health, Observed, RefusedPart
-from fairlead.sync.drift import Drift
-from fairlead.sync.guard import WARMING
-from fairlead.sync.report import Report
+from fairlead.sync.history import Report
+from fairlead.sync.plan import WARMING
+from fairlead.sync.readback import Drift
 from fairlead.testing.builders import HTTP, desired, lb_key, target
 from fairlead.translate.view import Decision
 

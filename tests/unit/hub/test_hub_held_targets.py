@@ -11,7 +11,7 @@ from fairlead.ledger.held import held_wire
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.model.keys import ListenerKey, Protocol
-from fairlead.sync.guard import DRY_RUN, LAST_TARGETS, PAUSED
+from fairlead.sync.plan import DRY_RUN, LAST_TARGETS, PAUSED
 from fairlead.testing.builders import HTTP, desired, lb_key, target
 
 KEY = lb_key()

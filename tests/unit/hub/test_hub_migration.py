@@ -16,7 +16,7 @@ from fairlead.model.contract import AllocationKind
 from fairlead.model.observed import Observed
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import settle
-from fairlead.sync.report import Report
+from fairlead.sync.history import Report
 from fairlead.sync.tracker import Registered
 from fairlead.testing.builders import ABLE, HTTP, desired, lb_key, target, tcp
 from fairlead.testing.faults import FaultyProvider

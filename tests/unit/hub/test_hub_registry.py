@@ -20,7 +20,7 @@ from fairlead.hub.intents.tcp.intent import TCPObjects
 from fairlead.model.contract import AllocationKind
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import settle
-from fairlead.sync.report import Report
+from fairlead.sync.history import Report
 from fairlead.testing.builders import HTTP, decoded, desired, lb_key, target, tcp
 from tests.unit.kube.kube_scripted import ScriptedApi, is_list
 

@@ -16,7 +16,7 @@ from fairlead.kube.events import EventRecorder
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.observed import Health, Observed
-from fairlead.sync.report import Report
+from fairlead.sync.history import Report
 from fairlead.testing.builders import HTTP, endpoint_slice, lb_key, target, tcp, tcp_view
 from fairlead.translate.tcp import decide_tcp
 

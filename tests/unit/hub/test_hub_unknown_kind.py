@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from fairlead.hub.app import Hub
 from fairlead.hub.intents.kinds import Intents
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.sync.report import Report
+from fairlead.sync.history import Report
 
 KEY = LoadBalancerKey("OfALaterRelease", "shop", "one")
 

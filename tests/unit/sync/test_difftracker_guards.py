@@ -11,7 +11,7 @@ from fairlead.model.change import Outcome, OutcomeStatus
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
-from fairlead.sync.quarantine import PARK_S
+from fairlead.sync.execute import PARK_S
 from fairlead.sync.readback import Readback
 from fairlead.sync.tracker import Registered, Tracker
 from fairlead.testing.builders import HTTP, lb_key, target

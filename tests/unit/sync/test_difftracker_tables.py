@@ -44,7 +44,7 @@ def desired_state(name, addresses):
 def step(tracker, outcome=DONE):
     """Plan everything that is dirty, answer it with ``outcome``, and return the rows."""
     rows = set()
-    for key in tracker.take():
+    for key in tracker.pop_dirty():
         plan = plan_load_balancer(key, tracker.state(key), now_s=0.0)
         frontend = plan.frontend
         if frontend is not None:
@@ -52,12 +52,12 @@ def step(tracker, outcome=DONE):
         rows |= {(change.action.value, key.name, short(change.key)) for change in plan.changes}
         if frontend is not None and frontend.action is Action.ENSURE:
             tracker.begin_frontend(frontend)
-            tracker.fold_frontend(frontend, outcome)
+            tracker.apply_frontend_result(frontend, outcome)
         tracker.begin_targets(plan.changes)
-        tracker.fold_targets(plan.changes, [outcome] * len(plan.changes), now_s=0.0)
+        tracker.apply_results(plan.changes, [outcome] * len(plan.changes), now_s=0.0)
         if frontend is not None and frontend.action is Action.DELETE:
             tracker.begin_frontend(frontend)
-            tracker.fold_frontend(frontend, outcome)
+            tracker.apply_frontend_result(frontend, outcome)
     return rows
 
 
@@ -217,7 +217,7 @@ def test_at9_everything_that_happened_while_no_process_ran():
 def test_at12_an_address_that_moves_is_in_one_run_for_both():
     tracker = with_there(ADDRESSES)
     ask(tracker, {"s1": set(), "s2": {"1", "2"}})
-    assert [key.name for key in tracker.take()] == ["s1", "s2"]
+    assert [key.name for key in tracker.pop_dirty()] == ["s1", "s2"]
 
 
 @pytest.mark.req("A-27")
@@ -303,7 +303,7 @@ def test_at16_a_row_of_the_wrong_kind_is_a_mistake_and_changes_nothing(action):
     key = lb_key("s1")
     row = TargetChange(key, HTTP, target("9"), action, Reason.NEW, tracker.state(key).generation)
     with pytest.raises(Bug):
-        tracker.fold_targets([row], [DONE], now_s=0.0)
+        tracker.apply_results([row], [DONE], now_s=0.0)
     assert on_record(tracker) == ADDRESSES
 
 

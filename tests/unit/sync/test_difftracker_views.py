@@ -18,8 +18,8 @@ from fairlead.errors import Conflict, Retry, Terminal
 from fairlead.hub.providers.term import DrainStarts, registered_of
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey
+from fairlead.sync.execute import PARK_S
 from fairlead.sync.plan import plan_load_balancer
-from fairlead.sync.quarantine import PARK_S
 from fairlead.sync.tracker import Registered, Tracker
 from fairlead.testing.builders import (
     ABLE,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fairlead.sync.concurrency import Concurrency
+from fairlead.sync.calls import Concurrency
 
 
 @pytest.mark.req("A-46")

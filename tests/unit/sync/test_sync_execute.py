@@ -10,11 +10,9 @@ from fairlead.model.change import Action, Outcome, OutcomeStatus
 from fairlead.model.desired import GuardPolicy
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
-from fairlead.sync.concurrency import Concurrency
-from fairlead.sync.execute import Executor
-from fairlead.sync.operation import Operation
+from fairlead.sync.calls import Concurrency
+from fairlead.sync.execute import Executor, Operation, Quarantine
 from fairlead.sync.plan import plan_load_balancer
-from fairlead.sync.quarantine import Quarantine
 from fairlead.sync.tracker import Tracker
 from fairlead.testing.builders import HTTP, desired, lb_key, target
 from fairlead.testing.ledger import PersistentLedger

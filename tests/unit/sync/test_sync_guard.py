@@ -8,7 +8,7 @@ import pytest
 from fairlead.model.change import DONE, Action, FrontendChange, Reason
 from fairlead.model.desired import GuardPolicy, HealthCheck
 from fairlead.model.observed import Seen
-from fairlead.sync.guard import (
+from fairlead.sync.plan import (
     FIRST_CHECK_S,
     LAST_TARGETS,
     PACE_S,
@@ -19,8 +19,8 @@ from fairlead.sync.guard import (
     WARM_S,
     WARMING,
     guard_plan,
+    plan_load_balancer,
 )
-from fairlead.sync.plan import plan_load_balancer
 from fairlead.sync.tracker import LoadBalancerState, Registered, Tracker
 from fairlead.testing.builders import HTTP, desired, target
 
@@ -48,7 +48,7 @@ def held_reasons(plan):
 @pytest.mark.req("S-6")
 def test_invalid_targets_are_removed_despite_the_guard():
     wanted = msgspec.structs.replace(
-        desired([], drain_s=30.0, stale="a slice cannot be read"), barred={target("1").key}
+        desired([], drain_s=30.0, stale="a slice cannot be read"), excluded_targets={target("1").key}
     )
     plan = guarded(wanted, numbers(2))
     assert [(change.key, change.action, change.reason) for change in plan.changes] == [
@@ -192,7 +192,7 @@ class TestTooMany:
             side = tracker.state(desired_state.key)
             assert side is not None
             plan = guard_plan(plan_load_balancer(desired_state.key, side, now_s=now_s), side, now_s=now_s)
-            tracker.fold_targets(plan.changes, [DONE] * len(plan.changes), now_s=now_s)
+            tracker.apply_results(plan.changes, [DONE] * len(plan.changes), now_s=now_s)
             left.append(len(tracker.state(desired_state.key).recorded[HTTP]))
             if plan.wake_at_s is None:
                 break
@@ -207,8 +207,8 @@ def fold(tracker, desired_state, now_s):
     tracker.put(desired_state)
     side = tracker.state(desired_state.key)
     plan = plan_load_balancer(desired_state.key, side, now_s=now_s)
-    tracker.fold_frontend(plan.frontend, DONE)
-    tracker.fold_targets(plan.changes, [DONE] * len(plan.changes), now_s=now_s)
+    tracker.apply_frontend_result(plan.frontend, DONE)
+    tracker.apply_results(plan.changes, [DONE] * len(plan.changes), now_s=now_s)
 
 
 class TestStaleView:

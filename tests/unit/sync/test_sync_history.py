@@ -20,8 +20,7 @@ from fairlead.model.change import (
     TargetChange,
 )
 from fairlead.model.desired import Target
-from fairlead.sync.history import LASTING_PER_KEY, NAMED_TARGETS, ROUTINE_PER_KEY, History
-from fairlead.sync.report import Report
+from fairlead.sync.history import LASTING_PER_KEY, NAMED_TARGETS, ROUTINE_PER_KEY, History, Report
 from fairlead.testing.builders import HTTP, lb_key, target
 
 KEY, OTHER = lb_key(), lb_key("other")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fairlead.model.change import Action, Reason, TargetChange
 from fairlead.model.keys import ListenerKey, Protocol
-from fairlead.sync.order import order_changes
+from fairlead.sync.plan import order_changes
 from fairlead.testing.builders import HTTP, lb_key, target
 
 

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from fairlead.model.change import DONE, Action, Reason
 from fairlead.model.desired import GuardPolicy
-from fairlead.sync.guard import guard_plan
-from fairlead.sync.order import order_changes
-from fairlead.sync.plan import plan_load_balancer
+from fairlead.sync.plan import guard_plan, order_changes, plan_load_balancer
 from fairlead.sync.tracker import LoadBalancerState, Registered, Tracker
 from fairlead.testing.builders import HTTP, desired, target
 
@@ -75,9 +73,9 @@ def carry_out(tracker, key, now_s):
     plan = guard_plan(plan_load_balancer(key, side, now_s=now_s), side, now_s=now_s)
     if plan.frontend is not None:
         tracker.begin_frontend(plan.frontend)
-        tracker.fold_frontend(plan.frontend, DONE)
+        tracker.apply_frontend_result(plan.frontend, DONE)
     tracker.begin_targets(plan.changes)
-    tracker.fold_targets(plan.changes, [DONE] * len(plan.changes), now_s=now_s)
+    tracker.apply_results(plan.changes, [DONE] * len(plan.changes), now_s=now_s)
     return plan
 
 

@@ -10,7 +10,7 @@ from fairlead.model.desired import GuardPolicy
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
-from fairlead.sync.quarantine import PARK_S
+from fairlead.sync.execute import PARK_S
 from fairlead.testing.builders import HTTP, desired, lb_key, target
 from fairlead.testing.faults import Fault, FaultyProvider
 from fairlead.testing.ledger import PersistentLedger

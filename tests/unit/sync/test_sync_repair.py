@@ -8,7 +8,7 @@ from readback_bench import KEY, SOON_S, Watched, desired_state
 
 from fairlead.model.change import Action
 from fairlead.model.desired import GuardPolicy
-from fairlead.sync.guard import LAST_TARGETS
+from fairlead.sync.plan import LAST_TARGETS
 from fairlead.sync.readback import CERTAIN_S, LOOK_EVERY_S, READ_LIMIT_S
 from fairlead.testing.builders import HTTP, desired, target
 from fairlead.testing.faults import Fault

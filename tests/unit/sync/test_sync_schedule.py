@@ -8,7 +8,7 @@ from fairlead.errors import Bug, Retry, Terminal, Throttled
 from fairlead.model.change import DONE, Outcome, OutcomeStatus
 from fairlead.runtime.clock import VirtualClock
 from fairlead.runtime.loop import BUG_RETRY_S
-from fairlead.sync.result import Failed, Finished, InProgress, UnexpectedError, failure_of, result_of, result_of_error
+from fairlead.sync.history import Failed, Finished, InProgress, UnexpectedError, failure_of, result_of, result_of_error
 from fairlead.sync.worker import POLL_S, Schedule
 from fairlead.testing.builders import lb_key
 

@@ -24,8 +24,8 @@ def carry_out(tracker, outcome=DONE, *, now_s=0.0):
     tracker.begin_targets(plan.changes)
     if plan.frontend is not None:
         tracker.begin_frontend(plan.frontend)
-        tracker.fold_frontend(plan.frontend, outcome)
-    tracker.fold_targets(plan.changes, [outcome] * len(plan.changes), now_s=now_s)
+        tracker.apply_frontend_result(plan.frontend, outcome)
+    tracker.apply_results(plan.changes, [outcome] * len(plan.changes), now_s=now_s)
     return plan
 
 
@@ -38,14 +38,14 @@ def begin(tracker, plan):
 def fold(tracker, plan):
     """Have that done."""
     assert plan.frontend is not None
-    tracker.fold_frontend(plan.frontend, DONE)
+    tracker.apply_frontend_result(plan.frontend, DONE)
 
 
 def engaged(*targets):
     tracker = Tracker()
     tracker.put(desired(targets))
     carry_out(tracker)
-    tracker.take()
+    tracker.pop_dirty()
     return tracker
 
 
@@ -54,7 +54,7 @@ class TestPut:
         tracker = Tracker()
         assert tracker.put(desired([target("1")]))
         assert not tracker.put(desired([target("1")]))
-        assert tracker.take() == [KEY]
+        assert tracker.pop_dirty() == [KEY]
         assert tracker.dirty == 0
 
     def test_double_create_does_not_reset_state(self):
@@ -67,7 +67,7 @@ class TestPut:
         tracker = Tracker()
         for name in ("c", "a", "b"):
             tracker.put(desired([], key=lb_key(name)))
-        assert [key.name for key in tracker.take()] == ["c", "a", "b"]
+        assert [key.name for key in tracker.pop_dirty()] == ["c", "a", "b"]
 
     def test_a_desired_state_that_is_taken_back_before_the_run_leaves_no_rows(self):
         tracker = engaged(target("1"))
@@ -82,7 +82,7 @@ class TestFold:
         tracker.put(desired([target("1"), target("2"), target("3")]))
         plan = plan_of(tracker)
         tracker.begin_targets(plan.changes)
-        tracker.fold_targets(plan.changes, [DONE, RETRY, REJECTED], now_s=0)
+        tracker.apply_results(plan.changes, [DONE, RETRY, REJECTED], now_s=0)
         done = tracker.state(KEY).recorded[HTTP]
         assert done[plan.changes[0].key] == Registered(plan.changes[0].target, since=0, reason=Reason.NEW)
         assert done[plan.changes[1].key].unknown
@@ -109,7 +109,7 @@ class TestFold:
         tracker.put(desired([target("1", weight=3)]))
         plan = plan_of(tracker)
         tracker.begin_targets(plan.changes)
-        tracker.fold_targets(plan.changes, [REJECTED], now_s=0)
+        tracker.apply_results(plan.changes, [REJECTED], now_s=0)
         as_before = Registered(target("1"), since=0.0, reason=Reason.NEW)
         assert tracker.state(KEY).recorded[HTTP] == {target("1").key: as_before}
 
@@ -162,7 +162,7 @@ class TestFold:
     def test_a_stale_delete_of_a_target_is_ignored(self):
         tracker = engaged(target("1"))
         change = TargetChange(KEY, HTTP, target("9"), Action.DEREGISTER, Reason.ABSENT, tracker.state(KEY).generation)
-        tracker.fold_targets([change], [DONE], now_s=0)
+        tracker.apply_results([change], [DONE], now_s=0)
         assert set(tracker.state(KEY).recorded[HTTP]) == {target("1").key}
 
     def test_results_of_an_earlier_life_are_not_applied(self):
@@ -175,38 +175,38 @@ class TestFold:
         tracker.put(desired([]))
         tracker.begin_targets(before.changes)
         fold(tracker, before)
-        tracker.fold_targets(before.changes, [DONE], now_s=0)
+        tracker.apply_results(before.changes, [DONE], now_s=0)
         assert tracker.state(KEY).recorded == {}
         assert tracker.state(KEY).recorded_spec is None
 
     def test_a_fold_for_an_unknown_key_is_ignored(self):
         tracker = Tracker()
-        tracker.fold_frontend(FrontendChange(KEY, None, Action.DELETE, Reason.OWNER_DELETED), DONE)
-        tracker.fold_targets([TargetChange(KEY, HTTP, target("1"), Action.REGISTER, Reason.NEW)], [DONE], now_s=0)
+        tracker.apply_frontend_result(FrontendChange(KEY, None, Action.DELETE, Reason.OWNER_DELETED), DONE)
+        tracker.apply_results([TargetChange(KEY, HTTP, target("1"), Action.REGISTER, Reason.NEW)], [DONE], now_s=0)
         assert KEY not in tracker
 
     def test_a_row_about_a_load_balancer_is_not_about_a_target(self):
         tracker = engaged(target("1"))
         change = TargetChange(KEY, HTTP, target("1"), Action.ENSURE, Reason.NEW, tracker.state(KEY).generation)
         with pytest.raises(Bug):
-            tracker.fold_targets([change], [DONE], now_s=0)
+            tracker.apply_results([change], [DONE], now_s=0)
 
     def test_outcomes_that_do_not_match_are_a_mistake(self):
         tracker = engaged(target("1"))
         with pytest.raises(ValueError, match="zip"):
-            tracker.fold_targets([], [DONE], now_s=0)
+            tracker.apply_results([], [DONE], now_s=0)
 
 
 class TestRemove:
     def test_delete_during_create_routes_to_deletion(self):
         tracker = Tracker()
         tracker.put(desired([target("1")]))
-        tracker.take()
+        tracker.pop_dirty()
         creating = plan_of(tracker)
         begin(tracker, creating)
         assert tracker.remove(KEY)
         fold(tracker, creating)
-        assert tracker.take() == [KEY]
+        assert tracker.pop_dirty() == [KEY]
         deleting = plan_of(tracker)
         assert deleting.frontend.action is Action.DELETE
         fold(tracker, deleting)
@@ -229,13 +229,13 @@ class TestRemove:
     def test_an_object_recreated_during_deletion_is_created_again(self):
         tracker = engaged(target("1"))
         tracker.remove(KEY)
-        tracker.take()
+        tracker.pop_dirty()
         deleting = plan_of(tracker)
         tracker.begin_targets(deleting.changes)
         assert tracker.put(desired([target("1")]))
-        tracker.fold_targets(deleting.changes, [DONE], now_s=0)
+        tracker.apply_results(deleting.changes, [DONE], now_s=0)
         fold(tracker, deleting)
-        assert tracker.take() == [KEY]
+        assert tracker.pop_dirty() == [KEY]
         plan = plan_of(tracker)
         assert (plan.frontend.action, plan.frontend.reason) == (Action.ENSURE, Reason.NEW)
         assert [change.action for change in plan.changes] == [Action.REGISTER]
@@ -244,7 +244,7 @@ class TestRemove:
         tracker = engaged(target("1"))
         tracker.remove(KEY)
         deleting = plan_of(tracker)
-        tracker.fold_targets(deleting.changes, [DONE], now_s=0)
+        tracker.apply_results(deleting.changes, [DONE], now_s=0)
         begin(tracker, deleting)
         tracker.put(desired([target("1")]))
         assert plan_of(tracker).frontend.action is Action.ENSURE
@@ -276,10 +276,10 @@ class TestRestore:
     def test_what_the_ledger_holds_and_no_object_wants_is_deleted(self):
         tracker = Tracker()
         tracker.restore(desired([]).spec, {HTTP: {target("1").key: Registered(target("1"))}})
-        assert tracker.take() == []
+        assert tracker.pop_dirty() == []
         assert plan_of(tracker).empty, "nobody has said yet that it is not wanted"
         assert tracker.remove(KEY)
-        assert tracker.take() == [KEY]
+        assert tracker.pop_dirty() == [KEY]
         plan = plan_of(tracker)
         assert [change.action for change in plan.changes] == [Action.DEREGISTER]
 
@@ -293,12 +293,12 @@ class TestTouch:
     def test_only_what_is_known_becomes_dirty(self):
         tracker = engaged(target("1"))
         tracker.touch([KEY, lb_key("other")])
-        assert tracker.take() == [KEY]
+        assert tracker.pop_dirty() == [KEY]
 
     def test_ensure_again_makes_the_frontend_due(self):
         tracker = engaged(target("1"))
         tracker.ensure_again([KEY, lb_key("other")])
-        assert tracker.take() == [KEY]
+        assert tracker.pop_dirty() == [KEY]
         assert plan_of(tracker).frontend.action is Action.ENSURE
         carry_out(tracker)
         assert plan_of(tracker).empty
@@ -321,7 +321,7 @@ def test_other_addresses_of_the_same_call_are_recorded_by_their_own_outcomes(sta
     tracker.begin_targets(plan.changes)
     failed = target("2").key
     outcomes = [Outcome(status, "no") if change.key == failed else DONE for change in plan.changes]
-    tracker.fold_targets(plan.changes, outcomes, now_s=0)
+    tracker.apply_results(plan.changes, outcomes, now_s=0)
     recorded = tracker.state(KEY).recorded[HTTP]
     assert {key for key, registered in recorded.items() if not registered.unknown} == {target("1").key, target("3").key}
     if status is OutcomeStatus.REJECTED:

@@ -10,7 +10,7 @@ from fairlead.model.change import Reason
 from fairlead.model.contract import Capabilities
 from fairlead.providers.memory import MemoryProvider
 from fairlead.runtime.clock import VirtualClock
-from fairlead.sync.guard import PACE_S
+from fairlead.sync.plan import PACE_S
 from fairlead.testing.builders import desired, lb_key, target
 from fairlead.testing.faults import Fault, FaultyProvider
 from fairlead.testing.ledger import PersistentLedger

@@ -45,9 +45,9 @@ def test_no_reason_hides_a_more_urgent_one():
     shown = [
         resolve_group(group_view, listeners, "shop/shared", refused)[0].reason
         for group_view in (
-            GroupView(group(service=service, listener="x"), out_of_scope=True, judge="no answer"),
-            GroupView(group(service=service, listener="x"), judge="no answer"),
-            GroupView(group(service=service), judge="no answer"),
+            GroupView(group(service=service, listener="x"), out_of_scope=True, retention_error="no answer"),
+            GroupView(group(service=service, listener="x"), retention_error="no answer"),
+            GroupView(group(service=service), retention_error="no answer"),
             GroupView(group(service=service)),
             GroupView(group(service=service), service=SERVICE, nodes=(node("n1", "10.0.0.9"),)),
         )

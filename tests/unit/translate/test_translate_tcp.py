@@ -133,7 +133,7 @@ def test_a_load_balancer_is_not_a_backend_of_any_load_balancer():
     assert addresses(built, 8099) == {"10.1.0.1"}
     message = conditions(built)[ConditionType.RESOLVED_REFS].message
     assert "are load balancers themselves are left out (192.0.2.7:8099, its own address, 192.0.2.8:8099)" in message
-    assert set(built.desired.barred) == {own, another}
+    assert set(built.desired.excluded_targets) == {own, another}
     # A node that has the address of a load balancer is reached at another port.
     answering = {TargetKey("192.0.2.7", 80): {lb_key("web")}}
     built = decide_tcp(tcp_view(load_balancer, slices=slices, given=answering))

@@ -42,11 +42,10 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.runtime.queue import KeyedQueue
-from fairlead.sync.concurrency import in_time
-from fairlead.sync.drift import Drift, drift_of
-from fairlead.sync.guard import guard_plan
+from fairlead.sync.calls import in_time
 from fairlead.sync.history import History
-from fairlead.sync.plan import Plan, plan_load_balancer
+from fairlead.sync.plan import Plan, guard_plan, plan_load_balancer
+from fairlead.sync.readback import Drift, drift_of
 from fairlead.sync.tracker import LoadBalancerState
 from fairlead.translate.conditions import is_leaving
 from fairlead.translate.view import Decision

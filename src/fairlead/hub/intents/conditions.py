@@ -16,9 +16,9 @@ from fairlead.ledger.held import NO_ROWS, HeldRows
 from fairlead.model.change import Action, Held
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.observed import Health, Observed
-from fairlead.sync.drift import Drift
-from fairlead.sync.guard import UNHEALTHY_REPLACEMENT, WARMING
-from fairlead.sync.report import Report
+from fairlead.sync.history import Report
+from fairlead.sync.plan import UNHEALTHY_REPLACEMENT, WARMING
+from fairlead.sync.readback import Drift
 from fairlead.translate.families import missing_families
 from fairlead.translate.view import Decision
 

@@ -14,7 +14,7 @@ from fairlead.api.intent import IntentObject
 from fairlead.api.meta import WireCondition, wire_conditions
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.in_words import counted
-from fairlead.sync.report import Report
+from fairlead.sync.history import Report
 
 
 class Leaving(msgspec.Struct):

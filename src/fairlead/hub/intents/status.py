@@ -40,8 +40,8 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
-from fairlead.sync.drift import Drift
-from fairlead.sync.report import Report
+from fairlead.sync.history import Report
+from fairlead.sync.readback import Drift
 from fairlead.translate.conditions import is_leaving
 from fairlead.translate.view import Decision
 

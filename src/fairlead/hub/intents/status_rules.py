@@ -19,7 +19,7 @@ from fairlead.kube.events import EventRecorder
 from fairlead.kube.status import emit_transitions
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.observed import Observed
-from fairlead.sync.report import Report
+from fairlead.sync.history import Report
 from fairlead.translate.view import Decision
 
 Obj = TypeVar("Obj", bound=IntentObject)

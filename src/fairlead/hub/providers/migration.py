@@ -31,8 +31,8 @@ from fairlead.model.desired import DesiredLoadBalancer, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock
-from fairlead.sync.guard import DRY_RUN
-from fairlead.sync.report import Report
+from fairlead.sync.history import Report
+from fairlead.sync.plan import DRY_RUN
 from fairlead.translate.view import Decision
 
 #: Seconds until a load balancer that is moving, or that a provider is releasing, is reconciled again.

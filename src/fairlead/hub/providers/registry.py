@@ -29,8 +29,7 @@ from fairlead.model.contract import Capabilities, KeepsUnread, Lifecycle, Provid
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.background import close_all
 from fairlead.runtime.clock import Clock
-from fairlead.sync.history import History
-from fairlead.sync.report import Report
+from fairlead.sync.history import History, Report
 
 log = structlog.get_logger(__name__)
 

@@ -20,8 +20,8 @@ from fairlead.model.contract import Lifecycle, Provider
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.loop import BUG_RETRY_S
+from fairlead.sync.history import Report
 from fairlead.sync.readback import Readback
-from fairlead.sync.report import Report
 from fairlead.sync.tracker import Tracker
 from fairlead.sync.worker import Worker
 

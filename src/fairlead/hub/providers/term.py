@@ -24,8 +24,8 @@ from fairlead.model.contract import Provider, Restorable, RestoredBackend, Resto
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.runtime.clock import Clock
+from fairlead.sync.history import Report
 from fairlead.sync.readback import Readback
-from fairlead.sync.report import Report
 from fairlead.sync.tracker import Recorded, Registered, Tracker
 from fairlead.sync.worker import Worker
 

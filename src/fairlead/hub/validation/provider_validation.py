@@ -216,7 +216,7 @@ class PodRetentionPolicy:
             if webhook.failure_policy == "DoNothing"
             or (webhook.failure_policy == "IfNotRunning" and pod.status.phase == "Running")
         )
-        return msgspec.structs.replace(view, kept=kept, judge=problem), False
+        return msgspec.structs.replace(view, kept=kept, retention_error=problem), False
 
 
 def _subject(group: BackendGroup) -> Subject:

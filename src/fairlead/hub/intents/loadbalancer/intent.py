@@ -48,7 +48,7 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.in_words import counted
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
 from fairlead.model.observed import Observed
-from fairlead.sync.report import Report
+from fairlead.sync.history import Report
 from fairlead.translate.conditions import is_leaving
 from fairlead.translate.loadbalancer import accepted_frontend, decide_loadbalancer, merged_parameters
 from fairlead.translate.view import Allocated, GroupView, LoadBalancerDecision, LoadBalancerView
