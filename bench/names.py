@@ -33,7 +33,7 @@ from fairlead.providers.zones.rfc2136.provider import create
 from fairlead.runtime.clock import SystemClock
 from fairlead.testing.builders import ABLE
 from fairlead.testing.faults import FaultyProvider
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.addresses import AddressRanges
 from fairlead_demo.worlds.name_servers import Bind
 
 ZONE = "example.test"

@@ -43,7 +43,7 @@ from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.provider import EnvoyProvider
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.logs import configure_logging
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.addresses import AddressRanges
 from fairlead_demo.worlds.pod_server import PodServer
 from podless import ApiServer
 from podless.metrics import WRITE_VERBS

@@ -40,7 +40,7 @@ async def _hub() -> list[Family]:
     from fairlead.providers.webhook.client import WebhookMetrics
     from fairlead.runtime.clock import SystemClock
     from fairlead.runtime.telemetry import Telemetry
-    from fairlead.translate.address_ranges import AddressRanges
+    from fairlead.translate.addresses import AddressRanges
 
     registry = CollectorRegistry()
     KubeMetrics(registry)

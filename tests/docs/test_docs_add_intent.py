@@ -25,7 +25,7 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import SystemClock
 from fairlead.testing.faults import FaultyProvider
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.addresses import AddressRanges
 from podless import ApiServer
 from tests.docs.docs_console import ROOT, blocks_of
 

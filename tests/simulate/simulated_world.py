@@ -29,7 +29,7 @@ from fairlead.model.desired import Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.providers.memory import MemoryCloud
 from fairlead.testing.builders import slice_body, tcp_body
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.addresses import AddressRanges
 from tests.simulate.api import Api, Bucket, Entry, Obj
 from tests.simulate.api import Event as Change
 from tests.simulate.link import Network

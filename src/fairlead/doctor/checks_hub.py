@@ -67,7 +67,7 @@ from fairlead.status.builder import hub_row, member_row
 from fairlead.status.object_ref import ObjectRef
 from fairlead.status.problems import ConditionFault, condition_faults
 from fairlead.status.rows import ProxyStatusRow, ReplicaReport, Trouble
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.addresses import AddressRanges
 
 _NO_ADDRESS = (
     ConditionReason.ADDRESS_NOT_ASSIGNED,

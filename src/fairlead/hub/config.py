@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 
 from fairlead.model.contract import Provider
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.addresses import AddressRanges
 
 
 class RunningProvider(Provider, Protocol):

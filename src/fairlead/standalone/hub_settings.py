@@ -35,7 +35,7 @@ from fairlead.errors import BadConfiguration, Forbidden
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import AccessNeed, check_access
 from fairlead.model.keys import IPV4, IPV6
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.addresses import AddressRanges
 from fairlead.translate.generated import domain_problem
 from fairlead.translate.tenant import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 

@@ -46,7 +46,7 @@ from fairlead.standalone.hub_process import run_hub
 from fairlead.standalone.hub_settings import HubSettings
 from fairlead.standalone.process import kept_identity
 from fairlead.standalone.right_cluster import OWN_TENANT, ensure_place
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.addresses import AddressRanges
 
 _STOP_S = 4.0
 #: Interval in which new pools are looked for, in seconds.

@@ -57,7 +57,7 @@ from fairlead.status.rows import (
     Trouble,
 )
 from fairlead.translate.address_pools import OWN_POOL
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.addresses import AddressRanges
 from fairlead.translate.certificates import ending
 from fairlead.translate.conditions import says_no_ready
 from fairlead.translate.tcp import NODES

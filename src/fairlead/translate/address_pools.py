@@ -21,7 +21,7 @@ from fairlead.api.names import hub_name
 from fairlead.errors import BadConfiguration
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.keys import ListenerKey, LoadBalancerKey
-from fairlead.translate.address_ranges import AddressRanges, warnings_of
+from fairlead.translate.addresses import AddressRanges, warnings_of
 
 #: The name of the pool of the hub's flag, among the names of AddressPools.
 OWN_POOL = "--address-pool"

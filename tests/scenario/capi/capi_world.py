@@ -34,7 +34,7 @@ from fairlead.providers.zones.powerdns import provider as powerdns
 from fairlead.runtime.clock import SystemClock
 from fairlead.testing.builders import ABLE
 from fairlead.testing.faults import Fault, FaultyProvider
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.addresses import AddressRanges
 from fairlead_demo.worlds.clusterapi_kinds import cluster_api_crds
 from tests.scenario.any_api import until
 

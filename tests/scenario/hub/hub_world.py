@@ -30,7 +30,7 @@ from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import ABLE, NAMESPACE, lb_key, slice_body, tcp_body
 from fairlead.testing.faults import FaultyProvider
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.addresses import AddressRanges
 from podless import ApiServer
 from tests.scenario.installed_kinds import server_with_kinds
 

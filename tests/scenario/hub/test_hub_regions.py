@@ -9,7 +9,7 @@ from fairlead.api.kubernetes import LEASES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.testing.builders import lb_key
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.addresses import AddressRanges
 from tests.scenario.hub.hub_world import POOL, RunningHub, store
 
 pytestmark = pytest.mark.req("CORE-09")

@@ -25,7 +25,7 @@ from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import SystemClock
 from fairlead.testing.builders import ABLE
 from fairlead.testing.faults import Fault, FaultyProvider
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.addresses import AddressRanges
 
 #: As many addresses as the range of the original, which ends at 192.168.1.1.
 RANGE = "192.168.0.0/24,192.168.1.1/32"

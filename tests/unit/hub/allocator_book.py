@@ -6,7 +6,7 @@ from fairlead.hub.tenants.address_allocator import AddressAllocator, listeners_o
 from fairlead.model.contract import AllocationKind
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import lb_key, tcp
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.addresses import AddressRanges
 
 ADDRESS, PROXY_PORT = AllocationKind.ADDRESS, AllocationKind.PROXY_PORT
 POOL = "192.0.2.0/29"  # six addresses

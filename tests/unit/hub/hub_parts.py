@@ -18,7 +18,7 @@ from fairlead.model.contract import Capabilities, Provider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.sync.history import History
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.addresses import AddressRanges
 
 
 class Epoch:

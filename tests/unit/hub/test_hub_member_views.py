@@ -14,7 +14,7 @@ from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.testing.builders import endpoint_slice, lb_class, lb_key, tcp, tenant
 from fairlead.translate.address_pools import allocate_address
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.addresses import AddressRanges
 
 POOL = AddressRanges.parse("192.0.2.0/28")
 PODS = {"targets": "Pod"}

@@ -14,7 +14,7 @@ from fairlead.publish.service import Publication
 from fairlead.regions.backends import Backends
 from fairlead.regions.balancer_plan import translate
 from fairlead.runtime.clock import VirtualClock
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.addresses import AddressRanges
 
 ADDRESS = "fairlead.dev/address-request"
 

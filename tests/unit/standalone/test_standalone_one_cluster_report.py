@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fairlead.standalone.one_machine import RunFacts, report
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.addresses import AddressRanges
 
 
 def lines(

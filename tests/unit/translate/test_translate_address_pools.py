@@ -8,7 +8,7 @@ import pytest
 from fairlead.api.addresspool import AddressPool
 from fairlead.testing.builders import lb_key
 from fairlead.translate.address_pools import OWN_POOL, AddressClaimant, describe, usable_pools
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.addresses import AddressRanges
 
 pytestmark = pytest.mark.req("K-58")
 

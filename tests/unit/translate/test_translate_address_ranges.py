@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.errors import BadConfiguration
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.addresses import AddressRanges
 
 POOL = AddressRanges.parse("192.0.2.0/24")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.testing.builders import HTTP, lb_key
 from fairlead.translate.address_pools import PROXY_PORTS, allocate_address, allocate_proxy_port
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.addresses import AddressRanges
 
 POOL = AddressRanges.parse("192.0.2.0/24")
 

@@ -42,7 +42,7 @@ from fairlead.translate.address_pools import (
     allocate_proxy_port,
     describe,
 )
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.addresses import AddressRanges
 
 NOTHING = Allocation()
 #: An address, and the AddressPool that it is of; empty for ``OWN_POOL``.
