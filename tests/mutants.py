@@ -1,8 +1,8 @@
 """Counts the mutants of translate, sync and ledger that tests kill. ``python -m tests.mutants [GLOB ...]``.
 
-In: names of mutants as globs ("fairlead.translate.tcp*"), all by default, or how many to choose by chance. Out: a table
-by module with what survived, which ``mutmut show NAME`` prints. A run that reaches its time limit says what is left;
-the next one continues there.
+In: names of mutants as globs ("fairlead.translate.member*"), all by default, or how many to choose by chance. Out: a
+table by module with what survived, which ``mutmut show NAME`` prints. A run that reaches its time limit says what is
+left; the next one continues there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 KILLED = frozenset({"killed", "timeout", "suspicious", "segfault", "caught by type check"})
 SURVIVED = frozenset({"survived", "no tests"})
 GOAL_PERCENT = 90
-#: "    fairlead.translate.tcp.x_translate_tcp__mutmut_3: survived"
+#: "    fairlead.translate.member.x_translate_tcp__mutmut_3: survived"
 _RESULT = re.compile(r"^\s*(?P<mutant>(?P<module>fairlead[\w.]*)\.\w+__mutmut_\d+): (?P<outcome>[\w ]+)$")
 
 Results = Mapping[str, Mapping[str, Sequence[str]]]
@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=60, help="stop after that long (default: 60)")
     parser.add_argument("--sample", type=int, default=0, help="so many, chosen by chance (default: all)")
     parser.add_argument("--seed", type=int, default=1, help="which ones a sample has (default: 1)")
-    parser.add_argument("only", nargs="*", help="globs of mutants, such as 'fairlead.translate.tcp*'")
+    parser.add_argument("only", nargs="*", help="globs of mutants, such as 'fairlead.translate.member*'")
     options = parser.parse_args(arguments)
     mutmut = str(Path(sys.executable).with_name("mutmut"))
     only = options.only or (chosen(mutmut, options.sample, options.seed) if options.sample else [])

@@ -27,7 +27,7 @@ from fairlead.kube.writes import Overlay
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import doubled_s
-from fairlead.translate.conditions import says_no_ready
+from fairlead.translate.view import says_no_ready
 
 T = TypeVar("T", bound=KubeObject)
 

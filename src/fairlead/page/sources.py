@@ -41,7 +41,7 @@ from fairlead.status.formatting import reason_text
 from fairlead.status.object_ref import ObjectRef
 from fairlead.status.plan_rows import Row, rows_of
 from fairlead.status.rows import ProxyRow, Trouble
-from fairlead.translate.address_pools import OWN_POOL
+from fairlead.translate.addresses import OWN_POOL
 
 T = TypeVar("T", bound=KubeObject)
 Changed = Callable[[Hashable], None]

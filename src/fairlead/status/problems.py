@@ -56,11 +56,10 @@ from fairlead.status.rows import (
     RegionRow,
     Trouble,
 )
-from fairlead.translate.address_pools import OWN_POOL
-from fairlead.translate.addresses import AddressRanges
+from fairlead.translate.addresses import OWN_POOL, AddressRanges
 from fairlead.translate.certificates import ending
-from fairlead.translate.conditions import says_no_ready
-from fairlead.translate.tcp import NODES
+from fairlead.translate.member import NODES
+from fairlead.translate.view import says_no_ready
 
 _KINDS = {
     TCPLoadBalancer: TCP_LOAD_BALANCERS.kind,

@@ -21,9 +21,15 @@ from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Owner, Target, Targets
 from fairlead.model.keys import RECORD_PORT, ListenerKey, LoadBalancerKey, TargetKey, backend_key
-from fairlead.translate.class_behaviour import repair_asked
-from fairlead.translate.conditions import build_accepted, build_paused, build_unprogrammed, refused, unresolved
-from fairlead.translate.view import Decision
+from fairlead.translate.view import (
+    Decision,
+    build_accepted,
+    build_paused,
+    build_unprogrammed,
+    refused,
+    repair_asked,
+    unresolved,
+)
 
 #: A mark is a name, too: the record's with a label of at most 15 characters before it.
 LONGEST_HOST = 253 - 15

@@ -5,24 +5,37 @@
     refused otherwise, accepted before   -> as it was accepted
     never accepted                       -> nothing
 
-In: a ``LoadBalancerView``. Out: ``LoadBalancerDecision``. Groups are accepted one by one: a refused group keeps its
-backends, with the parameters with which it was accepted.
+Groups are accepted one by one: a refused group keeps its backends, with the parameters with which it was accepted. The
+backends that one group contributes:
+
+    static                                 -> target; draining target when it is in spec.draining too
+    pod ready                              -> target
+    pod deleting, and not ready            -> draining target
+    pod deleting, and still ready          -> draining target; stays a target while no other of its listener is ready
+    pod not ready, but kept by policy      -> target, if it is on record: a policy never registers
+    pod not ready otherwise, or gone       -> no target
+    node ready                             -> target at the Service's node port
+    node not ready                         -> no target; but when none of them is ready: those that are on record
+
+In: a ``LoadBalancerView``. Out: ``LoadBalancerDecision``; refusals are in the order in which a person would check, and
+the provider is asked only about what passes them. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from fairlead.api.backendgroup import BackendGroup, BackendPort
 from fairlead.api.capiside import RequestCheck
 from fairlead.api.intent import Allocation
+from fairlead.api.kubernetes import Node, Pod, Service
 from fairlead.api.loadbalancer import AcceptedFrontend, LoadBalancer, LoadBalancerListener, LoadBalancerSpec
 from fairlead.api.loadbalancerclass import LoadBalancerClass, LoadBalancerClassSpec
 from fairlead.api.times import seconds_from_duration
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
-from fairlead.model.contract import Capabilities
+from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.desired import (
     DesiredLoadBalancer,
     FrontendSpec,
@@ -34,38 +47,35 @@ from fairlead.model.desired import (
     Target,
     Targets,
 )
+from fairlead.model.in_words import whole_number
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey
-from fairlead.translate.backendgroup import is_node_ready, listeners_named, node_port_of, owner_of, targets_of_group
-from fairlead.translate.class_behaviour import guard_from_class, health_check_from_class, repair_asked, repair_s
-from fairlead.translate.conditions import (
+from fairlead.translate.endpoints import EndpointState, TargetPolicy, admit, in_service
+from fairlead.translate.view import (
+    Allocated,
+    GroupKey,
+    GroupView,
+    LoadBalancerDecision,
+    LoadBalancerView,
+    Recorded,
     build_accepted,
     build_paused,
     build_protected,
     build_unprogrammed,
     first_three,
+    guard_from_class,
+    health_check_from_class,
+    refused,
+    repair_asked,
+    repair_s,
     resolved,
     unresolved,
 )
-from fairlead.translate.endpoints import EndpointState, TargetPolicy, in_service
-from fairlead.translate.validate_loadbalancer import refuse, refuse_group
-from fairlead.translate.view import Allocated, GroupKey, GroupView, LoadBalancerDecision, LoadBalancerView
-
-
-def as_recorded(view: LoadBalancerView) -> Allocated:
-    """Return what is allocated on record."""
-    return view.allocation, None
-
-
-def as_viewed(view: LoadBalancerView, refusal: Condition | None) -> LoadBalancerView:
-    """Return ``view`` with the verdicts that it has."""
-    del refusal
-    return view
 
 
 def decide_loadbalancer(
     view: LoadBalancerView,
-    allocate: Callable[[LoadBalancerView], Allocated] = as_recorded,
-    validated: Callable[[LoadBalancerView, Condition | None], LoadBalancerView] = as_viewed,
+    allocate: Callable[[LoadBalancerView], Allocated] | None = None,
+    validated: Callable[[LoadBalancerView, Condition | None], LoadBalancerView] | None = None,
 ) -> LoadBalancerDecision:
     """Return the desired load balancer of ``view``, with its conditions.
 
@@ -73,10 +83,11 @@ def decide_loadbalancer(
     the spec is refused, which no provider is asked about.
     """
     refusal, problem = refuse(view), None
-    if refusal is None:
+    if refusal is None and allocate is not None:
         allocation, problem = allocate(view)
         view = msgspec.structs.replace(view, allocation=allocation)
-    view = validated(view, refusal)
+    if validated is not None:
+        view = validated(view, refusal)
     refusal = refusal or view.verdict
     frontend, capabilities = _frontend_to_serve(view, refusal), view.capabilities
     problem = _unallocated(view, problem)
@@ -406,3 +417,213 @@ def _unusable_service(view: GroupView) -> str:
     if not view.nodes:
         return "spec.service.nodeSelector: no node has these labels"
     return ""
+
+
+def refuse(view: LoadBalancerView) -> Condition | None:
+    """Return why the load balancer cannot be served, before its provider is asked; None when it can."""
+    return next(_refusals(view), None)
+
+
+def refuse_group(view: LoadBalancerView, group_view: GroupView) -> Condition | None:
+    """Return why the load balancer does not accept a group in its current form, before its provider is asked."""
+    closed = view.load_balancer_class.closed if view.load_balancer_class else ""
+    if closed and group_view.accepted is None:
+        return refused(ConditionReason.CLASS_DRAINING, f"spec.loadBalancers: {view.name}: {closed}")
+    parameters = group_view.group.spec.parameters
+    weight = weight_of(parameters)
+    if weight is None:
+        text = f"spec.parameters.weight: {parameters['weight'][:20]!r} is not a whole number from 0 to {HEAVIEST}"
+        return refused(ConditionReason.INVALID, text)
+    if weight != 1 and view.capabilities is not None and not view.capabilities.weights:
+        text = f"spec.parameters.weight: the class of {view.name} knows no weights; leave it out"
+        return refused(ConditionReason.INVALID, text)
+    return None
+
+
+def is_of_the_class(parameter: str, capabilities: Capabilities) -> bool:
+    """Return whether only a LoadBalancerClass may set ``parameter``."""
+    reserved = capabilities.class_parameters
+    return parameter in reserved or any(name.endswith(".") and parameter.startswith(name) for name in reserved)
+
+
+def _refusals(view: LoadBalancerView) -> Iterator[Condition]:
+    spec, load_balancer_class, capabilities = view.load_balancer.spec, view.load_balancer_class, view.capabilities
+    if load_balancer_class is None:
+        text = f"there is no LoadBalancerClass {spec.class_name!r} at the hub; kubectl get lbc lists those there"
+        yield refused(ConditionReason.NO_SUCH_CLASS, f"spec.className: {text}")
+        return
+    if capabilities is None:
+        text = (
+            f"LoadBalancerClass {spec.class_name!r} names provider {view.class_spec.provider!r}, which this hub does "
+            "not run; create another LoadBalancer, of a class whose provider it runs"
+        )
+        yield refused(ConditionReason.NO_SUCH_CLASS, f"spec.className: {text}")
+        return
+    if capabilities.allocation is not AllocationKind.NONE and not spec.cluster_name:
+        text = (
+            f"LoadBalancerClass {spec.class_name!r} is for Services, which the hub's own proxies serve; create "
+            "another LoadBalancer, of a class for a load balancer that you have already"
+        )
+        yield refused(ConditionReason.INVALID, f"spec.className: {text}")
+    if not view.living and load_balancer_class.closed:
+        yield refused(ConditionReason.CLASS_DRAINING, f"spec.className: {load_balancer_class.closed}")
+    yield from _parameters_of_the_class(view, capabilities)
+    for listener in spec.listeners:
+        if Protocol(listener.protocol) not in capabilities.protocols:
+            text = f"spec.listeners: {listener.protocol}/{listener.port}: this class has no {listener.protocol}"
+            yield refused(ConditionReason.UNSUPPORTED_PROTOCOL, text)
+    if view.conflict:
+        yield refused(ConditionReason.INVALID, f"spec.existing: {_conflict(view)}, or correct spec.existing")
+
+
+def _conflict(view: LoadBalancerView) -> str:
+    """Return which other LoadBalancer has the same identity; names of other namespaces are not disclosed."""
+    if view.conflict.partition("/")[0] != view.key.namespace:
+        return "a LoadBalancer in another namespace uses this load balancer; ask its owner to share it with spec.scope"
+    return (
+        f"LoadBalancer {view.conflict} uses it already; name {view.conflict} in spec.loadBalancers of the "
+        "BackendGroups instead"
+    )
+
+
+def _parameters_of_the_class(view: LoadBalancerView, capabilities: Capabilities) -> Iterator[Condition]:
+    spec, of_class = view.load_balancer.spec, view.class_spec.parameters
+    for field, parameters in (("parameters", spec.parameters), ("existing", spec.existing)):
+        for key, value in sorted(parameters.items()):
+            if key in of_class and of_class[key] != value:
+                text = (
+                    f"LoadBalancerClass {spec.class_name!r} sets this, and the class counts; create another "
+                    "LoadBalancer without it, or of another class"
+                )
+                yield refused(ConditionReason.INVALID, f"spec.{field}.{key}: {text}")
+            elif key not in of_class and is_of_the_class(key, capabilities):
+                text = (
+                    "only a LoadBalancerClass may set this; create another LoadBalancer without it, or ask the "
+                    "operator for a class that has it"
+                )
+                yield refused(ConditionReason.INVALID, f"spec.{field}.{key}: {text}")
+
+
+#: The highest weight that every provider with weights accepts.
+HEAVIEST = 256
+
+
+def owner_of(view: GroupView) -> str:
+    """Return the name under which the ledger records the group."""
+    return f"BackendGroup/{'/'.join(view.group.key)}"
+
+
+def is_node_ready(node: Node) -> bool:
+    """Return whether a node may be registered."""
+    return node.ready and not node.deleting
+
+
+def weight_of(parameters: Mapping[str, str]) -> int | None:
+    """Return the weight in ``parameters``, 1 when they have none; None when it is not a weight."""
+    return whole_number(parameters.get("weight", "1"), most=HEAVIEST)
+
+
+class _SelectedAddress(msgspec.Struct, frozen=True):
+    """One address that the group selects; ``new``: it may be registered, else it only stays if it is recorded."""
+
+    raw: str
+    port: int
+    source: str = ""
+    listener: str = ""
+    protocol: str = "TCP"
+    state: EndpointState = EndpointState.READY
+    new: bool = True
+    #: As the user wrote it, when it is more than the address.
+    written: str = ""
+
+
+def targets_of_group(
+    view: GroupView,
+    parameters: Mapping[str, str],
+    listeners: Sequence[Listener],
+    policy: TargetPolicy,
+    recorded: Recorded,
+    refused: set[str],
+) -> Iterator[tuple[ListenerKey, Target, EndpointState]]:
+    """Yield the targets of the group with ``parameters``, and their states; adds to ``refused`` the others."""
+    ordered = tuple(sorted(parameters.items()))
+    weight = weight_of(parameters)
+    if weight is None:
+        weight = 1  # accepted before weights were validated
+    for offer in (*_static(view), *_pods(view), *_nodes(view)):
+        address = admit(offer.raw, policy)
+        if address is None or not 0 < offer.port < 65536:
+            refused.add(offer.written or offer.raw)
+            continue
+        key = TargetKey(address, offer.port)
+        target = Target(key, weight, owners=(owner_of(view),), parameters=ordered, source=offer.source)
+        for listener in listeners_named(listeners, offer.listener, offer.protocol):
+            if offer.new or (listener, key) in recorded:
+                yield listener, target, offer.state
+
+
+def listeners_named(
+    listeners: Iterable[Listener] | Iterable[LoadBalancerListener], name: str, protocol: str
+) -> list[ListenerKey]:
+    """Return the listener called ``name`` of ``protocol``; without a name all of that protocol."""
+    return [
+        ListenerKey(Protocol(listener.protocol), listener.port)
+        for listener in listeners
+        if listener.protocol == protocol and (not name or listener.name == name)
+    ]
+
+
+def node_port_of(service: Service, wanted: BackendPort) -> int:
+    """Return the node port of ``wanted``, 0 when the Service has none."""
+    for port in service.spec.ports or ():
+        if port.port == wanted.port and (port.protocol or "TCP") == wanted.protocol:
+            return port.node_port or 0
+    return 0
+
+
+def _static(view: GroupView) -> Iterator[_SelectedAddress]:
+    spec = view.group.spec
+    for backend in spec.static or ():
+        raw, _, port = backend.rpartition(":")
+        number = whole_number(port) or 0
+        state = EndpointState.UNREADY if backend in (spec.draining or ()) else EndpointState.READY
+        yield _SelectedAddress(raw.strip("[]"), number, listener=spec.listener, state=state, written=backend)
+
+
+def _pods(view: GroupView) -> Iterator[_SelectedAddress]:
+    spec = view.group.spec
+    for pod in view.pods:
+        if not pod.status.pod_ip or not (pod.ready or _keeps_place(pod, view)):
+            continue
+        meta = pod.metadata
+        source = f"Pod/{meta.namespace}/{meta.name}/{meta.uid}"
+        state = EndpointState.READY
+        if pod.deleting:
+            state = EndpointState.SERVING if pod.serving else EndpointState.GONE
+        for port in spec.pods.ports if spec.pods is not None else ():
+            name = port.listener or spec.listener
+            yield _SelectedAddress(pod.status.pod_ip, port.port, source, name, port.protocol, state, pod.ready)
+
+
+def _keeps_place(pod: Pod, view: GroupView) -> bool:
+    """Return whether a recorded pod that is not ready stays registered (one that is being deleted drains)."""
+    policy = view.group.spec.deregister_policy
+    if pod.deleting:
+        return True
+    if policy == "IfNotRunning":
+        return pod.status.phase == "Running"
+    return policy == "Webhook" and pod.key in view.kept
+
+
+def _nodes(view: GroupView) -> Iterator[_SelectedAddress]:
+    wanted = view.group.spec.service
+    if wanted is None or view.service is None or not (number := node_port_of(view.service, wanted.port)):
+        return
+    none_ready = not any(map(is_node_ready, view.nodes))
+    name = wanted.port.listener or view.group.spec.listener
+    for node in view.nodes:
+        ready = is_node_ready(node)
+        addresses = (item.address for item in node.status.addresses or () if item.type == "InternalIP")
+        if (raw := next(addresses, "")) and (ready or none_ready):
+            source = f"Node//{node.metadata.name}/{node.metadata.uid}"
+            yield _SelectedAddress(raw, number, source, name, wanted.port.protocol, new=ready)

@@ -1,33 +1,310 @@
-"""The part of the translation that all load balancers of members share.
+"""A TCPLoadBalancer, or an HTTPLoadBalancer with its routes, becomes one desired load balancer.
 
-In: a ``MemberView``. Out: parts of a ``DesiredLoadBalancer``, and conditions. Pure.
+    valid, address allocated             -> as its spec says
+    refused, or no address; accepted     -> as it was last accepted, with the class and allocation of that version
+    refused, or no address; never        -> nothing
+
+Routes and backends have no accepted version of their own: what they refer to was decided in the member. Conflicts
+between listeners are decided there too, with conditions on the user's objects; here they are refused, because any
+client may have written the object.
+
+The families of a load balancer:
+
+    ipFamilies      ipFamilyPolicy      addresses
+    -------------   -----------------   ---------------------------------------------------
+    none            -                   one: of the family of spec.address, else of ``default``
+    one             -                   one of that family, or none
+    both            RequireDualStack    one of each, or none
+    both            any other           one of each as far as there are any, in that order
+
+A class that members share must not map objects of two members to one name at the load balancer. Its parameter such as
+``backend: "{member}_{namespace}_{name}"`` names something that is there for others, too:
+
+    class with one tenant        anything: only that member's objects come to it
+    class for several, or all    says whose by {member} or {hubNamespace}, and parts its placeholders so that no two
+                                 objects come to the same name
+
+In: a ``TCPView`` or ``HTTPView``. Out: ``Decision``. Pure. Never: a deletion; a view exists only for what is to exist.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Collection, Iterable, Mapping
+import re
+import typing
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise
 from typing import TypeVar
 
 import msgspec
 
-from fairlead.api.cidrs import parse_network
+from fairlead.api.cidrs import parse_cidr, parse_network
+from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec
 from fairlead.api.intent import Allocation
+from fairlead.api.kubernetes import EndpointSlice
+from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import ObjectMeta
-from fairlead.api.names import hub_name
-from fairlead.api.tcploadbalancer import Origin
-from fairlead.api.tenant import TenantSpec
+from fairlead.api.names import ANNOTATION_ROUTE_FIGURES, DEFAULT_CLASS, LABEL_ORIGIN_UID, hub_name, label_value
+from fairlead.api.tcploadbalancer import Origin, TCPLoadBalancerSpec
+from fairlead.api.tenant import Tenant, TenantSpec
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
-from fairlead.model.contract import AllocationKind
-from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Listener, Owner, Targets
-from fairlead.model.keys import Family, ListenerKey, TargetKey
-from fairlead.translate.class_behaviour import behaviour_of_class, behaviour_on_record, repair_asked
-from fairlead.translate.conditions import build_accepted, build_unprogrammed, first_three, unresolved
-from fairlead.translate.endpoints import MAX_TARGETS, Admission, IPNetwork, TargetPolicy, is_host_name
-from fairlead.translate.families import FamilySpec, wanted_families
-from fairlead.translate.view import Allocated, Decision, MemberView
+from fairlead.model.contract import AllocationKind, Capabilities
+from fairlead.model.desired import (
+    Affinity,
+    DesiredLoadBalancer,
+    FrontendSpec,
+    GuardPolicy,
+    Listener,
+    Owner,
+    ProxyProtocol,
+    Targets,
+)
+from fairlead.model.http import Backend, L7Config, L7Listener, hostname_problem
+from fairlead.model.keys import (
+    ANY_FAMILY,
+    IPV4,
+    IPV6,
+    Family,
+    ListenerKey,
+    Protocol,
+    TargetKey,
+    WantedFamilies,
+    backend_key,
+    by_family,
+    family_of,
+    requested_addresses,
+)
+from fairlead.translate.certificates import UNREAD, UNREAD_VERSION
+from fairlead.translate.endpoints import (
+    MAX_TARGETS,
+    Admission,
+    EndpointState,
+    IPNetwork,
+    TargetPolicy,
+    addresses_in,
+    by_port,
+    in_service,
+    is_host_name,
+    local_addresses,
+    node_families,
+    nodes_from_slices,
+    owner_of_endpoints,
+    states_from_slices,
+    targets_from_nodes,
+    targets_from_slices,
+    targets_from_states,
+    without_family,
+)
+from fairlead.translate.generated import with_challenge_listeners, with_generated_names
+from fairlead.translate.view import (
+    Allocated,
+    Decision,
+    HTTPView,
+    MemberView,
+    NodeAddresses,
+    TCPView,
+    behaviour_of_class,
+    behaviour_on_record,
+    build_accepted,
+    build_paused,
+    build_protected,
+    build_unprogrammed,
+    first_three,
+    no_ready,
+    refused,
+    repair_asked,
+    resolved,
+    unresolved,
+)
+
+#: What is shown in place of a count where the targets are the member's nodes.
+NODES = "nodes"
+
+
+REQUIRE = "RequireDualStack"
+
 
 M = TypeVar("M", bound=MemberView)
+
+
+S = TypeVar("S")
+Spec = TypeVar("Spec", bound="MemberSpec")
+
+
+PLACEHOLDER = re.compile(r"\{(member|hubNamespace|namespace|name|port)\}")
+
+
+#: Names of namespaces, Services and Tenants hold none of these.
+SEPARATORS = "_:."
+
+
+_SOME_OWNER = Owner(member="member", namespace="namespace", name="name")
+
+
+_EXAMPLE = "{member}_{namespace}_{name}"
+
+
+#: An Envoy needs 1.5 ms of its main thread for each.
+_MAX_CERTIFICATES = 2_048
+#: What may share a port, distinguished by hostname.
+_SHARED = {"HTTP": "HTTP", "HTTPS": "TLS", "TLS": "TLS"}
+_UNREAD = (UNREAD, UNREAD_VERSION)
+Refusal = tuple[ConditionReason, str]
+
+
+class FamilySpec(typing.Protocol):
+    """The family fields of a spec."""
+
+    @property
+    def address(self) -> str:
+        """Return the address that it asks for, or one of each family after a comma; empty for any."""
+        ...
+
+    @property
+    def ip_families(self) -> Sequence[Family]:
+        """Return the families of the addresses."""
+        ...
+
+    @property
+    def ip_family_policy(self) -> str:
+        """Return whether one of two families is enough."""
+        ...
+
+
+class MemberSpec(FamilySpec, typing.Protocol):
+    """The common part of the specs of load balancers of members."""
+
+    @property
+    def class_name(self) -> str:
+        """Return the LoadBalancerClass that it asks for."""
+        ...
+
+    @property
+    def origin(self) -> Origin:
+        """Return the object in the member that it says it is for."""
+        ...
+
+
+def decide_tcp(view: TCPView, allocate: Callable[[TCPView], Allocated] | None = None) -> Decision:
+    """Return the desired load balancer of ``view``, with its conditions; ``allocate`` is called once it is valid."""
+    spec, accepted = view.load_balancer.spec, view.load_balancer.status.accepted
+    return _decide(view, spec, accepted, validate_tcp(view, spec), allocate, _serve_tcp)
+
+
+def decide_http(view: HTTPView, allocate: Callable[[HTTPView], Allocated] | None = None) -> Decision:
+    """Return the desired load balancer of ``view``, with its conditions; ``allocate`` is called once it is valid."""
+    spec, accepted = view.load_balancer.spec, view.load_balancer.status.accepted
+    return _decide(view, spec, accepted, validate_http(view, spec), allocate, _serve_http)
+
+
+def recorded_tcp(view: TCPView) -> Decision | None:
+    """Return what is on record as it is served, whatever the present spec asks for; None when nothing is."""
+    return _recorded(view, view.load_balancer.status.accepted, _serve_tcp)
+
+
+def recorded_http(view: HTTPView) -> Decision | None:
+    """Return what is on record as it is served, whatever the present spec asks for; None when nothing is."""
+    return _recorded(view, view.load_balancer.status.accepted, _serve_http)
+
+
+def _decide(
+    view: M,
+    spec: S,
+    accepted: S | None,
+    refusal: Condition | None,
+    allocate: Callable[[M], Allocated] | None,
+    serve: Callable[[M, S], Decision],
+) -> Decision:
+    served, refusal, allocation = version_to_serve(view, refusal, accepted, allocate)
+    if served is None:
+        return nothing_to_serve(view, refusal, allocation)
+    if refusal is None or accepted is None:
+        return serve(served, spec)
+    decision = serve(served, accepted)
+    conditions = (build_accepted(refusal), *decision.conditions[1:])
+    return msgspec.structs.replace(decision, conditions=conditions, serving_last_accepted=True, allocation=allocation)
+
+
+def _recorded(view: M, accepted: S | None, serve: Callable[[M, S], Decision]) -> Decision | None:
+    served = as_accepted(view)
+    if accepted is None or served is None:
+        return None
+    load_balancer = msgspec.structs.replace(view.load_balancer, spec=accepted)
+    return serve(msgspec.structs.replace(served, load_balancer=load_balancer), accepted)
+
+
+def version_to_serve(
+    view: M, refusal: Condition | None, accepted: object | None, allocate: Callable[[M], Allocated] | None
+) -> tuple[M | None, Condition | None, Allocation]:
+    """Return the view of the version to serve, None for none, why the present spec is not served, and what it has.
+
+    ``refusal`` is why the present spec is refused; then, or without an address, ``accepted`` is served as it was. An
+    edit that gets no address is a refused edit: what was programmed before stays programmed. Without ``allocate`` it
+    has what is on record.
+    """
+    allocation, problem = view.allocation, refusal
+    if refusal is None and allocate is not None:
+        allocation, problem = allocate(view)
+        view = msgspec.structs.replace(view, allocation=allocation)
+    if problem is None:
+        return view, None, allocation
+    served = as_accepted(view) if accepted is not None else None
+    if served is None:
+        return None, problem, allocation
+    return served, msgspec.structs.replace(problem, type=ConditionType.ACCEPTED), allocation
+
+
+def as_accepted(view: M) -> M | None:
+    """Return the view with the class and the allocation of the version that was last accepted; None for none."""
+    status = view.load_balancer.status
+    if view.accepted_class is not None:
+        in_force = behaviour_of_class(view.accepted_class.spec)
+    elif provider := status.serving_provider:
+        on_record = status.frontend_of(provider)
+        in_force = behaviour_on_record(provider, on_record.spec(view.key) if on_record is not None else None)
+    else:
+        return None
+    return msgspec.structs.replace(
+        view, load_balancer_class=view.accepted_class, in_force=in_force, allocation=status.allocation
+    )
+
+
+def nothing_to_serve(view: MemberView, problem: Condition | None, allocation: Allocation) -> Decision:
+    """Return the decision about a load balancer that was never accepted and cannot be served, for ``problem``."""
+    if problem is None:
+        return Decision(None, (), provider=view.provider, allocation=allocation)
+    accepted = problem if problem.type is ConditionType.ACCEPTED else build_accepted(None)
+    conditions = (accepted, build_unprogrammed(problem))
+    return Decision(None, conditions, provider=view.provider, allocation=allocation)
+
+
+def _decision(
+    view: MemberView,
+    frontend: FrontendSpec,
+    targets: Mapping[ListenerKey, Targets],
+    owners: Mapping[ListenerKey, frozenset[str]],
+    resolved_refs: Condition,
+    *,
+    node_families: Collection[Family],
+    count: str,
+) -> Decision:
+    """Return the decision to serve ``frontend`` as the spec says; Accepted is its first condition."""
+    paused = build_paused(view.load_balancer, view.load_balancer_class)
+    desired = desired_load_balancer(view, frontend, targets, paused=paused is not None)
+    conditions = (
+        build_accepted(None),
+        resolved_refs,
+        build_stale(view, nodes=node_families),
+        paused,
+        build_protected(view.load_balancer),
+    )
+    return Decision(
+        msgspec.structs.replace(desired, owners=owners),
+        tuple(filter(None, conditions)),
+        targets=count,
+        provider=view.provider,
+        allocation=view.allocation,
+    )
 
 
 def desired_load_balancer(
@@ -81,6 +358,47 @@ def frontend_at_allocation(
     )
 
 
+def owner_of(view: MemberView, meta: ObjectMeta, origin: Origin) -> Owner:
+    """Return the owner of the load balancer for providers, from data of the hub that members cannot forge.
+
+    The member is the Tenant whose namespace the object is in. ``origin`` counts when the object's own name says the
+    same, which no other object of that member can; else it is the object at the hub. The uid is the hub's.
+    """
+    uid = _recorded_uid(view) or meta.uid
+    if view.tenant is None:
+        return Owner("", view.key.kind, meta.namespace, meta.name, uid)
+    member = view.tenant.metadata.name
+    # A name without a dot on either side can be taken apart in one way only.
+    plain = "." not in origin.namespace and "." not in origin.name
+    if origin.namespace and origin.name and plain and meta.name == hub_name(origin.namespace, origin.name):
+        return Owner(member, origin.kind, origin.namespace, origin.name, uid)
+    return Owner(member, view.key.kind, meta.namespace, meta.name, uid)
+
+
+def _recorded_uid(view: MemberView) -> str:
+    """Return the recorded uid, by which drivers have identified the load balancer since it was created."""
+    on_record = view.load_balancer.status.frontend_of(view.provider)
+    return on_record.asked.owner.uid if on_record is not None and on_record.asked is not None else ""
+
+
+def build_stale(view: MemberView, *, nodes: Collection[Family]) -> Condition | None:
+    """Return condition Stale when the member is lost, or its nodes are out of date in a family of ``nodes``."""
+    if stale := next((view.nodes.stale[family] for family in nodes if family in view.nodes.stale), ""):
+        return Condition(ConditionType.STALE, True, ConditionReason.ALL_NODES_NOT_READY, stale)
+    if view.member.message:
+        return Condition(ConditionType.STALE, True, ConditionReason.MEMBER_LOST, view.member.message)
+    return None
+
+
+def count_targets(targets: Mapping[ListenerKey, Targets]) -> str:
+    """Return "ready/total" of distinct targets."""
+    ready: dict[TargetKey, bool] = {}
+    for by_key in targets.values():
+        for key, target in by_key.items():
+            ready[key] = ready.get(key, False) or not target.draining
+    return f"{sum(ready.values())}/{len(ready)}"
+
+
 def target_policy(view: MemberView) -> TargetPolicy:
     """Return which addresses may be targets of this member at this provider.
 
@@ -99,6 +417,11 @@ def target_policy(view: MemberView) -> TargetPolicy:
         host_names=names and (trusted or not (capabilities is not None and capabilities.on_hub_machine)),
         ipv6=capabilities is not None and capabilities.ipv6,
     )
+
+
+def _range(text: str) -> IPNetwork:
+    """Parse one of a Tenant's ranges; an unreadable one admits nothing, and the Tenant's own status names it."""
+    return parse_network(text) or ipaddress.ip_network("255.255.255.255/32")
 
 
 def without_load_balancers(
@@ -148,96 +471,470 @@ def not_admitted(admission: Admission) -> Condition | None:
     return unresolved(ConditionReason.INVALID, message)
 
 
-def _range(text: str) -> IPNetwork:
-    """Parse one of a Tenant's ranges; an unreadable one admits nothing, and the Tenant's own status names it."""
-    return parse_network(text) or ipaddress.ip_network("255.255.255.255/32")
-
-
-def owner_of(view: MemberView, meta: ObjectMeta, origin: Origin) -> Owner:
-    """Return the owner of the load balancer for providers, from data of the hub that members cannot forge.
-
-    The member is the Tenant whose namespace the object is in. ``origin`` counts when the object's own name says the
-    same, which no other object of that member can; else it is the object at the hub. The uid is the hub's.
-    """
-    uid = _recorded_uid(view) or meta.uid
-    if view.tenant is None:
-        return Owner("", view.key.kind, meta.namespace, meta.name, uid)
-    member = view.tenant.metadata.name
-    # A name without a dot on either side can be taken apart in one way only.
-    plain = "." not in origin.namespace and "." not in origin.name
-    if origin.namespace and origin.name and plain and meta.name == hub_name(origin.namespace, origin.name):
-        return Owner(member, origin.kind, origin.namespace, origin.name, uid)
-    return Owner(member, view.key.kind, meta.namespace, meta.name, uid)
-
-
-def _recorded_uid(view: MemberView) -> str:
-    """Return the recorded uid, by which drivers have identified the load balancer since it was created."""
-    on_record = view.load_balancer.status.frontend_of(view.provider)
-    return on_record.asked.owner.uid if on_record is not None and on_record.asked is not None else ""
-
-
-def build_stale(view: MemberView, *, nodes: Collection[Family]) -> Condition | None:
-    """Return condition Stale when the member is lost, or its nodes are out of date in a family of ``nodes``."""
-    if stale := next((view.nodes.stale[family] for family in nodes if family in view.nodes.stale), ""):
-        return Condition(ConditionType.STALE, True, ConditionReason.ALL_NODES_NOT_READY, stale)
-    if view.member.message:
-        return Condition(ConditionType.STALE, True, ConditionReason.MEMBER_LOST, view.member.message)
-    return None
-
-
-def count_targets(targets: Mapping[ListenerKey, Targets]) -> str:
-    """Return "ready/total" of distinct targets."""
-    ready: dict[TargetKey, bool] = {}
-    for by_key in targets.values():
-        for key, target in by_key.items():
-            ready[key] = ready.get(key, False) or not target.draining
-    return f"{sum(ready.values())}/{len(ready)}"
-
-
-def version_to_serve(
-    view: M, refusal: Condition | None, accepted: object | None, allocate: Callable[[M], Allocated]
-) -> tuple[M | None, Condition | None, Allocation]:
-    """Return the view of the version to serve, None for none, why the present spec is not served, and what it has.
-
-    ``refusal`` is why the present spec is refused; then, or without an address, ``accepted`` is served as it was. An
-    edit that gets no address is a refused edit: what was programmed before stays programmed.
-    """
-    allocation, problem = view.allocation, refusal
-    if refusal is None:
-        allocation, problem = allocate(view)
-        view = msgspec.structs.replace(view, allocation=allocation)
-    if problem is None:
-        return view, None, allocation
-    served = as_accepted(view) if accepted is not None else None
-    if served is None:
-        return None, problem, allocation
-    return served, msgspec.structs.replace(problem, type=ConditionType.ACCEPTED), allocation
-
-
-def as_accepted(view: M) -> M | None:
-    """Return the view with the class and the allocation of the version that was last accepted; None for none."""
-    status = view.load_balancer.status
-    if view.accepted_class is not None:
-        in_force = behaviour_of_class(view.accepted_class.spec)
-    elif provider := status.serving_provider:
-        on_record = status.frontend_of(provider)
-        in_force = behaviour_on_record(provider, on_record.spec(view.key) if on_record is not None else None)
-    else:
-        return None
-    return msgspec.structs.replace(
-        view, load_balancer_class=view.accepted_class, in_force=in_force, allocation=status.allocation
+def _serve_tcp(view: TCPView, spec: TCPLoadBalancerSpec) -> Decision:
+    admission, loop_targets = Admission(target_policy(view)), set[TargetKey]()
+    targets = without_load_balancers(view, _tcp_targets(view, spec, admission), loop_targets)
+    by_nodes, owner = spec.targets == "Node", _owner(view)
+    return _decision(
+        view,
+        _tcp_frontend(view, spec),
+        targets,
+        {} if by_nodes or not owner else dict.fromkeys(targets, frozenset({owner})),
+        leads_to_load_balancers(view, loop_targets) or _tcp_resolved(view, spec, targets, admission),
+        node_families=_tcp_node_families(view, spec) if by_nodes else (),
+        # Nodes belong to the member: counting them would turn each new node into a status write for every load
+        # balancer.
+        count=NODES if by_nodes else count_targets(targets),
     )
 
 
-def as_recorded(view: MemberView) -> Allocated:
-    """Return what is allocated on record: of a replica that may allocate nothing, or for what is served already."""
-    return view.allocation, None
+def _tcp_frontend(view: TCPView, spec: TCPLoadBalancerSpec) -> FrontendSpec:
+    listeners = (Listener(port.port, Protocol(port.protocol), port.name) for port in spec.ports)
+    in_order = sorted(listeners, key=lambda listener: (listener.port, listener.protocol))
+    return msgspec.structs.replace(
+        frontend_at_allocation(view, spec, in_order, view.load_balancer.spec.origin),
+        source_ranges=_canonical_ranges(spec.load_balancer_source_ranges),
+        affinity=Affinity(spec.session_affinity),
+        proxy_protocol=ProxyProtocol(spec.proxy_protocol),
+        local_traffic_only=spec.external_traffic_policy == "Local",
+    )
 
 
-def nothing_to_serve(view: MemberView, problem: Condition | None, allocation: Allocation) -> Decision:
-    """Return the decision about a load balancer that was never accepted and cannot be served, for ``problem``."""
-    if problem is None:
-        return Decision(None, (), provider=view.provider, allocation=allocation)
-    accepted = problem if problem.type is ConditionType.ACCEPTED else build_accepted(None)
-    conditions = (accepted, build_unprogrammed(problem))
-    return Decision(None, conditions, provider=view.provider, allocation=allocation)
+def _tcp_targets(view: TCPView, spec: TCPLoadBalancerSpec, admission: Admission) -> dict[ListenerKey, Targets]:
+    keys = {ListenerKey(Protocol(port.protocol), port.port): port for port in spec.ports}
+    if view.member.drained:
+        return {key: {} for key in keys}
+    if spec.targets != "Node":
+        uid = view.load_balancer.spec.origin.uid
+        slices = by_port(each for each in view.slices if each.label(LABEL_ORIGIN_UID) in {"", label_value(uid)})
+        owner = _owner(view)
+        at = {key: slices.get((port.name, port.protocol), ()) for key, port in keys.items()}
+        if spec.targets == "Pod":
+            return {key: _targets_of_pods(spec, at[key], admission, owner) for key in keys}
+        families = _tcp_node_families(view, spec)
+        return {key: _targets_at_addresses(families, at[key], admission, owner) for key in keys}
+    families = _tcp_node_families(view, spec)
+    local = spec.external_traffic_policy == "Local"
+    addresses = local_addresses(view.slices, view.nodes, families) if local else addresses_in(view.nodes, families)
+    return {key: targets_from_nodes(addresses, port.node_port, admission) for key, port in keys.items()}
+
+
+def _owner(view: TCPView) -> str:
+    origin = view.load_balancer.spec.origin
+    return owner_of_endpoints(f"{origin.namespace}/{origin.name}", origin.uid)
+
+
+def _nodes(view: TCPView, spec: TCPLoadBalancerSpec) -> NodeAddresses:
+    """Return the member's nodes, or those that a region lists; addresses without a name are a cloud's."""
+    if spec.targets != "Address":
+        return view.nodes
+    return nodes_from_slices(each for each in view.slices if all(at.node_name for at in each.endpoints or ()))
+
+
+def _tcp_node_families(view: TCPView, spec: TCPLoadBalancerSpec) -> tuple[Family, ...]:
+    """Return the families in which nodes are reached; none where pods are the targets."""
+    return node_families(spec.ip_families, ipv6=target_policy(view).ipv6) if spec.targets != "Pod" else ()
+
+
+def _targets_at_addresses(
+    families: tuple[Family, ...], slices: Sequence[tuple[EndpointSlice, int]], admission: Admission, owner: str
+) -> Targets:
+    """Return the targets that are a region's nodes, each in the first of ``families`` that it has, or a cloud's."""
+    states: dict[TargetKey, EndpointState] = {}
+    reached: set[str | None] = set()
+    for family in families:
+        of_family = (each for each in slices if each[0].address_type in {family, "FQDN"})
+        states |= states_from_slices(of_family, admission, reached)
+    return targets_from_states(states, owner)
+
+
+def _targets_of_pods(
+    spec: TCPLoadBalancerSpec, slices: Sequence[tuple[EndpointSlice, int]], admission: Admission, owner: str
+) -> Targets:
+    """Return the targets of one family: a pod of a dual-stack Service is in slices of both, and counts once."""
+    if not spec.ip_families:
+        return targets_from_states(states_from_slices(slices, admission), owner)
+    states: dict[TargetKey, EndpointState] = {}
+    for family in dict.fromkeys((*spec.ip_families, IPV4, IPV6)):
+        other = IPV4 if family == IPV6 else IPV6
+        of_family = (each for each in slices if each[0].address_type != other)
+        states |= states_from_slices(of_family, admission)
+        if in_service(states):
+            break
+    return targets_from_states(states, owner)
+
+
+def _canonical_ranges(ranges: list[str]) -> tuple[str, ...]:
+    return tuple(sorted({str(cidr.network) for text in ranges if (cidr := parse_cidr(text)) is not None}))
+
+
+def _tcp_resolved(
+    view: TCPView, spec: TCPLoadBalancerSpec, targets: Mapping[ListenerKey, Targets], admission: Admission
+) -> Condition:
+    if view.unreadable:
+        return unresolved(ConditionReason.INVALID, view.unreadable)
+    if problem := not_admitted(admission):
+        return problem
+    if problem := without_family(_nodes(view, spec), _tcp_node_families(view, spec)):
+        return problem
+    empty = sorted(str(key) for key, by_key in targets.items() if all(target.draining for target in by_key.values()))
+    if empty:
+        noun = "node" if spec.targets == "Node" else "endpoint"
+        return unresolved(ConditionReason.BACKEND_NOT_FOUND, no_ready(noun, ", ".join(empty)))
+    return resolved()
+
+
+def _serve_http(view: HTTPView, spec: HTTPLoadBalancerSpec) -> Decision:
+    admission, loop_targets = Admission(target_policy(view)), set[TargetKey]()
+    config = _config(view, spec)
+    families = _http_node_families(view, spec, config.backends)
+    targets = without_load_balancers(view, _http_targets(view, spec, config.backends, admission), loop_targets)
+    frontend = frontend_at_allocation(view, spec, ports_of(config.listeners), spec.origin)
+    return _decision(
+        view,
+        msgspec.structs.replace(frontend, l7=config),
+        targets,
+        {} if view.stale else _owners(view, spec, config.backends),
+        leads_to_load_balancers(view, loop_targets) or _http_resolved(view, targets, families, admission),
+        node_families=sorted({family for each in families for family in each}),
+        count=count_targets(targets),
+    )
+
+
+def ports_of(listeners: Iterable[L7Listener]) -> tuple[Listener, ...]:
+    """Return the distinct ports that ``listeners`` open, ordered; those of HTTP, HTTPS and TLS are TCP."""
+    ports = {(each.port, Protocol.UDP if each.protocol == "UDP" else Protocol.TCP) for each in listeners}
+    return tuple(Listener(port, protocol) for port, protocol in sorted(ports))
+
+
+def _config(view: HTTPView, spec: HTTPLoadBalancerSpec) -> L7Config:
+    backends: dict[str, Backend] = {}
+    for route in view.routes:
+        for backend in route.spec.backends:
+            backends.setdefault(backend.name, backend)
+    listeners, routes = with_generated_names(
+        view.domains, spec.origin, spec.listeners, view.routes, view.domain_certificates
+    )
+    return L7Config(
+        listeners=with_challenge_listeners(listeners, view.answers),
+        routes=tuple(each.route for each in routes),
+        backends=tuple(backends[name] for name in sorted(backends)),
+        certificates=view.certificates,
+        answers=view.answers,
+        route_figures=view.load_balancer.annotation(ANNOTATION_ROUTE_FIGURES, "false") != "false",
+    )
+
+
+def _http_targets(
+    view: HTTPView, spec: HTTPLoadBalancerSpec, backends: Sequence[Backend], admission: Admission
+) -> dict[ListenerKey, Targets]:
+    if view.member.drained:
+        return {backend_key(backend.name): {} for backend in backends}
+    slices = {service: by_port(listed) for service, listed in view.slices.items()}
+    addresses = {
+        families: addresses_in(view.nodes, node_families(families, ipv6=admission.policy.ipv6))
+        for families in {backend.ip_families for backend in backends}
+    }
+    targets: dict[ListenerKey, Targets] = {}
+    for backend in backends:
+        if spec.targets == "Node" and backend.node_port:
+            listed = targets_from_nodes(addresses[backend.ip_families], backend.node_port, admission)
+        else:
+            port = (backend.port_name, "UDP" if backend.protocol == "UDP" else "TCP")
+            listed = targets_from_slices(slices.get(backend.service, {}).get(port, ()), admission, backend.service)
+        targets[backend_key(backend.name)] = listed
+    return targets
+
+
+def _owners(
+    view: HTTPView, spec: HTTPLoadBalancerSpec, backends: Sequence[Backend]
+) -> dict[ListenerKey, frozenset[str]]:
+    """Return the Services whose endpoints each backend lists; none where the slices do not say, or there are none."""
+    owners: dict[ListenerKey, frozenset[str]] = {}
+    for backend in backends:
+        if spec.targets == "Node" and backend.node_port:
+            continue
+        uids = {each.label(LABEL_ORIGIN_UID) for each in view.slices.get(backend.service, ())}
+        if uids and "" not in uids:
+            owners[backend_key(backend.name)] = frozenset(owner_of_endpoints(backend.service, uid) for uid in uids)
+    return owners
+
+
+def _http_node_families(
+    view: HTTPView, spec: HTTPLoadBalancerSpec, backends: Iterable[Backend]
+) -> tuple[tuple[Family, ...], ...]:
+    """Return the families in which nodes are targets of each of ``backends``, each once."""
+    if spec.targets != "Node":
+        return ()
+    ipv6 = target_policy(view).ipv6
+    families = {node_families(backend.ip_families, ipv6=ipv6) for backend in backends if backend.node_port}
+    return tuple(sorted(families))
+
+
+def _http_resolved(
+    view: HTTPView,
+    targets: Mapping[ListenerKey, Targets],
+    families: Iterable[tuple[Family, ...]],
+    admission: Admission,
+) -> Condition:
+    if view.unreadable:
+        return unresolved(ConditionReason.INVALID, view.unreadable)
+    if view.missing_certificates:
+        # The first that really is missing; only when there is none, one that is still being read.
+        name, why = min(view.missing_certificates.items(), key=lambda each: (each[1] in _UNREAD, each))
+        more = f", and {len(view.missing_certificates) - 1} more" if len(view.missing_certificates) > 1 else ""
+        reason = ConditionReason.PENDING if why in _UNREAD else ConditionReason.INVALID
+        return unresolved(reason, f"certificate {name}: {why}{more}")
+    if problem := not_admitted(admission):
+        return problem
+    for each in families:
+        if problem := without_family(view.nodes, each):
+            return problem
+    problems: list[str] = []
+    if without := {route.unresolved for route in view.routes} - {""}:
+        of = f"a backend of {first_three(without)}"
+        problems.append(f"{of} cannot be resolved, so its requests are answered 500; Events in the member say why")
+    empty = {str(key) for key, by_key in targets.items() if all(target.draining for target in by_key.values())}
+    if empty:
+        problems.append(no_ready("endpoint", first_three(empty)))
+    return unresolved(ConditionReason.BACKEND_NOT_FOUND, "; ".join(problems)) if problems else resolved()
+
+
+def wanted_families(spec: FamilySpec, default: tuple[Family, ...] = ()) -> WantedFamilies:
+    """Return the address families that ``spec`` needs; ``default`` if it names none."""
+    families = tuple(spec.ip_families)
+    if families:
+        return WantedFamilies(families, spec.ip_family_policy == REQUIRE)
+    return WantedFamilies(default) if default and not by_family(requested_addresses(spec.address)) else ANY_FAMILY
+
+
+def families_problem(spec: FamilySpec, *, ipv6: bool) -> str:
+    """Return what is wrong with the families of ``spec``, empty when nothing is; ``ipv6``: the class serves it."""
+    families = tuple(spec.ip_families)
+    if len(set(families)) < len(families):
+        return f"spec.ipFamilies: {families[0]} is there twice; name each family once"
+    required = spec.ip_family_policy == REQUIRE
+    if required and len(families) < 2:
+        return "spec.ipFamilyPolicy: RequireDualStack needs both families; set spec.ipFamilies to IPv4 and IPv6"
+    if not ipv6 and (families == ("IPv6",) or (required and families)):
+        return "spec.ipFamilies: this class does not serve IPv6; ask for IPv4 alone, or choose another class"
+    return ""
+
+
+def missing_families(wanted: WantedFamilies, addresses: Collection[str]) -> str:
+    """Return what is wrong with the addresses that a provider has found, empty when they are as wanted.
+
+    A host name may resolve to addresses of both families, and is never wrong.
+    """
+    present = set(map(family_of, addresses))
+    missing = [family for family in wanted.families if family not in present]
+    enough = not wanted.all_required and len(missing) < len(wanted.families)
+    if not addresses or not missing or None in present or enough:
+        return ""
+    return (
+        f"has {', '.join(addresses)} and no address of {' or '.join(missing)}, which spec.ipFamilies requests; the "
+        f"class gives none: choose another class, or leave out {' and '.join(missing)}"
+    )
+
+
+def validate_tcp(view: TCPView, spec: TCPLoadBalancerSpec) -> Condition | None:
+    """Return condition Accepted with the first reason why ``spec`` cannot be served, None when there is none."""
+    return _first_refusal(view, spec, _tcp_refusals)
+
+
+def validate_http(view: HTTPView, spec: HTTPLoadBalancerSpec) -> Condition | None:
+    """Return condition Accepted with the first reason why ``spec`` cannot be served, None when there is none."""
+    return _first_refusal(view, spec, _http_refusals)
+
+
+def _first_refusal(
+    view: M, spec: Spec, of_kind: Callable[[M, Spec, Capabilities], Iterator[Refusal]]
+) -> Condition | None:
+    """Return the first refusal in the order in which a person would check."""
+    capabilities = view.capabilities
+    if capabilities is None:
+        return refused(ConditionReason.NO_SUCH_CLASS, f"spec.className: {_no_provider(view, spec)}")
+    refusals = chain(
+        _class_refusals(view, spec, capabilities),
+        of_kind(view, spec, capabilities),
+        _address_refusals(view, spec, capabilities),
+    )
+    refusal = next(refusals, None)
+    return refused(*refusal) if refusal else None
+
+
+def _no_provider(view: MemberView, spec: MemberSpec) -> str:
+    """Return why this hub has no provider for the class of ``spec``."""
+    if view.load_balancer_class is None:
+        return f"there is no LoadBalancerClass {spec.class_name!r} at the hub; kubectl get lbc lists those there"
+    name, provider = view.load_balancer_class.metadata.name, view.provider
+    if problem := view.provider_problems.get(provider):
+        return f"LoadBalancerClass {name!r}: {problem}"
+    running = ", ".join(sorted(view.providers)) or "none"
+    return f"LoadBalancerClass {name!r} names provider {provider!r}, which this hub does not run (it runs: {running})"
+
+
+def _class_refusals(view: MemberView, spec: MemberSpec, capabilities: Capabilities) -> Iterator[Refusal]:
+    wanted, accepted = view.load_balancer_class, view.accepted_class_name
+    if wanted is None:
+        return
+    if wanted.closed and (accepted is None or (accepted or DEFAULT_CLASS) != wanted.metadata.name):
+        yield ConditionReason.CLASS_DRAINING, f"spec.className: {wanted.closed}"
+    owner = owner_of(view, view.load_balancer.metadata, spec.origin)
+    problem = not_for_tenant(wanted, view.tenant) or place_problem(
+        wanted, view.tenant, owner, capabilities.place_parameters
+    )
+    if problem:
+        yield ConditionReason.CLASS_NOT_USABLE, f"spec.className: {problem}"
+
+
+def _tcp_refusals(_view: TCPView, spec: TCPLoadBalancerSpec, capabilities: Capabilities) -> Iterator[Refusal]:
+    if not spec.ports:
+        yield ConditionReason.INVALID, "spec.ports: at least one port is needed"
+    seen: set[tuple[str, int]] = set()
+    for port in spec.ports:
+        if (port.protocol, port.port) in seen:
+            yield ConditionReason.PORT_CONFLICT, f"spec.ports: {port.protocol}/{port.port} is there twice"
+        seen.add((port.protocol, port.port))
+    for port in spec.ports:
+        if Protocol(port.protocol) not in capabilities.protocols:
+            text = f"spec.ports: {port.protocol}/{port.port}: this class has no {port.protocol}"
+            yield ConditionReason.UNSUPPORTED_PROTOCOL, text
+    if spec.targets == "Node" and (missing := [f"{at.protocol}/{at.port}" for at in spec.ports if not at.node_port]):
+        yield (
+            ConditionReason.NODE_PORT_MISSING,
+            f"spec.ports: {', '.join(missing)} has no nodePort, and backends are nodes; leave the Service's "
+            "allocateLoadBalancerNodePorts unset, or ask for pods with annotation fairlead.dev/target: Pod",
+        )
+    if spec.load_balancer_source_ranges and not capabilities.source_ranges:
+        yield ConditionReason.INVALID, "spec.loadBalancerSourceRanges: this class cannot restrict sources"
+    for text in spec.load_balancer_source_ranges:
+        cidr, field = parse_cidr(text), f"spec.loadBalancerSourceRanges: {text!r}"
+        if cidr is None:
+            yield ConditionReason.INVALID, f"{field} is not a CIDR such as 10.0.0.0/8"
+        elif cidr.network.version != 4 and not capabilities.ipv6:
+            yield ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, f"{field} is IPv6, which this class does not serve"
+    if spec.session_affinity == "ClientIP" and not capabilities.affinity:
+        yield ConditionReason.INVALID, "spec.sessionAffinity: this class has no session affinity; use None"
+    if spec.proxy_protocol and not capabilities.proxy_protocol:
+        yield ConditionReason.INVALID, "spec.proxyProtocol: this class cannot send the PROXY protocol"
+    if spec.proxy_protocol and all(port.protocol == "UDP" for port in spec.ports):
+        yield ConditionReason.INVALID, "spec.proxyProtocol: there is no TCP port that could carry it"
+
+
+def _http_refusals(_view: HTTPView, spec: HTTPLoadBalancerSpec, capabilities: Capabilities) -> Iterator[Refusal]:
+    if not capabilities.l7:
+        text = f"LoadBalancerClass {spec.class_name!r} balances connections only; use one with provider envoy"
+        yield ConditionReason.UNSUPPORTED_PROTOCOL, f"spec.className: {text}"
+    yield from _listener_conflicts(spec)
+    if (count := sum(len(each.certificates) for each in spec.listeners)) > _MAX_CERTIFICATES:
+        text = (
+            f"certificates are named {count:,} times, and the limit of one load balancer is {_MAX_CERTIFICATES:,}. "
+            "Use fewer, or several load balancers"
+        )
+        yield ConditionReason.INVALID, f"spec.listeners: {text}"
+    for each in spec.listeners:
+        if problem := hostname_problem(each.hostname):
+            yield ConditionReason.INVALID, f"spec.listeners: hostname of {each.name}: {problem}"
+    if Protocol.UDP not in capabilities.protocols and any(each.protocol == "UDP" for each in spec.listeners):
+        yield ConditionReason.UNSUPPORTED_PROTOCOL, "spec.listeners: this class has no UDP"
+
+
+def _listener_conflicts(spec: HTTPLoadBalancerSpec) -> Iterator[Refusal]:
+    shared: dict[tuple[int, bool], str] = {}
+    seen: set[tuple[int, str, str]] = set()
+    names: set[str] = set()
+    for each in spec.listeners:
+        if each.name in names:
+            yield ConditionReason.INVALID, f"spec.listeners: {each.name} is there twice"
+        names.add(each.name)
+        kind = _SHARED.get(each.protocol, each.protocol)
+        port = f"spec.listeners: {each.protocol}/{each.port} of {each.name}"
+        # TCP and UDP have port numbers of their own.
+        if shared.setdefault((each.port, kind == "UDP"), kind) != kind:
+            yield ConditionReason.PORT_CONFLICT, f"{port} is open for another protocol"
+        if (each.port, kind, each.hostname) in seen:
+            yield ConditionReason.PORT_CONFLICT, f"{port} is there twice for {each.hostname or 'any host'}"
+        seen.add((each.port, kind, each.hostname))
+
+
+def _address_refusals(view: MemberView, spec: MemberSpec, capabilities: Capabilities) -> Iterator[Refusal]:
+    if problem := families_problem(spec, ipv6=capabilities.ipv6):
+        yield ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, problem
+    requested = requested_addresses(spec.address)
+    families = [family_of(address) for address in requested]
+    if spec.address and (None in families or not requested):
+        wrong = next((address for address in requested if family_of(address) is None), spec.address)
+        yield ConditionReason.ADDRESS_NOT_USABLE, f"spec.address: {wrong!r} is not an IP address"
+    if len(set(families)) < len(families):
+        text = f"spec.address: {spec.address} has two addresses of one family; name one of each"
+        yield ConditionReason.ADDRESS_NOT_USABLE, text
+    if IPV6 in families and not capabilities.ipv6:
+        text = f"spec.address: {spec.address} is IPv6, which this class does not serve"
+        yield ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, text
+    of_class = requested_addresses(view.behaviour.parameters.get("address", ""))
+    if capabilities.allocation is AllocationKind.NONE and not set(requested) <= set(of_class):
+        text = f"the hub gives none to LoadBalancerClass {spec.class_name!r}; leave spec.address empty"
+        yield ConditionReason.ADDRESS_NOT_USABLE, f"spec.address: {text}"
+    if view.over_quota:
+        yield ConditionReason.QUOTA_EXCEEDED, view.over_quota
+
+
+def not_for_tenant(load_balancer_class: LoadBalancerClass, tenant: Tenant | None) -> str:
+    """Return why a Tenant's objects may not use a class, empty when they may."""
+    tenants = load_balancer_class.spec.tenants
+    if not tenants or (tenant is not None and tenant.metadata.name in tenants):
+        return ""
+    return (
+        f"LoadBalancerClass {load_balancer_class.metadata.name!r} is not for this member; choose another class, or ask "
+        "the operator to add the member to the class's spec.tenants"
+    )
+
+
+def class_place_problem(load_balancer_class: LoadBalancerClass, parameters: Iterable[str]) -> str:
+    """Return why a class cannot name a place of its own for the Services of each of its members; empty when it can."""
+    if len(load_balancer_class.spec.tenants) == 1:
+        return ""
+    return place_problem(load_balancer_class, None, _SOME_OWNER, parameters)
+
+
+def place_problem(
+    load_balancer_class: LoadBalancerClass, tenant: Tenant | None, owner: Owner, parameters: Iterable[str]
+) -> str:
+    """Return why a class cannot name a place of its own for what ``owner`` asks for, empty when it can.
+
+    ``parameters``: those that name a place; one that ends in a dot is a prefix.
+    """
+    spec = load_balancer_class.spec
+    if tenant is not None and spec.tenants == [tenant.metadata.name]:
+        return ""
+    for field, text in sorted(spec.parameters.items()):
+        if not any(field == name or (name.endswith(".") and field.startswith(name)) for name in parameters):
+            continue
+        if problem := _problem(text, owner):
+            return (
+                f"LoadBalancerClass {load_balancer_class.metadata.name!r} is for several members, and its "
+                f"parameters.{field} {text!r} {problem}. Have the operator name one member in the "
+                f'class\'s spec.tenants, or create another class with {field}: "{_EXAMPLE}"'
+            )
+    return ""
+
+
+def _problem(text: str, owner: Owner) -> str:
+    matches = list(PLACEHOLDER.finditer(text))
+    names = {match[1] for match in matches}
+    # Without a member, the namespace is one at the hub.
+    if "hubNamespace" not in names and not {"member" if owner.member else "namespace", "member"} <= names:
+        return "does not contain {member} or {hubNamespace}, so members could collide"
+    # Only what no name holds can end one; the name of an object at the hub may hold dots.
+    separators = SEPARATORS.replace(".", "") if "." in owner.name else SEPARATORS
+    for left, right in pairwise(matches):
+        between = text[left.end() : right.start()]
+        if not any(char in separators for char in between) and not _is_last_port(right, matches, between):
+            return f"has nothing but {between!r} between two names, which can be part of a name"
+    return ""
+
+
+def _is_last_port(right: re.Match[str], matches: list[re.Match[str]], between: str) -> bool:
+    """Return whether digits at the end stand apart from the name before them: "-80" can be read in one way only."""
+    return right is matches[-1] and right[1] == "port" and bool(between) and not between[-1].isdigit()

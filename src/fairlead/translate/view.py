@@ -1,9 +1,13 @@
-"""The views: all that one decision may depend on, and the decision. Frozen values, one pair for each intent.
+"""The views: all that one decision may depend on; the decision, and the conditions that every intent has in common.
 
     TCPView           one TCPLoadBalancer     -> Decision
     HTTPView          one HTTPLoadBalancer    -> Decision
     LoadBalancerView  one LoadBalancer        -> LoadBalancerDecision
       GroupView       each of its groups         (part of both)
+
+What a class sets is a ``ClassBehaviour``, from the spec of the class, or from the record of what the serving provider
+was asked for: its class is gone, or names another provider by now. What no record holds (drain, guard, repair) has the
+defaults of a class.
 
 In: decoded objects and facts that the hub has collected at one moment. Never: a reference to a cache or a client.
 """
@@ -20,15 +24,78 @@ from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.intent import Allocation, IntentObject
 from fairlead.api.kubernetes import EndpointSlice, Node, Pod, Service
 from fairlead.api.loadbalancer import LoadBalancer
-from fairlead.api.loadbalancerclass import LoadBalancerClass, LoadBalancerClassSpec
+from fairlead.api.loadbalancerclass import EnsurePolicy, LoadBalancerClass, LoadBalancerClassSpec
+from fairlead.api.meta import KubeObject
+from fairlead.api.names import ANNOTATION_PAUSED, ANNOTATION_REPAIR, COMMAND_NAMES, LABEL_DO_NOT_DELETE, PAUSED_BY_CAPI
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import Tenant
-from fairlead.model.condition import Condition, ConditionReason
+from fairlead.api.times import seconds_from_duration
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind, Capabilities
-from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec
+from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, HealthCheck
 from fairlead.model.http import Certificate, FixedAnswer
 from fairlead.model.keys import Family, ListenerKey, LoadBalancerKey, TargetKey
-from fairlead.translate.class_behaviour import ClassBehaviour, behaviour_of_class
+
+
+class ClassBehaviour(msgspec.Struct, frozen=True):
+    """What a load balancer has from its class. ``health_check`` None: its backends are not checked."""
+
+    provider: str
+    parameters: Mapping[str, str]
+    health_check: HealthCheck | None
+    guard: GuardPolicy
+    drain_s: float
+    repair_s: float
+
+
+def behaviour_of_class(spec: LoadBalancerClassSpec) -> ClassBehaviour:
+    """Return what ``spec`` sets."""
+    return ClassBehaviour(
+        provider=spec.provider,
+        parameters=spec.parameters,
+        health_check=health_check_from_class(spec),
+        guard=guard_from_class(spec),
+        drain_s=seconds_from_duration(spec.drain),
+        repair_s=repair_s(spec.ensure_policy),
+    )
+
+
+def behaviour_on_record(provider: str, asked: FrontendSpec | None) -> ClassBehaviour:
+    """Return what ``provider`` was asked for last; that of a class without settings when nothing is on record."""
+    behaviour = behaviour_of_class(LoadBalancerClassSpec(provider=provider))
+    if asked is None:
+        return behaviour
+    return msgspec.structs.replace(behaviour, parameters=asked.parameters, health_check=asked.health_check)
+
+
+def health_check_from_class(spec: LoadBalancerClassSpec) -> HealthCheck | None:
+    """Return the health check of the backends, None when the class disables it."""
+    check = spec.health_check
+    if check.disabled:
+        return None
+    return HealthCheck(
+        interval_s=seconds_from_duration(check.interval),
+        timeout_s=seconds_from_duration(check.timeout),
+        unhealthy_threshold=check.unhealthy_threshold,
+        healthy_threshold=check.healthy_threshold,
+    )
+
+
+def guard_from_class(spec: LoadBalancerClassSpec) -> GuardPolicy:
+    """Return the limits of removals in one run."""
+    return GuardPolicy(spec.guard.max_removal_percent, spec.guard.min_backends)
+
+
+def repair_asked(item: IntentObject) -> str:
+    """Return the request for a repair that has no answer yet; empty when there is none."""
+    request = item.annotation(ANNOTATION_REPAIR)
+    return request if request != item.status.repaired else ""
+
+
+def repair_s(policy: EnsurePolicy) -> float:
+    """Return the interval in seconds (at least 30) of repairs of own entries; 0 when manual changes are kept."""
+    return max(30.0, seconds_from_duration(policy.min_period)) if policy.policy == "Always" else 0.0
+
 
 #: (namespace, name) of a BackendGroup.
 GroupKey = tuple[str, str]
@@ -274,3 +341,92 @@ class LoadBalancerDecision(Decision, frozen=True):
 
 #: Gives a load balancer an address or ports; returns what it has then, and why that is not what it asks for.
 Allocated = tuple[Allocation, Condition | None]
+
+
+_NO_READY = "no ready"
+
+
+def refused(reason: ConditionReason, message: str) -> Condition:
+    """Return condition Accepted with status False."""
+    return Condition(ConditionType.ACCEPTED, False, reason, message)
+
+
+def build_accepted(refusal: Condition | None, *, served: bool = True) -> Condition:
+    """Return condition Accepted; ``served``: an earlier version stays in force while this one is refused."""
+    if refusal is None:
+        return Condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "")
+    message = f"{refusal.message}; the last accepted version is served until then" if served else refusal.message
+    return msgspec.structs.replace(refusal, message=message)
+
+
+def build_unprogrammed(refusal: Condition) -> Condition:
+    """Return condition Programmed for a rejected object, which is not programmed."""
+    return msgspec.structs.replace(refusal, type=ConditionType.PROGRAMMED)
+
+
+def unresolved(reason: ConditionReason, message: str) -> Condition:
+    """Return condition ResolvedRefs with status False."""
+    return Condition(ConditionType.RESOLVED_REFS, False, reason, message)
+
+
+def no_ready(noun: str, places: str) -> str:
+    """Return the message of BackendNotFound about ``places`` whose backends are there, and take no connections."""
+    return f"{_NO_READY} {noun} for {places}"
+
+
+def says_no_ready(reason: str, message: str) -> bool:
+    """Return whether a condition says that alone: then it has the same cause as Serving with the reason NoTargets.
+
+    It is read from a status, which other versions have written too, and which has no other field for it.
+    """
+    return reason == ConditionReason.BACKEND_NOT_FOUND and message.startswith(_NO_READY)
+
+
+def resolved() -> Condition:
+    """Return condition ResolvedRefs with status True."""
+    return Condition(ConditionType.RESOLVED_REFS, True, ConditionReason.RESOLVED_REFS, "")
+
+
+def _end_of_pause(paused: KubeObject) -> str:
+    if paused.annotation(ANNOTATION_PAUSED) == PAUSED_BY_CAPI:
+        return "the Cluster is no longer paused"
+    name, namespace = paused.metadata.name, paused.metadata.namespace
+    short = COMMAND_NAMES.get(type(paused).__name__, "")
+    if not short:
+        return f"annotation {ANNOTATION_PAUSED} is removed"
+    return f"fairlead resume {short}/{name}" + (f" -n {namespace}" if namespace else "")
+
+
+def build_paused(*objects: KubeObject | None) -> Condition | None:
+    """Return condition Paused when one of ``objects`` carries the annotation with any value but "false"."""
+    by = [item for item in objects if item is not None and item.annotation(ANNOTATION_PAUSED, "false") != "false"]
+    if not by:
+        return None
+    ends = " and ".join(map(_end_of_pause, by))
+    text = f"nothing is changed or removed until {ends}"
+    return Condition(ConditionType.PAUSED, True, ConditionReason.PAUSED_BY_USER, text)
+
+
+def first_three(items: set[str]) -> str:
+    """Return the first three of ``items`` by name, for a message."""
+    return ", ".join(sorted(items)[:3]) + (" and more" if len(items) > 3 else "")
+
+
+def is_labelled(item: KubeObject) -> bool:
+    """Return whether ``item`` carries the label, with any value."""
+    return LABEL_DO_NOT_DELETE in (item.metadata.labels or {})
+
+
+def is_leaving(item: KubeObject) -> bool:
+    """Return whether ``item`` was deleted and the label does not hold it: what was made for it is removed now."""
+    return item.deleting and not is_labelled(item)
+
+
+def build_protected(item: KubeObject) -> Condition | None:
+    """Return condition Protected; None when ``item`` is not deleted, or not held."""
+    if not item.deleting or not is_labelled(item):
+        return None
+    text = (
+        f"deleted, but label {LABEL_DO_NOT_DELETE} keeps the object and all it serves; remove the label to release it"
+    )
+    return Condition(ConditionType.PROTECTED, True, ConditionReason.DO_NOT_DELETE, text)

@@ -5,6 +5,7 @@ A change of a message, a default or an order shows as a diff of files. ``make go
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Callable
@@ -13,25 +14,23 @@ from pathlib import Path
 import pytest
 
 from fairlead.model.condition import ConditionReason
-from fairlead.translate import tcp
+from fairlead.translate import member
 from fairlead.translate.hostname import HostnameView, decide_hostname
-from fairlead.translate.http import decide_http
 from fairlead.translate.loadbalancer import decide_loadbalancer
-from fairlead.translate.tcp import decide_tcp
+from fairlead.translate.member import decide_http, decide_tcp
 from fairlead.translate.view import HTTPView, LoadBalancerView, TCPView
 from tests.golden.translate.golden_views import allocated, read_view, shown
 
 HERE = Path(__file__).parent
-ROOM = Path(tcp.__file__).parent
-#: Modules whose conditions only the translation of one of the intents has.
-ONLY_TCP = frozenset({"tcp.py", "validate.py"})
-ONLY_HTTP = frozenset({"http.py", "validate_http.py"})
-#: What the intents of members share.
-ONLY_MEMBER = frozenset({"member.py", "nodes.py", "validate.py"})
-ONLY_HOSTNAME = frozenset({"hostname.py"})
-#: Modules whose conditions are those of Tenants and AddressPools.
-NO_INTENT = frozenset({"tenant.py", "address_pools.py"})
-ONLY_LOADBALANCER = frozenset({"loadbalancer.py", "validate_loadbalancer.py"})
+ROOM = Path(member.__file__).parent
+#: Modules whose conditions are those of Tenants, AddressPools and managed certificates.
+NO_INTENT = frozenset({"tenant.py", "addresses.py"})
+SHARED = frozenset({"__init__.py", "certificates.py", "endpoints.py", "generated.py", "view.py"})
+#: Functions whose conditions only one of the intents of members has.
+ONLY_TCP = frozenset({"_tcp_resolved", "_tcp_refusals"})
+ONLY_HTTP = frozenset({"_http_resolved", "_http_refusals", "_listener_conflicts"})
+#: Those of shared modules that only the intents of members have.
+ONLY_MEMBER = frozenset({"without_family"})
 
 Golden = Callable[[Path, str], None]
 
@@ -70,9 +69,12 @@ def test_hostname(case: str, golden: Golden) -> None:
     golden(HERE / "hostname" / f"{case}.out.json", shown(decide_hostname(view)))
 
 
-def reasons_named_in(*, without: frozenset[str]) -> set[str]:
-    """Return the reasons that the modules of ``translate`` name."""
-    text = "".join(path.read_text() for path in ROOM.glob("*.py") if path.name not in without | NO_INTENT)
+def reasons_named_in(*modules: str, without: frozenset[str] = frozenset()) -> set[str]:
+    """Return the reasons that ``modules`` of ``translate`` name, except those of the functions ``without``."""
+    nodes = [node for module in modules for node in ast.parse((ROOM / module).read_text()).body]
+    named = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
+    assert without <= named.keys()
+    text = "\n".join(ast.unparse(node) for node in nodes if node not in [named[name] for name in without])
     return {ConditionReason[name].value for name in re.findall(r"ConditionReason\.([A-Z_]+)", text)}
 
 
@@ -87,12 +89,12 @@ def reasons_in(intent: str) -> set[str]:
 
 
 def test_every_reason_is_in_a_golden_file() -> None:
-    assert reasons_named_in(without=ONLY_LOADBALANCER | ONLY_HTTP | ONLY_HOSTNAME) - reasons_in("tcp") == set()
-    assert reasons_named_in(without=ONLY_LOADBALANCER | ONLY_TCP | ONLY_HOSTNAME) - reasons_in("http") == set()
-    others = ONLY_TCP | ONLY_HTTP | ONLY_MEMBER
-    assert reasons_named_in(without=others | ONLY_HOSTNAME) - reasons_in("loadbalancer") == set()
-    its_own = frozenset(path.name for path in ROOM.glob("*.py")) - ONLY_HOSTNAME
-    assert reasons_named_in(without=its_own) - reasons_in("hostname") == set()
+    own = {path.name for path in ROOM.glob("*.py")} - SHARED - NO_INTENT
+    assert own == {"member.py", "loadbalancer.py", "hostname.py"}
+    assert reasons_named_in("member.py", *SHARED, without=ONLY_HTTP) - reasons_in("tcp") == set()
+    assert reasons_named_in("member.py", *SHARED, without=ONLY_TCP) - reasons_in("http") == set()
+    assert reasons_named_in("loadbalancer.py", *SHARED, without=ONLY_MEMBER) - reasons_in("loadbalancer") == set()
+    assert reasons_named_in("hostname.py") - reasons_in("hostname") == set()
 
 
 def test_every_golden_file_has_its_case() -> None:

@@ -17,8 +17,7 @@ from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import IPV4, IPV6, ListenerKey, Protocol, WantedFamilies
 from fairlead.testing.builders import lb_key
-from fairlead.translate.address_pools import Pool, Pools, usable_pools
-from fairlead.translate.addresses import AddressRanges
+from fairlead.translate.addresses import AddressRanges, Pool, Pools, usable_pools
 
 
 class TestAddress:

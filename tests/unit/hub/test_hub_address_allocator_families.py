@@ -10,8 +10,7 @@ from fairlead.api.intent import Allocation
 from fairlead.hub.tenants.address_allocator import listeners_of
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import ANY_FAMILY, WantedFamilies, family_of
-from fairlead.translate.address_pools import Pool, Pools
-from fairlead.translate.addresses import AddressRanges
+from fairlead.translate.addresses import AddressRanges, Pool, Pools
 
 BOTH = "192.0.2.0/29,2001:db8::/64"
 DUAL, REQUIRED = WantedFamilies(("IPv4", "IPv6")), WantedFamilies(("IPv4", "IPv6"), all_required=True)

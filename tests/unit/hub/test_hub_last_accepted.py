@@ -15,7 +15,7 @@ from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects
 from fairlead.hub.intents.member_intent import AcceptedStatus
 from fairlead.hub.intents.tcp.intent import TCPObjects
 from fairlead.testing.builders import tcp, tcp_view
-from fairlead.translate.tcp import decide_tcp
+from fairlead.translate.member import decide_tcp
 
 
 def last_accepted(context: IntentContext) -> LastAccepted:

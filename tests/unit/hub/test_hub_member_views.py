@@ -13,8 +13,7 @@ from fairlead.hub.intents.tcp.intent import TCPIntent
 from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.testing.builders import endpoint_slice, lb_class, lb_key, tcp, tenant
-from fairlead.translate.address_pools import allocate_address
-from fairlead.translate.addresses import AddressRanges
+from fairlead.translate.addresses import AddressRanges, allocate_address
 
 POOL = AddressRanges.parse("192.0.2.0/28")
 PODS = {"targets": "Pod"}

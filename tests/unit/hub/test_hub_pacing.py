@@ -19,7 +19,7 @@ from fairlead.hub.pacing import (
     is_progress,
     is_said_by_references,
 )
-from fairlead.translate.conditions import no_ready
+from fairlead.translate.view import no_ready
 from tests.fleet_objects import condition
 
 NO_READY = no_ready("endpoint", "TCP/80")

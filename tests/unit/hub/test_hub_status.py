@@ -18,7 +18,7 @@ from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.observed import Health, Observed
 from fairlead.sync.history import Report
 from fairlead.testing.builders import HTTP, endpoint_slice, lb_key, target, tcp, tcp_view
-from fairlead.translate.tcp import decide_tcp
+from fairlead.translate.member import decide_tcp
 
 CLUSTER = Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub")
 RULES = TCPStatus(events=EventRecorder(CLUSTER, component="test"), resource=TCP_LOAD_BALANCERS)

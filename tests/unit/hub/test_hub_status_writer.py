@@ -23,7 +23,7 @@ from fairlead.model.observed import Observed
 from fairlead.runtime.clock import VirtualClock
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.testing.builders import lb_key, tcp, tcp_view
-from fairlead.translate.tcp import decide_tcp
+from fairlead.translate.member import decide_tcp
 from fairlead.translate.view import Decision
 
 

@@ -31,7 +31,7 @@ from fairlead.testing.builders import (
     tcp_view,
     tenant,
 )
-from fairlead.translate.tcp import decide_tcp
+from fairlead.translate.member import decide_tcp
 
 RETRY = Outcome(OutcomeStatus.RETRY, "busy")
 ADDRESSES = {"s1": {"1"}, "s2": {"2"}}

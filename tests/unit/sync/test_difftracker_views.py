@@ -37,7 +37,7 @@ from fairlead.testing.builders import (
 from fairlead.testing.faults import Fault
 from fairlead.testing.simulation import SimulatedProcess
 from fairlead.translate.loadbalancer import decide_loadbalancer
-from fairlead.translate.tcp import decide_tcp
+from fairlead.translate.member import decide_tcp
 from fairlead.translate.view import GroupView, LoadBalancerView
 
 SHARED = LoadBalancerKey("LoadBalancer", "shop", "shared")

@@ -7,8 +7,7 @@ import pytest
 
 from fairlead.api.addresspool import AddressPool
 from fairlead.testing.builders import lb_key
-from fairlead.translate.address_pools import OWN_POOL, AddressClaimant, describe, usable_pools
-from fairlead.translate.addresses import AddressRanges
+from fairlead.translate.addresses import OWN_POOL, AddressClaimant, AddressRanges, describe, usable_pools
 
 pytestmark = pytest.mark.req("K-58")
 

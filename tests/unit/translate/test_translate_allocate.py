@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.testing.builders import HTTP, lb_key
-from fairlead.translate.address_pools import PROXY_PORTS, allocate_address, allocate_proxy_port
-from fairlead.translate.addresses import AddressRanges
+from fairlead.translate.addresses import PROXY_PORTS, AddressRanges, allocate_address, allocate_proxy_port
 
 POOL = AddressRanges.parse("192.0.2.0/24")
 

@@ -6,8 +6,7 @@ import pytest
 
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.testing.builders import HTTP, target
-from fairlead.translate.backendgroup import weight_of
-from fairlead.translate.loadbalancer import decide_loadbalancer
+from fairlead.translate.loadbalancer import decide_loadbalancer, weight_of
 from fairlead.translate.view import GroupView
 from tests.unit.translate.translate_builders import SERVICE, group, lb, node, pod, view
 

@@ -8,7 +8,7 @@ import pytest
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.names import ANNOTATION_REPAIR
 from fairlead.model.desired import GuardPolicy
-from fairlead.translate.class_behaviour import guard_from_class, health_check_from_class, repair_asked, repair_s
+from fairlead.translate.view import guard_from_class, health_check_from_class, repair_asked, repair_s
 from tests.unit.translate.translate_builders import class_, decoded, lb
 
 

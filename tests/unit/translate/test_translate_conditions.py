@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.translate.conditions import first_three
+from fairlead.translate.view import first_three
 
 
 @pytest.mark.parametrize(

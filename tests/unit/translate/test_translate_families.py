@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.model.keys import ANY_FAMILY, WantedFamilies
 from fairlead.testing.builders import tcp
-from fairlead.translate.families import families_problem, missing_families, wanted_families
+from fairlead.translate.member import families_problem, missing_families, wanted_families
 
 pytestmark = pytest.mark.req("K-58")
 

@@ -9,7 +9,7 @@ from fairlead.api.httploadbalancer import LoadBalancerRoute, LoadBalancerRouteSp
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.model.http import Attachment, ClientValidation, L7Listener, RouteKind
-from fairlead.translate.generated_routes import with_generated_listeners, with_generated_routes
+from fairlead.translate.generated import with_generated_listeners, with_generated_routes
 
 DOMAIN = "east.lb.example.com"
 INGRESS = Origin("Ingress", "shop", "web")

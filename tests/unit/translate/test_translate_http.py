@@ -13,10 +13,8 @@ from fairlead.api.names import LABEL_ORIGIN_UID
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.http import L7Listener
 from fairlead.translate.certificates import UNREAD, UNREAD_VERSION
-from fairlead.translate.conditions import says_no_ready
-from fairlead.translate.http import decide_http
-from fairlead.translate.validate_http import validate_http
-from fairlead.translate.view import HTTPView
+from fairlead.translate.member import decide_http, validate_http
+from fairlead.translate.view import HTTPView, says_no_ready
 from tests.golden.translate.golden_views import read_view
 
 GONE = "there is no Secret cert beside the load balancer at the hub"

@@ -14,7 +14,6 @@ from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import GuardPolicy, HealthCheck, Owner, Target
 from fairlead.model.keys import IPV4, IPV6, ListenerKey, Protocol, TargetKey
 from fairlead.testing.builders import ABLE, HTTP, desired, lb_class, target, tcp, tcp_view, tenant
-from fairlead.translate.conditions import refused
 from fairlead.translate.endpoints import admit
 from fairlead.translate.member import (
     as_accepted,
@@ -27,7 +26,7 @@ from fairlead.translate.member import (
     usable_allocation,
     version_to_serve,
 )
-from fairlead.translate.view import MemberState
+from fairlead.translate.view import MemberState, refused
 
 ALLOCATED = Allocation(address="192.0.2.7")
 REFUSED = refused(ConditionReason.INVALID, "spec.ports[0].port is 0")

@@ -7,8 +7,14 @@ import pytest
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import IPV4, IPV6
 from fairlead.testing.builders import endpoint, endpoint_slice, ready_nodes
-from fairlead.translate.endpoints import EndpointState
-from fairlead.translate.nodes import addresses_in, local_addresses, node_families, nodes_from_slices, without_family
+from fairlead.translate.endpoints import (
+    EndpointState,
+    addresses_in,
+    local_addresses,
+    node_families,
+    nodes_from_slices,
+    without_family,
+)
 
 pytestmark = [pytest.mark.req("K-4"), pytest.mark.req("K-30")]
 

@@ -18,11 +18,7 @@ from fairlead.model.desired import FrontendSpec, Listener, Owner
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.haproxy.settings import settings_from_spec
 from fairlead.testing.builders import ABLE, lb_class, tcp, tcp_view, tenant
-from fairlead.translate.member import owner_of
-from fairlead.translate.places import not_for_tenant, place_problem
-from fairlead.translate.tcp import decide_tcp
-from fairlead.translate.validate import validate_tcp
-from fairlead.translate.validate_http import validate_http
+from fairlead.translate.member import decide_tcp, not_for_tenant, owner_of, place_problem, validate_http, validate_tcp
 from fairlead.translate.view import HTTPView, MemberView, TCPView
 
 PLACES = frozenset({"backend", "backend."})

@@ -7,7 +7,7 @@ import pytest
 from fairlead.api.meta import KubeObject
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.testing.builders import decoded
-from fairlead.translate.conditions import build_protected, is_labelled, is_leaving
+from fairlead.translate.view import build_protected, is_labelled, is_leaving
 
 DELETED = "2026-01-01T00:00:00Z"
 

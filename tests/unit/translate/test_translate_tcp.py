@@ -16,10 +16,9 @@ from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.desired import Affinity, GuardPolicy, Listener, Owner, ProxyProtocol
 from fairlead.model.keys import IPV6, ListenerKey, Protocol, TargetKey
 from fairlead.testing.builders import PLAIN, endpoint, endpoint_slice, lb_class, lb_key, tcp, tcp_view, tenant
-from fairlead.translate.conditions import says_no_ready
 from fairlead.translate.endpoints import MAX_TARGETS
-from fairlead.translate.tcp import decide_tcp
-from fairlead.translate.view import MemberState
+from fairlead.translate.member import decide_tcp
+from fairlead.translate.view import MemberState, says_no_ready
 
 ACCEPTED = {"ports": [{"port": 80, "nodePort": 30080}]}
 KNOWN = {"accepted": ACCEPTED, "allocation": {"address": "192.0.2.7"}}

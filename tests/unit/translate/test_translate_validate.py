@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.testing.builders import ABLE, PLAIN, lb_class, tcp, tcp_view
-from fairlead.translate.validate import validate_tcp
+from fairlead.translate.member import validate_tcp
 
 R = ConditionReason
 UDP = [{"port": 53, "protocol": "UDP", "nodePort": 30053}]

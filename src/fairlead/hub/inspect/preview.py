@@ -47,8 +47,7 @@ from fairlead.sync.history import History
 from fairlead.sync.plan import Plan, guard_plan, plan_load_balancer
 from fairlead.sync.readback import Drift, drift_of
 from fairlead.sync.tracker import LoadBalancerState
-from fairlead.translate.conditions import is_leaving
-from fairlead.translate.view import Decision
+from fairlead.translate.view import Decision, is_leaving
 
 _SYNC_S = 20.0
 #: How long one look at a provider may take, and from when on one that failed is not asked about others.

@@ -19,7 +19,7 @@ from fairlead.model.observed import Health, Observed
 from fairlead.sync.history import Report
 from fairlead.sync.plan import UNHEALTHY_REPLACEMENT, WARMING
 from fairlead.sync.readback import Drift
-from fairlead.translate.families import missing_families
+from fairlead.translate.member import missing_families
 from fairlead.translate.view import Decision
 
 _ROUTES_SHOWN = 3

@@ -36,10 +36,9 @@ from fairlead.kube.writes import hold
 from fairlead.ledger.frontends import ledger_manager
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import Family, ListenerKey, LoadBalancerKey
-from fairlead.translate.conditions import is_leaving
-from fairlead.translate.families import wanted_families
-from fairlead.translate.nodes import nodes_from_slices
-from fairlead.translate.view import Allocated, Decision, MemberView, NodeAddresses
+from fairlead.translate.endpoints import nodes_from_slices
+from fairlead.translate.member import wanted_families
+from fairlead.translate.view import Allocated, Decision, MemberView, NodeAddresses, is_leaving
 
 Obj = TypeVar("Obj", bound=IntentObject)
 V = TypeVar("V", bound=MemberView)

@@ -42,8 +42,7 @@ from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.sync.history import Report
 from fairlead.sync.readback import Drift
-from fairlead.translate.conditions import is_leaving
-from fairlead.translate.view import Decision
+from fairlead.translate.view import Decision, is_leaving
 
 #: So many changes in so many seconds are flapping; better news then has to last.
 FLAPS = 3

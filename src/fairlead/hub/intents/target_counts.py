@@ -16,7 +16,7 @@ from typing import NamedTuple
 from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Health, Observed, Seen, health_of
-from fairlead.translate.tcp import NODES
+from fairlead.translate.member import NODES
 from fairlead.translate.view import Decision
 
 STATES = ("healthy", "unhealthy", "unknown")

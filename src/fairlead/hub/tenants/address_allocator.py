@@ -33,16 +33,16 @@ from fairlead.model.keys import (
     requested_addresses,
 )
 from fairlead.runtime.clock import Clock
-from fairlead.translate.address_pools import (
+from fairlead.translate.addresses import (
     OWN_POOL,
     AddressClaimant,
+    AddressRanges,
     Pool,
     Pools,
     allocate_address,
     allocate_proxy_port,
     describe,
 )
-from fairlead.translate.addresses import AddressRanges
 
 NOTHING = Allocation()
 #: An address, and the AddressPool that it is of; empty for ``OWN_POOL``.

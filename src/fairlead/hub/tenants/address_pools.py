@@ -26,7 +26,7 @@ from fairlead.model.condition import Condition
 from fairlead.model.in_words import listed
 from fairlead.model.keys import IPV4, IPV6, family_of
 from fairlead.runtime.queue import KeyedQueue
-from fairlead.translate.address_pools import OWN_POOL, Pool, usable_pools
+from fairlead.translate.addresses import OWN_POOL, Pool, usable_pools
 
 #: Many addresses may be given at once; one write counts them all.
 _GATHER_S = 2.0

@@ -38,7 +38,7 @@ from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
-from fairlead.translate.places import class_place_problem
+from fairlead.translate.member import class_place_problem
 
 #: Many load balancers may come and go at once; one write counts all of them, and every agent reads it.
 _GATHER_S = 5.0

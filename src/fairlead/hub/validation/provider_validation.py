@@ -25,8 +25,7 @@ from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import PodRetention, Validates
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.translate.loadbalancer import frontend_of
-from fairlead.translate.validate_loadbalancer import is_of_the_class, refuse_group
+from fairlead.translate.loadbalancer import frontend_of, is_of_the_class, refuse_group
 from fairlead.translate.view import GroupView, LoadBalancerView
 
 _VERDICTS = frozenset({ConditionReason.REFUSED_BY_PROVIDER, ConditionReason.PROVIDER_FAILED})

@@ -39,9 +39,8 @@ from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.queue import KeyedQueue
-from fairlead.translate.conditions import is_leaving
 from fairlead.translate.hostname import HostnameView, decide_hostname, longest_suffix
-from fairlead.translate.view import Decision
+from fairlead.translate.view import Decision, is_leaving
 
 
 class HostnameIntent(Intent[HostnameView, Decision]):

@@ -31,9 +31,8 @@ from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.in_words import listed
 from fairlead.model.keys import ListenerKey
 from fairlead.model.observed import Observed
-from fairlead.translate.generated import is_domain_certificate, with_challenge_listeners
-from fairlead.translate.generated_routes import with_generated_names
-from fairlead.translate.http import decide_http, ports_of, recorded_http
+from fairlead.translate.generated import is_domain_certificate, with_challenge_listeners, with_generated_names
+from fairlead.translate.member import decide_http, ports_of, recorded_http
 from fairlead.translate.view import Decision, HTTPView
 
 

@@ -19,7 +19,7 @@ from fairlead.api.names import LABEL_EXCLUDE_NODE
 from fairlead.hub.inventory import first_broken
 from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.translate.backendgroup import is_node_ready
+from fairlead.translate.loadbalancer import is_node_ready
 
 
 class BackendSources:

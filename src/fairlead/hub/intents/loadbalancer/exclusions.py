@@ -16,8 +16,7 @@ from fairlead.api.names import LABEL_EXCLUDE_NODE
 from fairlead.hub.intents.intent import Exclusion
 from fairlead.hub.intents.loadbalancer.backend_sources import BackendSources
 from fairlead.model.desired import DesiredLoadBalancer
-from fairlead.translate.backendgroup import is_node_ready, node_port_of
-from fairlead.translate.validate_loadbalancer import refuse_group
+from fairlead.translate.loadbalancer import is_node_ready, node_port_of, refuse_group
 from fairlead.translate.view import GroupView, LoadBalancerView
 
 

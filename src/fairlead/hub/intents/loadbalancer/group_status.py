@@ -31,8 +31,7 @@ from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.sync.tracker import LoadBalancerState, Registered
-from fairlead.translate.conditions import build_protected, is_labelled, is_leaving
-from fairlead.translate.view import LoadBalancerDecision
+from fairlead.translate.view import LoadBalancerDecision, build_protected, is_labelled, is_leaving
 
 _GOOD = frozenset({ConditionType.ACCEPTED, ConditionType.RESOLVED_REFS})
 

@@ -49,9 +49,8 @@ from fairlead.model.in_words import counted
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
 from fairlead.model.observed import Observed
 from fairlead.sync.history import Report
-from fairlead.translate.conditions import is_leaving
 from fairlead.translate.loadbalancer import accepted_frontend, decide_loadbalancer, merged_parameters
-from fairlead.translate.view import Allocated, GroupView, LoadBalancerDecision, LoadBalancerView
+from fairlead.translate.view import Allocated, GroupView, LoadBalancerDecision, LoadBalancerView, is_leaving
 
 
 class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerDecision]):

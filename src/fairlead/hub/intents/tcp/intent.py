@@ -22,7 +22,7 @@ from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.model.keys import IPV4, ListenerKey, LoadBalancerKey
 from fairlead.model.observed import Observed
-from fairlead.translate.tcp import decide_tcp, recorded_tcp
+from fairlead.translate.member import decide_tcp, recorded_tcp
 from fairlead.translate.view import Decision, TCPView
 
 
