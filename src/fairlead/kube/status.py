@@ -21,6 +21,7 @@ import msgspec
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource, Transition, Wire
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
+from fairlead.kube.writes import patch_version
 from fairlead.model.condition import ConditionReason
 
 T = TypeVar("T", bound=KubeObject)
@@ -83,12 +84,8 @@ async def replace_status(cluster: Cluster, resource: Resource[T], obj: T, status
         Conflict: the object has changed, or another one has this name by now.
         NotFound: there is none.
     """
-    meta = obj.metadata
-    patch: JSONObject = {
-        "metadata": {"resourceVersion": meta.resource_version, "uid": meta.uid},
-        "status": msgspec.to_builtins(status),
-    }
-    return await cluster.merge_patch(resource, meta.namespace, meta.name, patch, subresource="status", manager=manager)
+    patch: JSONObject = {"metadata": {"uid": obj.metadata.uid}, "status": msgspec.to_builtins(status)}
+    return await patch_version(cluster, resource, obj, patch, manager=manager, subresource="status")
 
 
 def emit_transitions(

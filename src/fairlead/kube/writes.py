@@ -50,9 +50,23 @@ async def release(cluster: Cluster, resource: Resource[T], obj: T, finalizer: st
 
 
 async def _write(cluster: Cluster, resource: Resource[T], obj: T, finalizers: list[str], *, manager: str) -> T:
+    return await patch_version(cluster, resource, obj, {"metadata": {"finalizers": finalizers}}, manager=manager)
+
+
+async def patch_version(
+    cluster: Cluster, resource: Resource[T], obj: T, patch: JSONObject, *, manager: str, subresource: str = ""
+) -> T:
+    """Merge ``patch`` into the version of ``obj`` that it was made from; lists are replaced as a whole.
+
+    Raises:
+        Conflict: the object has changed since it was read.
+        NotFound: it is gone.
+    """
     meta = obj.metadata
-    patch: JSONObject = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": finalizers}}
-    return await cluster.merge_patch(resource, meta.namespace, meta.name, patch, manager=manager)
+    body: JSONObject = {**patch, "metadata": {"resourceVersion": meta.resource_version, **patch.get("metadata", {})}}
+    return await cluster.merge_patch(
+        resource, meta.namespace, meta.name, body, subresource=subresource, manager=manager
+    )
 
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")

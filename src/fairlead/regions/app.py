@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from fairlead.api.kubernetes import SERVICES
-from fairlead.api.meta import AnyResource, JSONObject
+from fairlead.api.meta import AnyResource
 from fairlead.api.names import (
     AGGREGATED_PREFIX,
     ANNOTATION_ACCESS_POINTS,
@@ -32,7 +32,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import ensure_own_kinds, served_kinds
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import Leadership, ReplicaConfig, micro_time
-from fairlead.kube.writes import Overlay, hold, release
+from fairlead.kube.writes import Overlay, hold, patch_version, release
 from fairlead.regions.access_plan import AccessPlan, AccessView, plan_access
 from fairlead.regions.backends import Backends, RegionPool
 from fairlead.regions.balancer import Balancer
@@ -56,7 +56,6 @@ from fairlead.regions.source import (
     pool_service_names,
     region_of,
 )
-from fairlead.runtime.clock import Clock
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedLock, KeyedQueue
 from fairlead.runtime.telemetry import Telemetry
@@ -127,16 +126,21 @@ class Regions:
         changes = self.changes = Changes(cluster=self._cluster, inventory=inventory)
         openyurt = OpenYurt(cluster=self._cluster, changes=changes, interval_s=self._config.look_s)
         await openyurt.find()
-        loops = self._loops(inventory, changes)
+        controller = RegionsController(
+            cluster=self._cluster,
+            inventory=inventory,
+            changes=changes,
+            events=self._events,
+            leading=self.term.may_write,
+        )
+        loops = self._loops(controller, changes)
         self.queues = {loop.name: loop.queue for loop in loops}
-        conflicts = NodeConflicts(inventory=inventory, events=self._events, leading=self.term.may_write)
-        changes.on_pools.append(lambda _pool: conflicts.emit())
 
         def begin() -> None:
             for loop in loops:
                 for key in loop.everything():
                     loop.queue.add(key)
-            conflicts.emit()
+            controller.warn_of_conflicts()
 
         async with asyncio.TaskGroup() as group:
             for cache in self.caches.values():
@@ -157,95 +161,24 @@ class Regions:
         """Install our kinds, or check that they are there, and make our namespace."""
         await ensure_own_kinds(self._cluster, component="Regions", manager=MANAGER_REGIONS)
 
-    def _loops(self, inventory: RegionsInventory, changes: Changes) -> list[_ControllerLoop]:
-        cluster, events, leading = self._cluster, self._events, self.term.may_write
-        writer = PoolServiceWriter(cluster=cluster, inventory=inventory, events=events, leading=leading)
-        services = PoolServiceController(
-            cluster=cluster, inventory=inventory, changes=changes, writer=writer, leading=leading
-        )
-        endpoints = PoolEndpointsController(
-            clock=cluster.clock, inventory=inventory, changes=changes, writer=writer, leading=leading
-        )
-        access = AccessPointsController(
-            cluster=cluster, inventory=inventory, changes=changes, events=events, leading=leading
-        )
+    def _loops(self, controller: RegionsController, changes: Changes) -> list[_ControllerLoop]:
+        inventory = controller.inventory
         loops = [
-            _ControllerLoop("pool-service", services.queue, services.reconcile, inventory.service_keys),
+            _ControllerLoop("pool-service", controller.services, controller.reconcile_service, inventory.service_keys),
             # Every region is reconciled with its Service, so there is nothing to begin with here.
-            _ControllerLoop("pool-endpoints", endpoints.queue, endpoints.reconcile, list[Any]),
-            _ControllerLoop("access-points", access.queue, access.reconcile, inventory.service_keys),
+            _ControllerLoop("pool-endpoints", controller.regions, controller.reconcile_region, list[Any]),
+            _ControllerLoop("access-points", controller.access, controller.reconcile_access, inventory.service_keys),
         ]
         if self._config.balancer:
             balancer = self.balancer = Balancer(
-                cluster=cluster, inventory=inventory, changes=changes, events=events, leading=leading
+                cluster=self._cluster,
+                inventory=inventory,
+                changes=changes,
+                events=self._events,
+                leading=self.term.may_write,
             )
             loops.append(_ControllerLoop("balancer", balancer.watch.queue, balancer.reconcile, balancer.watch.keys))
         return loops
-
-
-NODE_CLAIMED_TWICE = "NodeClaimedTwice"
-
-
-class NodeConflicts:
-    """Emits a Warning for each new conflict."""
-
-    def __init__(self, *, inventory: RegionsInventory, events: EventRecorder, leading: Callable[[], bool]) -> None:
-        self._inventory = inventory
-        self._events = events
-        self._leading = leading
-        self._emitted: dict[str, tuple[str, str]] = {}
-
-    def emit(self) -> None:
-        """Emit a Warning for each conflict that is new."""
-        if not self._leading():
-            return
-        conflicts = self._inventory.membership.conflicts()
-        for pool, (node, owner) in conflicts.items():
-            if self._emitted.get(pool) != (node, owner):
-                self._warn(pool, f"node {node} is in NodePool {owner} already, which is older, and stays there")
-        self._emitted = conflicts
-
-    def _warn(self, pool: str, sentence: str) -> None:
-        for cache in self._inventory.node_pools:
-            node_pool = cache.get("", pool)
-            if node_pool is not None:
-                self._events.emit_about(
-                    cache.resource, node_pool, warning=True, reason=NODE_CLAIMED_TWICE, message=sentence
-                )
-
-
-class PoolEndpointsController:
-    """Reconciles one region of one Service."""
-
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        inventory: RegionsInventory,
-        changes: Changes,
-        writer: PoolServiceWriter,
-        leading: Callable[[], bool],
-    ) -> None:
-        self._inventory = inventory
-        self._writer = writer
-        self._leading = leading
-        self.queue: KeyedQueue[RegionKey] = KeyedQueue(clock=clock)
-        changes.on_region.append(self.queue.add)
-
-    async def reconcile(self, key: RegionKey) -> float | None:
-        """Reconcile one region; return in how many seconds to reconcile again, None for no time."""
-        if not self._leading():
-            return None
-        async with self._writer.locks.hold(key.service_key):
-            service = self._inventory.service(key.service_key)
-            if service is None or not service.managed or service.deleting or not service.held:
-                return None  # beginning and end are the PoolService controller's
-            present = {region.pool for region, _ in self._inventory.pool_services_of(key.service_key)}
-            wanted = wanted_pools(service, self._inventory.pools.values(), present).pools.get(key.pool)
-            if wanted is None and key.pool not in present:
-                return None
-            waits = await self._writer.write(service, key.pool, wanted)
-            return WAITING_RETRY_S if waits else None
 
 
 log = structlog.get_logger(__name__)
@@ -322,8 +255,31 @@ class OpenYurt:
         return None
 
 
-class AccessPointsController:
-    """Writes the access points of its regions to a Service."""
+#: A Service that stops being ours may be on its way through ClusterIP and back: its regions outlive that.
+FLIP_GRACE_S = 1.5
+#: What keeps something from going is checked this often, should no change enqueue the key before.
+WAITING_RETRY_S = 5.0
+
+
+def _marked(service: SourceService) -> bool:
+    """Return whether the Service still has fields that the AccessPoints controller wrote."""
+    meta = service.metadata
+    keys = [*(meta.labels or ()), *(meta.annotations or ())]
+    return any(key.startswith(AGGREGATED_PREFIX) or key == ANNOTATION_ACCESS_POINTS for key in keys)
+
+
+NODE_CLAIMED_TWICE = "NodeClaimedTwice"
+MANAGED_CONFLICT = "ManagedConflict"
+MODIFIED = "Modified"
+#: How many regions of one Service are written at the same time.
+_CONCURRENCY = 8
+
+
+class RegionsController:
+    """Reconciles the PoolServices of a Service, one region of it, and the access points that it shows.
+
+    ``leading`` is asked right before every write.
+    """
 
     def __init__(
         self,
@@ -335,110 +291,41 @@ class AccessPointsController:
         leading: Callable[[], bool],
     ) -> None:
         self._cluster = cluster
-        self._inventory = inventory
+        self.inventory = inventory
         self._events = events
         self._leading = leading
-        self.queue: KeyedQueue[ServiceKey] = KeyedQueue(clock=cluster.clock)
-        self._services = Overlay(inventory.services)
-        changes.on_access.append(self.queue.add)
-
-    async def reconcile(self, key: ServiceKey) -> float | None:
-        """Reconcile one Service; return in how many seconds to reconcile again, None for no time."""
-        service = self._services.get(*key)
-        if service is None or not service.concerns_us or not self._leading():
-            return None
-        if service.managed and not service.held and not service.deleting:
-            return None  # the finalizer comes first, and enqueues the key
-        plan = plan_access(self.view(service), now=self._cluster.server_clock.now())
-        await self._write(service, plan)
-        if plan.warning is not None:
-            reason, sentence = plan.warning
-            self._events.emit_about(SERVICES, service, warning=True, reason=reason, message=sentence)
-        return plan.again_s
-
-    def view(self, service: SourceService) -> AccessView:
-        """Gather what the decision depends on."""
-        regions = tuple(self._inventory.pool_services_of(service.key))
-        present = {region.pool for region, _ in regions}
-        wanted = (
-            wanted_pools(service, self._inventory.pools.values(), present) if service.managed else SelectedPools({})
-        )
-        conflicts: dict[str, str] = {}
-        for pool in wanted.pools:
-            if pool not in present:
-                name = pool_service_names(service.metadata.name, pool, "")[0]
-                pool_service = self._inventory.pool_services.get(service.metadata.namespace, name)
-                if pool_service is not None and not is_ours(pool_service):
-                    conflicts[pool] = name
-        return AccessView(service, wanted, regions, conflicts)
-
-    async def _write(self, service: SourceService, plan: AccessPlan) -> None:
-        """Write the steps, each on the version that the one before has answered."""
-        meta = service.metadata
-        version = meta.resource_version
-        for step in plan.steps:
-            if not self._leading():
-                break
-            # The version makes each write a compare-and-swap: lists in it are replaced as a whole.
-            patch: JSONObject = {
-                **step.patch,
-                "metadata": {**step.patch.get("metadata", {}), "resourceVersion": version},
-            }
-            subresource = "status" if step.part == "status" else ""
-            try:
-                answer = await self._cluster.merge_patch(
-                    SOURCE_SERVICES, meta.namespace, meta.name, patch, subresource=subresource, manager=MANAGER_REGIONS
-                )
-            except NotFound:
-                return
-            version = answer.metadata.resource_version
-            service = self._services.written(answer, before=service)
-
-
-#: A Service that stops being ours may be on its way through ClusterIP and back: its regions outlive that.
-FLIP_GRACE_S = 1.5
-#: What keeps something from going is checked this often, should no change enqueue the key before.
-WAITING_RETRY_S = 5.0
-
-
-class PoolServiceController:
-    """Reconciles the PoolServices of one Service."""
-
-    def __init__(
-        self,
-        *,
-        cluster: Cluster,
-        inventory: RegionsInventory,
-        changes: Changes,
-        writer: PoolServiceWriter,
-        leading: Callable[[], bool],
-    ) -> None:
-        self._cluster = cluster
-        self._inventory = inventory
-        self._writer = writer
-        self._leading = leading
+        #: By Service: one task at a time works on its PoolServices.
+        self._locks = KeyedLock()
         self._unmanaged_since_s: dict[ServiceKey, float] = {}
-        self.queue: KeyedQueue[ServiceKey] = KeyedQueue(clock=cluster.clock)
-        changes.on_service.append(self.queue.add)
+        self._services = Overlay(inventory.services)
+        #: The conflicts of nodes that have a Warning already.
+        self._warned: dict[str, tuple[str, str]] = {}
+        self.services: KeyedQueue[ServiceKey] = KeyedQueue(clock=cluster.clock)
+        self.regions: KeyedQueue[RegionKey] = KeyedQueue(clock=cluster.clock)
+        self.access: KeyedQueue[ServiceKey] = KeyedQueue(clock=cluster.clock)
+        changes.on_service.append(self.services.add)
+        changes.on_region.append(self.regions.add)
+        changes.on_access.append(self.access.add)
+        changes.on_pools.append(lambda _pool: self.warn_of_conflicts())
 
-    async def reconcile(self, key: ServiceKey) -> float | None:
+    async def reconcile_service(self, key: ServiceKey) -> float | None:
         """Reconcile one Service; return in how many seconds to reconcile again, None for no time."""
         if not self._leading():
             return None
-        async with self._writer.locks.hold(key):
-            service = self._inventory.service(key)
+        async with self._locks.hold(key):
+            service = self.inventory.service(key)
             if service is None:
                 self._unmanaged_since_s.pop(key, None)
                 return await self._sweep(key)
-            if not service.concerns_us and not self._inventory.pool_services_of(key):
+            if not service.concerns_us and not self.inventory.pool_services_of(key):
                 self._unmanaged_since_s.pop(key, None)
                 return None
-            return await self._reconcile(service)
+            return await self._reconcile_present(service)
 
-    async def _reconcile(self, service: SourceService) -> float | None:
-        pool_services = self._inventory.pool_services_of(service.key)
+    async def _reconcile_present(self, service: SourceService) -> float | None:
+        pool_services = self.inventory.pool_services_of(service.key)
         present = {region.pool for region, _ in pool_services}
-        plan = plan_service(service, self._inventory.pools.values(), present, remaining=len(pool_services))
+        plan = plan_service(service, self.inventory.pools.values(), present, remaining=len(pool_services))
         if plan.gone:
             wait_s = self._grace_s(service)
             if wait_s > 0:
@@ -450,7 +337,7 @@ class PoolServiceController:
             await self._change_finalizer(service, "add")
         regions: dict[str, RegionPool | None] = dict.fromkeys(present)
         regions.update(plan.wanted.pools)
-        waits = await self._writer.write_all(service, regions)
+        waits = await self._write_regions(service, regions)
         # What access points have written on a Service that lives on goes before the finalizer does.
         if plan.finalizer == "remove" and (service.deleting or not _marked(service)):
             await self._change_finalizer(service, "remove")
@@ -473,10 +360,10 @@ class PoolServiceController:
 
     async def _sweep(self, key: ServiceKey) -> float | None:
         """Delete the PoolServices of a Service that was removed by force, once the server itself says that it is."""
-        remaining = [each for _, each in self._inventory.pool_services_of(key) if not each.deleting]
+        remaining = [each for _, each in self.inventory.pool_services_of(key) if not each.deleting]
         if not remaining:
             return None
-        if self._inventory.problem:
+        if self.inventory.problem:
             return WAITING_RETRY_S
         try:
             await self._cluster.get(SERVICES, *key)
@@ -486,40 +373,30 @@ class PoolServiceController:
                     await self._cluster.delete(POOL_SERVICES, key[0], each.metadata.name, uid=each.metadata.uid)
         return None
 
+    # --- regions ----------------------------------------------------------------------------------------------------
 
-def _marked(service: SourceService) -> bool:
-    """Return whether the Service still has fields that the AccessPoints controller wrote."""
-    meta = service.metadata
-    keys = [*(meta.labels or ()), *(meta.annotations or ())]
-    return any(key.startswith(AGGREGATED_PREFIX) or key == ANNOTATION_ACCESS_POINTS for key in keys)
+    async def reconcile_region(self, key: RegionKey) -> float | None:
+        """Reconcile one region; return in how many seconds to reconcile again, None for no time."""
+        if not self._leading():
+            return None
+        async with self._locks.hold(key.service_key):
+            service = self.inventory.service(key.service_key)
+            if service is None or not service.managed or service.deleting or not service.held:
+                return None  # beginning and end are the PoolService controller's
+            present = {region.pool for region, _ in self.inventory.pool_services_of(key.service_key)}
+            wanted = wanted_pools(service, self.inventory.pools.values(), present).pools.get(key.pool)
+            if wanted is None and key.pool not in present:
+                return None
+            waits = await self._write_region(service, key.pool, wanted)
+            return WAITING_RETRY_S if waits else None
 
-
-MANAGED_CONFLICT = "ManagedConflict"
-MODIFIED = "Modified"
-#: How many regions of one Service are written at the same time.
-_CONCURRENCY = 8
-
-
-class PoolServiceWriter:
-    """Writes PoolServices. ``leading`` is asked right before every write."""
-
-    def __init__(
-        self, *, cluster: Cluster, inventory: RegionsInventory, events: EventRecorder, leading: Callable[[], bool]
-    ) -> None:
-        self._cluster = cluster
-        self._inventory = inventory
-        self._events = events
-        self._leading = leading
-        #: By Service: one task at a time works on its PoolServices.
-        self.locks = KeyedLock()
-
-    async def write_all(self, service: SourceService, wanted: dict[str, RegionPool | None]) -> list[str]:
+    async def _write_regions(self, service: SourceService, wanted: dict[str, RegionPool | None]) -> list[str]:
         """Write several regions of one Service, a few at a time; return what is being waited for."""
         gate = asyncio.Semaphore(_CONCURRENCY)
 
         async def write(name: str, pool: RegionPool | None) -> str:
             async with gate:
-                return await self.write(service, name, pool)
+                return await self._write_region(service, name, pool)
 
         results = await asyncio.gather(*(write(name, wanted[name]) for name in sorted(wanted)), return_exceptions=True)
         for result in results:
@@ -527,16 +404,16 @@ class PoolServiceWriter:
                 raise result  # each region was tried; the first failure has all of them reconciled again
         return [result for result in results if isinstance(result, str) and result]
 
-    async def write(self, service: SourceService, pool_name: str, pool: RegionPool | None) -> str:
+    async def _write_region(self, service: SourceService, pool_name: str, pool: RegionPool | None) -> str:
         """Write one region; ``pool`` None means that it is not wanted. Return what is being waited for."""
-        view = self.view(service, pool_name, pool)
+        view = self._region_view(service, pool_name, pool)
         plan = plan_region(view, now=micro_time(self._cluster.server_clock.now()))
         await self._apply(view, plan)
         return plan.waits
 
-    def view(self, service: SourceService, pool_name: str, pool: RegionPool | None) -> RegionView:
+    def _region_view(self, service: SourceService, pool_name: str, pool: RegionPool | None) -> RegionView:
         """Gather what a decision about one region depends on."""
-        inventory = self._inventory
+        inventory = self.inventory
         key = RegionKey(*service.key, pool_name)
         names = pool_service_names(key.service, pool_name, service.spec.load_balancer_class or "")
         present = [each for region, each in inventory.pool_services_of(service.key) if region.pool == pool_name]
@@ -569,10 +446,10 @@ class PoolServiceWriter:
         for write in plan.writes:
             if not self._leading():
                 return
-            await self._write(view, write)
+            await self._write_pool_service(view, write)
 
-    async def _write(self, view: RegionView, write: PoolServiceWrite) -> None:
-        namespace, written = view.key.namespace, self._inventory.written
+    async def _write_pool_service(self, view: RegionView, write: PoolServiceWrite) -> None:
+        namespace, written = view.key.namespace, self.inventory.written
         if write.target is None:
             try:
                 made = await self._cluster.create(POOL_SERVICES, write.body)
@@ -599,3 +476,71 @@ class PoolServiceWriter:
 
     def _warn(self, pool_service: PoolService, reason: str, sentence: str) -> None:
         self._events.emit_about(POOL_SERVICES, pool_service, warning=True, reason=reason, message=sentence)
+
+    # --- access points ----------------------------------------------------------------------------------------------
+
+    async def reconcile_access(self, key: ServiceKey) -> float | None:
+        """Reconcile one Service; return in how many seconds to reconcile again, None for no time."""
+        service = self._services.get(*key)
+        if service is None or not service.concerns_us or not self._leading():
+            return None
+        if service.managed and not service.held and not service.deleting:
+            return None  # the finalizer comes first, and enqueues the key
+        plan = plan_access(self._access_view(service), now=self._cluster.server_clock.now())
+        await self._write_access(service, plan)
+        if plan.warning is not None:
+            reason, sentence = plan.warning
+            self._events.emit_about(SERVICES, service, warning=True, reason=reason, message=sentence)
+        return plan.again_s
+
+    def _access_view(self, service: SourceService) -> AccessView:
+        """Gather what the decision depends on."""
+        regions = tuple(self.inventory.pool_services_of(service.key))
+        present = {region.pool for region, _ in regions}
+        wanted = wanted_pools(service, self.inventory.pools.values(), present) if service.managed else SelectedPools({})
+        conflicts: dict[str, str] = {}
+        for pool in wanted.pools:
+            if pool not in present:
+                name = pool_service_names(service.metadata.name, pool, "")[0]
+                pool_service = self.inventory.pool_services.get(service.metadata.namespace, name)
+                if pool_service is not None and not is_ours(pool_service):
+                    conflicts[pool] = name
+        return AccessView(service, wanted, regions, conflicts)
+
+    async def _write_access(self, service: SourceService, plan: AccessPlan) -> None:
+        """Write the steps, each on the version that the one before has answered: lists are replaced as a whole."""
+        for step in plan.steps:
+            if not self._leading():
+                return
+            try:
+                answer = await patch_version(
+                    self._cluster,
+                    SOURCE_SERVICES,
+                    service,
+                    step.patch,
+                    manager=MANAGER_REGIONS,
+                    subresource="status" if step.part == "status" else "",
+                )
+            except NotFound:
+                return
+            service = self._services.written(answer, before=service)
+
+    # --- nodes that several pools claim -----------------------------------------------------------------------------
+
+    def warn_of_conflicts(self) -> None:
+        """Emit a Warning for each conflict that is new."""
+        if not self._leading():
+            return
+        conflicts = self.inventory.membership.conflicts()
+        for pool, (node, owner) in conflicts.items():
+            if self._warned.get(pool) != (node, owner):
+                self._warn_pool(pool, f"node {node} is in NodePool {owner} already, which is older, and stays there")
+        self._warned = conflicts
+
+    def _warn_pool(self, pool: str, sentence: str) -> None:
+        for cache in self.inventory.node_pools:
+            node_pool = cache.get("", pool)
+            if node_pool is not None:
+                self._events.emit_about(
+                    cache.resource, node_pool, warning=True, reason=NODE_CLAIMED_TWICE, message=sentence
+                )

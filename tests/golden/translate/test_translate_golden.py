@@ -26,8 +26,8 @@ ROOM = Path(member.__file__).parent
 #: Modules whose conditions are those of Tenants, AddressPools and managed certificates.
 NO_INTENT = frozenset({"tenant.py", "addresses.py"})
 SHARED = frozenset({"__init__.py", "certificates.py", "endpoints.py", "generated.py", "view.py"})
-#: Functions whose conditions only one of the intents of members has.
-ONLY_TCP = frozenset({"_tcp_resolved", "_tcp_refusals"})
+#: Functions whose conditions only one of the intents of members has; those of both are in the golden files of TCP.
+ONLY_TCP = frozenset({"_tcp_resolved", "_tcp_refusals", "_class_refusals", "_address_refusals"})
 ONLY_HTTP = frozenset({"_http_resolved", "_http_refusals", "_listener_conflicts"})
 #: Those of shared modules that only the intents of members have.
 ONLY_MEMBER = frozenset({"without_family"})

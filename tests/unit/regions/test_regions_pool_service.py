@@ -11,7 +11,7 @@ from regions_builders import FINALIZER, pool, pool_service, service
 
 from fairlead.api.names import AGGREGATED_PREFIX, ANNOTATION_ACCESS_POINTS
 from fairlead.kube.events import EventRecorder
-from fairlead.regions.app import FLIP_GRACE_S, WAITING_RETRY_S, PoolServiceController, PoolServiceWriter
+from fairlead.regions.app import FLIP_GRACE_S, WAITING_RETRY_S, RegionsController
 from fairlead.regions.inventory import Changes, RegionsInventory
 from fairlead.regions.source import SourceService
 from fairlead.runtime.clock import VirtualClock
@@ -34,13 +34,11 @@ class Bench:
         self.inventory = RegionsInventory(cluster)
         self.inventory.pools["a"] = pool("a", app="deploy")
         events = EventRecorder(cluster, component="fairlead-regions")
-        self.controller = PoolServiceController(
+        self.controller = RegionsController(
             cluster=cluster,
             inventory=self.inventory,
             changes=Changes(cluster=cluster, inventory=self.inventory),
-            writer=PoolServiceWriter(
-                cluster=cluster, inventory=self.inventory, events=events, leading=lambda: self.leads
-            ),
+            events=events,
             leading=lambda: self.leads,
         )
 
@@ -60,7 +58,7 @@ class Bench:
         }  # fmt: skip
 
     async def reconcile(self) -> float | None:
-        return await self.controller.reconcile(KEY)
+        return await self.controller.reconcile_service(KEY)
 
     def writes(self) -> list[str]:
         """Return what was sent, oldest first: the finalizers of the Service, or a method and the name."""
