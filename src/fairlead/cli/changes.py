@@ -13,12 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli.complete import complete_object
 from fairlead.cli.options import (
-    SUBJECT,
     HubApi,
-    Labels,
-    Namespace,
     Output,
     OutputOption,
     Watch,
@@ -26,7 +22,7 @@ from fairlead.cli.options import (
     takes_groups,
 )
 from fairlead.cli.run import ATTENTION, FAILED, OK, run_async, run_for_code
-from fairlead.cli.selection import Selection, certain, selection_of
+from fairlead.cli.selection import Selected, SelectedToChange, Selection, certain
 from fairlead.status.object_ref import CLASS, ObjectRef
 
 if TYPE_CHECKING:
@@ -38,16 +34,7 @@ if TYPE_CHECKING:
 
 @takes_groups
 def plan(
-    subject: Annotated[
-        str,
-        typer.Argument(
-            metavar="KIND/NAME",
-            help=f"{SUBJECT}; all without it.",
-            autocompletion=complete_object,
-        ),
-    ] = "",
-    namespace: Namespace = "",
-    selector: Labels = "",
+    selected: Selected,
     watch: Watch = False,
     output: OutputOption = Output.TABLE,
     *,
@@ -59,7 +46,7 @@ def plan(
     (=) does not count as a change, and what others changed (!) stays until fairlead repair. -o wide also lists load
     balancers to which nothing would be done.
     """
-    selection = selection_of(subject, namespace, selector)
+    selection = selected.selection
     run_for_code(lambda: _show(selection, api, output, watch=watch))
 
 
@@ -90,12 +77,7 @@ async def _show(selection: Selection, api: HubApi, output: Output, *, watch: boo
 
 @takes_groups
 def drift(
-    subject: Annotated[
-        str,
-        typer.Argument(metavar="KIND/NAME", help=f"{SUBJECT}; all without it.", autocompletion=complete_object),
-    ] = "",
-    namespace: Namespace = "",
-    selector: Labels = "",
+    selected: Selected,
     watch: Watch = False,
     output: OutputOption = Output.TABLE,
     *,
@@ -106,7 +88,7 @@ def drift(
     Every load balancer with a ledger is read back. Foreign entries are listed separately and do not count as drift.
     Only the hub configures its own proxies: for their load balancers, it shows whether they have the newest state.
     """
-    selection = selection_of(subject, namespace, selector)
+    selection = selected.selection
     run_for_code(lambda: _drift_show(selection, api, output, watch=watch))
 
 
@@ -132,12 +114,7 @@ async def _drift_show(selection: Selection, api: HubApi, output: Output, *, watc
 
 @takes_groups
 def gc(
-    subject: Annotated[
-        str,
-        typer.Argument(metavar="KIND/NAME", help=f"{SUBJECT}; all without it.", autocompletion=complete_object),
-    ] = "",
-    namespace: Namespace = "",
-    selector: Labels = "",
+    selected: Selected,
     delete: Annotated[
         bool, typer.Option("--delete", help="Have the hub deregister them, without a prompt; one line each.")
     ] = False,
@@ -150,21 +127,19 @@ def gc(
     Orphans are records whose load balancer is gone, and entries of ours at a provider without a record. Foreign
     entries are never changed. The hub's own proxies have only the hub's state, and so no orphans.
     """
-    selection = selection_of(subject, namespace, selector)
+    selection = selected.selection
     run_for_code(lambda: _collect(selection, api, output, delete=delete))
 
 
 async def _collect(selection: Selection, api: HubApi, output: Output, *, delete: bool) -> int:
-    from fairlead.cli.hub_reader import connect, snapshot_of
-    from fairlead.cli.options import LogFormat, LogLevel, start_logging
+    from fairlead.cli.hub_reader import connect_hub, snapshot_of
     from fairlead.cli.output import emit
     from fairlead.cli.plan_rows import orphan_lines, orphan_row
     from fairlead.hub.inspect.orphans import orphans_of, remove_orphan
 
     rows: list[OrphanRow] = []
     unread: dict[str, str] = {}
-    start_logging(LogLevel.ERROR, LogFormat.AUTO)
-    async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
+    async with connect_hub(api, quiet=True) as cluster:
         snapshot = await snapshot_of(cluster, selection)
         for lb in snapshot.load_balancers:
             if lb.unread and not lb.served:
@@ -188,16 +163,7 @@ _POLL_S = 0.5
 
 @takes_groups
 def repair(
-    subject: Annotated[
-        str,
-        typer.Argument(
-            metavar="KIND/NAME",
-            help=f"{SUBJECT}. A class means all its load balancers; without it: what -l selects.",
-            autocompletion=complete_object,
-        ),
-    ] = "",
-    namespace: Namespace = "",
-    selector: Labels = "",
+    selected: SelectedToChange,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be reverted.")] = False,
     timeout: Annotated[
         str,
@@ -212,19 +178,17 @@ def repair(
     Shows what will be reverted, requests it from the hub and waits for the answer. Foreign entries are not changed.
     Exit code 1 when something still differs, or when nothing could be read back.
     """
-    selection = certain(selection_of(subject, namespace, selector), "repair")
+    selection = certain(selected.selection, "repair")
     timeout_s = duration_s(timeout, "--timeout")
     run_for_code(lambda: _repair(selection, api, output, dry_run=dry_run, timeout_s=timeout_s))
 
 
 async def _repair(selection: Selection, api: HubApi, output: Output, *, dry_run: bool, timeout_s: float) -> int:
-    from fairlead.cli.hub_reader import connect, snapshot_of
-    from fairlead.cli.options import LogFormat, LogLevel, start_logging
+    from fairlead.cli.hub_reader import connect_hub, snapshot_of
     from fairlead.cli.output import emit
     from fairlead.cli.plan_rows import drift_row
 
-    start_logging(LogLevel.ERROR, LogFormat.AUTO)
-    async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
+    async with connect_hub(api, quiet=True) as cluster:
         snapshot = await snapshot_of(cluster, selection)
         rows = [drift_row(lb) for lb in snapshot.load_balancers]
         asked = [ObjectRef(*lb.key) for lb, row in zip(snapshot.load_balancers, rows, strict=True) if row.repair]
@@ -320,21 +284,9 @@ def lines_of_repair(
     return [*lines, snapshot.warning] if snapshot.warning else lines
 
 
-_Subject = Annotated[
-    str,
-    typer.Argument(
-        metavar="KIND/NAME",
-        help=f"{SUBJECT}. A class means all its load balancers; without it: what -l selects.",
-        autocompletion=complete_object,
-    ),
-]
-
-
 @takes_groups
 def pause(
-    subject: _Subject = "",
-    namespace: Namespace = "",
-    selector: Labels = "",
+    selected: SelectedToChange,
     output: OutputOption = Output.TABLE,
     *,
     api: HubApi,
@@ -345,33 +297,29 @@ def pause(
     in fairlead plan and in fairlead explain. A load balancer that was never programmed is still programmed, and one
     whose object is deleted is still removed.
     """
-    selection = certain(selection_of(subject, namespace, selector), "pause")
+    selection = certain(selected.selection, "pause")
     run_async(lambda: _set(selection, api, output, paused=True))
 
 
 @takes_groups
 def resume(
-    subject: _Subject = "",
-    namespace: Namespace = "",
-    selector: Labels = "",
+    selected: SelectedToChange,
     output: OutputOption = Output.TABLE,
     *,
     api: HubApi,
 ) -> None:
     """Apply the changes that pause held."""
-    selection = certain(selection_of(subject, namespace, selector), "resume")
+    selection = certain(selected.selection, "resume")
     run_async(lambda: _set(selection, api, output, paused=False))
 
 
 async def _set(selection: Selection, api: HubApi, output: Output, *, paused: bool) -> None:
-    from fairlead.cli.hub_reader import check_kinds, connect, snapshot_of
-    from fairlead.cli.options import LogFormat, LogLevel, start_logging
+    from fairlead.cli.hub_reader import check_kinds, connect_hub, snapshot_of
     from fairlead.cli.output import emit
     from fairlead.cli.plan_rows import plan_of
     from fairlead.cli.selection import resolve_one, select
 
-    start_logging(LogLevel.ERROR, LogFormat.AUTO)
-    async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
+    async with connect_hub(api, quiet=True) as cluster:
         await check_kinds(cluster)
         if selection.ref is not None and not selection.selector:
             refs = [await resolve_one(cluster, selection.ref)]

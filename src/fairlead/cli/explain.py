@@ -122,11 +122,11 @@ class _MemberObject(NamedTuple):
 async def _at_member(ref: ObjectRef, api: HubApi, *, own_hub: bool = False) -> _MemberObject | None:
     """Explain an object where it is; None where there is none. ``own_hub``: only where the hub is its cluster, too."""
     from fairlead.cli.explain_member import explain_requests, explain_service, requests_lines, service_lines
-    from fairlead.cli.hub_reader import connect
+    from fairlead.cli.hub_reader import connect_hub
     from fairlead.errors import Forbidden
     from fairlead.standalone.right_cluster import OWN_TENANT, has_own_tenant
 
-    async with connect(api.kubeconfig, context=api.context, name="the member") as cluster:
+    async with connect_hub(api, name="the member") as cluster:
         try:
             is_own = ref.member in ("", OWN_TENANT) and await has_own_tenant(cluster)
             if own_hub and not is_own:
@@ -144,13 +144,13 @@ async def _at_member(ref: ObjectRef, api: HubApi, *, own_hub: bool = False) -> _
 
 async def _history(ref: ObjectRef, api: HubApi, hub_url: str, token_file: Path | None) -> VerbAnswer:
     from fairlead.cli.explain_rows import history_lines, read_history
-    from fairlead.cli.hub_reader import NO_KINDS, check_kinds, connect
+    from fairlead.cli.hub_reader import NO_KINDS, check_kinds, connect_hub
     from fairlead.cli.output import VerbAnswer
     from fairlead.cli.selection import resolve_one
     from fairlead.errors import NotServed
     from fairlead.model.keys import LoadBalancerKey
 
-    async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
+    async with connect_hub(api) as cluster:
         try:
             await check_kinds(cluster)
         except NotServed as error:

@@ -25,7 +25,7 @@ from fairlead.api.names import AGENT_LEASE, HUB_LEASE, SYSTEM_NAMESPACE
 from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import STAMPED_LEASES, TENANTS, StampedLease
-from fairlead.cli.options import HubApi
+from fairlead.cli.options import HubApi, LogFormat, LogLevel, start_logging
 from fairlead.cli.selection import EVERYTHING, Selection, select
 from fairlead.errors import Forbidden, NotFound, NotServed, first_of
 from fairlead.kube.cluster import Cluster
@@ -58,11 +58,7 @@ class Snapshot(NamedTuple):
 
 async def take_snapshot(api: HubApi, selection: Selection = EVERYTHING) -> Snapshot:
     """Read all load balancers, or those that are selected; ``NotFound`` when there are none of those."""
-    from fairlead.cli.options import LogFormat, LogLevel, start_logging
-
-    # Warnings that a provider logs while it is read are not part of the answer.
-    start_logging(LogLevel.ERROR, LogFormat.AUTO)
-    async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
+    async with connect_hub(api, quiet=True) as cluster:
         return await snapshot_of(cluster, selection)
 
 
@@ -126,6 +122,15 @@ async def keys_of(cluster: Cluster, selection: Selection) -> set[LoadBalancerKey
 #: The reason of the error for an API server without our kinds.
 NO_KINDS = "NoKinds"
 IMPATIENT = RetryPolicy(attempts=3, base_s=0.2, limit_s=1.0, deadline_s=10.0, connect_s=4.0, read_s=8.0)
+
+
+@asynccontextmanager
+async def connect_hub(api: HubApi, *, quiet: bool = False, name: str = "the hub") -> AsyncGenerator[Cluster]:
+    """Open the cluster that the options of a verb name; ``quiet``: warnings of providers are not part of the answer."""
+    if quiet:
+        start_logging(LogLevel.ERROR, LogFormat.AUTO)
+    async with connect(api.kubeconfig, context=api.context, name=name) as cluster:
+        yield cluster
 
 
 @asynccontextmanager

@@ -55,14 +55,14 @@ def names(
 
 async def _show(name: str, namespace: str, selector: str, api: HubApi, output: Output, *, watch: bool) -> int:
     from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
-    from fairlead.cli.hub_reader import check_kinds, connect
+    from fairlead.cli.hub_reader import check_kinds, connect_hub
     from fairlead.cli.names_rows import ask_zones, name_rows
     from fairlead.cli.output import VerbAnswer, show
     from fairlead.errors import NotFound
     from fairlead.status.object_ref import ObjectRef
 
     async def ask() -> VerbAnswer:
-        async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
+        async with connect_hub(api) as cluster:
             await check_kinds(cluster)
             there, zones = await cluster.list(HOSTNAMES), await cluster.list(DNS_ZONES)
         hostnames = [each for each in there if _is_meant(each, name, namespace, selector)]

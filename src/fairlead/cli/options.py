@@ -85,9 +85,7 @@ OutputOption = Annotated[
         help="table, wide (all columns), json, yaml, or name (KIND/NAME of each, as verbs take it).",
     ),
 ]
-#: What verbs take as KIND/NAME, for their help.
-SUBJECT = "svc/NAME, lb/NAME, tcplb/NAME, httplb/NAME, hostname/NAME, class/NAME, or a name as status lists it"
-#: How a verb is given what it is about: a name, a namespace, labels; ``selection.selection_of`` reads all three.
+#: How a verb is given what it is about; ``selection.Selected`` has all three.
 Namespace = Annotated[
     str,
     typer.Option(

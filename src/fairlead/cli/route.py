@@ -84,15 +84,12 @@ async def _show(
     watch: bool,
 ) -> int:
     """Print what the request meets; the exit code says whether it is taken."""
-    from fairlead.cli.hub_reader import connect
-    from fairlead.cli.options import LogFormat, LogLevel, start_logging
+    from fairlead.cli.hub_reader import connect_hub
     from fairlead.cli.output import VerbAnswer, show
     from fairlead.cli.route_rows import answers, lines_of
 
-    start_logging(LogLevel.ERROR, LogFormat.AUTO)
-
     async def ask() -> VerbAnswer:
-        async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
+        async with connect_hub(api, quiet=True) as cluster:
             held = await _read(cluster, selection, address)
         rows = answers(held, typed)
         return VerbAnswer(

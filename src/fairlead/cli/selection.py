@@ -7,9 +7,14 @@ Never: a guess between two members that both have such an object, where somethin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
 
 from fairlead.api.names import name_problem
+from fairlead.cli.complete import complete_object
+from fairlead.cli.options import Labels, Namespace, OptionGroup
 from fairlead.errors import BadConfiguration, Forbidden, NotFound, NotServed
 from fairlead.status.object_ref import ANY, CLASS, IN_MEMBERS, SERVICE, ObjectRef, parse_object_ref
 
@@ -49,6 +54,38 @@ class Selection(NamedTuple):
 
 
 EVERYTHING = Selection()
+_SUBJECT = "svc/NAME, lb/NAME, tcplb/NAME, httplb/NAME, hostname/NAME, class/NAME, or a name as status lists it"
+
+
+@dataclass(frozen=True)
+class Selected(OptionGroup):
+    """KIND/NAME, -n and -l of a verb that reads; all objects without them."""
+
+    subject: Annotated[
+        str,
+        typer.Argument(metavar="KIND/NAME", help=f"{_SUBJECT}; all without it.", autocompletion=complete_object),
+    ] = ""
+    namespace: Namespace = ""
+    selector: Labels = ""
+
+    @property
+    def selection(self) -> Selection:
+        """Return what is meant."""
+        return selection_of(self.subject, self.namespace, self.selector)
+
+
+@dataclass(frozen=True)
+class SelectedToChange(Selected):
+    """KIND/NAME, -n and -l of a verb that changes something, which never means everything."""
+
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND/NAME",
+            help=f"{_SUBJECT}. A class means all its load balancers; without it: what -l selects.",
+            autocompletion=complete_object,
+        ),
+    ] = ""
 
 
 def selection_of(subject: str, namespace: str, selector: str, *, sharing: bool = False) -> Selection:

@@ -78,7 +78,7 @@ async def _show(
     watch: bool,
     wait_s: float,
 ) -> int:
-    from fairlead.cli.hub_reader import connect
+    from fairlead.cli.hub_reader import connect_hub
     from fairlead.cli.output import repeat
     from fairlead.cli.status_table import only_problems
 
@@ -90,7 +90,7 @@ async def _show(
         if hub_url and output is Output.WIDE:
             await _print_traffic(hub_url)
 
-    async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
+    async with connect_hub(api) as cluster:
         fleet = await repeat(
             lambda: _gather(cluster, asked, wait_s), write, lambda fleet: _lasting(shown(fleet)), output, watch=watch
         )

@@ -92,13 +92,13 @@ async def _remove(
     wait_s: float,
 ) -> None:
     from fairlead.api.tenant import TENANTS
-    from fairlead.cli.hub_reader import check_kinds, connect
+    from fairlead.cli.hub_reader import check_kinds, connect_hub
     from fairlead.cli.output import emit, say
     from fairlead.cli.tenant_access import load_balancers_of, no_tenant
     from fairlead.errors import NotFound
 
     in_words = output in (Output.TABLE, Output.WIDE)
-    async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
+    async with connect_hub(api) as cluster:
         await check_kinds(cluster)
         try:
             tenant = await cluster.get(TENANTS, "", name)
@@ -258,12 +258,12 @@ async def _list(
 
     from fairlead.api.names import AGENT_LEASE
     from fairlead.api.tenant import STAMPED_LEASES, TENANTS
-    from fairlead.cli.hub_reader import check_kinds, connect
+    from fairlead.cli.hub_reader import check_kinds, connect_hub
     from fairlead.cli.output import VerbAnswer, show
     from fairlead.cli.tenant_access import load_balancers_of, no_tenant, tenant_rows
 
     async def ask() -> VerbAnswer:
-        async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
+        async with connect_hub(api) as cluster:
             await check_kinds(cluster)
             tenants, leases, served = await asyncio.gather(
                 cluster.list(TENANTS),
@@ -320,11 +320,11 @@ def rotate(
 
 async def _rotate(name: str, api: HubApi, *, output: Path | None, valid_s: int, server: str) -> None:
     from fairlead.api.tenant import TENANTS
-    from fairlead.cli.hub_reader import check_kinds, connect
+    from fairlead.cli.hub_reader import check_kinds, connect_hub
     from fairlead.cli.tenant_access import cluster_trust, end_keys, hand_over, issue_access, no_tenant
     from fairlead.errors import NotFound
 
-    async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
+    async with connect_hub(api) as cluster:
         await check_kinds(cluster)
         try:
             tenant = await cluster.get(TENANTS, "", name)
@@ -402,13 +402,13 @@ async def _add(
     server: str,
     new_hub: bool,
 ) -> None:
-    from fairlead.cli.hub_reader import connect
+    from fairlead.cli.hub_reader import connect_hub
     from fairlead.cli.tenant_access import cluster_trust, hand_over, issue_access
     from fairlead.standalone.right_cluster import await_hub, check_has_hub
 
     if api.kubeconfig is not None:
         await await_hub(api.kubeconfig, partial(_is_file, api.kubeconfig), what="the kubeconfig")
-    async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
+    async with connect_hub(api) as cluster:
         await check_has_hub(cluster, new_hub=new_hub, kubeconfig=api.kubeconfig)
         access = await issue_access(
             cluster,

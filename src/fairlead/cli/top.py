@@ -10,19 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli.complete import complete_load_balancer
 from fairlead.cli.options import (
-    SUBJECT,
     HubApi,
-    Labels,
-    Namespace,
     Output,
     OutputOption,
     TokenFile,
     takes_groups,
 )
 from fairlead.cli.run import run_async
-from fairlead.cli.selection import Selection, selection_of
+from fairlead.cli.selection import Selected, Selection
 
 if TYPE_CHECKING:
     from fairlead.page.traffic import Figure
@@ -57,12 +53,7 @@ class FigureKind(StrEnum):
 
 @takes_groups
 def top(
-    subject: Annotated[
-        str,
-        typer.Argument(metavar="KIND/NAME", help=f"{SUBJECT}; all without it.", autocompletion=complete_load_balancer),
-    ] = "",
-    namespace: Namespace = "",
-    selector: Labels = "",
+    selected: Selected,
     count: Annotated[int, typer.Option("--number", metavar="N", min=1, help="Number of rows.")] = 20,
     sort: Annotated[
         Sort,
@@ -89,12 +80,12 @@ def top(
     Routes are counted where the HTTPLoadBalancer has the annotation fairlead.dev/route-figures=true. What KIND/NAME,
     -n and -l select is read at the hub's API (--kubeconfig); without them only the page is asked.
     """
-    if namespace.isdecimal():
-        raise typer.BadParameter(f"-n is a namespace; the number of rows is --number {namespace}")
+    if selected.namespace.isdecimal():
+        raise typer.BadParameter(f"-n is a namespace; the number of rows is --number {selected.namespace}")
     if backends and routes:
         raise typer.BadParameter("--backends or --routes, not both")
     part = FigureKind.BACKENDS if backends else FigureKind.ROUTES if routes else FigureKind.WHOLE
-    selection = selection_of(subject, namespace, selector)
+    selection = selected.selection
 
     async def show() -> None:
         chosen = await _chosen(selection, api)
@@ -105,11 +96,11 @@ def top(
 
 async def _chosen(selection: Selection, api: HubApi) -> frozenset[str] | None:
     """Return the ids of the load balancers that are selected; None: all of them."""
-    from fairlead.cli.hub_reader import connect, keys_of
+    from fairlead.cli.hub_reader import connect_hub, keys_of
 
     if selection.ref is None and not selection.filters:
         return None
-    async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
+    async with connect_hub(api) as cluster:
         return frozenset(map(str, await keys_of(cluster, selection)))
 
 

@@ -265,7 +265,7 @@ def guard_plan(plan: Plan, state: LoadBalancerState, *, now_s: float, seen_of: S
     case = _Case(state, desired, allowed, now_s, seen_of)
     held: list[Held] = []
     for predicate in _PREDICATES:
-        by_listener, removals = _by_listener(removals), []
+        by_listener, removals = _by_listener(removals), list[TargetChange]()
         for listener, rows in by_listener.items():
             kept, more = predicate(listener, rows, case)
             removals += kept
