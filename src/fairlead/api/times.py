@@ -20,31 +20,27 @@ def parsed_time(text: str | None) -> datetime | None:
         return None
 
 
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PATTERN = re.compile(r"([0-9]+)(ms|s|m|h)")
 _UNITS_MS = {"h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
-_PART = re.compile(r"([0-9]{1,5})(h|ms|m|s)")
+_PART = re.compile(r"([0-9]+)(h|ms|m|s)")
+#: Durations of our kinds have one part; those of Gateway API (GEP-2257) up to four, each of at most five digits.
 _GATEWAY = re.compile(r"(?:[0-9]{1,5}(?:h|ms|m|s)){1,4}")
-#: The greatest number of one part of a duration of Gateway API.
 _MOST = 99_999
 
 
 def seconds_from_duration(text: str) -> float:
-    """Convert ``text`` to seconds; ValueError names what is wrong with it."""
-    match = _PATTERN.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a duration such as 500ms, 30s, 5m or 1h")
-    return int(match[1]) * _UNITS_S[match[2]]
+    """Convert a duration of our kinds to seconds; ValueError names what is wrong with it."""
+    return _milliseconds(text, _PART, "is not a duration such as 500ms, 30s, 5m or 1h") / 1000
 
 
 def duration_ms(text: str) -> int:
-    """Return the milliseconds of a duration of Gateway API.
+    """Convert a duration of Gateway API to milliseconds; ValueError names what is wrong with it."""
+    problem = "is not a duration: write numbers with h, m, s or ms, such as 1h30m or 500ms"
+    return _milliseconds(text, _GATEWAY, problem)
 
-    Raises:
-        ValueError: it is none.
-    """
-    if not _GATEWAY.fullmatch(text):
-        raise ValueError(f"{text!r} is not a duration: write numbers with h, m, s or ms, such as 1h30m or 500ms")
+
+def _milliseconds(text: str, form: re.Pattern[str], problem: str) -> int:
+    if not form.fullmatch(text):
+        raise ValueError(f"{text!r} {problem}")
     return sum(int(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text))
 
 

@@ -146,6 +146,10 @@ DataDir = Annotated[
     Path,
     typer.Option("--data-dir", metavar="DIR", parser=directory, help="Keeps all state; made if it is missing."),
 ]
+OptionalDataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", metavar="DIR", parser=directory, help="Keeps all state; made if it is missing."),
+]
 HubDir = Annotated[
     Path,
     typer.Option("--data-dir", metavar="DIR", parser=directory, help="Envoy's files and this hub's identity."),
@@ -272,6 +276,11 @@ def host_and_port(text: str, flag: str) -> tuple[str, int]:
     if not colon or number is None:
         raise BadConfiguration(f"{flag}: {text!r} is not HOST:PORT such as 127.0.0.1:6443; the port is 0 to 65535")
     return host.strip("[]") or "127.0.0.1", number
+
+
+def metrics_at(text: str) -> tuple[str, int] | None:
+    """Read --metrics; None where it is off."""
+    return host_and_port(text, "--metrics") if text else None
 
 
 def duration_s(text: str, flag: str) -> float:

@@ -27,6 +27,7 @@ from fairlead.cli.options import (
     LogFormat,
     LogOptions,
     Metrics,
+    OptionalDataDir,
     Plain,
     QuietLogOptions,
     StateDir,
@@ -35,6 +36,7 @@ from fairlead.cli.options import (
     directory,
     host_and_port,
     kubeconfig_help,
+    metrics_at,
     page_urls,
     takes_groups,
 )
@@ -52,6 +54,40 @@ class EnvoyMode(StrEnum):
 
     LOCAL = "local"
     DEPLOYMENT = "deployment"
+
+
+class CloudLoadBalancer(StrEnum):
+    """Whether the member has its own load balancer implementation."""
+
+    PRESENT = "present"
+    ABSENT = "absent"
+
+
+class TrafficTarget(StrEnum):
+    """Where traffic enters the member."""
+
+    NODE = "Node"
+    POD = "Pod"
+
+
+Cloud = Annotated[
+    CloudLoadBalancer,
+    typer.Option(
+        "--cloud-load-balancer",
+        metavar="present|absent",
+        help="present: the member has its own, and Fairlead serves only Services that ask for it.",
+    ),
+]
+Target = Annotated[
+    TrafficTarget,
+    typer.Option("--target", metavar="Node|Pod", help="Node: each node's nodePort. Pod: pods directly."),
+]
+ClusterKubeconfig = Annotated[
+    Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The cluster's API"))
+]
+Workers = Annotated[
+    int, typer.Option("--workers", metavar="N", help="How many Services or load balancers are worked on at once.")
+]
 
 
 @takes_groups
@@ -123,7 +159,6 @@ def hub(
 
     The local Envoy goes on serving when the hub ends; the next hub adopts it.
     """
-    from fairlead.cli.options import host_and_port
     from fairlead.standalone.hub_process import run_hub
     from fairlead.standalone.hub_settings import HubSettings
 
@@ -136,7 +171,7 @@ def hub(
         region=region,
         tenant_ports=tenant_ports,
         domain=domain,
-        metrics=host_and_port(metrics, "--metrics") if metrics else None,
+        metrics=metrics_at(metrics),
         data_dir=data_dir.expanduser(),
         stop_proxy=stop_proxy,
         xds_listen=host_and_port(xds_listen, "--xds-listen"),
@@ -149,20 +184,6 @@ def hub(
     settings.check()
     logs.start()
     run_async(lambda: run_hub(settings))
-
-
-class CloudLoadBalancer(StrEnum):
-    """Whether the member has its own load balancer implementation."""
-
-    PRESENT = "present"
-    ABSENT = "absent"
-
-
-class TrafficTarget(StrEnum):
-    """Where traffic enters the member."""
-
-    NODE = "Node"
-    POD = "Pod"
 
 
 @takes_groups
@@ -179,18 +200,8 @@ def agent(
         str,
         typer.Option("--hub-context", metavar="NAME", help="Context of --hub-kubeconfig; default: its current one."),
     ] = "",
-    cloud_load_balancer: Annotated[
-        CloudLoadBalancer,
-        typer.Option(
-            "--cloud-load-balancer",
-            metavar="WHICH",
-            help="present: the member has its own, and Fairlead serves only Services that ask for it. Or absent.",
-        ),
-    ] = CloudLoadBalancer.ABSENT,
-    target: Annotated[
-        TrafficTarget,
-        typer.Option("--target", metavar="Node|Pod", help="Node: each node's nodePort. Pod: pods directly."),
-    ] = TrafficTarget.NODE,
+    cloud_load_balancer: Cloud = CloudLoadBalancer.ABSENT,
+    target: Target = TrafficTarget.NODE,
     region: Annotated[str, typer.Option("--region", metavar="NAME", help="Region that the member is in.")] = "",
     identity: Identity = "",
     data_dir: StateDir = None,
@@ -212,7 +223,7 @@ def agent(
         cloud_load_balancer=cloud_load_balancer.value,
         target=target.value,
         identity=identity,
-        metrics=host_and_port(metrics, "--metrics") if metrics else None,
+        metrics=metrics_at(metrics),
     )
     config.check()
     logs.start()
@@ -224,9 +235,7 @@ DEFAULT_DIR = Path("~/.local/state/fairlead/run")
 
 @takes_groups
 def run(
-    kubeconfig: Annotated[
-        Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The cluster's API"))
-    ] = None,
+    kubeconfig: ClusterKubeconfig = None,
     context: Context = "",
     address_pool: AddressPool = DEFAULT_POOL,
     data_dir: Annotated[
@@ -235,18 +244,8 @@ def run(
             "--data-dir", metavar="DIR", parser=directory, help="Envoy's files and the name of this copy in leases."
         ),
     ] = DEFAULT_DIR,
-    target: Annotated[
-        TrafficTarget,
-        typer.Option("--target", metavar="Node|Pod", help="Pod: pods directly. Node: each node's nodePort."),
-    ] = TrafficTarget.POD,
-    cloud_load_balancer: Annotated[
-        CloudLoadBalancer,
-        typer.Option(
-            "--cloud-load-balancer",
-            metavar="present|absent",
-            help="present: the cluster has its own; Fairlead serves only Services that ask for it.",
-        ),
-    ] = CloudLoadBalancer.ABSENT,
+    target: Target = TrafficTarget.POD,
+    cloud_load_balancer: Cloud = CloudLoadBalancer.ABSENT,
     domain: Domain = "",
     metrics: HubMetrics = "",
     stop_proxy: StopProxy = False,
@@ -269,7 +268,7 @@ def run(
         target=target.value,
         cloud_load_balancer=cloud_load_balancer.value,
         domain=domain,
-        metrics=host_and_port(metrics, "--metrics") if metrics else None,
+        metrics=metrics_at(metrics),
         stop_proxy=stop_proxy,
     )
     settings.check()
@@ -286,13 +285,9 @@ def _print(lines: list[str]) -> None:
 
 @takes_groups
 def regions(
-    kubeconfig: Annotated[
-        Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The cluster's API"))
-    ] = None,
+    kubeconfig: ClusterKubeconfig = None,
     context: Context = "",
-    workers: Annotated[
-        int, typer.Option("--workers", metavar="N", help="How many Services each controller works on at once.")
-    ] = 3,
+    workers: Workers = 3,
     layer1_only: Annotated[
         bool, typer.Option("--layer1-only", help="Make PoolServices only, and leave every class to other controllers.")
     ] = False,
@@ -312,7 +307,7 @@ def regions(
         balancer=not layer1_only,
         identity=identity,
         data_dir=data_dir,
-        metrics=host_and_port(metrics, "--metrics") if metrics else None,
+        metrics=metrics_at(metrics),
     )
     settings.config()  # a bad number is an error before anything is started
     logs.start()
@@ -338,10 +333,7 @@ def demo_regions(
 
 @takes_groups
 def standalone(
-    data_dir: Annotated[
-        Path | None,
-        typer.Option("--data-dir", metavar="DIR", parser=directory, help="Keeps all state; made if it is missing."),
-    ] = None,
+    data_dir: OptionalDataDir = None,
     listen: Listen = "127.0.0.1:6443",
     address_pool: AddressPool = DEFAULT_POOL,
     domain: Domain = "",
@@ -379,7 +371,7 @@ def standalone(
         port=port,
         address_pool=address_pool,
         domain=domain,
-        metrics=host_and_port(metrics, "--metrics") if metrics else None,
+        metrics=metrics_at(metrics),
         stop_proxy=stop_proxy,
         capi=capi,
         api_options=("--log-level", logs.log_level, "--log-format", _format_here(logs.log_format)),
@@ -471,9 +463,7 @@ async def _serve(data_dir: Path, host: str, port: int, service_range: str, *, me
 
 @takes_groups
 def capi(
-    kubeconfig: Annotated[
-        Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The management cluster's API"))
-    ] = None,
+    kubeconfig: ClusterKubeconfig = None,
     context: Context = "",
     hub_kubeconfig: Annotated[
         Path | None,
@@ -483,9 +473,7 @@ def capi(
             help="The hub, if it is another cluster: LoadBalancers are read and written there.",
         ),
     ] = None,
-    workers: Annotated[
-        int, typer.Option("--workers", metavar="N", help="How many load balancers it works on at once.")
-    ] = 8,
+    workers: Workers = 8,
     release_hooks: Annotated[
         bool,
         typer.Option(
@@ -509,7 +497,7 @@ def capi(
         workers=workers,
         identity=identity,
         data_dir=data_dir,
-        metrics=host_and_port(metrics, "--metrics") if metrics else None,
+        metrics=metrics_at(metrics),
     )
     settings.config()  # a bad number is an error before anything is started
     logs.start()
