@@ -12,7 +12,7 @@ from fairlead.api.kubernetes import LeaseSpec
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancer, TCPLoadBalancerSpec, TCPLoadBalancerStatus
 from fairlead.api.tenant import Stamp, StampedLease, StampedMeta, Tenant, TenantSpec
-from fairlead.status.builder import FleetObjects, build_status
+from fairlead.status.fleet import FleetObjects, build_status
 from fairlead.status.rows import FleetStatus, ProxyRow, ReplicaReport
 
 #: The moment at which every status of a test is read.

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fairlead.api.tenant import TENANTS
-from fairlead.doctor import checks_hub, checks_installation, checks_member
+from fairlead.doctor import checks, checks_installation, checks_member
 from fairlead.doctor.facts import (
     Check,
     Facts,

@@ -24,7 +24,7 @@ from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import StampedLease, Tenant
 from fairlead.api.times import wire_time
 from fairlead.status import problems
-from fairlead.status.builder import load_balancer_row, member_row, region_row, title_with_kind
+from fairlead.status.fleet import load_balancer_row, member_row, region_row, title_with_kind
 from fairlead.status.object_ref import ObjectRef
 from fairlead.status.problems import ACCEPTED, PROGRAMMED, SERVING, faults_of_load_balancer, worst_of
 from fairlead.status.rows import LoadBalancerRow, Trouble

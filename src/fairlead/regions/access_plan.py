@@ -29,7 +29,7 @@ from fairlead.api.times import parsed_time, wire_time
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.publish.objects import object_from_ingress, same_ingress, whole
 from fairlead.regions.backends import decode_backends
-from fairlead.regions.region_plan import SelectedPools, split_by_class
+from fairlead.regions.plan import SelectedPools, split_by_class
 from fairlead.regions.source import RegionKey, SourceService
 
 #: A region whose last ready backend has gone is still shown for this long: pods that roll come back.

@@ -37,7 +37,7 @@ from fairlead.regions.access_plan import AccessPlan, AccessView, plan_access
 from fairlead.regions.backends import Backends, RegionPool
 from fairlead.regions.balancer import Balancer
 from fairlead.regions.inventory import Changes, RegionsInventory
-from fairlead.regions.region_plan import (
+from fairlead.regions.plan import (
     FinalizerChange,
     PoolServiceWrite,
     RegionPlan,

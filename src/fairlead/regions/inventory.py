@@ -37,7 +37,7 @@ from fairlead.regions.backends import (
     pool_from_object,
     pool_node,
 )
-from fairlead.regions.region_plan import (
+from fairlead.regions.plan import (
     pool_service_matters,
     pools_of_slice_change,
     selectors_that_flip,

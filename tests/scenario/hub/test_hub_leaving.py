@@ -9,7 +9,7 @@ from hub_world import HubWorld, RunningHub
 from shop_world import DrivenShop, open_shop
 
 from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.status.builder import load_balancer_row
+from fairlead.status.fleet import load_balancer_row
 
 
 @pytest.fixture

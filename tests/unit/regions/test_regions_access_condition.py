@@ -12,7 +12,7 @@ from regions_builders import RegionKey, pool, pool_service, service
 from fairlead.api.meta import WireCondition
 from fairlead.api.poolservice import PoolService
 from fairlead.regions.access_plan import CONDITION, AccessView, describe_regions, next_conditions
-from fairlead.regions.region_plan import SelectedPools
+from fairlead.regions.plan import SelectedPools
 
 WHEN = datetime(2030, 6, 1, tzinfo=UTC)
 BOTH = SelectedPools({name: pool(name) for name in ("a", "b")})

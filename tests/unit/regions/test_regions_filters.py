@@ -8,7 +8,7 @@ from regions_builders import FINALIZER, membership, pool, pool_service, service,
 
 from fairlead.api.meta import only_status_changed
 from fairlead.api.poolservice import PoolService
-from fairlead.regions.region_plan import (
+from fairlead.regions.plan import (
     pool_service_matters,
     pools_of_slice_change,
     selectors_that_flip,

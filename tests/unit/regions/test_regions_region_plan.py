@@ -13,7 +13,7 @@ from regions_builders import RegionKey, membership, pool, pool_service, service,
 
 from fairlead.api.poolservice import PoolService
 from fairlead.regions.backends import Backends, build_backends
-from fairlead.regions.region_plan import RegionView, plan_region
+from fairlead.regions.plan import RegionView, plan_region
 
 NOW = "2030-06-01T00:00:00.000000Z"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from regions_builders import pool, service
 
-from fairlead.regions.region_plan import plan_service
+from fairlead.regions.plan import plan_service
 
 
 @pytest.mark.req("O-27", "O-32", "O-33", "O-9")

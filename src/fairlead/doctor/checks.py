@@ -63,7 +63,7 @@ from fairlead.standalone.proxy_report import NAME as PROXY_REPORTS
 from fairlead.standalone.proxy_report import decode_reports
 from fairlead.standalone.right_cluster import OWN_TENANT
 from fairlead.status import problems
-from fairlead.status.builder import hub_row, member_row
+from fairlead.status.fleet import hub_row, member_row
 from fairlead.status.object_ref import ObjectRef
 from fairlead.status.problems import ConditionFault, condition_faults
 from fairlead.status.rows import ProxyStatusRow, ReplicaReport, Trouble
