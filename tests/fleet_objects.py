@@ -12,8 +12,7 @@ from fairlead.api.kubernetes import LeaseSpec
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancer, TCPLoadBalancerSpec, TCPLoadBalancerStatus
 from fairlead.api.tenant import Stamp, StampedLease, StampedMeta, Tenant, TenantSpec
-from fairlead.status.fleet import FleetObjects, build_status
-from fairlead.status.rows import FleetStatus, ProxyRow, ReplicaReport
+from fairlead.status.fleet import FleetObjects, FleetStatus, ProxyRow, ReplicaReport, build_status
 
 #: The moment at which every status of a test is read.
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

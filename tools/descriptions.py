@@ -218,7 +218,7 @@ NAMES = {
 
 #: Names that are defined outside ``api/names.py``, as module: constants.
 NAMES_ELSEWHERE = {
-    "fairlead.publish.service": {
+    "fairlead.publish.objects": {
         "ANNOTATION_SOURCE_RANGES": (
             "Kubernetes' older spelling of `spec.loadBalancerSourceRanges`; counts when that is empty."
         )

@@ -25,10 +25,10 @@ from fairlead.api.poolservice import PoolService, PoolServiceSpec
 from fairlead.api.selectors import BadSelector, parse_selector
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.http import Rule
-from fairlead.publish.service import Publication, Refused
-from fairlead.regions.access_plan import recorded_points
+from fairlead.publish.objects import Publication, Refused
 from fairlead.regions.backends import Backends, decode_backends
 from fairlead.regions.balancer_plan import translate
+from fairlead.regions.plan import recorded_points
 from fairlead.regions.source import SourceService, class_in_document, name_in_document
 from tests.fuzz.fuzz_harness import Target, plain
 

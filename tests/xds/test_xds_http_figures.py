@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from fairlead.model.traffic import Counted, Totals
+from fairlead.model.observed import Counted, Totals
 from fairlead.providers.envoy.traffic import EnvoyTraffic
 from tests.xds.http_world import HttpWorld, config, get, prefix, route, to
 from tests.xds.world import local_envoy

@@ -44,10 +44,10 @@ from fairlead.publish.objects import (
     canonical_endpoints,
     canonical_meta,
     canonical_ports,
+    families_of,
     make_conditions,
     node_status,
 )
-from fairlead.publish.service import families_of
 from fairlead.translate.endpoints import EndpointState, state_of
 
 _READY = make_conditions(ready=True, serving=True, terminating=False)

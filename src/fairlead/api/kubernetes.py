@@ -45,6 +45,7 @@ class ServiceSpec(Wire, frozen=True, gc=False):
     selector: dict[str, str] | None = None
     cluster_ip: str = msgspec.field(default="", name="clusterIP")
     load_balancer_class: str | None = None
+    allocate_load_balancer_node_ports: bool | None = None
     load_balancer_ip: str = msgspec.field(default="", name="loadBalancerIP")
     load_balancer_source_ranges: list[str] | None = None
     external_traffic_policy: str = ""

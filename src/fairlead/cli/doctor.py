@@ -15,8 +15,8 @@ from fairlead.cli.selection import matcher
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from fairlead.doctor.checks import Matches
     from fairlead.doctor.facts import Facts, Finding
-    from fairlead.doctor.table import Matches
 
 MemberKubeconfig = Annotated[
     Path | None,
@@ -151,8 +151,8 @@ async def gather_facts(where: Where) -> Facts:
 
 async def _examine(where: Where, namespace: str, matches: Matches | None, output: Output, *, watch: bool) -> int:
     from fairlead.cli.output import VerbAnswer, show
+    from fairlead.doctor.checks import CHECKS, examine, scoped, verb_names
     from fairlead.doctor.facts import Severity
-    from fairlead.doctor.table import CHECKS, examine, scoped, verb_names
 
     async def ask() -> VerbAnswer:
         facts = await gather_facts(where)
@@ -198,7 +198,7 @@ _NOUNS = {"error": "error", "warning": "warning", "unknown": "unknown"}
 
 def _print_checks(output: Output) -> None:
     from fairlead.cli.output import emit
-    from fairlead.doctor.table import CHECKS
+    from fairlead.doctor.checks import CHECKS
     from fairlead.status.formatting import columns
 
     checks = [{"name": check.name, "question": check.question} for check in CHECKS]
@@ -266,7 +266,7 @@ async def _collect(where: Where, path: Path, now: datetime, hub_url: str, logs: 
         read_pages,
         write_bundle,
     )
-    from fairlead.doctor.table import examine
+    from fairlead.doctor.checks import examine
 
     check_output(path)
     facts = await gather_facts(where)

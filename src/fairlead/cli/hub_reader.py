@@ -31,9 +31,8 @@ from fairlead.errors import Forbidden, NotFound, NotServed, first_of
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.transport import RetryPolicy
 from fairlead.standalone.proxy_report import read_reports
-from fairlead.status.fleet import FleetObjects, build_status, hub_row
+from fairlead.status.fleet import FleetObjects, FleetStatus, HubRow, build_status, hub_row
 from fairlead.status.object_ref import ANY, CLASS, IN_MEMBERS
-from fairlead.status.rows import FleetStatus, HubRow
 
 if TYPE_CHECKING:
     from fairlead.hub.inspect.preview import Previewed

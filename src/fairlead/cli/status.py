@@ -23,7 +23,7 @@ from fairlead.cli.run import EXIT_CODE_OF, run_for_code
 if TYPE_CHECKING:
     from fairlead.cli.status_table import Filter
     from fairlead.kube.cluster import Cluster
-    from fairlead.status.rows import FleetStatus
+    from fairlead.status.fleet import FleetStatus
 
 _POLL_S = 0.5
 

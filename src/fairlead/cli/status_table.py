@@ -19,10 +19,19 @@ from fairlead.cli.selection import in_namespace, matcher
 from fairlead.errors import NotFound
 from fairlead.model.in_words import counted
 from fairlead.runtime.logs import legible
+from fairlead.status.fleet import (
+    FleetStatus,
+    HubRow,
+    LoadBalancerRow,
+    PoolRow,
+    Problem,
+    RegionRow,
+    Trouble,
+    counted_of,
+    worst_of,
+)
 from fairlead.status.formatting import age_text
 from fairlead.status.object_ref import IN_MEMBERS, KINDS, SERVICE, SHARING, ObjectRef
-from fairlead.status.problems import counted_of, worst_of
-from fairlead.status.rows import FleetStatus, HubRow, LoadBalancerRow, PoolRow, Problem, RegionRow, Trouble
 
 #: More load balancers than that are summed up, and only those that are not well are listed.
 MOST_ROWS = 20

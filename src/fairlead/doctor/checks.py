@@ -1,56 +1,100 @@
-"""Checks of the hub's objects: leader, tenants, classes, load balancers, pools, names and certificates.
+"""All checks in their order, the findings that they give, and the selection of those by object.
 
-In: facts about the hub. Out: findings about objects that are rejected, not programmed, not serving, held or changed by
-others; proxies and their targets; agents that do not report; pools, zones and names; certificates and their issuers.
-What a condition or a row means is decided in ``status/``; the checks add severity and the command that fixes it.
+    installation   kubeconfigs and clocks; kinds, rights, versions, second installations; Envoy on this machine
+    hub            objects that are rejected, not programmed, not serving, held or changed by others; proxies and their
+                   targets; agents that do not report; pools, zones and names; certificates and their issuers
+    member         nodes, Services, Ingresses and Gateways that cannot be served as they are
+
+In: facts. Out: findings, each with the name of its check; the worst come first, and each fault is reported once. What
+a condition or a row means is decided in ``status/``; the checks add severity and the command that fixes it. Pure.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
+import msgspec
+from msgspec.structs import replace
+
+from fairlead.agent.events import missing_endpoints
 from fairlead.api.addresspool import ADDRESS_POOLS
+from fairlead.api.crd import fields_of
+from fairlead.api.gateway import GATEWAY_CLASSES
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES, Hostname
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer
 from fairlead.api.intent import IntentObject
-from fairlead.api.kinds import LOAD_BALANCER_KINDS
-from fairlead.api.kubernetes import CONFIG_MAPS, DEPLOYMENTS, ENDPOINT_SLICES, LEASES, NAMESPACES, SERVICES
+from fairlead.api.kinds import CRDS as OUR_CRDS
+from fairlead.api.kinds import LOAD_BALANCER_KINDS, all_crds
+from fairlead.api.kubernetes import (
+    ANNOTATION_DEFAULT_CLASS,
+    CRDS,
+    ENDPOINT_SLICES,
+    INGRESS_CLASSES,
+    INGRESSES,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    SERVICES,
+    EndpointSlice,
+    Node,
+    Service,
+)
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS, MANAGED_CERTIFICATES
-from fairlead.api.meta import condition_of
+from fairlead.api.meta import JSONObject, KubeObject, condition_of
 from fairlead.api.names import (
+    AGENT_LEADER_LEASE,
     AGENT_LEASE,
     ANNOTATION_PAUSED,
+    ANNOTATION_REFUSED,
+    ANNOTATION_TARGET,
     COMMAND_NAMES,
     DEFAULT_CLASS,
+    GROUP,
     HUB_LEASE,
+    LABEL_EXCLUDE_NODE,
     LABEL_MANAGED_BY,
     LABEL_NODES,
     LABEL_NODES_IPV6,
+    LABEL_SERVICE_NAME,
     LABEL_TENANT,
+    LOAD_BALANCER_CLASS_PREFIX,
     MANAGED_BY,
+    PROXIES_NAMESPACE,
+    SERVICE_ANNOTATIONS,
     SYSTEM_NAMESPACE,
+    TAINT_TO_BE_DELETED,
+    did_you_mean,
+    near_annotation,
 )
-from fairlead.api.tenant import STAMPED_LEASES, TENANTS, StampedLease, Tenant
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.api.tenant import ANNOTATION_MEMBER_UID, ANNOTATION_VERSION, STAMPED_LEASES, TENANTS, StampedLease, Tenant
 from fairlead.api.times import parsed_time
 from fairlead.doctor.facts import (
+    DEPLOYED,
+    REPORTS,
     ApiFacts,
+    Check,
+    Denied,
+    Deployed,
     Facts,
     Finding,
+    Severity,
     error,
-    items,
-    label,
     mapping,
     meta,
     name_of,
     namespaces_of_member,
-    path_of,
+    objects_by_path,
+    pasteable,
     path_to,
+    service_of,
     spec,
-    status,
+    unknown,
     warning,
 )
 from fairlead.errors import BadConfiguration
@@ -62,11 +106,17 @@ from fairlead.model.keys import canonical_address
 from fairlead.standalone.proxy_report import NAME as PROXY_REPORTS
 from fairlead.standalone.proxy_report import decode_reports
 from fairlead.standalone.right_cluster import OWN_TENANT
-from fairlead.status import problems
-from fairlead.status.fleet import hub_row, member_row
-from fairlead.status.object_ref import ObjectRef
-from fairlead.status.problems import ConditionFault, condition_faults
-from fairlead.status.rows import ProxyStatusRow, ReplicaReport, Trouble
+from fairlead.status import fleet as problems
+from fairlead.status.fleet import (
+    ConditionFault,
+    ProxyStatusRow,
+    ReplicaReport,
+    Trouble,
+    condition_faults,
+    hub_row,
+    member_row,
+)
+from fairlead.status.object_ref import CLASS, KINDS, SHARING, ObjectRef
 from fairlead.translate.addresses import AddressRanges
 
 _NO_ADDRESS = (
@@ -76,7 +126,7 @@ _NO_ADDRESS = (
 )
 _STUCK = timedelta(minutes=10)
 #: Kinds whose objects may request names.
-_WITH_NAMES = (*LOAD_BALANCER_KINDS, LOAD_BALANCER_ROUTES)
+_WITH_NAMES = (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCERS, LOAD_BALANCER_ROUTES)
 #: Reasons that concern the zone's server, and so every name in the zone.
 _OF_THE_SERVER = (ConditionReason.PROVIDER_FAILED, ConditionReason.QUARANTINED)
 
@@ -212,14 +262,17 @@ def _nc(target: str) -> str:
 
 def proxies_missing(facts: Facts) -> Iterator[Finding]:
     """Name tenants' Deployments of Envoy that lack replicas."""
-    for obj in facts.hub.list(DEPLOYMENTS) if facts.hub else ():
-        if label(obj, LABEL_MANAGED_BY) != MANAGED_BY or label(obj, LABEL_TENANT) is None:
-            continue
-        desired, available = int(spec(obj).get("replicas", 1)), int(status(obj).get("availableReplicas") or 0)
-        if available < desired:
-            fix = f"kubectl -n {meta(obj, 'namespace')} describe pods"
+    for obj in facts.hub.read(DEPLOYED) if facts.hub else ():
+        desired, available = obj.spec.replicas, obj.status.available_replicas
+        if _is_of_tenant(obj) and available < desired:
+            fix = f"kubectl -n {obj.metadata.namespace} describe pods"
             report = error if available == 0 else warning
-            yield report(path_of("Deployment", obj), f"{available} of {desired} proxies are available", fix)
+            yield report(path_to("Deployment", obj), f"{available} of {desired} proxies are available", fix)
+
+
+def _is_of_tenant(obj: KubeObject) -> bool:
+    """Return whether an object of the hub's cluster was made for a tenant's proxies."""
+    return obj.label(LABEL_MANAGED_BY) == MANAGED_BY and LABEL_TENANT in (obj.metadata.labels or {})
 
 
 def proxies_stale(facts: Facts) -> Iterator[Finding]:
@@ -230,29 +283,27 @@ def proxies_stale(facts: Facts) -> Iterator[Finding]:
             for row in report.proxies
             if row.state == "STALE"
         ]
-        for fault in problems.of_proxies(rows):
+        for fault in problems.proxy_faults(rows):
             fix = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-hub | grep -i refused"
             yield warning(f"proxy {fault.name}", fault.text, fix)
 
 
 def _reports(facts: Facts) -> list[ReplicaReport]:
     """Return the reports of all replicas of the hub."""
-    for config_map in facts.hub.list(CONFIG_MAPS) if facts.hub else ():
-        if (meta(config_map, "namespace"), name_of(config_map)) == (SYSTEM_NAMESPACE, PROXY_REPORTS):
-            return list(decode_reports(mapping(config_map.get("data"))).values())
+    for config_map in facts.hub.read(REPORTS) if facts.hub else ():
+        if config_map.key == (SYSTEM_NAMESPACE, PROXY_REPORTS):
+            return list(decode_reports(config_map.data or {}).values())
     return []
 
 
 def services_without_address(facts: Facts) -> Iterator[Finding]:
     """Name Services before proxies that the hub's own cluster gives no address."""
-    for service in facts.hub.list(SERVICES) if facts.hub else ():
-        ours = label(service, LABEL_MANAGED_BY) == MANAGED_BY and label(service, LABEL_TENANT) is not None
-        if not ours or spec(service).get("type") != "LoadBalancer":
-            continue
-        if not items(mapping(status(service).get("loadBalancer")).get("ingress")):
+    for service in facts.hub.read(SERVICES) if facts.hub else ():
+        balanced = _is_of_tenant(service) and service.spec.type == "LoadBalancer"
+        if balanced and not service.status.load_balancer.ingress:
             fault = "the hub's cluster assigns no address; a controller there has to implement type LoadBalancer"
-            fix = f"kubectl -n {meta(service, 'namespace')} describe service {name_of(service)}"
-            yield error(path_of("Service", service), fault, fix)
+            fix = f"kubectl -n {service.metadata.namespace} describe service {service.metadata.name}"
+            yield error(path_to("Service", service), fault, fix)
 
 
 # --- the hub, tenants and their agents --------------------------------------------------------------------------
@@ -272,7 +323,7 @@ def leader(facts: Facts) -> Iterator[Finding]:
     lease = _lease(hub, SYSTEM_NAMESPACE, HUB_LEASE)
     if lease is None and regional:
         return
-    for fault in problems.of_hub(hub_row(lease, hub.now)):
+    for fault in problems.hub_faults(hub_row(lease, hub.now)):
         fix = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-hub   or start one: fairlead hub"
         yield error(f"Lease/{SYSTEM_NAMESPACE}/{HUB_LEASE}", f"{fault.text}; nothing changes until a hub leads", fix)
 
@@ -285,7 +336,7 @@ def agents(facts: Facts) -> Iterator[Finding]:
     """Name members whose agent has never reported, or not for a while."""
     for hub, tenant, lease in _tenants(facts):
         row = member_row(tenant, lease, 0, hub.now)
-        for fault in problems.of_silence(row):
+        for fault in problems.silence_faults(row):
             fix = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-agent   in member {row.name}"
             if row.state == "Pending":
                 fix = f"fairlead tenant add {row.name} --output kubeconfig   then: fairlead agent --tenant {row.name}"
@@ -300,7 +351,7 @@ def objects_refused(facts: Facts) -> Iterator[Finding]:
         if lease is None:
             continue
         row = member_row(tenant, lease, 0, hub.now)
-        for fault in problems.of_refused([row], {row.namespace: lease}):
+        for fault in problems.refusal_faults([row], {row.namespace: lease}):
             ref = ObjectRef(fault.kind, fault.namespace, fault.name)
             fix = f"fairlead explain {ref.argument} --kubeconfig FILE   with a kubeconfig of member {row.name}"
             if facts.member is not None and row.namespace in of_member:
@@ -517,14 +568,11 @@ def names_not_published(facts: Facts) -> Iterator[Finding]:
 def names_refused(facts: Facts) -> Iterator[Finding]:
     """Name objects that request a name that another object owns, or that is in a domain of others."""
     for resource in _WITH_NAMES:
-        # A LoadBalancer has no status of names.
-        for obj in facts.hub.list(resource) if facts.hub else ():
-            conditions = items(mapping(status(obj).get("names")).get("conditions"))
-            for condition in conditions:
-                if (condition.get("type"), condition.get("status")) == ("HostnamesAccepted", "False"):
-                    fix = "fairlead names   lists the owners; request another name, or delete the owner's Hostname"
-                    text = str(condition.get("message") or condition.get("reason"))
-                    yield warning(path_of(resource.kind, obj), text, fix)
+        for obj in facts.hub.read(resource) if facts.hub else ():
+            condition = condition_of(obj.status.names.conditions, "HostnamesAccepted")
+            if condition is not None and condition.status == "False":
+                fix = "fairlead names   lists the owners; request another name, or delete the owner's Hostname"
+                yield warning(path_to(resource.kind, obj), condition.message or condition.reason, fix)
 
 
 # --- certificates -----------------------------------------------------------------------------------------------
@@ -544,7 +592,7 @@ def certificates(facts: Facts) -> Iterator[Finding]:
     hub = facts.hub
     if hub is None:
         return
-    for fault in problems.of_certificates(hub.read(MANAGED_CERTIFICATES), hub.now):
+    for fault in problems.certificate_faults(hub.read(MANAGED_CERTIFICATES), hub.now):
         path = f"{fault.kind}/{fault.namespace}/{fault.name}"
         report = warning if fault.reason == "EndsSoon" else error
         yield report(
@@ -566,3 +614,696 @@ def other_names(facts: Facts) -> Iterator[Finding]:
                 fault = f"no certificate of listener {listener.name} is valid for {host}, so clients reject it"
                 fix = f"openssl s_client -servername {host} -connect ADDRESS:443   then correct {listed(secrets, 3)}"
                 yield error(path_to(HTTP_LOAD_BALANCERS.kind, lb), fault, fix)
+
+
+_APPLY_KINDS = "fairlead crds | kubectl apply --server-side --force-conflicts -f -"
+_NAMES = ("fairlead-hub", "fairlead-agent")
+
+
+def kinds_missing(facts: Facts) -> Iterator[Finding]:
+    """Name the kinds of ours that the hub does not serve."""
+    if (hub := facts.hub_read) is None:
+        return
+    if not hub.served:
+        fault = f"{hub.server} serves no kind of {GROUP}: no hub has run there, or it is a member"
+        yield error("hub", fault, f"{_APPLY_KINDS}   then: fairlead hub")
+        return
+    for crd in all_crds():
+        if crd["spec"]["names"]["plural"] not in hub.served:
+            yield error(
+                f"CustomResourceDefinition/{crd['metadata']['name']}", "the hub does not serve it", _APPLY_KINDS
+            )
+
+
+def kinds_of_another_version(facts: Facts) -> Iterator[Finding]:
+    """Name kinds whose fields are not those of this version: what is written there may be dropped in silence."""
+    hub = facts.hub_read
+    there = {name_of(crd): crd for crd in hub.list(CRDS)} if hub is not None else {}
+    for crd in all_crds():
+        name = crd["metadata"]["name"]
+        if name in there and (differs := _difference(crd, there[name])):
+            fault = f"installed from another version than this program ({facts.version}): {differs}"
+            yield warning(f"CustomResourceDefinition/{name}", fault, _APPLY_KINDS)
+
+
+def _difference(ours: JSONObject, theirs: JSONObject) -> str:
+    """Return which fields one of two definitions has and the other has not, empty when they have the same."""
+    here, there = fields_of(ours), fields_of(theirs)
+    parts = [f"{', '.join(sorted(here - there)[:3])} is missing there"] if here - there else []
+    parts += [f"{', '.join(sorted(there - here)[:3])} is not known here"] if there - here else []
+    return "; ".join(parts)
+
+
+def watch_denied(facts: Facts) -> Iterator[Finding]:
+    """Name what may be listed and not watched: the view of it would stand still, without an error."""
+    for side, denied in _denied(facts):
+        if "watch" in denied and "list" not in denied:
+            right = denied["watch"]
+            fault = f"{right.account} may list {right.resource} and not watch it: it would not see changes"
+            yield error(f"{side.name}: {right.resource}", fault, _grant(side, right))
+
+
+def rights(facts: Facts) -> Iterator[Finding]:
+    """Name the other rights that the account lacks which works there."""
+    for side, denied in _denied(facts):
+        only_watch = "watch" in denied and "list" not in denied
+        verbs = [verb for verb in denied if not (only_watch and verb == "watch")]
+        if verbs:
+            right = denied[verbs[0]]
+            where = f" in namespace {right.namespace}" if right.namespace else ""
+            fault = f"{right.account} may not {', '.join(verbs)} {right.resource}{where}"
+            yield error(f"{side.name}: {right.resource}", fault, _grant(side, right))
+
+
+def _denied(facts: Facts) -> Iterator[tuple[ApiFacts, dict[str, Denied]]]:
+    for side in facts.sides:
+        grouped: dict[tuple[str, str, str], dict[str, Denied]] = defaultdict(dict)
+        for right in side.denied:
+            grouped[right.account, right.resource, right.namespace][right.verb] = right
+        for denied in grouped.values():
+            yield side, denied
+
+
+def _grant(side: ApiFacts, right: Denied) -> str:
+    file = "hub" if side.name == "hub" else "agent"
+    return f"kubectl apply -f deploy/kubernetes/{file}.yaml   or helm upgrade; it has every right of {right.account}"
+
+
+def second_hub(facts: Facts) -> Iterator[Finding]:
+    """Name hubs and agents that are installed in two namespaces, and Leases of hubs where none belongs."""
+    for side in facts.sides:
+        for name in _NAMES:
+            where = [obj for obj in side.read(DEPLOYED) if obj.part == name]
+            if len(where) > 1:
+                there = ", ".join(sorted(path_to("Deployment", obj) for obj in where))
+                fault = f"{name} is installed {len(where)} times: {there}; each would overwrite what the other writes"
+                extra = next((obj for obj in where if obj.metadata.namespace != SYSTEM_NAMESPACE), where[0])
+                fix = f"kubectl --namespace {extra.metadata.namespace} delete deployment {extra.metadata.name}"
+                yield error(path_to("Deployment", extra), fault, fix)
+    for side in facts.sides:
+        for lease in side.read(LEASES):
+            if lease.metadata.name == HUB_LEASE and lease.metadata.namespace != SYSTEM_NAMESPACE:
+                fault = "a hub leads, or has led, in another namespace than fairlead-system"
+                fix = f"kubectl --namespace {lease.metadata.namespace} delete lease {HUB_LEASE}   once it has ended"
+                yield warning(path_to("Lease", lease), fault, fix)
+
+
+def two_agents(facts: Facts) -> Iterator[Finding]:
+    """Name a cluster that two tenants are the member of, and a member in which agents have Leases in two namespaces."""
+    if facts.hub is not None:
+        by_uid: dict[str, list[str]] = defaultdict(list)
+        for lease in facts.hub.read(LEASES):
+            if lease.metadata.name == AGENT_LEASE and (uid := lease.annotation(ANNOTATION_MEMBER_UID)):
+                by_uid[uid].append(lease.metadata.namespace)
+        for namespaces in by_uid.values():
+            if len(namespaces) > 1:
+                first, second = sorted(namespaces)[:2]
+                fault = f"one cluster is the member of two tenants, {first} and {second}: its Services are served twice"
+                fix = f"fairlead tenant remove {second.removeprefix('tenant-')}"
+                yield error(f"Lease/{second}/{AGENT_LEASE}", fault, fix)
+    if facts.member is not None:
+        meeting = [lease for lease in facts.member.read(LEASES) if lease.metadata.name == AGENT_LEADER_LEASE]
+        if len(meeting) > 1:
+            older = min(meeting, key=lambda lease: lease.spec.renew_time or "")
+            fault = "agents use leader Leases in two namespaces, so two agents may be active at once"
+            fix = f"kubectl -n {older.metadata.namespace} delete lease {AGENT_LEADER_LEASE}   once its agent has ended"
+            yield error(path_to("Lease", older), fault, fix)
+
+
+def versions(facts: Facts) -> Iterator[Finding]:
+    """Name agents and images whose version is not that of this program."""
+    for lease in facts.hub.read(LEASES) if facts.hub else ():
+        version = lease.annotation(ANNOTATION_VERSION)
+        if lease.metadata.name == AGENT_LEASE and version and version != facts.version:
+            fault = f"the agent is version {version}, this program is {facts.version}"
+            yield warning(path_to("Lease", lease), fault, "upgrade the older one: hub first, then agents")
+    for side in facts.sides:
+        for deployment in side.read(DEPLOYED):
+            if deployment.part in _NAMES:
+                yield from _images(facts, deployment)
+
+
+def _images(facts: Facts, deployment: Deployed) -> Iterator[Finding]:
+    for container in deployment.containers:
+        tag = container.image.rpartition("/")[2].partition(":")[2].partition("@")[0]
+        if tag and tag != facts.version:
+            namespace, name = deployment.key
+            fix = f"kubectl -n {namespace} set image deployment/{name} '*=IMAGE:{facts.version}'"
+            fault = f"image {container.image} is not of version {facts.version}"
+            yield warning(path_to("Deployment", deployment), fault, fix)
+
+
+def replicas(facts: Facts) -> Iterator[Finding]:
+    """Name Deployments of hub and agent that lack replicas."""
+    for side in facts.sides:
+        for deployment in side.read(DEPLOYED):
+            desired, available = deployment.spec.replicas, deployment.status.available_replicas
+            if deployment.part in _NAMES and available < desired:
+                namespace, name = deployment.key
+                fix = f"kubectl -n {namespace} describe pods -l app.kubernetes.io/name={name}"
+                report = error if available == 0 else warning
+                yield report(path_to("Deployment", deployment), f"{available} of {desired} replicas are available", fix)
+
+
+def proxies_namespace(facts: Facts) -> Iterator[Finding]:
+    """Name the namespace of the proxies of Clusters, where there are load balancers of these, and it is not there."""
+    hub = facts.hub_read
+    if hub is None or not hub.knows(NAMESPACES) or not any(map(_runs_proxies, hub.read(DEPLOYED))):
+        return
+    if any(namespace.metadata.name == PROXIES_NAMESPACE for namespace in hub.read(NAMESPACES)):
+        return
+    served = {cls.metadata.name for cls in hub.read(LOAD_BALANCER_CLASSES) if cls.spec.provider == DEFAULT_CLASS}
+    waiting = [lb for lb in hub.read(LOAD_BALANCERS) if (lb.class_name or DEFAULT_CLASS) in served]
+    if waiting:
+        fault = (
+            f"the namespace is missing, and the Envoys of {len(waiting)} load balancers of Clusters would run in it "
+            f"({path_to('LoadBalancer', waiting[0])})"
+        )
+        fix = (
+            "kubectl apply -f deploy/kubernetes/cluster-proxies.yaml   or helm upgrade with "
+            "--set clusterProxies.enabled=true; both give the hub its rights there, too"
+        )
+        yield error(f"Namespace/{PROXIES_NAMESPACE}", fault, fix)
+
+
+def _runs_proxies(deployment: Deployed) -> bool:
+    """Return whether a Deployment is a hub whose Envoys are Deployments."""
+    arguments = " ".join(arg for container in deployment.containers for arg in container.args or ())
+    flags = ("--envoy=deployment", "--envoy deployment")
+    return deployment.part == _NAMES[0] and any(flag in arguments for flag in flags)
+
+
+#: The oldest minor version of Kubernetes that is tested: EndpointSlices, server-side apply and CEL rules are there.
+OLDEST_MINOR = 29
+_SOON = timedelta(days=7)
+_FLAG = {"hub": "--kubeconfig", "member": "--member-kubeconfig"}
+
+
+def unreachable(facts: Facts) -> Iterator[Finding]:
+    """Name each cluster that does not answer."""
+    for side in filter(None, (facts.hub, facts.member)):
+        if side.error:
+            fix = " ".join(filter(None, ("kubectl", side.flags, "get --raw /readyz")))
+            yield error(f"{side.name} {side.server}".strip(), side.error, fix)
+
+
+def swapped(facts: Facts) -> Iterator[Finding]:
+    """Name a kubeconfig that is for the other side, or an agent's key in place of an administrator's."""
+    for side in facts.sides:
+        if side.key_of:
+            fault = f"the kubeconfig is the key of tenant {side.key_of}, which only its agent can use"
+            fix = f"fairlead doctor {_FLAG[side.name]} FILE   with an administrator's kubeconfig of the {side.name}"
+            yield error(f"{side.name} {side.server}", fault, fix)
+    hub, member = facts.hub, facts.member
+    if hub is not None and member is not None and hub.uid and hub.uid == member.uid and hub.server != member.server:
+        fault = f"hub and member are one cluster, under two addresses: {hub.server} and {member.server}"
+        yield warning(
+            f"member {member.server}", fault, "fairlead run --kubeconfig FILE   serves a cluster that is both"
+        )
+
+
+def old_kubernetes(facts: Facts) -> Iterator[Finding]:
+    """Name a Kubernetes that is older than what is tested."""
+    for side in facts.sides:
+        minor = re.match(r"v?1\.(\d+)", side.version)
+        if minor and int(minor[1]) < OLDEST_MINOR:
+            fault = f"Kubernetes {side.version} is older than 1.{OLDEST_MINOR}, the oldest tested version"
+            yield warning(f"{side.name} {side.server}", fault, "upgrade the cluster's control plane")
+
+
+def clocks(facts: Facts) -> Iterator[Finding]:
+    """Name a cluster whose clock differs from this machine's: tokens and certificates end too early, or too late."""
+    for side in facts.sides:
+        if side.ahead_s is not None and abs(side.ahead_s) >= NOTICEABLE_S:
+            direction = "ahead of" if side.ahead_s > 0 else "behind"
+            fault = f"the clock is {abs(side.ahead_s):.0f} s {direction} this machine's"
+            yield warning(
+                f"{side.name} {side.server}", fault, "timedatectl set-ntp true   on the machine that is wrong"
+            )
+
+
+def endings(facts: Facts) -> Iterator[Finding]:
+    """Name each token and certificate that has expired, or expires within a week.
+
+    The expired certificate of a member is named with the object that has it, once its agent has reported that.
+    """
+    for side in facts.sides:
+        leases = side.read(LEASES)
+        reported = [(f"Secret/{each.metadata.namespace}/", each.annotation(ANNOTATION_REFUSED)) for each in leases]
+        for ending in side.endings:
+            remaining = ending.ends - side.now
+            when = f"{ending.ends:%Y-%m-%d %H:%M} UTC"
+            if remaining <= timedelta():
+                if any(ending.where.startswith(place) and f"expired at {when}" in text for place, text in reported):
+                    continue
+                yield error(ending.where, f"the {ending.what} expired at {when}", ending.renew)
+            elif remaining < _SOON:
+                yield warning(ending.where, f"the {ending.what} expires at {when}", ending.renew)
+
+
+def unread(facts: Facts) -> Iterator[Finding]:
+    """Name what could not be read, so that a check without findings is not mistaken for a passed one."""
+    for side in facts.sides:
+        for resource, sentence in sorted(side.unread.items()):
+            fix = f"kubectl auth can-i list {resource} --all-namespaces   with the same kubeconfig"
+            yield unknown(f"{side.name}: {resource}", sentence, fix)
+    if (hub := facts.hub_read) is not None:
+        for crd in OUR_CRDS:
+            hub.read(crd.resource)
+        for path, problem in sorted(hub.undecodable.items()):
+            fix = "upgrade this program to the version of the hub, or correct the object"
+            yield unknown(path, f"cannot be decoded, so it is not checked: {problem}", f"fairlead version   {fix}")
+
+
+def open_kubeconfigs(facts: Facts) -> Iterator[Finding]:
+    """Name kubeconfigs that others on this machine may read."""
+    for path in facts.machine.open_kubeconfigs if facts.machine else ():
+        yield warning(path, "every user of this machine may read this key", f"chmod 600 {path}")
+
+
+#: Below this an Envoy runs out of files with some thousand listeners and their connections.
+FEW_FILES = 65_536
+_LITTLE_SPACE = 256 << 20
+#: Each connection of a proxy to a target takes a port of this range.
+_FEW_PORTS = 16_384
+
+
+def envoy(facts: Facts) -> Iterator[Finding]:
+    """Say that there is no Envoy to start."""
+    if facts.machine is not None and facts.machine.envoy_problem:
+        yield error("Envoy", facts.machine.envoy_problem, "pip install 'fairlead[standalone]'")
+
+
+def low_ports(facts: Facts) -> Iterator[Finding]:
+    """Say that ports below 1024 may not be opened."""
+    if facts.machine is not None and facts.machine.low_ports_problem:
+        yield warning(
+            "ports below 1024", facts.machine.low_ports_problem, "sysctl -w net.ipv4.ip_unprivileged_port_start=80"
+        )
+
+
+def files(facts: Facts) -> Iterator[Finding]:
+    """Say that a process may open few files."""
+    if facts.machine is not None and facts.machine.file_limit < FEW_FILES:
+        fault = f"a process may open {facts.machine.file_limit} files; each connection takes two"
+        yield warning("limit of open files", fault, "ulimit -Hn 1048576   or LimitNOFILE=1048576 in the unit")
+
+
+def outgoing_ports(facts: Facts) -> Iterator[Finding]:
+    """Say that few ports are left for connections to targets, or that listeners are among them."""
+    if facts.machine is None:
+        return
+    first, last = facts.machine.ephemeral_ports
+    if last - first + 1 < _FEW_PORTS:
+        fault = f"only {last - first + 1} ports are for outgoing connections ({first} to {last})"
+        yield warning("net.ipv4.ip_local_port_range", fault, 'sysctl -w net.ipv4.ip_local_port_range="32768 60999"')
+    listened = _listened(facts)
+    among = sorted(port for port in listened if first <= port <= last)
+    if among:
+        fault = f"load balancers listen at {', '.join(map(str, among[:3]))}, which outgoing connections may take first"
+        yield warning("net.ipv4.ip_local_port_range", fault, f"sysctl -w net.ipv4.ip_local_reserved_ports={among[0]}")
+
+
+def directory(facts: Facts) -> Iterator[Finding]:
+    """Say that the data directory cannot be used, or is nearly full."""
+    machine = facts.machine
+    if machine is None or not machine.data_dir:
+        return
+    if machine.data_dir_problem:
+        yield error(machine.data_dir, machine.data_dir_problem, f"install -d -m 0700 -o $USER {machine.data_dir}")
+    elif machine.free_bytes < _LITTLE_SPACE:
+        fault = f"{machine.free_bytes >> 20} MiB are free where it is"
+        yield warning(machine.data_dir, fault, f"df -h {machine.data_dir}")
+
+
+def lost_envoys(facts: Facts) -> Iterator[Finding]:
+    """Name Envoys whose directory is gone: nothing configures them, and they serve on."""
+    for data_dir in facts.machine.lost_envoys if facts.machine else ():
+        fault = "orphaned Envoy: its data directory was deleted, and no hub configures it"
+        yield warning(data_dir, fault, f"fairlead standalone --stop --data-dir {data_dir}")
+
+
+def _listened(facts: Facts) -> set[int]:
+    hub = facts.hub
+    if hub is None or hub.list(SERVICES):
+        return set()  # proxies in a cluster have a network of their own
+    return {port.port for lb in hub.read(TCP_LOAD_BALANCERS) for port in lb.spec.ports}
+
+
+def excluded_nodes(facts: Facts) -> Iterator[Finding]:
+    """Name nodes that a label keeps out of load balancers; single-node clusters often have it by accident."""
+    nodes = _target_nodes(facts)
+    excluded = [node for node in nodes if LABEL_EXCLUDE_NODE in (node.metadata.labels or {})]
+    for node in excluded:
+        every = len(excluded) == len(nodes)
+        fault = f"the label {LABEL_EXCLUDE_NODE} keeps it out of load balancers"
+        fix = f"kubectl label node {node.metadata.name} {LABEL_EXCLUDE_NODE}-"
+        report = error if every else warning
+        yield report(path_to("Node", node), fault + (", as it does every node" if every else ""), fix)
+
+
+def nodes_not_ready(facts: Facts) -> Iterator[Finding]:
+    """Name nodes that are not ready, and take no traffic for that."""
+    for node in _target_nodes(facts):
+        if not node.ready:
+            ready = condition_of(node.status.conditions, "Ready")
+            reason = (ready.message if ready is not None else "") or "the kubelet gives no reason"
+            fault = f"not ready, so it takes no traffic: {reason}"
+            yield warning(path_to("Node", node), fault, f"kubectl describe node {node.metadata.name}")
+
+
+def nodes_leaving(facts: Facts) -> Iterator[Finding]:
+    """Name nodes that the autoscaler is about to remove."""
+    for node in _target_nodes(facts):
+        if any(taint.key == TAINT_TO_BE_DELETED for taint in node.spec.taints or ()):
+            name = node.metadata.name
+            fix = f"kubectl taint node {name} {TAINT_TO_BE_DELETED}-   if the autoscaler has given it up"
+            yield warning(path_to("Node", node), "the autoscaler is about to remove it, so it takes no traffic", fix)
+
+
+def nodes_without_address(facts: Facts) -> Iterator[Finding]:
+    """Name nodes without an address that the proxies could use."""
+    report = error if "Node" in _targets(facts) else warning
+    for node in _target_nodes(facts):
+        if not any(address.type in ("InternalIP", "ExternalIP") for address in node.status.addresses or ()):
+            name = node.metadata.name
+            fix = f"kubectl get node {name} -o yaml   its kubelet or cloud provider sets status.addresses"
+            yield report(path_to("Node", node), "no internal or external address", fix)
+
+
+def no_nodes(facts: Facts) -> Iterator[Finding]:
+    """Say that the member has no node, which is a fault where the targets of a load balancer are nodes."""
+    member = facts.member_read
+    if member is None or not member.knows(NODES) or member.list(NODES) or not _services(facts):
+        return
+    targets = _targets(facts)
+    if targets == {"Pod"}:
+        return
+    sure = "Node" in targets
+    fault = "no nodes, so no backend can take traffic" if sure else "no nodes"
+    fix = "kubectl get nodes" if sure else "kubectl get nodes   expected if the agent runs with --target Pod"
+    yield (error if sure else warning)(f"member {member.server}", fault, fix)
+
+
+def _targets(facts: Facts) -> set[str]:
+    """Return what the member's load balancers have as targets; empty where that is not known."""
+    namespaces, hub = namespaces_of_member(facts), facts.hub
+    if hub is None:
+        return set()
+    load_balancers = (*hub.read(TCP_LOAD_BALANCERS), *hub.read(HTTP_LOAD_BALANCERS))
+    return {lb.spec.targets for lb in load_balancers if lb.metadata.namespace in namespaces}
+
+
+def _target_nodes(facts: Facts) -> list[Node]:
+    """Return the nodes of the member; none where all of its load balancers send traffic to pods."""
+    member = facts.member_read
+    return list(member.read(NODES)) if member is not None and _targets(facts) != {"Pod"} else []
+
+
+def agent_missing(facts: Facts) -> Iterator[Finding]:
+    """Say that no agent works in the member."""
+    member = facts.member_read
+    if member is None or not member.knows(LEASES):
+        return
+    if not any(lease.metadata.name == AGENT_LEADER_LEASE for lease in member.read(LEASES)):
+        fix = "helm install fairlead-agent deploy/charts/fairlead-agent -n fairlead-system   or: fairlead agent"
+        yield error(f"member {member.server}", "no agent has ever run there", fix)
+
+
+def classes_of_services(facts: Facts) -> Iterator[Finding]:
+    """Name Services that ask for a class that the hub does not have."""
+    hub = facts.hub
+    if hub is None or not hub.knows(LOAD_BALANCER_CLASSES):
+        return
+    there = {cls.metadata.name for cls in hub.read(LOAD_BALANCER_CLASSES)}
+    for service in _services(facts):
+        asked = service.spec.load_balancer_class or ""
+        name = asked.removeprefix(LOAD_BALANCER_CLASS_PREFIX)
+        if asked.startswith(LOAD_BALANCER_CLASS_PREFIX) and name not in there:
+            hint = did_you_mean(name, tuple(sorted(there)))
+            fault = f"loadBalancerClass is {asked}, which the hub does not have.{hint}"
+            fix = "kubectl get loadbalancerclasses   at the hub; the field cannot be changed: create the Service again"
+            yield error(path_to("Service", service), fault, fix)
+
+
+def misspelt_annotations(facts: Facts) -> Iterator[Finding]:
+    """Name annotations of ours on Services that mean nothing."""
+    member = facts.member_read
+    for service in member.read(SERVICES) if member is not None else ():
+        for key in sorted(service.metadata.annotations or ()):
+            if key.startswith(f"{GROUP}/") and key not in SERVICE_ANNOTATIONS:
+                fix = f"kubectl -n {service.metadata.namespace} annotate service {service.metadata.name} {key}-"
+                fault = f"annotation {key} has no meaning.{near_annotation(key)}"
+                yield warning(path_to("Service", service), fault, fix)
+
+
+def services_without_pods(facts: Facts) -> Iterator[Finding]:
+    """Name Services of type LoadBalancer with a port that has no ready endpoint."""
+    member = facts.member_read
+    if member is None or not member.knows(ENDPOINT_SLICES):
+        return
+    slices: dict[tuple[str, str], list[EndpointSlice]] = defaultdict(list)
+    for endpoints in member.read(ENDPOINT_SLICES):
+        slices[endpoints.metadata.namespace, endpoints.label(LABEL_SERVICE_NAME)].append(endpoints)
+    for service in _services(facts):
+        if missing := missing_endpoints(service, slices[service.key]):
+            yield warning(path_to("Service", service), missing.why, missing.command)
+
+
+def services_without_node_ports(facts: Facts) -> Iterator[Finding]:
+    """Name Services that the nodes cannot take traffic for, as they have no node ports."""
+    paths = service_of(facts)
+    to_pods = {
+        paths.get(path_to(TCP_LOAD_BALANCERS.kind, lb))
+        for lb in (facts.hub.read(TCP_LOAD_BALANCERS) if facts.hub is not None else ())
+        if lb.spec.targets == "Pod"
+    }
+    for service in _services(facts):
+        path, spec = path_to("Service", service), service.spec
+        pods = service.annotation(ANNOTATION_TARGET) == "Pod" or path in to_pods
+        ports = all(port.node_port for port in spec.ports or ())
+        if spec.allocate_load_balancer_node_ports is False and not pods and not ports:
+            namespace, name = service.key
+            fault = "allocateLoadBalancerNodePorts is false, so its nodes cannot take its traffic"
+            fix = f"kubectl -n {namespace} annotate --overwrite service {name} {ANNOTATION_TARGET}=Pod"
+            yield error(path, fault, fix)
+
+
+def services_pending(facts: Facts) -> Iterator[Finding]:
+    """Name Services of ours that have no address."""
+    for service in _services(facts):
+        if not service.status.load_balancer.ingress:
+            member = facts.member_read
+            ref = ObjectRef("Service", *service.key).argument
+            fix = " ".join(filter(None, ("fairlead explain", ref, member.flags if member is not None else "")))
+            yield warning(path_to("Service", service), "no address", fix)
+
+
+def ingress_classes(facts: Facts) -> Iterator[Finding]:
+    """Name two default IngressClasses, and Ingresses of a class that does not exist."""
+    member = facts.member_read
+    if member is None or not member.knows(INGRESS_CLASSES):
+        return
+    there = {ingress_class.metadata.name: ingress_class for ingress_class in member.read(INGRESS_CLASSES)}
+    default = sorted(name for name, each in there.items() if each.annotation(ANNOTATION_DEFAULT_CLASS) == "true")
+    if len(default) > 1:
+        fault = f"two IngressClasses are the default, {' and '.join(default)}: an Ingress without a class is refused"
+        fix = f"kubectl annotate ingressclass {default[0]} {ANNOTATION_DEFAULT_CLASS}-"
+        yield warning(f"IngressClass/{default[0]}", fault, fix)
+    if not any(each.is_ours for each in there.values()):
+        return  # no Ingress here is meant for us
+    for ingress in member.read(INGRESSES):
+        asked = ingress.spec.ingress_class_name
+        if asked and asked not in there:
+            hint = did_you_mean(asked, tuple(sorted(there)))
+            fault = f"ingressClassName is {asked}, which does not exist.{hint}"
+            fix = f"kubectl edit ingress -n {ingress.metadata.namespace} {ingress.metadata.name}"
+            yield error(path_to("Ingress", ingress), fault, fix)
+
+
+def gateway_classes(facts: Facts) -> Iterator[Finding]:
+    """Name GatewayClasses of ours that are not accepted."""
+    member = facts.member_read
+    for gateway_class in member.read(GATEWAY_CLASSES) if member is not None else ():
+        for fault in condition_faults(gateway_class.status.conditions) if gateway_class.is_ours else ():
+            if fault.type == "Accepted":
+                fix = f"kubectl describe gatewayclass {gateway_class.metadata.name}"
+                yield error(path_to("GatewayClass", gateway_class), fault.message or "not accepted", fix)
+
+
+def _services(facts: Facts) -> list[Service]:
+    """Return the Services that are ours to serve: of type LoadBalancer, of no class or one of ours."""
+    member = facts.member_read
+    services = member.read(SERVICES) if member is not None else ()
+    return [
+        service
+        for service in services
+        if service.spec.type == "LoadBalancer"
+        and (service.spec.load_balancer_class or LOAD_BALANCER_CLASS_PREFIX).startswith(LOAD_BALANCER_CLASS_PREFIX)
+    ]
+
+
+Matches = Callable[[Mapping[str, str] | None], bool]
+
+_KINDS = frozenset({*KINDS.values(), *SHARING.values()})
+
+CHECKS = (
+    Check("unreachable", "Do the APIs answer?", unreachable),
+    Check("swapped", "Is each kubeconfig for the cluster that it is meant for?", swapped),
+    Check("kubernetes-version", "Is Kubernetes new enough?", old_kubernetes),
+    Check("clocks", "Do the clocks agree?", clocks),
+    Check("endings", "Are tokens and certificates valid for another week?", endings),
+    Check("issuers", "Can the issuers of certificates be used?", issuers),
+    Check("certificates", "Are the certificates of the hub issued and renewed?", certificates),
+    Check("certificate-names", "Are certificates valid for their hosts?", other_names),
+    Check("kubeconfig-mode", "Can only their owners read keys?", open_kubeconfigs),
+    Check("unread", "Could everything be read?", unread),
+    Check("kinds", "Are all kinds installed at the hub?", kinds_missing),
+    Check("kinds-version", "Are the kinds of this version?", kinds_of_another_version),
+    Check("watch-denied", "May hub and agent watch all that they list?", watch_denied),
+    Check("rights", "Do hub and agent have their rights?", rights),
+    Check("two-hubs", "Is Fairlead installed once?", second_hub),
+    Check("two-agents", "Does each member have one tenant and one agent?", two_agents),
+    Check("versions", "Are all parts of one version?", versions),
+    Check("replicas", "Are hub and agent available?", replicas),
+    Check("proxies-namespace", "Do the proxies of Clusters have a namespace?", proxies_namespace),
+    Check("leader", "Does a hub lead?", leader),
+    Check("agents", "Do the members' agents report?", agents),
+    Check("agents-clocks", "Do the members' clocks agree with the hub's?", agents_clocks),
+    Check("refused-objects", "Do the agents serve all that members ask for?", objects_refused),
+    Check("namespaces", "Does each tenant have its namespace?", namespaces),
+    Check("stuck", "Do deletions finish?", stuck),
+    Check("default-class", "Does the default class exist?", default_class),
+    Check("classes", "Can the classes be used?", classes),
+    Check("unknown-classes", "Do the classes of load balancers exist?", unknown_classes),
+    Check("refused", "Is every load balancer accepted?", refused),
+    Check("unresolved", "Do all objects that load balancers refer to exist?", unresolved),
+    Check("programmed", "Is every load balancer programmed?", not_programmed),
+    Check("address", "Does every load balancer have an address?", no_address),
+    Check("pools", "Can addresses be given from every AddressPool?", pools_not_usable),
+    Check("pools-exhausted", "Do the AddressPools have free addresses?", pools_exhausted),
+    Check("pools-nodes", "Do AddressPools exclude the addresses of nodes?", pools_with_nodes),
+    Check("zones", "Can the DNSZones be used?", zones_not_usable),
+    Check("zones-server", "Do the servers of the DNSZones accept changes?", zones_not_answering),
+    Check("names", "Are the Hostnames published?", names_not_published),
+    Check("names-refused", "Does every object have the names that it asks for?", names_refused),
+    Check("serving", "Does every load balancer have a healthy target?", not_serving),
+    Check("unhealthy-targets", "Do the proxies reach all targets?", unhealthy_targets),
+    Check("reach", "Does this machine reach the targets (--connect)?", unreachable_from_here),
+    Check("held", "Are changes held?", held),
+    Check("drift", "Has another client changed our entries?", drifted),
+    Check("proxies", "Are the proxies available?", proxies_missing),
+    Check("proxies-stale", "Do the proxies have the newest state?", proxies_stale),
+    Check("proxies-address", "Do the proxies' Services have addresses?", services_without_address),
+    Check("agent-missing", "Does an agent run in the member?", agent_missing, side="member"),
+    Check("no-nodes", "Does the member have nodes?", no_nodes, side="member"),
+    Check("excluded-nodes", "Does a label exclude nodes?", excluded_nodes, side="member"),
+    Check("nodes-ready", "Are the nodes ready?", nodes_not_ready, side="member"),
+    Check("nodes-leaving", "Does the autoscaler remove nodes?", nodes_leaving, side="member"),
+    Check("nodes-address", "Do the nodes have addresses?", nodes_without_address, side="member"),
+    Check("service-class", "Do the classes of Services exist?", classes_of_services),
+    Check("annotations", "Are annotations spelled correctly?", misspelt_annotations, side="member"),
+    Check("service-pods", "Do Services have ready pods?", services_without_pods, side="member"),
+    Check(
+        "node-ports",
+        "Do Services have node ports where nodes are targets?",
+        services_without_node_ports,
+        side="member",
+    ),
+    Check("service-address", "Do Services have addresses?", services_pending, side="member"),
+    Check("ingress-class", "Do the classes of Ingresses exist?", ingress_classes, side="member"),
+    Check("gateway-class", "Are our GatewayClasses accepted?", gateway_classes, side="member"),
+    Check("envoy", "Is there an Envoy on this machine?", envoy),
+    Check("low-ports", "May it open ports below 1024?", low_ports),
+    Check("files", "May it open enough files?", files),
+    Check("outgoing-ports", "Are there ports for connections to targets?", outgoing_ports),
+    Check("data-dir", "Can the data directory be used?", directory),
+    Check("lost-envoys", "Does each Envoy here belong to a hub?", lost_envoys),
+)
+
+#: By check those whose findings about the same object are the cause of its own: one fault is reported once.
+CAUSES_OF = {
+    "unknown-classes": ("service-class",),
+    "refused-objects": ("ingress-class",),
+    "refused": ("unknown-classes", "service-class"),
+    "unresolved": ("refused", "unknown-classes", "service-pods"),
+    "address": ("refused", "unknown-classes"),
+    "programmed": ("refused", "unresolved", "unknown-classes", "address"),
+    "serving": ("refused", "unresolved", "unknown-classes", "address", "programmed", "service-pods"),
+    "unhealthy-targets": ("serving",),
+    "names-refused": ("refused",),
+    "service-address": (
+        "service-class", "node-ports", "refused", "unresolved", "unknown-classes", "address", "programmed",
+    ),
+}  # fmt: skip
+
+_ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.UNKNOWN: 2}
+
+
+def examine(facts: Facts) -> list[Finding]:
+    """Run every check; errors come first, and within them the order of the table counts."""
+    sides = {side.name: side.undecoded for side in (facts.hub, facts.member) if side is not None}
+    facts = replace(facts, hub=sides.get("hub"), member=sides.get("member"))
+    flags = {side.name: side.flags for side in facts.sides}
+    every = [
+        replace(finding, check=check.name, fix=pasteable(finding.fix, flags.get(check.side, "")))
+        for check in CHECKS
+        for finding in check.run(facts)
+    ]
+    findings = without_consequences(facts, every, CAUSES_OF)
+    return sorted(findings, key=lambda finding: _ORDER[finding.severity])
+
+
+def scoped(facts: Facts, findings: Iterable[Finding], *, namespace: str, matches: Matches | None) -> list[Finding]:
+    """Return the findings about objects in a namespace, at the hub or in a member, and with labels that match."""
+    objects = objects_by_path(facts)
+
+    def is_meant(finding: Finding) -> bool:
+        obj = objects.get(finding.object)
+        if obj is None:
+            return False
+        origin = (meta(obj, "namespace"), mapping(spec(obj).get("origin")).get("namespace"))
+        labels = msgspec.convert(mapping(meta(obj, "labels")), dict[str, str])
+        return namespace in ("", *origin) and (matches is None or matches(labels))
+
+    return [finding for finding in findings if is_meant(finding)]
+
+
+def verb_names(findings: Iterable[Finding]) -> list[str]:
+    """Return the objects that verbs take, as they take them, each once: what a finding is about besides has no name."""
+    names = [_verb_name(finding.object) for finding in findings]
+    return list(dict.fromkeys(filter(None, names)))
+
+
+def _verb_name(path: str) -> str:
+    kind, _, rest = path.partition("/")
+    namespace, _, name = rest.rpartition("/")
+    if kind == TENANTS.kind:
+        return f"tenant/{name}"
+    return ObjectRef(kind, namespace, name).path if kind in _KINDS and (namespace or kind == CLASS) else ""
+
+
+def without_consequences(
+    facts: Facts, findings: Iterable[Finding], causes_of: Mapping[str, tuple[str, ...]]
+) -> list[Finding]:
+    """Return the findings without those that another one of the same object explains: each fault is reported once.
+
+    ``causes_of``: by the name of a check those whose findings are the cause of its own. A load balancer and its
+    Service are one object here.
+    """
+    present = list(findings)
+    services = service_of(facts)
+    by_check: dict[tuple[str, str], list[Finding]] = defaultdict(list)
+    for finding in present:
+        by_check[finding.check, services.get(finding.object, finding.object)].append(finding)
+    kept: list[Finding] = []
+    worst: dict[int, Severity] = {}
+    for finding in present:
+        subject = services.get(finding.object, finding.object)
+        causes = [cause for check in causes_of.get(finding.check, ()) for cause in by_check.get((check, subject), ())]
+        if not causes:
+            kept.append(finding)
+        elif finding.severity is Severity.ERROR:
+            # What it causes says how bad the cause is.
+            worst |= {id(cause): Severity.ERROR for cause in causes}
+    return [msgspec.structs.replace(each, severity=worst.get(id(each), each.severity)) for each in kept]

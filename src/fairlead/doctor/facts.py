@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from fairlead.api.kubernetes import LEASES
-from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource, Wire
 from fairlead.api.names import AGENT_LEASE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import ANNOTATION_MEMBER_UID
@@ -103,6 +103,67 @@ class ApiFacts(msgspec.Struct, frozen=True, kw_only=True):
     def knows(self, resource: AnyResource) -> bool:
         """Return whether the objects of a kind were read, so that a missing one is really missing."""
         return resource.full_name in self.objects
+
+
+class Container(Wire, frozen=True):
+    """One container of a Deployment."""
+
+    image: str = ""
+    args: list[str] | None = None
+
+
+class PodTemplateSpec(Wire, frozen=True):
+    """The containers of a pod."""
+
+    containers: list[Container] | None = None
+
+
+class PodTemplate(Wire, frozen=True):
+    """The pods of a Deployment."""
+
+    spec: PodTemplateSpec = PodTemplateSpec()
+
+
+class DeployedSpec(Wire, frozen=True):
+    """How many pods of which containers."""
+
+    replicas: int = 1
+    template: PodTemplate = PodTemplate()
+
+
+class DeployedStatus(Wire, frozen=True):
+    """How many of them are available."""
+
+    available_replicas: int = 0
+
+
+class Deployed(KubeObject, frozen=True):
+    """A Deployment of hub, agent or proxies."""
+
+    spec: DeployedSpec = DeployedSpec()
+    status: DeployedStatus = DeployedStatus()
+
+    @property
+    def part(self) -> str:
+        """Return which part of Fairlead it is, such as fairlead-hub."""
+        return self.label("app.kubernetes.io/name")
+
+    @property
+    def containers(self) -> list[Container]:
+        """Return its containers."""
+        return self.spec.template.spec.containers or []
+
+
+DEPLOYED = Resource("apps", "v1", "Deployment", "deployments", True, Deployed)
+
+
+class Reports(KubeObject, frozen=True):
+    """The ConfigMap with the reports of the hub's replicas."""
+
+    data: dict[str, str] | None = None
+
+
+REPORTS = Resource("", "v1", "ConfigMap", "configmaps", True, Reports)
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -294,18 +355,15 @@ def namespaces_of_member(facts: Facts) -> set[str]:
     hub, member = facts.hub, facts.member
     if hub is None or member is None or not member.uid:
         return set()
-    return {
-        str(meta(lease, "namespace"))
-        for lease in hub.list(LEASES)
-        if name_of(lease) == AGENT_LEASE and annotation(lease, ANNOTATION_MEMBER_UID) == member.uid
-    }
+    leases = (lease for lease in hub.read(LEASES) if lease.metadata.name == AGENT_LEASE)
+    return {lease.metadata.namespace for lease in leases if lease.annotation(ANNOTATION_MEMBER_UID) == member.uid}
 
 
 def service_of(facts: Facts) -> dict[str, str]:
     """Return the Service of the member that was read by the path of its load balancer at the hub that was read."""
     namespaces, hub = namespaces_of_member(facts), facts.hub
     return {
-        path_of(TCP_LOAD_BALANCERS.kind, lb): f"Service/{origin['namespace']}/{origin.get('name')}"
-        for lb in (hub.list(TCP_LOAD_BALANCERS) if hub is not None else ())
-        if meta(lb, "namespace") in namespaces and (origin := mapping(spec(lb).get("origin"))).get("namespace")
+        path_to(TCP_LOAD_BALANCERS.kind, lb): f"Service/{lb.spec.origin.namespace}/{lb.spec.origin.name}"
+        for lb in (hub.read(TCP_LOAD_BALANCERS) if hub is not None else ())
+        if lb.metadata.namespace in namespaces and lb.spec.origin.namespace
     }

@@ -40,6 +40,7 @@ from fairlead.api.kubernetes import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
+    EndpointSlice,
 )
 from fairlead.api.meta import AnyResource, JSONObject, Wire
 from fairlead.api.names import (
@@ -65,13 +66,10 @@ from fairlead.doctor.facts import (
     Machine,
     Objects,
     annotation,
-    items,
-    label,
     mapping,
     meta,
     name_of,
     path_of,
-    spec,
 )
 from fairlead.errors import BadConfiguration, FairleadError, NotServed
 from fairlead.kube.cluster import Cluster
@@ -416,40 +414,36 @@ def _lost_envoys() -> list[str]:
 
 def targets_of(hub: ApiFacts) -> list[tuple[str, str, int]]:
     """Return the TCP targets of all load balancers: nodes at node ports, or pods at their own."""
-    nodes: dict[str, list[JSONObject]] = defaultdict(list)
-    pods: dict[tuple[str, str], list[JSONObject]] = defaultdict(list)
-    for endpoints in hub.list(ENDPOINT_SLICES):
-        namespace = str(meta(endpoints, "namespace"))
-        if label(endpoints, LABEL_NODES) is not None or label(endpoints, LABEL_NODES_IPV6) is not None:
+    nodes: dict[str, list[EndpointSlice]] = defaultdict(list)
+    pods: dict[tuple[str, str], list[EndpointSlice]] = defaultdict(list)
+    for endpoints in hub.read(ENDPOINT_SLICES):
+        namespace, labels = endpoints.metadata.namespace, endpoints.metadata.labels or {}
+        if labels.keys() & {LABEL_NODES, LABEL_NODES_IPV6}:
             nodes[namespace].append(endpoints)
-        elif (of := label(endpoints, LABEL_LOAD_BALANCER)) is not None:
-            pods[namespace, of].append(endpoints)
+        elif LABEL_LOAD_BALANCER in labels:
+            pods[namespace, labels[LABEL_LOAD_BALANCER]].append(endpoints)
     first_of: dict[tuple[str, int], str] = {}
-    for lb in hub.list(TCP_LOAD_BALANCERS):
-        namespace, name = str(meta(lb, "namespace")), name_of(lb)
-        if spec(lb).get("targets", "Node") == "Node":
-            ports = [int(port.get("nodePort") or 0) for port in items(spec(lb).get("ports")) if _is_tcp(port)]
-            families = items(spec(lb).get("ipFamilies")) or ["IPv4"]
-            reached = [endpoints for endpoints in nodes[namespace] if endpoints.get("addressType") in families]
-            pairs = [(host, port) for host in _addresses(reached) for port in ports if port]
+    for lb in hub.read(TCP_LOAD_BALANCERS):
+        namespace, name = lb.key
+        if lb.spec.targets == "Node":
+            ports = [port.node_port for port in lb.spec.ports if port.protocol == "TCP" and port.node_port]
+            families = lb.spec.ip_families or ("IPv4",)
+            reached = [endpoints for endpoints in nodes[namespace] if endpoints.address_type in families]
+            pairs = [(host, port) for endpoints in reached for host in _addresses(endpoints) for port in ports]
         else:
-            pairs = [pair for endpoints in pods[namespace, label_value(name)] for pair in _endpoints(endpoints)]
+            pairs = [
+                (host, port.port)
+                for endpoints in pods[namespace, label_value(name)]
+                for port in endpoints.ports or ()
+                if port.port and (port.protocol or "TCP") == "TCP"
+                for host in _addresses(endpoints)
+            ]
         for pair in pairs:
             first_of.setdefault(pair, f"tcplb/{namespace}/{name}")
     return [(lb, host, port) for (host, port), lb in sorted(first_of.items())]
 
 
-def _endpoints(each: JSONObject) -> Iterator[tuple[str, int]]:
-    for port in items(each.get("ports")):
-        if _is_tcp(port) and port.get("port"):
-            yield from ((host, int(port["port"])) for host in _addresses([each]))
-
-
-def _addresses(slices: list[JSONObject]) -> Iterator[str]:
-    for endpoint in (endpoint for endpoints in slices for endpoint in items(endpoints.get("endpoints"))):
-        if mapping(endpoint.get("conditions")).get("ready", True) is not False:
-            yield from map(str, items(endpoint.get("addresses")))
-
-
-def _is_tcp(port: JSONObject) -> bool:
-    return (port.get("protocol") or "TCP") == "TCP"
+def _addresses(endpoints: EndpointSlice) -> Iterator[str]:
+    for endpoint in endpoints.endpoints or ():
+        if endpoint.ready:
+            yield from endpoint.addresses or ()

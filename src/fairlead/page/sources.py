@@ -37,10 +37,10 @@ from fairlead.page.items import (
     pool_item,
 )
 from fairlead.runtime.clock import Clock
+from fairlead.status.fleet import ProxyRow, Trouble
 from fairlead.status.formatting import reason_text
 from fairlead.status.object_ref import ObjectRef
 from fairlead.status.plan_rows import Row, rows_of
-from fairlead.status.rows import ProxyRow, Trouble
 from fairlead.translate.addresses import OWN_POOL
 
 T = TypeVar("T", bound=KubeObject)

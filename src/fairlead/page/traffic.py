@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 
 from fairlead.api.times import wire_time
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.traffic import Counted, Reading, Totals, TrafficReader, added, summed
+from fairlead.model.observed import Counted, Reading, Totals, TrafficReader, added, summed
 from fairlead.page.board import VisibleItem
 from fairlead.page.sources import RESOURCE_OF
 from fairlead.runtime.clock import Clock

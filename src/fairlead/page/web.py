@@ -39,7 +39,7 @@ from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.service_account_token import user_name
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board, Change
-from fairlead.page.detail import Detail
+from fairlead.page.items import Detail
 from fairlead.page.sources import RESOURCE_OF
 from fairlead.page.traffic import Traffic
 from fairlead.runtime.clock import Clock

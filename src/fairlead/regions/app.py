@@ -33,16 +33,18 @@ from fairlead.kube.discovery import ensure_own_kinds, served_kinds
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import Leadership, ReplicaConfig, micro_time
 from fairlead.kube.writes import Overlay, hold, patch_version, release
-from fairlead.regions.access_plan import AccessPlan, AccessView, plan_access
 from fairlead.regions.backends import Backends, RegionPool
 from fairlead.regions.balancer import Balancer
 from fairlead.regions.inventory import Changes, RegionsInventory
 from fairlead.regions.plan import (
+    AccessPlan,
+    AccessView,
     FinalizerChange,
     PoolServiceWrite,
     RegionPlan,
     RegionView,
     SelectedPools,
+    plan_access,
     plan_region,
     plan_service,
     wanted_pools,

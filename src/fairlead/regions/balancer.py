@@ -32,9 +32,8 @@ from fairlead.kube.events import EventRecorder
 from fairlead.kube.status import emit_transitions, write_status
 from fairlead.kube.writes import hold, release
 from fairlead.model.condition import ConditionReason, ConditionType
-from fairlead.publish.objects import Present, plan_publication
+from fairlead.publish.objects import Present, Refused, plan_publication
 from fairlead.publish.publisher import Publisher, published_load_balancers, published_slices
-from fairlead.publish.service import Refused
 from fairlead.regions.backends import Backends, decode_backends
 from fairlead.regions.balancer_plan import build_status, is_our_class, load_balancer_name, made_for, translate
 from fairlead.regions.inventory import Changes, RegionsInventory

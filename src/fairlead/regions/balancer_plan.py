@@ -36,18 +36,16 @@ from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.keys import by_family, family_of
 from fairlead.publish.objects import (
     NAME_LIMIT,
-    canonical_endpoints,
-    canonical_ports,
-    make_conditions,
-    origin_labels,
-    slice_labels,
-)
-from fairlead.publish.service import (
     Publication,
     Refused,
+    canonical_endpoints,
+    canonical_ports,
     families_of,
+    make_conditions,
+    origin_labels,
     read_options,
     refused_ports,
+    slice_labels,
     sorted_ports,
     spec_from_service,
 )

@@ -40,7 +40,7 @@ from fairlead.api.names import (
     short_hash,
 )
 from fairlead.api.poolservice import PoolService
-from fairlead.publish.service import OPTION_ANNOTATIONS
+from fairlead.publish.objects import OPTION_ANNOTATIONS
 
 #: (namespace, name) of a Service.
 ServiceKey = tuple[str, str]

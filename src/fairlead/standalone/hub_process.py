@@ -39,15 +39,18 @@ from fairlead.kube.lease import Heartbeat
 from fairlead.kube.transport import KubeMetrics
 from fairlead.model.in_words import listed
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.traffic import CountsTraffic, TrafficReader
+from fairlead.model.observed import CountsTraffic, TrafficReader
 from fairlead.page.board import Board
-from fairlead.page.detail import Detail, Place, detail_of, target_status_of
 from fairlead.page.items import (
+    Detail,
+    Place,
     certificate_item,
     class_item,
+    detail_of,
     group_item,
     name_item,
     region_item,
+    target_status_of,
     zone_item,
 )
 from fairlead.page.sources import LoadBalancers, Members, Objects, Plans, PoolTable, Proxies, ThisHub
@@ -65,7 +68,7 @@ from fairlead.standalone.hub_settings import HubSettings, check_hub
 from fairlead.standalone.process import FIRST_CALLS, kept_identity, new_identity, orphans_problem, wait_for_api
 from fairlead.standalone.proxy_report import NAME, ProxyReporter, read_reports
 from fairlead.standalone.right_cluster import check_hub_side, check_own_member
-from fairlead.status.rows import ProxyRow
+from fairlead.status.fleet import ProxyRow
 
 log = structlog.get_logger(__name__)
 

@@ -23,7 +23,7 @@ from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.runtime.clock import Clock
-from fairlead.status.rows import ProxyRow, ReplicaReport
+from fairlead.status.fleet import ProxyRow, ReplicaReport
 
 NAME = "fairlead-proxies"
 _POLL_S = 1.0

@@ -13,8 +13,7 @@ from fairlead.model.change import DONE, Action, OutcomeStatus, Reason, TargetCha
 from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import ProxyProtocol, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
-from fairlead.model.observed import Health, with_health
-from fairlead.model.traffic import Counted, Totals
+from fairlead.model.observed import Counted, Health, Totals, with_health
 from tests.contract.providers.haproxy_balanced import HTTP, KEY, PATIENCE_S, Balanced, Web
 
 

@@ -20,8 +20,7 @@ from fairlead.agent.sources.service.source import find_warnings
 from fairlead.api.kubernetes import EndpointSlice, Service
 from fairlead.api.meta import JSONObject
 from fairlead.api.poolservice import PoolService
-from fairlead.publish.objects import canonical_slice, object_from_load_balancer, object_from_slice
-from fairlead.publish.service import Publication, Refused
+from fairlead.publish.objects import Publication, Refused, canonical_slice, object_from_load_balancer, object_from_slice
 from fairlead.regions.backends import decode_backends
 from fairlead.regions.balancer_plan import build_status, translate
 

@@ -11,7 +11,7 @@ from deployment_pod import Relay
 from deployment_world import Replica, World, until
 
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.traffic import Counted, Totals
+from fairlead.model.observed import Counted, Totals
 from fairlead.page.traffic import TrafficRates
 from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings
 from fairlead.providers.envoy.kubernetes.provider import ProxyTraffic, StatisticsPlace

@@ -8,7 +8,7 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
 from fairlead.cli.hub_reader import gather_status
-from fairlead.status.rows import Trouble
+from fairlead.status.fleet import Trouble
 from fairlead.testing.builders import lb_key
 
 

@@ -13,10 +13,10 @@ from fairlead.api.meta import WireCondition
 from fairlead.api.tenant import Tenant
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board, VisibleItem
-from fairlead.page.detail import Detail
 from fairlead.page.items import (
     CertificateItem,
     ClassItem,
+    Detail,
     GroupItem,
     HubItem,
     NameItem,

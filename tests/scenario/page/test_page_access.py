@@ -5,8 +5,20 @@ from __future__ import annotations
 import pytest
 from page_world import Fleet, served
 
-from fairlead.page.detail import BackendItem, ConditionItem, Detail, HeldItem
-from fairlead.page.items import CertificateItem, ClassItem, GroupItem, HubItem, NameItem, PoolItem, RegionItem, ZoneItem
+from fairlead.page.items import (
+    BackendItem,
+    CertificateItem,
+    ClassItem,
+    ConditionItem,
+    Detail,
+    GroupItem,
+    HeldItem,
+    HubItem,
+    NameItem,
+    PoolItem,
+    RegionItem,
+    ZoneItem,
+)
 from fairlead.page.sources import PlanItem, PlanRow
 from tests.fleet_objects import GOOD, condition
 

@@ -7,8 +7,16 @@ import pytest
 from page_world import Fleet, served
 
 from fairlead.api.tcploadbalancer import Origin
-from fairlead.page.detail import BackendItem, Detail
-from fairlead.page.items import CertificateItem, ClassItem, HubItem, NameItem, ProxyItem, RegionItem
+from fairlead.page.items import (
+    BackendItem,
+    CertificateItem,
+    ClassItem,
+    Detail,
+    HubItem,
+    NameItem,
+    ProxyItem,
+    RegionItem,
+)
 from fairlead.page.sources import PlanItem, PlanRow
 from tests.fleet_objects import GOOD, condition, http_load_balancer
 

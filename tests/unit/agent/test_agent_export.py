@@ -15,8 +15,7 @@ from fairlead.agent.sources.service.plan import NotYet, Ours, Scenario, ServiceV
 from fairlead.api.names import LABEL_LOAD_BALANCER, LABEL_SERVICE_NAME, hub_name, label_value
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.keys import IPV4
-from fairlead.publish.objects import object_from_load_balancer, object_from_slice
-from fairlead.publish.service import Publication, Refused
+from fairlead.publish.objects import Publication, Refused, object_from_load_balancer, object_from_slice
 from tests.published import stored_load_balancer, stored_slice
 
 SETTINGS = Settings(tenant=TENANT, namespace=HUB_NAMESPACE)

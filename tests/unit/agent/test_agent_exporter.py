@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from fairlead.agent.identity import service_of
 from fairlead.agent.sources.service.plan import Ours, Scenario, ServiceView, Settings, build_export
-from fairlead.publish.objects import Present, PublishPlan, plan_publication, plan_removal
-from fairlead.publish.service import Publication
+from fairlead.publish.objects import Present, Publication, PublishPlan, plan_publication, plan_removal
 from tests.published import stored_load_balancer, stored_slice
 
 SETTINGS = Settings(tenant=TENANT, namespace=HUB_NAMESPACE)

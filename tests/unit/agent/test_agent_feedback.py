@@ -12,8 +12,7 @@ from fairlead.agent.sources.service.status import build_feedback, wanted_ingress
 from fairlead.api.kubernetes import Ingress
 from fairlead.kube.events import EventRecorder
 from fairlead.model.condition import ConditionReason
-from fairlead.publish.objects import object_from_ingress, same_ingress
-from fairlead.publish.service import Publication, Refused
+from fairlead.publish.objects import Publication, Refused, object_from_ingress, same_ingress
 from tests.published import stored_load_balancer
 
 THREE = Ours(Scenario.IMPLEMENTED)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fairlead.agent.sources.service.plan import Decision, NotOurs, Ours, Scenario, decide
 from fairlead.agent.sources.service.source import find_warnings
-from fairlead.publish.service import Refused
+from fairlead.publish.objects import Refused
 
 KUBELB = {"kubernetes.io/service.class": "kubelb"}
 FAIRLEAD = {"kubernetes.io/service.class": "fairlead"}

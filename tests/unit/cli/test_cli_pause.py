@@ -8,8 +8,8 @@ from cli_builders import lb, previewed
 
 from fairlead.cli.changes import paused_lines, resumed_lines
 from fairlead.cli.hub_reader import Snapshot
+from fairlead.status.fleet import HubRow
 from fairlead.status.object_ref import ObjectRef
-from fairlead.status.rows import HubRow
 from fairlead.testing.builders import target
 
 LEADS = HubRow("hub-1", 1.0, True)

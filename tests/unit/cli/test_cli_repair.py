@@ -11,8 +11,8 @@ from fairlead.cli.changes import lines_of_repair, still_missing
 from fairlead.cli.hub_reader import Snapshot
 from fairlead.cli.plan_rows import drift_row
 from fairlead.model.observed import Observed
+from fairlead.status.fleet import HubRow
 from fairlead.status.object_ref import ObjectRef
-from fairlead.status.rows import HubRow
 from fairlead.sync.readback import drift_of
 from fairlead.testing.builders import target
 

@@ -13,7 +13,7 @@ from fairlead.cli.options import Output
 from fairlead.cli.output import encoded
 from fairlead.cli.status_table import Filter, filtered, names_of, only_problems, print_status
 from fairlead.errors import BadConfiguration, NotFound
-from fairlead.status.rows import Problem, Trouble
+from fairlead.status.fleet import Problem, Trouble
 from tests.fleet_objects import GOOD, fleet_of, http_load_balancer, load_balancer, many
 
 

@@ -11,8 +11,8 @@ import msgspec
 
 from fairlead.api.kinds import all_crds
 from fairlead.api.meta import AnyResource, JSONObject
+from fairlead.doctor.checks import examine
 from fairlead.doctor.facts import ApiFacts, Expiry, Facts, Finding, Machine
-from fairlead.doctor.table import examine
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 VERSION = "0.2.0"

@@ -12,8 +12,8 @@ import pytest
 from doctor_facts import healthy, with_fields
 
 from fairlead.doctor.bundle import LOG_BYTES, files_of, write_bundle
+from fairlead.doctor.checks import examine
 from fairlead.doctor.facts import ApiFacts, Facts
-from fairlead.doctor.table import examine
 
 pytestmark = pytest.mark.req("OP-6")
 

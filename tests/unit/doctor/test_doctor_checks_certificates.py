@@ -12,8 +12,8 @@ from doctor_facts import NOW, obj, only, with_more
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS, MANAGED_CERTIFICATES
 from fairlead.api.times import wire_time
+from fairlead.doctor.checks import examine
 from fairlead.doctor.facts import Expiry, Facts
-from fairlead.doctor.table import examine
 
 SERVES = {
     "conditions": [{"type": kind, "status": "True", "reason": kind} for kind in ("Accepted", "Programmed", "Serving")]

@@ -10,8 +10,8 @@ from doctor_facts import NOW, obj, only, with_fields
 
 from fairlead.api.kubernetes import LEASES
 from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED
+from fairlead.doctor.checks import examine
 from fairlead.doctor.facts import ApiFacts, Expiry
-from fairlead.doctor.table import examine
 
 pytestmark = pytest.mark.req("OP-5")
 

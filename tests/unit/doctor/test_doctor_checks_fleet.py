@@ -13,8 +13,8 @@ from fairlead.api.kubernetes import LEASES, NAMESPACES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
+from fairlead.doctor.checks import examine
 from fairlead.doctor.facts import Facts
-from fairlead.doctor.table import examine
 
 pytestmark = pytest.mark.req("OP-5")
 

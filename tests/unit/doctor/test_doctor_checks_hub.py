@@ -12,8 +12,8 @@ from fairlead.api.kubernetes import CONFIG_MAPS, DEPLOYMENTS, ENDPOINT_SLICES, S
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
+from fairlead.doctor.checks import examine
 from fairlead.doctor.facts import ConnectionResult, Facts
-from fairlead.doctor.table import examine
 
 pytestmark = pytest.mark.req("OP-5")
 PATH = "TCPLoadBalancer/tenant-east/default.web"

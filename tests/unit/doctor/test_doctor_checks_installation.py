@@ -11,8 +11,8 @@ from doctor_facts import good, healthy, lease, obj, only, part, with_fields, wit
 
 from fairlead.api.kubernetes import CRDS, DEPLOYMENTS, LEASES, NAMESPACES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.doctor.checks import examine
 from fairlead.doctor.facts import Denied, Facts
-from fairlead.doctor.table import examine
 
 pytestmark = pytest.mark.req("OP-5")
 

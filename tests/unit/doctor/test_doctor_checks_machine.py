@@ -8,7 +8,7 @@ import pytest
 from doctor_facts import only, with_fields, without
 
 from fairlead.api.kubernetes import SERVICES
-from fairlead.doctor.table import examine
+from fairlead.doctor.checks import examine
 
 pytestmark = pytest.mark.req("OP-5")
 

@@ -12,7 +12,7 @@ from doctor_facts import obj, only, with_condition, with_more, with_object, with
 from fairlead.api.gateway import GATEWAY_CLASSES
 from fairlead.api.kubernetes import ENDPOINT_SLICES, INGRESS_CLASSES, INGRESSES, LEASES, NODES, SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.doctor.table import examine
+from fairlead.doctor.checks import examine
 
 pytestmark = pytest.mark.req("OP-5")
 OF_WEB = {"origin": {"namespace": "default", "name": "web"}}

@@ -14,9 +14,9 @@ from fairlead.api.kubernetes import CONFIG_MAPS, ENDPOINT_SLICES
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.doctor.table import examine
+from fairlead.doctor.checks import examine
 from fairlead.standalone.proxy_report import NAME as PROXY_REPORTS
-from fairlead.status.rows import ReplicaReport
+from fairlead.status.fleet import ReplicaReport
 
 pytestmark = pytest.mark.req("OP-5")
 

@@ -6,8 +6,8 @@ import pytest
 from doctor_facts import healthy
 
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.doctor.checks import scoped, verb_names
 from fairlead.doctor.facts import error
-from fairlead.doctor.table import scoped, verb_names
 from fairlead.status.object_ref import parse_object_ref
 
 LB, LEASE, SERVICE = (

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from doctor_facts import healthy, with_fields
 
+from fairlead.doctor.checks import CAUSES_OF, CHECKS, examine
 from fairlead.doctor.facts import Facts
-from fairlead.doctor.table import CAUSES_OF, CHECKS, examine
 
 
 @pytest.mark.req("OP-5")

@@ -21,10 +21,9 @@ from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.discovery import install_crds
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import VisibleItem
-from fairlead.page.detail import detail_of
-from fairlead.page.items import certificate_item, name_item
+from fairlead.page.items import certificate_item, detail_of, name_item
 from fairlead.page.sources import LoadBalancers, Members, Objects, Proxies, ThisHub
-from fairlead.status.rows import ProxyRow
+from fairlead.status.fleet import ProxyRow
 from fairlead_demo.worlds.processes import wait_until
 from podless import ApiServer
 from tests.fleet_objects import NOW

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.traffic import Counted, Reading, Totals
+from fairlead.model.observed import Counted, Reading, Totals
 from fairlead.page.traffic import READ_S, Traffic
 from fairlead.runtime.clock import VirtualClock
 

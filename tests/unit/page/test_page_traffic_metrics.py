@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.traffic import Counted, Totals
+from fairlead.model.observed import Counted, Totals
 from fairlead.page.traffic import TrafficMetrics
 from fairlead.runtime.clock import VirtualClock
 

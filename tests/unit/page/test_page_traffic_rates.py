@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.traffic import NO_ANSWERS, Classes, Counted, Reading, Totals
+from fairlead.model.observed import NO_ANSWERS, Classes, Counted, Reading, Totals
 from fairlead.page.traffic import TrafficRates, figure_of
 
 WEB = Counted(LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "web"))

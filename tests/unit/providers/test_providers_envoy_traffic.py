@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.traffic import Counted, Totals
+from fairlead.model.observed import Counted, Totals
 from fairlead.providers.envoy.traffic import EnvoyTraffic, TrafficCounts
 
 #: As Envoy 1.38 prints it.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from fairlead.api.kubernetes import Endpoint, EndpointPort, EndpointSlice
 from fairlead.api.meta import KubeObject, ObjectMeta
 from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancer, TCPLoadBalancerSpec
-from fairlead.publish.objects import make_conditions, origin_labels, slice_labels
-from fairlead.publish.service import Publication
+from fairlead.publish.objects import Publication, make_conditions, origin_labels, slice_labels
 
 NAMESPACE = "tenant-east"
 NAME = "shop.web"

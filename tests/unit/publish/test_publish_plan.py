@@ -9,8 +9,7 @@ import pytest
 from publish_builders import is_ours, load_balancer, publication, slice_of
 
 from fairlead.api.meta import KubeObject
-from fairlead.publish.objects import Present, PublishPlan, plan_publication, plan_removal
-from fairlead.publish.service import Publication
+from fairlead.publish.objects import Present, Publication, PublishPlan, plan_publication, plan_removal
 from tests.published import stored_load_balancer, stored_slice
 
 T = TypeVar("T", bound=KubeObject)

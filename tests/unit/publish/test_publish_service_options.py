@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.publish.service import Refused, ServiceOptions, read_options
+from fairlead.publish.objects import Refused, ServiceOptions, read_options
 from tests.unit.agent.agent_builders import service
 
 BY_FIELD, CLOUD = False, True

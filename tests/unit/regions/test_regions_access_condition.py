@@ -11,8 +11,7 @@ from regions_builders import RegionKey, pool, pool_service, service
 
 from fairlead.api.meta import WireCondition
 from fairlead.api.poolservice import PoolService
-from fairlead.regions.access_plan import CONDITION, AccessView, describe_regions, next_conditions
-from fairlead.regions.plan import SelectedPools
+from fairlead.regions.plan import CONDITION, AccessView, SelectedPools, describe_regions, next_conditions
 
 WHEN = datetime(2030, 6, 1, tzinfo=UTC)
 BOTH = SelectedPools({name: pool(name) for name in ("a", "b")})

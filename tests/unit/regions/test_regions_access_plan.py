@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from regions_builders import RegionKey, pool, pool_service, service
 
-from fairlead.regions.access_plan import AccessView, plan_access
-from fairlead.regions.plan import SelectedPools
+from fairlead.regions.plan import AccessView, SelectedPools, plan_access
 
 WHEN = datetime(2030, 6, 1, tzinfo=UTC)
 

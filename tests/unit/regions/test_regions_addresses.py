@@ -10,7 +10,7 @@ from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.hub.tenants.address_allocator import AddressAllocator, listeners_of
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.publish.service import Publication
+from fairlead.publish.objects import Publication
 from fairlead.regions.backends import Backends
 from fairlead.regions.balancer_plan import translate
 from fairlead.runtime.clock import VirtualClock

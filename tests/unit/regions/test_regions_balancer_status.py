@@ -11,7 +11,7 @@ from regions_builders import pool_service
 from fairlead.api.poolservice import PoolServiceStatus
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.condition import ConditionReason
-from fairlead.publish.service import Refused
+from fairlead.publish.objects import Refused
 from fairlead.regions.balancer_plan import build_status
 
 NOW = "2030-01-01T00:00:00Z"

@@ -6,7 +6,7 @@ import pytest
 from regions_builders import membership, pool_service, service, slice_of
 
 from fairlead.model.condition import ConditionReason
-from fairlead.publish.service import Publication, Refused
+from fairlead.publish.objects import Publication, Refused
 from fairlead.regions.backends import PoolNode, build_backends
 from fairlead.regions.balancer_plan import translate
 from fairlead.regions.source import DOCUMENT_LIMIT_BYTES, document_of

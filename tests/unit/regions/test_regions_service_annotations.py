@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from regions_builders import pool_service
 
-from fairlead.regions.access_plan import aggregated
+from fairlead.regions.plan import aggregated
 
 
 @pytest.mark.req("W-O-3", "O-36", "O-37", "O-38")

@@ -11,8 +11,7 @@ from fairlead.api.addresspool import AddressPool, AddressPoolStatus
 from fairlead.api.hostname import DNSZone, DNSZoneSpec, DNSZoneStatus, Hostname, HostnameSpec, HostnameStatus
 from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertificateSpec, ManagedCertificateStatus
 from fairlead.api.meta import ObjectMeta
-from fairlead.status.problems import of_pools, pool_rows
-from fairlead.status.rows import Trouble
+from fairlead.status.fleet import Trouble, pool_faults, pool_rows
 from tests.fleet_objects import NOW, condition, fleet_of
 
 REFUSED = condition("Programmed", "False", "ProviderFailed", "the server 192.0.2.53 refuses the key 'hub'")
@@ -99,7 +98,7 @@ def test_a_full_pool_is_a_problem_only_while_a_load_balancer_waits(counts: dict[
     pool = AddressPool(metadata=ObjectMeta(name="edge"), status=AddressPoolStatus(**counts))
     fleet = fleet_of(pools=[pool])
     assert ([row.note for row in fleet.pools], fleet.healthy) == ([note], True)
-    (problem, *_) = [*of_pools([pool], fleet.pools, waiting=True), None]
+    (problem, *_) = [*pool_faults([pool], fleet.pools, waiting=True), None]
     assert (problem.reason if problem is not None else "") == ("AddressPoolExhausted" if note == "Full" else "")
 
 

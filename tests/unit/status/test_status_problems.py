@@ -15,7 +15,7 @@ from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_REFUSED
 from fairlead.api.tenant import TenantState, TenantStatus
 from fairlead.cli.run import EXIT_CODE_OF
-from fairlead.status.rows import Trouble
+from fairlead.status.fleet import Trouble
 from tests.fleet_objects import EAST, GOOD, condition, fleet_of, http_load_balancer, lease, load_balancer
 
 

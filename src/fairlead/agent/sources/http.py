@@ -33,7 +33,7 @@ from fairlead.api.names import (
 from fairlead.model.http import Backend, BackendProtocol, Rule
 from fairlead.model.in_words import listed, whole_number
 from fairlead.model.keys import IPV4, IPV6, Family, family_of
-from fairlead.publish.service import families_of, written_families
+from fairlead.publish.objects import families_of, written_families
 
 # --- backends --------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from urllib.parse import quote
 
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.traffic import Counted, Reading, Totals
+from fairlead.model.observed import Counted, Reading, Totals
 
 _FILTER = (
     r"^(tcp|http)\.[A-Za-z]+/.*\.downstream_(cx_total|cx_active|cx_[rt]x_bytes_total|rq_[1-5]xx|rq_time)$"

@@ -20,8 +20,7 @@ from fairlead.model.contract import Capabilities
 from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.in_words import whole_number
 from fairlead.model.keys import BackendKey, ListenerKey, LoadBalancerKey, TargetKey
-from fairlead.model.observed import Ensured, Observed
-from fairlead.model.traffic import Classes, Counted, Reading, Totals, added, summed
+from fairlead.model.observed import Classes, Counted, Ensured, Observed, Reading, Totals, added, summed
 from fairlead.providers.haproxy.commands import (
     ServerChange,
     authority_name,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.traffic import Counted, Totals
+from fairlead.model.observed import Counted, Totals
 from fairlead.providers.haproxy.provider import BackendCounts, HAProxyTraffic
 from fairlead.providers.haproxy.runtime_api import RuntimeApi
 

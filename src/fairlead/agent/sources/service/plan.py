@@ -52,7 +52,7 @@ from fairlead.api.names import (
 from fairlead.api.tcploadbalancer import Origin, TargetType, TCPLoadBalancer
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import Family
-from fairlead.publish.service import (
+from fairlead.publish.objects import (
     Publication,
     Refused,
     ServiceOptions,

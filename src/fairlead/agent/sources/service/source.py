@@ -44,9 +44,17 @@ from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.errors import Retry
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import IPV4, IPV6, Family
-from fairlead.publish.objects import IsOurs, Present, PublishPlan, plan_publication, plan_removal, plan_slices
+from fairlead.publish.objects import (
+    IsOurs,
+    Present,
+    Publication,
+    PublishPlan,
+    Refused,
+    plan_publication,
+    plan_removal,
+    plan_slices,
+)
 from fairlead.publish.publisher import Publisher, slices_of_nodes
-from fairlead.publish.service import Publication, Refused
 
 SERVICE, NODE = "Service", "Node"
 #: The key of all nodes, which are published together.

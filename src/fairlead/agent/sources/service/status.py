@@ -49,8 +49,7 @@ from fairlead.api.names import (
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.keys import family_of
-from fairlead.publish.objects import same_ingress
-from fairlead.publish.service import Refused
+from fairlead.publish.objects import Refused, same_ingress
 
 _ON_CONFLICT = (
     "If this cluster has its own load balancer implementation, run the agent with --cloud-load-balancer=present. "

@@ -30,8 +30,7 @@ from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.model.in_words import host_port
 from fairlead.model.keys import LoadBalancerKey, TargetKey
-from fairlead.model.observed import Observed, Seen
-from fairlead.model.traffic import Reading
+from fairlead.model.observed import Observed, Reading, Seen
 from fairlead.providers.envoy.fleet import ServerCertificate
 from fairlead.providers.envoy.health_board import See
 from fairlead.providers.envoy.kubernetes.certificates import ClientCertificates, SharedAuthority, proxy_name
