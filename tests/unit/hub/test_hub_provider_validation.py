@@ -221,8 +221,8 @@ async def test_only_the_policy_webhook_asks_which_pods_stay(bench):
     plain = GroupView(group(**selects), pods=pods, kept=kept, out_of_scope=True)
     asked = GroupView(group("hooked", **selects, **webhook), pods=pods, kept=kept, out_of_scope=True)
     first, second = bench.validation.validated(view(groups=[plain, asked])).groups
-    assert (first.kept, first.judge) == (kept, "")
-    assert "there is no LoadBalancerClass 'edge'" in second.judge
+    assert (first.kept, first.retention_error) == (kept, "")
+    assert "there is no LoadBalancerClass 'edge'" in second.retention_error
 
 
 async def test_deleted_objects_are_no_longer_read(bench):
