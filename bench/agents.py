@@ -26,7 +26,7 @@ from bench.objects import create_services, endpoint_slice, service
 from bench.traffic import PROBE, PROBE_PORT, backend, lands_on
 from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, SERVICES
 from fairlead.api.names import AGENT_LEASE
-from fairlead.cli.tenant_access import cluster_trust, issue_access
+from fairlead.cli.tenant import cluster_trust, issue_access
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.runtime.file_limit import raise_file_limit

@@ -126,7 +126,7 @@ async def _at_hub(cluster: Cluster, *, sharing: bool) -> list[str]:
 async def _at_member(cluster: Cluster) -> list[str]:
     """Return what a member knows of itself."""
     from fairlead.api.kubernetes import SERVICES
-    from fairlead.cli.explain_member import KINDS_OF_REQUESTS
+    from fairlead.cli.explain import KINDS_OF_REQUESTS
 
     kinds = KINDS_OF_REQUESTS
     services = await _listed(cluster, SERVICES)

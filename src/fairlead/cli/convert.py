@@ -1,29 +1,39 @@
-"""``fairlead convert`` and ``fairlead crds``: Ingresses as objects of Gateway API, and our definitions as YAML."""
+"""``fairlead convert`` and ``fairlead crds``: Ingresses as objects of Gateway API, and our definitions as YAML.
+
+Ingresses, and the Services that they name, are read from files, from stdin or from a cluster. Lists and several
+documents in a file are read; other kinds are passed over. Never: a guess at what cannot be decoded;
+``BadConfiguration`` names the file and the object.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, NamedTuple, cast
 
+import msgspec
 import typer
 import yaml
 
+from fairlead.api.clusterapi import labelled
+from fairlead.api.kinds import all_crds
+from fairlead.api.kubernetes import ANNOTATION_LEGACY_CLASS, INGRESSES, SERVICES, IngressObject, Service
+from fairlead.api.meta import JSONObject, KubeObject, ObjectKey
+from fairlead.cli.hub_reader import connect
 from fairlead.cli.options import Context, Output, Verbose, kubeconfig_help
+from fairlead.cli.output import encoded
 from fairlead.cli.run import ATTENTION, OK, run_for_code
 from fairlead.cli.selection import matcher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from fairlead.api.kubernetes import IngressObject
-    from fairlead.api.meta import JSONObject, ObjectKey
-    from fairlead.cli.convert_input import ConvertInput
-    from fairlead.convert.annotations import Remark
-    from fairlead.convert.ingresses import ConvertedIngresses
+from fairlead.convert.accepted import body_of
+from fairlead.convert.annotations import Remark
+from fairlead.convert.ingresses import ConvertedIngresses, convert_ingresses
+from fairlead.errors import BadConfiguration, NotFound
+from fairlead.kube.cluster import Cluster
+from fairlead.runtime.logs import legible
 
 
 def convert(
@@ -91,12 +101,6 @@ async def _convert(
     kubeconfig: Path | None,
     context: str,
 ) -> int:
-    import sys
-
-    from fairlead.cli.output import encoded
-    from fairlead.convert.ingresses import convert_ingresses
-    from fairlead.errors import NotFound
-    from fairlead.runtime.logs import legible
 
     given = await _read(files, namespace, kubeconfig, context)
     ingresses = [
@@ -125,9 +129,6 @@ async def _convert(
 
 
 async def _read(files: list[str], namespace: str, kubeconfig: Path | None, context: str) -> ConvertInput:
-    from fairlead.cli.convert_input import read_api, read_files
-    from fairlead.cli.hub_reader import connect
-
     if files:
         return read_files(files, namespace or "default")
     async with connect(kubeconfig, context=context, name="the member") as cluster:
@@ -135,9 +136,6 @@ async def _read(files: list[str], namespace: str, kubeconfig: Path | None, conte
 
 
 def _gateway(text: str, namespace: str) -> ObjectKey:
-    from fairlead.api.meta import ObjectKey
-    from fairlead.errors import BadConfiguration
-
     given, slash, name = (text or "ingress").rpartition("/")
     if not name or (slash and not given) or "/" in given:
         raise BadConfiguration(f"--gateway: {text!r} is not NAME or NAMESPACE/NAME")
@@ -145,8 +143,6 @@ def _gateway(text: str, namespace: str) -> ObjectKey:
 
 
 def _class_of(ingress: IngressObject) -> str:
-    from fairlead.api.kubernetes import ANNOTATION_LEGACY_CLASS
-
     return ingress.spec.ingress_class_name or ingress.annotation(ANNOTATION_LEGACY_CLASS)
 
 
@@ -155,8 +151,6 @@ _WIDTH = 118
 
 def bodies_of(conversion: ConvertedIngresses) -> list[JSONObject]:
     """Return the objects as an API server takes them."""
-    from fairlead.convert.accepted import body_of
-
     return [body_of(resource, obj) for resource, obj in conversion.objects]
 
 
@@ -172,8 +166,6 @@ def lines_of(remarks: Sequence[Remark]) -> list[str]:
 
 
 def _comments(remarks: Sequence[Remark]) -> Iterator[str]:
-    from fairlead.runtime.logs import legible
-
     for remark in remarks:
         yield from textwrap.wrap(
             legible(str(remark)), _WIDTH, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False
@@ -199,10 +191,100 @@ def crds(
     ] = None,
 ) -> None:
     """Print all CustomResourceDefinitions as YAML: [cyan]fairlead crds | kubectl apply -f -[/cyan]."""
-    import yaml
-
-    from fairlead.api.clusterapi import labelled
-    from fairlead.api.kinds import all_crds
-
     definitions = labelled(all_crds()) if reader is For.CAPI else all_crds()
     yaml.safe_dump_all(definitions, sys.stdout, sort_keys=False, explicit_start=True, width=120)
+
+
+_STDIN = "-"
+
+
+class _Loader(yaml.SafeLoader):
+    """A loader that rejects a duplicate key, whose first value would be lost, as kubectl does."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in keys:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key.value} is a duplicate", key.start_mark)
+            keys.add(str(key.value))
+        return super().construct_mapping(node, deep=deep)
+
+
+class ConvertInput(NamedTuple):
+    """The Ingresses to convert, and the Services that are known."""
+
+    ingresses: list[IngressObject]
+    services: list[Service]
+
+
+def read_files(names: Iterable[str], namespace: str) -> ConvertInput:
+    """Read files, ``-`` for stdin; an object without a namespace is in ``namespace``."""
+    ingresses: dict[ObjectKey, IngressObject] = {}
+    services: dict[ObjectKey, Service] = {}
+    files: dict[tuple[str, ObjectKey], str] = {}
+    for name in names:
+        text = sys.stdin.read() if name == _STDIN else Path(name).read_text(encoding="utf-8")
+        for body in _bodies(name, text):
+            kind = (body.get("apiVersion"), body.get("kind"))
+            if kind == (INGRESSES.api_version, INGRESSES.kind):
+                _add(ingresses, _decoded(name, body, IngressObject, namespace), INGRESSES.kind, name, files)
+            elif kind == (SERVICES.api_version, SERVICES.kind):
+                _add(services, _decoded(name, body, Service, namespace), SERVICES.kind, name, files)
+            elif body.get("kind") == INGRESSES.kind:
+                raise BadConfiguration(
+                    f"{name}: an Ingress of {body.get('apiVersion')}; only {INGRESSES.api_version} is read"
+                )
+    return ConvertInput([*ingresses.values()], [*services.values()])
+
+
+def _add(
+    objects: dict[ObjectKey, Any], obj: KubeObject, kind: str, file: str, files: dict[tuple[str, ObjectKey], str]
+) -> None:
+    """Add an object of ``file`` to those of its kind; ``files`` maps each to where it is."""
+    if (first := files.setdefault((kind, obj.key), file)) and obj.key in objects:
+        where = "twice" if first == file else f"in {first} too"
+        raise BadConfiguration(f"{file}: {kind} {obj.key} is {where}: rename one of the two, or leave it out")
+    objects[obj.key] = obj
+
+
+async def read_api(cluster: Cluster, namespace: str) -> ConvertInput:
+    """Read a namespace, or with an empty name all of them."""
+    ingresses, services = await asyncio.gather(cluster.list(INGRESSES, namespace), cluster.list(SERVICES, namespace))
+    return ConvertInput(ingresses, services)
+
+
+def _bodies(name: str, text: str) -> Iterator[JSONObject]:
+    try:
+        documents = [each for each in yaml.load_all(text, Loader=_Loader) if each is not None]
+    except yaml.YAMLError as error:
+        raise BadConfiguration(f"{name} is not YAML: {' '.join(str(error).split())}") from error
+    for document in documents:
+        yield from _objects(name, document)
+
+
+def _objects(name: str, document: Any) -> Iterator[JSONObject]:
+    if not isinstance(document, dict):
+        raise BadConfiguration(f"{name}: a document is not an object with apiVersion and kind")
+    body = cast("JSONObject", document)
+    if str(body.get("kind", "")).endswith("List") and isinstance(body.get("items"), list):
+        for item in cast("list[Any]", body["items"]):
+            yield from _objects(name, item)
+    else:
+        yield body
+
+
+def _decoded(name: str, body: JSONObject, kind: type[Any], namespace: str) -> Any:
+    metadata: JSONObject = body.get("metadata") or {}
+    title = f"{body['kind']} {metadata.get('name', '')}".strip()
+    try:
+        # YAML reads a timestamp as a date; the wire type has its text.
+        plain = msgspec.json.decode(msgspec.json.encode(body))
+        decoded = msgspec.convert(plain, kind)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise BadConfiguration(f"{name}: {title}: {error}") from error
+    if not decoded.metadata.name:
+        raise BadConfiguration(f"{name}: {title} has no metadata.name")
+    if decoded.metadata.namespace:
+        return decoded
+    meta = msgspec.structs.replace(decoded.metadata, namespace=namespace)
+    return msgspec.structs.replace(decoded, metadata=meta)

@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from fairlead import __version__
+from fairlead.api.gateway import GATEWAY_CLASSES
+from fairlead.api.meta import JSONObject
+from fairlead.api.tenant import TENANTS
+from fairlead.cli.hub_reader import connect
 from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose, Watch, directory
+from fairlead.cli.output import VerbAnswer, emit, say, show
 from fairlead.cli.run import ATTENTION, NOT_SERVING, OK, run_async, run_for_code
 from fairlead.cli.selection import matcher
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from fairlead.doctor.checks import Matches
-    from fairlead.doctor.facts import Facts, Finding
+from fairlead.cli.tenant import check_output
+from fairlead.doctor.bundle import (
+    LOG_BYTES,
+    Texts,
+    files_of,
+    logs_below,
+    read_events,
+    read_logs,
+    read_pages,
+    write_bundle,
+)
+from fairlead.doctor.checks import CHECKS, Matches, examine, scoped, verb_names
+from fairlead.doctor.facts import ApiFacts, Facts, Finding, Severity, name_of
+from fairlead.doctor.gather import (
+    HUB,
+    MEMBER,
+    connect_all,
+    gather,
+    gather_machine,
+    targets_of,
+    with_endings,
+    with_rights,
+)
+from fairlead.model.in_words import counted
+from fairlead.standalone.right_cluster import OWN_TENANT
+from fairlead.status.formatting import columns
 
 MemberKubeconfig = Annotated[
     Path | None,
@@ -108,27 +136,8 @@ async def gather_facts(where: Where) -> Facts:
     Raises:
         BadConfiguration: a kubeconfig is missing or broken.
     """
-    import asyncio
-
-    from fairlead import __version__
-    from fairlead.api.tenant import TENANTS
-    from fairlead.doctor.facts import ApiFacts, Facts, name_of
-    from fairlead.doctor.gather import (
-        HUB,
-        MEMBER,
-        connect_all,
-        gather,
-        gather_machine,
-        targets_of,
-        with_endings,
-        with_rights,
-    )
-    from fairlead.standalone.right_cluster import OWN_TENANT
 
     async def side(name: str, given: tuple[Path | None, str] | None) -> ApiFacts | None:
-        from fairlead.api.gateway import GATEWAY_CLASSES
-        from fairlead.cli.hub_reader import connect
-
         if given is None:
             return None
         async with connect(given[0], context=given[1], name=f"the {name}") as cluster:
@@ -150,10 +159,6 @@ async def gather_facts(where: Where) -> Facts:
 
 
 async def _examine(where: Where, namespace: str, matches: Matches | None, output: Output, *, watch: bool) -> int:
-    from fairlead.cli.output import VerbAnswer, show
-    from fairlead.doctor.checks import CHECKS, examine, scoped, verb_names
-    from fairlead.doctor.facts import Severity
-
     async def ask() -> VerbAnswer:
         facts = await gather_facts(where)
         findings = every = examine(facts)
@@ -179,8 +184,6 @@ def lines_of(
 
     ``others`` counts the faults of objects that were not asked for.
     """
-    from fairlead.model.in_words import counted
-
     for finding in findings:
         yield f"{finding.severity.value.upper()}  {finding.object}  ({finding.check})"
         yield f"  {finding.fault}"
@@ -197,10 +200,6 @@ _NOUNS = {"error": "error", "warning": "warning", "unknown": "unknown"}
 
 
 def _print_checks(output: Output) -> None:
-    from fairlead.cli.output import emit
-    from fairlead.doctor.checks import CHECKS
-    from fairlead.status.formatting import columns
-
     checks = [{"name": check.name, "question": check.question} for check in CHECKS]
     emit(
         output,
@@ -252,22 +251,6 @@ def collect(
 
 
 async def _collect(where: Where, path: Path, now: datetime, hub_url: str, logs: list[Path]) -> None:
-    from fairlead.api.meta import JSONObject
-    from fairlead.cli.hub_reader import connect
-    from fairlead.cli.output import say
-    from fairlead.cli.tenant_access import check_output
-    from fairlead.doctor.bundle import (
-        LOG_BYTES,
-        Texts,
-        files_of,
-        logs_below,
-        read_events,
-        read_logs,
-        read_pages,
-        write_bundle,
-    )
-    from fairlead.doctor.checks import examine
-
     check_output(path)
     facts = await gather_facts(where)
     events: dict[str, list[JSONObject]] = {}

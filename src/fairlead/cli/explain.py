@@ -1,13 +1,50 @@
-"""``fairlead explain``: why each backend is, or is not, registered, since when, and what it waits for."""
+"""``fairlead explain``: why each backend is, or is not, registered, since when, and what it waits for.
+
+    record, plan, guard, pause, drift and read-back of one backend  ──►  one row, one list of what it waits for
+
+What a backend waits for is one predicate for each cause, tried in order. Of an object of a member the row is what the
+member knows: addresses, conditions and Events; the state of each backend is at the hub, which the member's users may
+not be able to reach. The history is as stored, and as a running hub has it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
+import aiohttp
+import msgspec
 import typer
 
+from fairlead.agent.events import ENSURED, NO_TARGETS, NOT_SERVING, RESOLVED, SERVING_STOPPED, resolved_message
+from fairlead.api.backendgroup import BackendRecord
+from fairlead.api.gateway import (
+    GATEWAY_CLASSES,
+    GATEWAYS,
+    GRPC_ROUTES,
+    HTTP_ROUTES,
+    LISTENER_SETS,
+    TCP_ROUTES,
+    TLS_ROUTES,
+    UDP_ROUTES,
+)
+from fairlead.api.json_text import decode
+from fairlead.api.kubernetes import ANNOTATION_LEGACY_CLASS, INGRESS_CLASSES, INGRESSES, SERVICES
+from fairlead.api.meta import AnyResource, KubeObject, Resource, condition_of, is_taken_over, version_number
+from fairlead.api.names import (
+    ANNOTATION_ADDRESS,
+    DEFAULT_CLASS,
+    GATEWAY_CONTROLLER,
+    INGRESS_CONTROLLER,
+    LOAD_BALANCER_CLASS_PREFIX,
+    SYSTEM_NAMESPACE,
+    did_you_mean,
+)
+from fairlead.api.times import parsed_time
 from fairlead.cli.complete import complete_explained
+from fairlead.cli.hub_reader import NO_KINDS, check_kinds, connect_hub, take_snapshot
 from fairlead.cli.options import (
     HubApi,
     Labels,
@@ -18,14 +55,24 @@ from fairlead.cli.options import (
     Watch,
     takes_groups,
 )
+from fairlead.cli.output import VerbAnswer, show
 from fairlead.cli.run import run_for_code
-from fairlead.cli.selection import Selection, selection_of
-from fairlead.errors import BadConfiguration, NotFound
+from fairlead.cli.selection import Selection, resolve_one, selection_of
+from fairlead.cli.top import token_header
+from fairlead.errors import BadConfiguration, FairleadError, Forbidden, NotFound, NotServed, Unauthorized, Unreachable
+from fairlead.hub.inspect.preview import Previewed
+from fairlead.hub.intents.intent import Exclusion
+from fairlead.kube.cluster import Cluster
+from fairlead.ledger.history import HISTORY_MAPS, entries_of, map_name
+from fairlead.ledger.wire import listener_of, target_of
+from fairlead.model.change import Action, HistoryEntry, HistoryKind, HistoryRow
+from fairlead.model.desired import Target
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
+from fairlead.model.observed import NAMED, Seen, unhealthy_name
+from fairlead.standalone.right_cluster import OWN_TENANT, has_own_tenant
+from fairlead.status.formatting import age_text, columns, reason_text
 from fairlead.status.object_ref import CLASS, IN_MEMBERS, SERVICE, ObjectRef, kinds_text
-
-if TYPE_CHECKING:
-    from fairlead.cli.explain_member import RequestsRow, ServiceRow
-    from fairlead.cli.output import VerbAnswer
+from fairlead.status.plan_rows import held_message, source_of
 
 
 @takes_groups
@@ -61,8 +108,6 @@ def explain(
     --history: what happened to the load balancer, also when it no longer exists. With a member's kubeconfig: what the
     member knows of its Service svc/NAME, its Ingress, Gateway or route.
     """
-    from fairlead.cli.output import show
-
     selection = selection_of(subject, namespace, selector, sharing=True)
     ref = selection.ref
     if ref is None and not selection.filters:
@@ -79,11 +124,6 @@ def explain(
 
 
 async def _present(selection: Selection, api: HubApi) -> VerbAnswer:
-    from fairlead.cli.explain_rows import explained, lines_of
-    from fairlead.cli.hub_reader import NO_KINDS, take_snapshot
-    from fairlead.cli.output import VerbAnswer
-    from fairlead.errors import NotServed
-
     ref = selection.ref
     try:
         snapshot = await take_snapshot(api, selection)
@@ -121,11 +161,6 @@ class _MemberObject(NamedTuple):
 
 async def _at_member(ref: ObjectRef, api: HubApi, *, own_hub: bool = False) -> _MemberObject | None:
     """Explain an object where it is; None where there is none. ``own_hub``: only where the hub is its cluster, too."""
-    from fairlead.cli.explain_member import explain_requests, explain_service, requests_lines, service_lines
-    from fairlead.cli.hub_reader import connect_hub
-    from fairlead.errors import Forbidden
-    from fairlead.standalone.right_cluster import OWN_TENANT, has_own_tenant
-
     async with connect_hub(api, name="the member") as cluster:
         try:
             is_own = ref.member in ("", OWN_TENANT) and await has_own_tenant(cluster)
@@ -143,13 +178,6 @@ async def _at_member(ref: ObjectRef, api: HubApi, *, own_hub: bool = False) -> _
 
 
 async def _history(ref: ObjectRef, api: HubApi, hub_url: str, token_file: Path | None) -> VerbAnswer:
-    from fairlead.cli.explain_rows import history_lines, read_history
-    from fairlead.cli.hub_reader import NO_KINDS, check_kinds, connect_hub
-    from fairlead.cli.output import VerbAnswer
-    from fairlead.cli.selection import resolve_one
-    from fairlead.errors import NotServed
-    from fairlead.model.keys import LoadBalancerKey
-
     async with connect_hub(api) as cluster:
         try:
             await check_kinds(cluster)
@@ -170,3 +198,706 @@ async def _history(ref: ObjectRef, api: HubApi, hub_url: str, token_file: Path |
         return [*history_lines(str(key), entries), *([more] if not entries and not hub_url else [])]
 
     return VerbAnswer({"loadBalancer": str(key), "history": entries}, lines, lambda: [str(key)])
+
+
+class ConditionRow(msgspec.Struct, frozen=True):
+    """One condition, as the hub wrote it last."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    since: str
+
+
+class BackendRow(msgspec.Struct, frozen=True):
+    """One backend; ``healthy`` is None without a health check, ``waits_for`` is empty when it is settled."""
+
+    listener: str
+    address: str
+    source: str
+    state: str
+    since: str
+    reason: str
+    owners: list[str]
+    healthy: bool | None
+    waits_for: list[str] = msgspec.field(name="waitsFor")
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """One load balancer."""
+
+    load_balancer: str = msgspec.field(name="loadBalancer")
+    class_name: str = msgspec.field(name="className")
+    provider: str
+    conditions: list[ConditionRow]
+    backends: list[BackendRow]
+    exclusions: list[Exclusion] = msgspec.field(name="leftOut")
+    notes: list[str]
+
+
+def explained(lb: Previewed, *, now: datetime, leading: bool) -> Explained:
+    """Explain one load balancer; ``leading``: whether a hub leads."""
+    records = {(listener_of(record), target_of(record).key): record for record in lb.records}
+    # A backend that is held may be on no record, and is wanted no more: it is served all the same.
+    held = {(row.change.listener, row.change.key): row.change.target for row in lb.plan.held}
+    targets = _desired_targets(lb)
+    backends = [
+        ExplainedBackend(
+            lb=lb,
+            place=place,
+            target=targets.get(place) or held.get(place),
+            record=records.get(place),
+            now=now,
+            leading=leading,
+        )
+        for place in sorted({*records, *targets, *held})
+    ]
+    return Explained(
+        str(lb.key),
+        lb.class_name,
+        lb.provider,
+        _conditions(lb),
+        [_row(backend) for backend in backends],
+        list(lb.exclusions),
+        list(_notes(lb)),
+    )
+
+
+def _conditions(lb: Previewed) -> list[ConditionRow]:
+    rows = {
+        condition.type: ConditionRow(
+            condition.type, condition.status, condition.reason, condition.message, condition.last_transition_time or ""
+        )
+        for condition in lb.conditions
+    }
+    for condition in lb.translation.conditions if lb.translation is not None else ():
+        # What the hub has not written yet, because it does not run or the object has only just changed.
+        status = {True: "True", False: "False", None: "Unknown"}[condition.status]
+        written = rows.get(condition.type)
+        if written is None or written.status != status:
+            rows[condition.type] = ConditionRow(condition.type, status, condition.reason, condition.message, "")
+    return list(rows.values())
+
+
+def _desired_targets(lb: Previewed) -> dict[Place, Target]:
+    if lb.translation is None or lb.translation.desired is None:
+        return {}
+    by_listener = lb.translation.desired.targets
+    return {(listener, key): target for listener, targets in by_listener.items() for key, target in targets.items()}
+
+
+def _row(backend: ExplainedBackend) -> BackendRow:
+    lb, record, (listener, key) = backend.lb, backend.record, backend.place
+    observed = {(target.listener, target.key): target for target in (lb.observed.targets or ())} if lb.observed else {}
+    entry = observed.get(backend.place)
+    if record is not None:
+        target = target_of(record)
+        state, since, reason = record.status.state or "Pending", record.status.since or "", record.status.reason
+        if record.deleting:
+            state = "Deregistering"
+    else:
+        target, since, reason = backend.target, "", ""
+        state = _state_without_record(backend)
+    owned = backend.target or target
+    return BackendRow(
+        listener=str(listener),
+        address=str(key),
+        source=source_of(target) if target is not None else "",
+        state=state,
+        since=since,
+        reason=reason,
+        owners=list(owned.owners) if owned is not None else [],
+        healthy=False if state == Seen.UNHEALTHY else entry.healthy if entry is not None else None,
+        waits_for=waits_for(backend),
+    )
+
+
+def _state_without_record(backend: ExplainedBackend) -> str:
+    held = (row.change for row in backend.lb.plan.held)
+    if not backend.lb.served or any(
+        change.action is Action.REGISTER and (change.listener, change.key) == backend.place for change in held
+    ):
+        return "NotRegistered"
+    if backend.target is not None and backend.target.draining:
+        return "Draining"
+    if unhealthy_name(*backend.place) in backend.lb.unhealthy:
+        return Seen.UNHEALTHY.value
+    return "Served" if is_taken_over(condition_of(backend.lb.conditions, "Programmed")) else "Pending"
+
+
+def _notes(lb: Previewed) -> Iterator[str]:
+    if lb.gone:
+        yield "the object was deleted; recorded backends are deregistered as soon as the provider can be reached"
+    if lb.drift.gone:
+        yield lb.drift.sentence
+    if lb.unread and lb.unread != lb.unread_references:
+        yield f"not read back: {lb.unread}"
+    for part in lb.refused:
+        # The first routes are in the message of Programmed.
+        if not any(part.name in condition.message for condition in lb.conditions):
+            yield f"{part.title} is not served: {part.reason}"
+    if lb.unread_references:
+        yield (
+            "this user cannot read some references, so ResolvedRefs is shown as the hub wrote it: "
+            f"{lb.unread_references}"
+        )
+    if lb.served and len(lb.unhealthy) >= NAMED:
+        yield f"only the first {NAMED} unhealthy targets are named; others may be unhealthy too"
+    if lb.more_held:
+        yield f"{lb.more_held} more changes are held"
+
+
+def lines_of(row: Explained, *, now: datetime) -> list[str]:
+    """Return the lines of one load balancer."""
+    class_name = f"class {row.class_name}" if row.class_name else "object deleted"
+    lines = [f"{row.load_balancer}: {class_name}, provider {row.provider or 'unknown'}"]
+    lines += columns(
+        [
+            (condition.type, condition.status, _ago(condition.since, now), _why(condition))
+            for condition in row.conditions
+        ]
+    )
+    lines.append("Backends:" if row.backends else "Backends: none")
+    for backend, head in zip(row.backends, columns([_head(backend, now) for backend in row.backends]), strict=True):
+        lines.append(head)
+        lines += [f"      waits: {text}" for text in backend.waits_for]
+    if row.exclusions:
+        lines.append("Excluded:")
+        lines += columns([(exclusion.what, f"{exclusion.why} ({exclusion.owner})") for exclusion in row.exclusions])
+    return lines + [f"Note: {text}" for text in row.notes]
+
+
+def _head(row: BackendRow, now: datetime) -> tuple[str, str, str, str, str]:
+    health = {True: ", healthy", False: ", unhealthy", None: ""}[row.healthy if row.state != Seen.UNHEALTHY else None]
+    reason = row.reason if row.state == "Registered" else reason_text(row.reason)
+    why = f"{reason}; " if row.reason else ""
+    owners = f"for {', '.join(row.owners)}" if row.owners else ""
+    source = f"{row.source} " if row.source else ""
+    return row.listener, row.address, row.state + health, _ago(row.since, now), f"{source}{why}{owners}".rstrip("; ")
+
+
+def _why(condition: ConditionRow) -> str:
+    reason = "" if condition.reason == condition.type else condition.reason
+    return ": ".join(filter(None, (reason, condition.message)))
+
+
+def _ago(since: str, now: datetime) -> str:
+    when = parsed_time(since)
+    return age_text(max(0.0, (now - when).total_seconds())) if when is not None else "-"
+
+
+_TIMEOUT_S = 5.0
+
+
+class _KeyState(msgspec.Struct):
+    """The part that is read of a hub's answer at /debug/keys."""
+
+    history: list[HistoryEntry]
+
+
+async def read_history(
+    cluster: Cluster, key: LoadBalancerKey, hub_url: str = "", token_file: Path | None = None
+) -> list[HistoryEntry]:
+    """Return the stored entries and, with ``hub_url``, those in that hub's memory; oldest first."""
+    stored = await _stored(cluster, key)
+    return merged(stored, await _in_memory(hub_url, key, token_file)) if hub_url else merged(stored)
+
+
+async def _stored(cluster: Cluster, key: LoadBalancerKey) -> list[HistoryEntry]:
+    try:
+        return entries_of(await cluster.get(HISTORY_MAPS, SYSTEM_NAMESPACE, map_name(key)))
+    except NotFound:
+        return []
+
+
+async def _in_memory(hub_url: str, key: LoadBalancerKey, token_file: Path | None) -> list[HistoryEntry]:
+    url = f"{hub_url.rstrip('/')}/debug/keys/{key.kind}/{key.namespace}/{key.name}"
+    timeout, headers = aiohttp.ClientTimeout(total=_TIMEOUT_S), await token_header(token_file)
+    try:
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url, headers=headers) as response:
+            if response.status == 404:
+                return []
+            if response.status in (401, 403):
+                raise Unauthorized(f"{url}: {(await response.text()).strip()}; give it with --token-file")
+            if response.status != 200:
+                raise Unreachable(f"{url} answers with HTTP {response.status}")
+            return decode(await response.read(), _KeyState).history
+    except aiohttp.InvalidURL as error:
+        raise BadConfiguration(f"--hub-url: {hub_url!r} is not a URL such as http://127.0.0.1:9090") from error
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise Unreachable(f"No hub answers at {url}; --hub-url is where it was started with --metrics") from error
+    except msgspec.DecodeError as error:
+        raise BadConfiguration(f"--hub-url: {url} does not serve a history of a hub") from error
+
+
+_HEAD = ("WHEN (UTC)", "EVENT", "WHAT", "ANSWER", "WHY")
+
+
+def merged(*histories: Sequence[HistoryEntry]) -> list[HistoryEntry]:
+    """Return the entries of several sources without duplicates, oldest first; of two alike the one counted last."""
+    by_identity: dict[tuple[datetime, str], HistoryEntry] = {}
+    for entry in (entry for history in histories for entry in history):
+        known = by_identity.get((entry.at, entry.text))
+        if known is None or entry.count >= known.count:
+            by_identity[entry.at, entry.text] = entry
+    return sorted(by_identity.values(), key=lambda entry: (entry.last_at or entry.at, entry.sequence))
+
+
+def history_lines(load_balancer: str, entries: Iterable[HistoryEntry]) -> list[str]:
+    """Return the table of one load balancer: a line for each entry without calls, and for each call of the others."""
+    rows = [row for entry in entries for row in _rows(entry)]
+    if not rows:
+        return [f"{load_balancer}: no history is stored"]
+    return [f"{load_balancer}: history, oldest first", *columns([_HEAD, *rows])]
+
+
+def _rows(entry: HistoryEntry) -> Iterator[tuple[str, ...]]:
+    when, kind = _time(entry.at), str(entry.kind)
+    times = f" ({entry.count} times, last at {_time(entry.last_at)})" if entry.last_at is not None else ""
+    if not entry.rows:
+        yield when, kind, "-", "-", entry.text + times
+        return
+    for row in entry.rows:
+        yield when, kind, _what(row), str(row.answer), _history_rows_why(row) + times
+    if entry.kind is HistoryKind.FAILED:
+        yield when, kind, "-", "-", entry.text + times
+
+
+def _what(row: HistoryRow) -> str:
+    """Return the action and its backends: the names that are stored, and how many there are besides."""
+    if not row.targets:
+        return f"{row.action} the load balancer itself" if row.count == 1 else f"{row.action} {row.count}"
+    more = row.count - len(row.targets)
+    return f"{row.action} {', '.join(row.targets)}" + (f" and {more} more" if more > 0 else "")
+
+
+def _history_rows_why(row: HistoryRow) -> str:
+    reason, _, guard = row.reason.partition(", ")
+    why = reason_text(reason) + (f"; {guard}" if guard else "")
+    return f"{why}: {row.message}" if row.message else why
+
+
+def _time(at: datetime | None) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}" if at is not None else "-"
+
+
+Place = tuple[ListenerKey, TargetKey]
+
+
+class ExplainedBackend(msgspec.Struct, frozen=True, kw_only=True):
+    """One backend of a load balancer: what is desired, what is recorded, and whether a hub leads ``now``."""
+
+    lb: Previewed
+    place: Place
+    target: Target | None
+    record: BackendRecord | None
+    now: datetime
+    leading: bool
+
+    @property
+    def has_next_change(self) -> bool:
+        """Return whether the plan has a row for it that nothing holds."""
+        return any((change.listener, change.key) == self.place for change in self.lb.plan.changes)
+
+
+def waits_for(backend: ExplainedBackend) -> list[str]:
+    """Return what ``backend`` waits for, in the order of ``CAUSES``."""
+    return [sentence for cause in CAUSES for sentence in cause(backend)]
+
+
+def _held(backend: ExplainedBackend) -> Iterator[str]:
+    for row in backend.lb.plan.held:
+        if (row.change.listener, row.change.key) == backend.place:
+            message = held_message(backend.lb, row.reason, row.message)
+            yield f"{row.change.action} ({row.change.reason}) is held, {row.reason}: {message}"
+
+
+def _next_change(backend: ExplainedBackend) -> Iterator[str]:
+    plan = backend.lb.plan
+    when = "is next" + (", once a hub leads" if not backend.leading else "")
+    if plan.frontend is not None and plan.frontend.action is Action.ENSURE:
+        when += ", after the load balancer itself"
+    for change in plan.changes:
+        if (change.listener, change.key) == backend.place:
+            yield f"{change.action} {when}, {reason_text(change.reason)}"
+
+
+def _provider_message(backend: ExplainedBackend) -> Iterator[str]:
+    status = backend.record.status if backend.record is not None else None
+    if status is None or not status.message:
+        return
+    quarantined = any(condition.reason == "Quarantined" for condition in backend.lb.conditions)
+    again = "; retried every 5 minutes, and at once when it changes" if quarantined else "; the hub retries"
+    yield f"the provider reports: {status.message}{again if status.state == 'Failed' else ''}"
+
+
+def _drain(backend: ExplainedBackend) -> Iterator[str]:
+    record = backend.record
+    if record is None or record.deleting or backend.has_next_change or record.status.state != "Draining":
+        return
+    translation = backend.lb.translation
+    desired, began = translation.desired if translation is not None else None, parsed_time(record.status.since)
+    if desired is None or began is None:
+        yield "connections to end"
+        return
+    ends = began + timedelta(seconds=desired.drain_s)
+    left = age_text(max(0.0, (ends - backend.now).total_seconds()))
+    yield f"connections to end, until {ends:%H:%M:%S} UTC at the latest (in {left}); then Deregister"
+
+
+def _answer(backend: ExplainedBackend) -> Iterator[str]:
+    record = backend.record
+    if record is None or record.deleting or backend.has_next_change:
+        return
+    if record.status.state == "Pending" and not record.status.message:
+        yield "an answer of the provider"
+
+
+def _deregistration(backend: ExplainedBackend) -> Iterator[str]:
+    if backend.record is not None and backend.record.deleting:
+        yield "the provider to deregister it; then its record is deleted"
+
+
+def _missing(backend: ExplainedBackend) -> Iterator[str]:
+    if backend.place in backend.lb.drift.missing:
+        yield f"nothing, but it was removed at the provider: {ObjectRef(*backend.lb.key).repair}"
+
+
+def _changed(backend: ExplainedBackend) -> Iterator[str]:
+    if backend.place in backend.lb.drift.changed:
+        yield f"nothing, but it was changed at the provider: {ObjectRef(*backend.lb.key).repair}"
+
+
+def _readiness(backend: ExplainedBackend) -> Iterator[str]:
+    target, recorded = backend.target, backend.record is not None
+    if (
+        not recorded
+        and not backend.lb.served
+        and not backend.has_next_change
+        and target is not None
+        and target.draining
+    ):
+        yield "readiness; only ready pods are registered"
+
+
+#: In the order in which they are printed.
+CAUSES: tuple[Callable[[ExplainedBackend], Iterator[str]], ...] = (
+    _held, _next_change, _provider_message, _drain, _answer, _deregistration, _missing, _changed, _readiness,
+)  # fmt: skip
+
+
+class _Condition(msgspec.Struct, frozen=True, rename="camel"):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class _Address(msgspec.Struct, frozen=True):
+    ip: str = ""
+    hostname: str = ""
+    value: str = ""
+
+
+class _MemberLoadBalancer(msgspec.Struct, frozen=True):
+    ingress: list[_Address] | None = None
+
+
+class _Listener(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    conditions: list[_Condition] | None = None
+
+
+class _ParentRef(msgspec.Struct, frozen=True):
+    kind: str = "Gateway"
+    name: str = ""
+    namespace: str | None = None
+
+
+class _Parent(msgspec.Struct, frozen=True, rename="camel"):
+    parent_ref: _ParentRef = _ParentRef()
+    conditions: list[_Condition] | None = None
+
+
+class _MemberStatus(msgspec.Struct, frozen=True, rename="camel"):
+    load_balancer: _MemberLoadBalancer = _MemberLoadBalancer()
+    addresses: list[_Address] | None = None
+    conditions: list[_Condition] | None = None
+    parents: list[_Parent] | None = None
+    listeners: list[_Listener] | None = None
+
+
+class _MemberSpec(msgspec.Struct, frozen=True, rename="camel"):
+    ingress_class_name: str | None = None
+    gateway_class_name: str | None = None
+    parent_refs: list[_ParentRef] | None = None
+    #: Of a ListenerSet.
+    parent_ref: _ParentRef | None = None
+
+
+class _Object(KubeObject, frozen=True, gc=False):
+    """The fields of these kinds that are read; each kind has some of them."""
+
+    spec: _MemberSpec = _MemberSpec()
+    status: _MemberStatus = _MemberStatus()
+
+
+#: Each kind of ``status.object_ref.SHARING``.
+KINDS_OF_REQUESTS: tuple[AnyResource, ...] = (
+    INGRESSES,
+    GATEWAYS,
+    LISTENER_SETS,
+    HTTP_ROUTES,
+    GRPC_ROUTES,
+    TLS_ROUTES,
+    TCP_ROUTES,
+    UDP_ROUTES,
+)
+_RESOURCES = {
+    kind.kind: Resource(kind.group, kind.version, kind.kind, kind.plural, kind.namespaced, _Object)
+    for kind in KINDS_OF_REQUESTS
+}
+
+
+class MemberConditionRow(msgspec.Struct, frozen=True):
+    """One condition; ``parent`` is the Gateway that says so of a route, or ``listener NAME``; empty: the object's own.
+
+    Of listeners only what is wrong is listed.
+    """
+
+    parent: str
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+class RequestsRow(msgspec.Struct, frozen=True, rename="camel"):
+    """One Ingress, Gateway or route of a member; ``of_class`` is the class it names, empty when it names none."""
+
+    object: str
+    of_class: str
+    addresses: list[str]
+    conditions: list[MemberConditionRow]
+    events: list[EventRow]
+    notes: list[str]
+
+
+async def explain_requests(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = False) -> RequestsRow | None:
+    """Return what the member knows; None when there is no such object. ``own_hub``: its hub is this cluster."""
+    try:
+        obj = await cluster.get(_RESOURCES[ref.kind], ref.namespace, ref.name)
+    except (NotFound, NotServed):
+        return None
+    spec, status = obj.spec, obj.status
+    of_class = spec.ingress_class_name or spec.gateway_class_name or obj.annotation(ANNOTATION_LEGACY_CLASS) or ""
+    listed = [*(status.load_balancer.ingress or ()), *(status.addresses or ())]
+    addresses = [text for each in listed if (text := each.ip or each.value or each.hostname)]
+    conditions = [
+        MemberConditionRow(parent, each.type, each.status, each.reason, each.message)
+        for parent, some in (
+            ("", status.conditions),
+            *((parent.parent_ref.name, parent.conditions) for parent in status.parents or ()),
+            *((f"listener {listener.name}", _wrong(listener)) for listener in status.listeners or ()),
+        )
+        for each in some or ()
+    ]
+    events = await events_of(cluster, ref, obj.metadata.uid)
+    here = ObjectRef(ref.kind, ref.namespace, ref.name)
+    at_hub = f"fairlead explain {here.argument} --kubeconfig HUB.kubeconfig"
+    of_set = [spec.parent_ref] if spec.parent_ref is not None else []
+    parents = [
+        ObjectRef(each.kind, each.namespace or ref.namespace, each.name)
+        for each in (*(spec.parent_refs or ()), *of_set)
+        if each.kind in (GATEWAYS.kind, LISTENER_SETS.kind)
+    ]
+    notes: list[str] = []
+    if not events and not conditions and not addresses:
+        why = await _without_parent(cluster, parents) or await _why_nothing(cluster, ref.kind, of_class)
+        notes.append(f"Fairlead has reported nothing: {why}")
+    elif not own_hub:
+        notes.append(f"load balancer and backends, at the hub: {at_hub}")
+    notes += [f"attached to {parent.name} by its reference: fairlead explain {parent.argument}" for parent in parents]
+    name = f"{ref.kind} {ref.namespace}/{ref.name}"
+    return RequestsRow(name, of_class, addresses, conditions, events, notes)
+
+
+def _wrong(listener: _Listener) -> list[_Condition]:
+    bad = {"Conflicted": "True"}
+    return [
+        condition for condition in listener.conditions or () if condition.status == bad.get(condition.type, "False")
+    ]
+
+
+async def _without_parent(cluster: Cluster, parents: Iterable[ObjectRef]) -> str:
+    """Return which parent does not exist; empty when all do, or it cannot be read."""
+    for kind, namespace, name, _ in parents:
+        try:
+            await cluster.get(_RESOURCES[kind], namespace, name)
+        except NotFound:
+            there = [obj.metadata.name for obj in await cluster.list(_RESOURCES[kind], namespace)]
+            near = did_you_mean(name, there)
+            return f"there is no {kind} {name} in namespace {namespace}; correct the reference to its parent.{near}"
+        except FairleadError:
+            continue
+    return ""
+
+
+async def _why_nothing(cluster: Cluster, kind: str, named: str) -> str:
+    """Return why no controller of ours looks at an object, as far as its class says; with the next step."""
+    is_ingress = kind == INGRESSES.kind
+    resource = INGRESS_CLASSES if is_ingress else GATEWAY_CLASSES
+    controller = INGRESS_CONTROLLER if is_ingress else GATEWAY_CONTROLLER
+    unknown = "does the class belong to Fairlead, and does an agent run? fairlead doctor"
+    if not named:
+        return "no class is named; set spec.ingressClassName" if is_ingress else unknown
+    try:
+        its_class = await cluster.get(resource, "", named)
+    except NotFound:
+        near = did_you_mean(named, [each.metadata.name for each in await cluster.list(resource)])
+        return (
+            f"there is no {resource.kind} {named} in this cluster; create it, with the controller {controller}.{near}"
+        )
+    except FairleadError:
+        return unknown
+    if not its_class.is_ours:
+        return f"{resource.kind} {named} is another controller's; name a class with the controller {controller}"
+    return "does an agent run? fairlead doctor"
+
+
+def requests_lines(row: RequestsRow) -> list[str]:
+    """Return the lines for people."""
+    parts = [f"class {row.of_class}"] if row.of_class else []
+    parts += [f"address {', '.join(row.addresses)}"] if row.addresses else []
+    lines = [f"{row.object}: {', '.join(parts)}" if parts else row.object]
+    own = [(condition.type, condition.status, condition.reason, condition.message) for condition in row.conditions]
+    by_parent = any(condition.parent for condition in row.conditions)
+    lines += columns(
+        [(condition.parent, *cells) for condition, cells in zip(row.conditions, own, strict=True)] if by_parent else own
+    )
+    lines += columns([(event.when, event.type, event.reason, event.message) for event in row.events])
+    return lines + [f"Note: {text}" for text in row.notes]
+
+
+_OURS = "fairlead"
+#: Of these Events the last one holds.
+_ABOUT_SERVING = frozenset({ENSURED, SERVING_STOPPED, NOT_SERVING, NO_TARGETS})
+
+
+class _Source(msgspec.Struct, frozen=True, rename="camel"):
+    component: str = ""
+
+
+class _Involved(msgspec.Struct, frozen=True, rename="camel"):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class _Event(KubeObject, frozen=True, gc=False):
+    involved_object: _Involved = _Involved()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    source: _Source = _Source()
+    reporting_component: str = ""
+    last_timestamp: str | None = None
+
+
+_EVENTS = Resource("", "v1", "Event", "events", True, _Event)
+
+
+class EventRow(msgspec.Struct, frozen=True):
+    """One Event of Fairlead's."""
+
+    when: str
+    type: str
+    reason: str
+    message: str
+
+
+class ServiceRow(msgspec.Struct, frozen=True, rename="camel"):
+    """One Service of a member; ``class_name`` is the LoadBalancerClass at the hub, empty when it is not Fairlead's."""
+
+    service: str
+    type: str
+    class_name: str
+    addresses: list[str]
+    events: list[EventRow]
+    notes: list[str]
+
+
+async def explain_service(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = False) -> ServiceRow | None:
+    """Return what the member knows; None when there is no such Service. ``own_hub``: its hub is this cluster."""
+    try:
+        service = await cluster.get(SERVICES, ref.namespace, ref.name)
+    except NotFound:
+        return None
+    ours = await events_of(cluster, ref, service.metadata.uid)
+    asked = service.spec.load_balancer_class or ""
+    addresses = [address.address for address in service.status.load_balancer.ingress or ()]
+    addresses += [text for text in service.annotation(ANNOTATION_ADDRESS).split(",") if text]
+    foreign = asked and not asked.startswith(LOAD_BALANCER_CLASS_PREFIX)
+    notes: list[str] = []
+    if service.spec.type != "LoadBalancer":
+        notes.append(f"the Service is of type {service.spec.type}; Fairlead serves type LoadBalancer only")
+    elif foreign:
+        notes.append(f"spec.loadBalancerClass {asked} belongs to another controller")
+    elif not addresses:
+        # With an address, missing Events say nothing: a cluster deletes them after an hour.
+        waits = "no address yet; the last Event says what it waits for"
+        silent = "Fairlead has reported nothing: does an agent run for this cluster? At the hub: fairlead status"
+        notes.append(waits if ours else silent)
+    member = ObjectRef("Service", ref.namespace, ref.name)
+    if not own_hub and not foreign:
+        at_hub = f"fairlead explain {member.argument} --kubeconfig HUB.kubeconfig"
+        notes.append(f"the state of each backend, at the hub: {at_hub}")
+    name = "" if foreign else asked.removeprefix(LOAD_BALANCER_CLASS_PREFIX) or DEFAULT_CLASS
+    return ServiceRow(f"{ref.namespace}/{ref.name}", service.spec.type, name, addresses, ours, notes)
+
+
+async def events_of(cluster: Cluster, ref: ObjectRef, uid: str) -> list[EventRow]:
+    """Return Fairlead's Events on an object of a member, oldest first.
+
+    Left out are those of an earlier object of the same name, and Warnings that a later Event has ended.
+    """
+    events = await cluster.list(_EVENTS, ref.namespace, field_selector=f"involvedObject.name={ref.name}")
+    ours = (
+        event
+        for event in events
+        if event.involved_object.kind == ref.kind
+        and event.involved_object.uid in ("", uid)
+        and (event.source.component or event.reporting_component).startswith(_OURS)
+    )
+    rows = [EventRow(_when(event), event.type, event.reason, event.message) for event in sorted(ours, key=_order)]
+    return [
+        row
+        for number, row in enumerate(rows)
+        if row.type != "Warning" or not any(_ends(later, row) for later in rows[number + 1 :])
+    ]
+
+
+def _when(event: _Event) -> str:
+    return event.last_timestamp or event.metadata.creation_timestamp or ""
+
+
+def _order(event: _Event) -> tuple[str, int]:
+    """Return a key for sorting by time; times are whole seconds, so writes within one go by resourceVersion."""
+    return _when(event), version_number(event.metadata.resource_version)
+
+
+def _ends(later: EventRow, warned: EventRow) -> bool:
+    """Return whether an Event says that a Warning no longer holds."""
+    if later.reason in _ABOUT_SERVING:
+        return warned.reason in _ABOUT_SERVING
+    return later.reason == RESOLVED and later.message == resolved_message(warned.reason, warned.message)
+
+
+def service_lines(row: ServiceRow) -> list[str]:
+    """Return the lines for people."""
+    of_class = f"class {row.class_name}" if row.class_name else "not Fairlead's"
+    address = f"address {', '.join(row.addresses)}" if row.addresses else "no address"
+    lines = [f"Service {row.service}: type {row.type}, {of_class}, {address}"]
+    lines += columns([(event.when, event.type, event.reason, event.message) for event in row.events])
+    return lines + [f"Note: {text}" for text in row.notes]

@@ -30,14 +30,14 @@ from fairlead.cli.selection import EVERYTHING, Selection, select
 from fairlead.errors import Forbidden, NotFound, NotServed, first_of
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.transport import RetryPolicy
+from fairlead.model.keys import LoadBalancerKey
 from fairlead.standalone.proxy_report import read_reports
+from fairlead.standalone.right_cluster import refuse_tenants_key
 from fairlead.status.fleet import FleetObjects, FleetStatus, HubRow, build_status, hub_row
 from fairlead.status.object_ref import ANY, CLASS, IN_MEMBERS
 
 if TYPE_CHECKING:
     from fairlead.hub.inspect.preview import Previewed
-    from fairlead.model.keys import LoadBalancerKey
-
 
 _NO_LEADER = "No hub leads now, so nothing is done; start one with: fairlead hub"
 
@@ -63,9 +63,7 @@ async def take_snapshot(api: HubApi, selection: Selection = EVERYTHING) -> Snaps
 
 async def snapshot_of(cluster: Cluster, selection: Selection = EVERYTHING) -> Snapshot:
     """Read as ``take_snapshot`` does, over an open connection."""
-    from fairlead.errors import NotFound
-    from fairlead.hub.inspect.preview import preview
-    from fairlead.model.keys import LoadBalancerKey
+    from fairlead.hub.inspect.preview import preview  # loads what a hub runs, which other verbs need not wait for
 
     classes = await check_kinds(cluster)
     now = cluster.server_clock.now()
@@ -91,7 +89,6 @@ async def snapshot_of(cluster: Cluster, selection: Selection = EVERYTHING) -> Sn
 
 async def _selected(cluster: Cluster, selection: Selection) -> list[Previewed]:
     """Return the load balancers that are found by their objects; in a namespace also those that are only on record."""
-    from fairlead.errors import NotFound
     from fairlead.hub.inspect.preview import preview
 
     try:
@@ -113,8 +110,6 @@ async def _selected(cluster: Cluster, selection: Selection) -> list[Previewed]:
 
 async def keys_of(cluster: Cluster, selection: Selection) -> set[LoadBalancerKey]:
     """Return the keys of all that is selected; ``NotFound`` when nothing is."""
-    from fairlead.model.keys import LoadBalancerKey
-
     return {LoadBalancerKey(each.kind, each.namespace, each.name) for each in await select(cluster, selection)}
 
 
@@ -144,16 +139,12 @@ async def connect(kubeconfig: Path | None, *, name: str, context: str = "") -> A
             yield cluster
         except (Forbidden, BaseExceptionGroup) as error:
             if isinstance(error, Forbidden) or isinstance(first_of(error), Forbidden):
-                from fairlead.standalone.right_cluster import refuse_tenants_key
-
                 await refuse_tenants_key(cluster)
             raise
 
 
 async def check_kinds(cluster: Cluster) -> set[str]:
     """Return the names of the classes; raise ``NotServed`` where no hub has ever run."""
-    from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-
     try:
         return {cls.metadata.name for cls in await cluster.list(LOAD_BALANCER_CLASSES)}
     except NotServed as error:

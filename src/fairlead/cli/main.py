@@ -1,36 +1,120 @@
 """The commands of ``fairlead``.
 
-In: the arguments of the process. Out: its exit code. It names the commands and answers ``version``; each of the other
-files imports what it needs when it is called, so that ``--help`` and ``version`` answer at once.
+In: the arguments of the process. Out: its exit code. It names the commands and answers ``version``; the module of a
+command is imported when it is called, so that ``--help`` and ``version`` answer at once.
 Never: shows a traceback for something that a person can put right.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from fairlead import __version__
-from fairlead.cli import changes, convert, demo, doctor, explain, names, processes, route, status, tenant, top
 from fairlead.cli.options import Context, Output, OutputOption, PlainCommand, PlainGroup, Verbose
 from fairlead.cli.run import epilog_of, run_app, run_async
 
-ORDER = (
-    "demo", "run", "standalone", "hub", "agent", "regions", "capi", "apiserver",
-    "status", "top", "doctor", "plan", "explain", "route", "names", "drift", "collect", "version",
-    "pause", "resume", "repair", "gc",
-    "tenant", "convert", "crds",
-)  # fmt: skip
+_RUN, _LOOK, _OPERATE, _SET_UP = "Run", "Look", "Operate", "Set up"
 
 
-class _InOrder(PlainGroup):
-    """Shows the commands in the order in which a newcomer needs them."""
+class Verb(NamedTuple):
+    """One command: its panel in the help, ``module:name`` of its function or group, and what it does in one line."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    panel: str
+    path: str
+    in_one_line: str
+
+
+#: In the order in which a newcomer needs them.
+VERBS = {
+    "demo": Verb(_RUN, "demo:app", "Show Fairlead at work on this machine."),
+    "run": Verb(_RUN, "processes:run", "Serve one cluster from this machine."),
+    "standalone": Verb(_RUN, "processes:standalone", "Run a hub with its API and Envoy on this machine."),
+    "hub": Verb(_RUN, "processes:hub", "Run the hub against a Kubernetes API."),
+    "agent": Verb(_RUN, "processes:agent", "Run the agent of one member cluster."),
+    "regions": Verb(_RUN, "processes:regions", "Give Services an access point in each region."),
+    "capi": Verb(_RUN, "processes:capi", "Serve control-plane endpoints of Cluster API."),
+    "apiserver": Verb(_RUN, "processes:apiserver", "Run an embedded Kubernetes-compatible API server."),
+    "status": Verb(_LOOK, "status:status", "Show whether everything serves."),
+    "top": Verb(_LOOK, "top:top", "Show the busiest load balancers, live."),
+    "doctor": Verb(_LOOK, "doctor:doctor", "Find faults, and print how to fix them."),
+    "plan": Verb(_LOOK, "changes:plan", "Show what would change, and why."),
+    "explain": Verb(_LOOK, "explain:explain", "Show the state of each backend, and why."),
+    "route": Verb(_LOOK, "route:route", "Show which route and backends a request matches."),
+    "names": Verb(_LOOK, "names:names", "List host names, and check that they resolve."),
+    "drift": Verb(_LOOK, "changes:drift", "Show changes made outside Fairlead."),
+    "collect": Verb(_LOOK, "doctor:collect", "Write a support bundle without secrets."),
+    "version": Verb(_LOOK, "main:version", "Print the version."),
+    "pause": Verb(_OPERATE, "changes:pause", "Hold all changes of a load balancer or class."),
+    "resume": Verb(_OPERATE, "changes:resume", "Apply the changes that pause held."),
+    "repair": Verb(_OPERATE, "changes:repair", "Revert changes made outside Fairlead."),
+    "gc": Verb(_OPERATE, "changes:gc", "Find and delete orphaned backends."),
+    "tenant": Verb(_SET_UP, "tenant:app", "Add and remove member clusters."),
+    "convert": Verb(_SET_UP, "convert:convert", "Print Ingresses as Gateway API objects."),
+    "crds": Verb(_SET_UP, "convert:crds", "Print the CustomResourceDefinitions."),
+}
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands by name, each made when it is asked for."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(VERBS)
+
+    def __len__(self) -> int:
+        return len(VERBS)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = _command(name, VERBS[name])
+        return self._made[name]
+
+
+def _command(name: str, verb: Verb) -> Any:
+    module, _, attribute = verb.path.partition(":")
+    command = getattr(import_module(f"fairlead.cli.{module}"), attribute)
+    holder = typer.Typer(rich_markup_mode="rich", add_completion=False)
+    named: dict[str, Any] = {"rich_help_panel": verb.panel, "short_help": verb.in_one_line}
+    if isinstance(command, typer.Typer):
+        holder.add_typer(command, name=name, **named)
+    else:
+        holder.command(name, cls=PlainCommand, epilog=epilog_of(name), **named)(command)
+    return typer.main.get_group(holder).commands[name]
+
+
+class _Verbs(PlainGroup):
+    """The group of all commands; its help shows them in the order of ``VERBS`` and imports none."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+        self.commands: Any = _Commands()
+        self._listing = False
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the signature of click
         """Return the names of all commands."""
-        return sorted(super().list_commands(ctx), key=ORDER.index)
+        return list(VERBS)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, for which the lines of ``VERBS`` are enough."""
+        self._listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._listing = False
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return one command; for the help only its name, its panel and its line."""
+        if not self._listing:
+            return super().get_command(ctx, cmd_name)
+        verb = VERBS[cmd_name]
+        return PlainCommand(name=cmd_name, help=verb.in_one_line, rich_help_panel=verb.panel)
 
 
 def version(
@@ -67,7 +151,7 @@ async def _ask(kubeconfig: Path | None, context: str, versions: dict[str, str]) 
 
 app = typer.Typer(
     name="fairlead",
-    cls=_InOrder,
+    cls=_Verbs,
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode="rich",
@@ -75,8 +159,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=epilog_of(""),
 )
-
-_RUN, _LOOK, _OPERATE, _SET_UP = "Run", "Look", "Operate", "Set up"
 
 
 @app.callback(invoke_without_command=True)
@@ -90,36 +172,6 @@ def fairlead(
 
     A Service of type LoadBalancer in any of your clusters gets a working address. Begin with: fairlead demo
     """
-
-
-app.add_typer(demo.app, name="demo", rich_help_panel=_RUN, short_help="Show Fairlead at work on this machine.")
-for name, panel, command, in_one_line in (
-    ("run", _RUN, processes.run, "Serve one cluster from this machine."),
-    ("standalone", _RUN, processes.standalone, "Run a hub with its API and Envoy on this machine."),
-    ("hub", _RUN, processes.hub, "Run the hub against a Kubernetes API."),
-    ("agent", _RUN, processes.agent, "Run the agent of one member cluster."),
-    ("regions", _RUN, processes.regions, "Give Services an access point in each region."),
-    ("capi", _RUN, processes.capi, "Serve control-plane endpoints of Cluster API."),
-    ("apiserver", _RUN, processes.apiserver, "Run an embedded Kubernetes-compatible API server."),
-    ("status", _LOOK, status.status, "Show whether everything serves."),
-    ("top", _LOOK, top.top, "Show the busiest load balancers, live."),
-    ("doctor", _LOOK, doctor.doctor, "Find faults, and print how to fix them."),
-    ("plan", _LOOK, changes.plan, "Show what would change, and why."),
-    ("explain", _LOOK, explain.explain, "Show the state of each backend, and why."),
-    ("route", _LOOK, route.route, "Show which route and backends a request matches."),
-    ("names", _LOOK, names.names, "List host names, and check that they resolve."),
-    ("drift", _LOOK, changes.drift, "Show changes made outside Fairlead."),
-    ("collect", _LOOK, doctor.collect, "Write a support bundle without secrets."),
-    ("version", _LOOK, version, "Print the version."),
-    ("pause", _OPERATE, changes.pause, "Hold all changes of a load balancer or class."),
-    ("resume", _OPERATE, changes.resume, "Apply the changes that pause held."),
-    ("repair", _OPERATE, changes.repair, "Revert changes made outside Fairlead."),
-    ("gc", _OPERATE, changes.gc, "Find and delete orphaned backends."),
-    ("convert", _SET_UP, convert.convert, "Print Ingresses as Gateway API objects."),
-    ("crds", _SET_UP, convert.crds, "Print the CustomResourceDefinitions."),
-):
-    app.command(name, cls=PlainCommand, rich_help_panel=panel, epilog=epilog_of(name), short_help=in_one_line)(command)
-app.add_typer(tenant.app, name="tenant", rich_help_panel=_SET_UP, short_help="Add and remove member clusters.")
 
 
 def main() -> None:

@@ -6,23 +6,26 @@ Never: a guess between two members that both have such an object, where somethin
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
-from fairlead.api.names import name_problem
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer, LoadBalancerRoute
+from fairlead.api.intent import IntentObject
+from fairlead.api.kinds import INTENT_KINDS
+from fairlead.api.names import ANNOTATION_ORIGIN, DEFAULT_CLASS, LABEL_POOL_SERVICE_SERVICE, did_you_mean, name_problem
+from fairlead.api.poolservice import POOL_SERVICES
+from fairlead.api.selectors import EVERYTHING as ALL
+from fairlead.api.selectors import BadSelector, parse_selector
+from fairlead.api.tcploadbalancer import Origin
 from fairlead.cli.complete import complete_object
 from fairlead.cli.options import Labels, Namespace, OptionGroup
 from fairlead.errors import BadConfiguration, Forbidden, NotFound, NotServed
-from fairlead.status.object_ref import ANY, CLASS, IN_MEMBERS, SERVICE, ObjectRef, parse_object_ref
-
-if TYPE_CHECKING:
-    from fairlead.api.httploadbalancer import LoadBalancerRoute
-    from fairlead.api.intent import IntentObject
-    from fairlead.api.tcploadbalancer import Origin
-    from fairlead.kube.cluster import Cluster
+from fairlead.kube.cluster import Cluster
+from fairlead.status.object_ref import ANY, CLASS, IN_MEMBERS, SERVICE, ObjectRef, kinds_text, parse_object_ref
 
 
 class Selection(NamedTuple):
@@ -106,9 +109,6 @@ def certain(selection: Selection, verb: str) -> Selection:
 
 def matcher(selector: str) -> Callable[[Mapping[str, str] | None], bool]:
     """Return what says whether labels match -l; ``BadConfiguration`` with an example."""
-    from fairlead.api.selectors import EVERYTHING as ALL
-    from fairlead.api.selectors import BadSelector, parse_selector
-
     try:
         return (parse_selector(selector) if selector else ALL).matches
     except BadSelector as error:
@@ -122,8 +122,6 @@ def in_namespace(places: Iterable[str], namespace: str) -> bool:
 
 def places_of(obj: IntentObject) -> list[str]:
     """Return all that a load balancer may be called, without kinds: itself, and the object of a member it is for."""
-    from fairlead.api.names import ANNOTATION_ORIGIN
-
     places = [str(obj.key)]
     origin: Origin | None = getattr(getattr(obj, "spec", None), "origin", None)
     if origin is not None and origin.name:
@@ -137,8 +135,6 @@ async def select(cluster: Cluster, selection: Selection) -> dict[ObjectRef, str]
     Raises:
         NotFound: there are none.
     """
-    from fairlead.api.names import DEFAULT_CLASS
-
     ref = selection.ref
     objects = await objects_at(cluster)
     if ref is None:
@@ -170,10 +166,6 @@ async def select(cluster: Cluster, selection: Selection) -> dict[ObjectRef, str]
 
 async def objects_at(cluster: Cluster) -> dict[ObjectRef, IntentObject]:
     """Return every load balancer and Hostname at the hub; a kind that an older hub does not have has none."""
-    import asyncio
-
-    from fairlead.api.kinds import INTENT_KINDS
-
     lists = await asyncio.gather(*(cluster.list(kind) for kind in INTENT_KINDS), return_exceptions=True)
     there: dict[ObjectRef, IntentObject] = {}
     for kind, listed in zip(INTENT_KINDS, lists, strict=True):
@@ -200,8 +192,6 @@ async def _for_members_object(
     cluster: Cluster, ref: ObjectRef, objects: Mapping[ObjectRef, IntentObject]
 ) -> dict[ObjectRef, str]:
     """Return the load balancer of a Service or a Gateway, or those that the routes of an Ingress or a route are on."""
-    from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer
-
     if ref.kind == ANY:
         wanted = f"/{ref.name}"
         called = {
@@ -241,9 +231,6 @@ async def _in_regions(
     cluster: Cluster, ref: ObjectRef, objects: Mapping[ObjectRef, IntentObject]
 ) -> dict[ObjectRef, str]:
     """Return the load balancers of a Service that has one in each region: those of its PoolServices."""
-    from fairlead.api.names import LABEL_POOL_SERVICE_SERVICE
-    from fairlead.api.poolservice import POOL_SERVICES
-
     namespace, _, name = ref.name.rpartition("/") if ref.kind == ANY else (ref.namespace, "", ref.name)
     if ref.member or "/" in namespace or ref.kind not in (ANY, SERVICE):
         return {}
@@ -277,8 +264,6 @@ def _with_kind(ref: ObjectRef, obj: IntentObject) -> str:
 
 def member_of(obj: IntentObject | LoadBalancerRoute) -> str:
     """Return the member that an object at the hub is from."""
-    from fairlead.api.names import ANNOTATION_ORIGIN
-
     return obj.annotation(ANNOTATION_ORIGIN).partition("/")[0]
 
 
@@ -288,9 +273,6 @@ def _called(ref: ObjectRef, obj: IntentObject | LoadBalancerRoute) -> str:
 
 def _not_here(ref: ObjectRef, objects: Mapping[ObjectRef, IntentObject]) -> str:
     if ref.kind == ANY:
-        from fairlead.api.names import did_you_mean
-        from fairlead.status.object_ref import kinds_text
-
         hint = did_you_mean(ref.name, (place for obj in objects.values() for place in places_of(obj)), most=3)
         return (
             f"No load balancer is named {ref.name!r}.{hint} To list them: fairlead status -o name. "

@@ -1,20 +1,49 @@
 """``fairlead tenant``: add, list and remove member clusters, and rotate the keys of their agents.
 
 ``remove`` shows what would stop, gives permission and watches; the hub does the work. Run again after an interruption,
-it continues. Never: stops load balancers that serve without ``--stop-serving``.
+it continues. A key is a kubeconfig with a service account's token and the hub's certificate authority, in a private
+file. Load balancers of every kind are listed, even if the hub is too old to serve one of the kinds.
+Never: stops load balancers that serve without ``--stop-serving``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
+from urllib.parse import urlsplit
 
+import msgspec
 import typer
+import yaml
 
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
+from fairlead.api.intent import IntentObject
+from fairlead.api.kubernetes import SERVICE_ACCOUNTS
+from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.api.meta import JSONObject, Resource, condition_of
+from fairlead.api.names import (
+    AGENT_LEASE,
+    AGENT_SERVICE_ACCOUNT,
+    ANNOTATION_ORIGIN,
+    ANNOTATION_STOP_SERVING,
+    LABEL_DO_NOT_DELETE,
+    MANAGER_CLI,
+    TENANT_NAMESPACE_PREFIX,
+    did_you_mean,
+    region_problem,
+)
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.api.tenant import ANNOTATION_VERSION, STAMPED_LEASES, TENANTS, StampedLease, Tenant, age_s, state_by_age
+from fairlead.api.times import seconds_from_duration
+from fairlead.cli.hub_reader import check_kinds, connect_hub, read_hub
 from fairlead.cli.options import (
     HubAddress,
     HubApi,
@@ -30,15 +59,18 @@ from fairlead.cli.options import (
     duration_s,
     takes_groups,
 )
+from fairlead.cli.output import VerbAnswer, emit, say, show
 from fairlead.cli.run import epilog_of, run_async, run_for_code
 from fairlead.cli.selection import matcher
-
-if TYPE_CHECKING:
-    from fairlead.api.intent import IntentObject
-    from fairlead.api.tenant import Tenant
-    from fairlead.cli.tenant_access import TenantRow
-    from fairlead.kube.cluster import Cluster
-
+from fairlead.errors import BadConfiguration, NotFound, NotServed, Terminal
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.kubeconfig import SERVICE_ACCOUNT, Kubeconfig
+from fairlead.kube.service_account_token import request_token
+from fairlead.kube.transport import NOTICEABLE_S
+from fairlead.model.in_words import counted, listed
+from fairlead.runtime.private_file import readable_by_others, write_private
+from fairlead.standalone.right_cluster import await_hub, check_has_hub, ensure_place
+from fairlead.status.formatting import age_text, columns
 
 _POLL_S = 0.5
 
@@ -91,12 +123,6 @@ async def _remove(
     ignore_not_found: bool,
     wait_s: float,
 ) -> None:
-    from fairlead.api.tenant import TENANTS
-    from fairlead.cli.hub_reader import check_kinds, connect_hub
-    from fairlead.cli.output import emit, say
-    from fairlead.cli.tenant_access import load_balancers_of, no_tenant
-    from fairlead.errors import NotFound
-
     in_words = output in (Output.TABLE, Output.WIDE)
     async with connect_hub(api) as cluster:
         await check_kinds(cluster)
@@ -149,10 +175,6 @@ def value_of(tenant: Tenant, objects: list[tuple[str, IntentObject]], done: str)
 
 def preview_lines(tenant: Tenant, objects: list[tuple[str, IntentObject]]) -> list[str]:
     """Return what would stop."""
-    from fairlead.api.names import ANNOTATION_ORIGIN
-    from fairlead.model.in_words import counted
-    from fairlead.status.formatting import columns
-
     agent = tenant.status.state or "Pending"
     head = f"Tenant {tenant.metadata.name} (namespace {tenant.namespace}, agent {agent})"
     if not objects:
@@ -166,10 +188,6 @@ def preview_lines(tenant: Tenant, objects: list[tuple[str, IntentObject]]) -> li
 
 def refuse_what_must_not_stop(tenant: Tenant, objects: list[tuple[str, IntentObject]], *, stop: bool) -> None:
     """Raise ``Terminal`` when something may not stop: without permission, or labelled do-not-delete."""
-    from fairlead.api.names import ANNOTATION_STOP_SERVING, LABEL_DO_NOT_DELETE
-    from fairlead.errors import Terminal
-    from fairlead.model.in_words import counted
-
     for kind, each in objects:
         if LABEL_DO_NOT_DELETE in (each.metadata.labels or {}):
             raise Terminal(
@@ -186,9 +204,6 @@ def refuse_what_must_not_stop(tenant: Tenant, objects: list[tuple[str, IntentObj
 
 async def _delete(cluster: Cluster, tenant: Tenant, *, stop: bool) -> None:
     """Give permission and delete; where both was done before, nothing is written."""
-    from fairlead.api.names import ANNOTATION_STOP_SERVING, MANAGER_CLI
-    from fairlead.api.tenant import TENANTS
-
     name = tenant.metadata.name
     if stop and not tenant.annotation(ANNOTATION_STOP_SERVING):
         patch = {"metadata": {"uid": tenant.metadata.uid, "annotations": {ANNOTATION_STOP_SERVING: "true"}}}
@@ -199,11 +214,6 @@ async def _delete(cluster: Cluster, tenant: Tenant, *, stop: bool) -> None:
 
 async def _watch(cluster: Cluster, tenant: Tenant, wait_s: float, *, say: Callable[[list[str]], None]) -> None:
     """Say what the hub says until the Tenant is gone; raise when that takes too long."""
-    from fairlead.api.meta import condition_of
-    from fairlead.api.tenant import TENANTS
-    from fairlead.cli.hub_reader import read_hub
-    from fairlead.errors import NotFound, Terminal
-
     loop = asyncio.get_running_loop()
     end_s, said = loop.time() + wait_s, ""
     while True:
@@ -252,15 +262,6 @@ async def _list(
     *,
     watch: bool,
 ) -> int:
-    import asyncio
-
-    import msgspec
-
-    from fairlead.api.names import AGENT_LEASE
-    from fairlead.api.tenant import STAMPED_LEASES, TENANTS
-    from fairlead.cli.hub_reader import check_kinds, connect_hub
-    from fairlead.cli.output import VerbAnswer, show
-    from fairlead.cli.tenant_access import load_balancers_of, no_tenant, tenant_rows
 
     async def ask() -> VerbAnswer:
         async with connect_hub(api) as cluster:
@@ -286,9 +287,6 @@ async def _list(
 
 
 def _lines(rows: Sequence[TenantRow], *, of_all: bool, wide: bool) -> list[str]:
-    from fairlead.cli.tenant_access import HEADER, cells
-    from fairlead.status.formatting import columns
-
     if not rows and of_all:
         return ["No member has these labels; fairlead tenant list without -l shows all of them."]
     if not rows:
@@ -310,8 +308,6 @@ def rotate(
 
     Traffic is not affected. An agent that finds the new key in its --hub-kubeconfig continues without a restart.
     """
-    from fairlead.cli.tenant_access import check_output, check_server, validity_s
-
     check_server(server)
     check_output(output)
     valid_s = validity_s(valid_for, valid_days)
@@ -319,11 +315,6 @@ def rotate(
 
 
 async def _rotate(name: str, api: HubApi, *, output: Path | None, valid_s: int, server: str) -> None:
-    from fairlead.api.tenant import TENANTS
-    from fairlead.cli.hub_reader import check_kinds, connect_hub
-    from fairlead.cli.tenant_access import cluster_trust, end_keys, hand_over, issue_access, no_tenant
-    from fairlead.errors import NotFound
-
     async with connect_hub(api) as cluster:
         await check_kinds(cluster)
         try:
@@ -369,8 +360,6 @@ def add(
 
     Safe to repeat: nothing changes for an existing Tenant, and a fresh token is written.
     """
-    from fairlead.cli.tenant_access import check_name, check_output, check_server, validity_s
-
     check_name(name, region)
     check_server(server)
     check_output(output)
@@ -402,10 +391,6 @@ async def _add(
     server: str,
     new_hub: bool,
 ) -> None:
-    from fairlead.cli.hub_reader import connect_hub
-    from fairlead.cli.tenant_access import cluster_trust, hand_over, issue_access
-    from fairlead.standalone.right_cluster import await_hub, check_has_hub
-
     if api.kubeconfig is not None:
         await await_hub(api.kubeconfig, partial(_is_file, api.kubeconfig), what="the kubeconfig")
     async with connect_hub(api) as cluster:
@@ -432,3 +417,264 @@ async def _add(
 app.command("list", cls=PlainCommand, epilog=epilog_of("tenant list"))(list_tenants)
 app.command("rotate", cls=PlainCommand, epilog=epilog_of("tenant rotate"))(rotate)
 app.command("remove", cls=PlainCommand, epilog=epilog_of("tenant remove"))(remove)
+
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_NAME_MAX = 63 - len(TENANT_NAMESPACE_PREFIX)
+_DAY_S = 86_400
+#: No API server issues tokens for less, and more was never allowed here.
+_SHORTEST_S, _LONGEST_S = 600, 3650 * _DAY_S
+
+
+class TenantAccess(msgspec.Struct, frozen=True):
+    """A kubeconfig (YAML), the namespace it is for, and until when its token is valid (RFC 3339)."""
+
+    kubeconfig: str
+    namespace: str
+    expires: str
+
+
+def check_name(name: str, region: str) -> None:
+    """Refuse names that Kubernetes would refuse, before anything is created."""
+    if not _LABEL.fullmatch(name) or len(name) > _NAME_MAX:
+        raise BadConfiguration(
+            f"NAME: {name!r} cannot name a tenant; use lower-case letters, digits and dashes, at most {_NAME_MAX}"
+        )
+    if region and (problem := region_problem(region)):
+        raise BadConfiguration(problem)
+
+
+def check_server(server: str) -> None:
+    """Refuse what no agent could ever reach."""
+    parts = urlsplit(server)
+    if server and (parts.scheme not in ("https", "http") or not parts.hostname):
+        raise BadConfiguration(f"--server: {server!r} is not a URL such as https://hub.example.com:6443")
+
+
+def validity_s(valid_for: str, valid_days: int | None) -> int:
+    """Return for how many seconds a token is asked for; ``valid_days`` is the earlier form of ``valid_for``.
+
+    Raises:
+        BadConfiguration: not a duration, or outside the range that API servers accept.
+    """
+    if valid_days is not None:
+        sys.stderr.write(f"Warning: --valid-days is the earlier name; use --valid-for {valid_days * 24}h.\n")
+        return valid_days * _DAY_S
+    try:
+        seconds = int(seconds_from_duration(valid_for.strip()))
+    except ValueError as error:
+        raise BadConfiguration(f"--valid-for: {valid_for!r} is not a duration such as 24h or 90m") from error
+    if not _SHORTEST_S <= seconds <= _LONGEST_S:
+        raise BadConfiguration(f"--valid-for: {valid_for!r} is not between 10m and {_LONGEST_S // 3600}h")
+    return seconds
+
+
+async def issue_access(
+    cluster: Cluster, *, name: str, region: str, valid_s: int, server: str, trust: JSONObject
+) -> TenantAccess:
+    """Create what is missing for the tenant and return a fresh key for its agent; ``trust`` is the hub's authority."""
+    tenant = await ensure_place(cluster, name, region=region)
+    token = await request_token(cluster, tenant.namespace, AGENT_SERVICE_ACCOUNT, valid_s=valid_s)
+    return TenantAccess(
+        kubeconfig=_kubeconfig_yaml(name, tenant.namespace, server or cluster.server, trust, token.token),
+        namespace=tenant.namespace,
+        expires=token.expiration_timestamp,
+    )
+
+
+async def end_keys(cluster: Cluster, namespace: str) -> None:
+    """Revoke every token of the tenant's agent: they are bound to the account, which is created again."""
+    await cluster.delete(SERVICE_ACCOUNTS, namespace, AGENT_SERVICE_ACCOUNT)
+
+
+def _kubeconfig_yaml(tenant: str, namespace: str, server: str, trust: JSONObject, token: str) -> str:
+    document: JSONObject = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "hub", "cluster": {"server": server, **trust}}],
+        "users": [{"name": tenant, "user": {"token": token}}],
+        "contexts": [{"name": tenant, "context": {"cluster": "hub", "user": tenant, "namespace": namespace}}],
+        "current-context": tenant,
+    }
+    return yaml.safe_dump(document, sort_keys=False, width=10_000)
+
+
+def cluster_trust(kubeconfig: Path | None, context: str = "") -> JSONObject:
+    """Return the fields of a kubeconfig's ``cluster`` that name the certificate authority; empty for plain HTTP."""
+    paths = _paths(kubeconfig)
+    if not paths:
+        authority = SERVICE_ACCOUNT / "ca.crt"
+        return {"certificate-authority-data": _base64(authority.read_bytes())} if authority.is_file() else {}
+    chosen = Kubeconfig.read(paths).choose(context)
+    fields: JSONObject = {}
+    if data := chosen.material().authority:
+        fields["certificate-authority-data"] = _base64(data)
+    for field in ("tls-server-name", "insecure-skip-tls-verify"):
+        if chosen.cluster.get(field):
+            fields[field] = chosen.cluster[field]
+    return fields
+
+
+def _paths(kubeconfig: Path | None) -> list[Path]:
+    if kubeconfig is not None:
+        return [kubeconfig.expanduser()]
+    named = [Path(part).expanduser() for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
+    return [path for path in named or [Path.home() / ".kube" / "config"] if path.exists()]
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+#: So many addresses are in a table; -o wide has all.
+_ADDRESSES = 3
+HEADER = ("NAME", "READY", "STATE", "HEARD", "LOAD BALANCERS", "ADDRESSES", "REGION", "VERSION", "CLOCK")
+
+
+class TenantRow(msgspec.Struct, frozen=True, rename="camel"):
+    """One member: how its agent is, when it was heard, what it has at the hub, and how wrong its clock is (seconds).
+
+    ``heard_s`` and ``clock_ahead_s`` are None while its agent was never heard.
+    """
+
+    name: str
+    namespace: str
+    region: str
+    ready: bool
+    reason: str
+    message: str
+    state: str
+    heard_s: float | None
+    load_balancers: int
+    addresses: list[str]
+    version: str
+    clock_ahead_s: float | None
+    deleting: bool
+
+
+def tenant_rows(
+    tenants: Sequence[Tenant],
+    leases: Mapping[str, StampedLease],
+    load_balancers: Sequence[IntentObject],
+    *,
+    now: datetime,
+) -> list[TenantRow]:
+    """Return the rows; ``leases`` are the agents', by namespace, ``now`` the time at the API that stamped them."""
+    return [
+        _row(tenant, leases.get(tenant.namespace), load_balancers, now)
+        for tenant in sorted(tenants, key=lambda tenant: tenant.metadata.name)
+    ]
+
+
+def cells(row: TenantRow, *, wide: bool = False) -> tuple[str, ...]:
+    """Return the cells of a row under ``HEADER``; ``wide``: with all addresses, which may be thousands."""
+    return (
+        row.name,
+        "Deleting" if row.deleting else str(row.ready),
+        row.state,
+        age_text(row.heard_s),
+        str(row.load_balancers),
+        listed(row.addresses, len(row.addresses) if wide else _ADDRESSES) or "-",
+        row.region or "-",
+        row.version or "-",
+        _clock(row.clock_ahead_s),
+    )
+
+
+def _row(
+    tenant: Tenant, lease: StampedLease | None, load_balancers: Sequence[IntentObject], now: datetime
+) -> TenantRow:
+    silent_s = age_s(lease, now) if lease is not None else None
+    mine = [lb for lb in load_balancers if lb.metadata.namespace == tenant.namespace]
+    ready = condition_of(tenant.status.conditions, "Ready")
+    ahead_s = lease.clock_ahead_s if lease is not None and silent_s is not None else None
+    return TenantRow(
+        name=tenant.metadata.name,
+        namespace=tenant.namespace,
+        region=tenant.spec.region,
+        ready=ready is not None and ready.status == "True",
+        reason=ready.reason if ready is not None else "",
+        message=ready.message if ready is not None else "",
+        state=state_by_age(silent_s),
+        heard_s=None if silent_s is None else round(silent_s, 1),
+        load_balancers=len(mine),
+        addresses=sorted({address for each in mine for address in each.status.addresses}),
+        version=lease.annotation(ANNOTATION_VERSION) if lease is not None else "",
+        clock_ahead_s=None if ahead_s is None else round(ahead_s, 1) if abs(ahead_s) >= NOTICEABLE_S else 0.0,
+        deleting=tenant.deleting,
+    )
+
+
+def _clock(ahead_s: float | None) -> str:
+    if ahead_s is None:
+        return "-"
+    return f"{age_text(abs(ahead_s))} {'ahead' if ahead_s > 0 else 'behind'}" if ahead_s else "ok"
+
+
+async def load_balancers_of(cluster: Cluster, namespace: str = "") -> list[tuple[str, IntentObject]]:
+    """Return (kind, object) of every load balancer in a namespace; an empty one means all."""
+
+    async def of(resource: Resource[Any]) -> list[tuple[str, IntentObject]]:
+        try:
+            return [(resource.kind, each) for each in await cluster.list(resource, namespace)]
+        except NotServed:
+            return []  # a hub of an older version does not have this kind
+
+    lists = await asyncio.gather(*map(of, (TCP_LOAD_BALANCERS, LOAD_BALANCERS, HTTP_LOAD_BALANCERS)))
+    return [each for objects in lists for each in objects]
+
+
+async def no_tenant(cluster: Cluster, name: str, *, detail: str = "") -> NotFound:
+    """Return the error for a Tenant that there is not, with the name that is near, else with those that there are."""
+    there = sorted(tenant.metadata.name for tenant in await cluster.list(TENANTS))
+    listed = f"There are: {', '.join(there[:20])}" if there else "There are none"
+    hint = did_you_mean(name, there, most=3) or f" {listed}{f' and {len(there) - 20} more' if there[20:] else ''}."
+    return NotFound(f"Tenant {name} does not exist at {cluster.server}.{hint}", detail=detail)
+
+
+def check_output(output: Path | None) -> None:
+    """Refuse a file that cannot be written, before anything is done at the hub.
+
+    Raises:
+        BadConfiguration: names the path and what is wrong with it.
+    """
+    if output is None:
+        return
+    path = output.expanduser()
+    if path.is_dir():
+        raise BadConfiguration(f"--output: {path} is a directory; name a file in it")
+    directory = path.resolve().parent
+    if not directory.is_dir():
+        raise BadConfiguration(f"--output: {directory} does not exist; create it, or name another file")
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise BadConfiguration(f"--output: {directory} cannot be written by this user; name another file")
+
+
+def hand_over(key: str, output: Path | None) -> None:
+    """Write the key to ``output``, else print it."""
+    if output is not None:
+        path = output.expanduser()
+        try:
+            write_private(path, key)
+        except OSError as error:
+            raise BadConfiguration(
+                f"--output: {path} cannot be written ({error.strerror}); name another file"
+            ) from error
+        return
+    sys.stdout.write(key)
+    sys.stdout.flush()
+    sys.stderr.write(stdout_warning())
+
+
+def stdout_warning() -> str:
+    """Return what to say of a key on stdout: who can read it there."""
+    try:
+        status = os.fstat(sys.stdout.fileno())
+    except (OSError, ValueError):  # no real stdout
+        status = None
+    if status is not None and readable_by_others(status.st_mode):
+        return (
+            f"Warning: stdout is a file with mode {status.st_mode & 0o777:04o}: other users of this machine can "
+            "read the key in it. Run chmod 600 on it; use --output FILE instead.\n"
+        )
+    return "The key was printed; --output FILE writes it to a file that only you can read.\n"

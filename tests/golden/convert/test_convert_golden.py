@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.api.meta import ObjectKey
-from fairlead.cli.convert import yaml_of
-from fairlead.cli.convert_input import read_files
+from fairlead.cli.convert import read_files, yaml_of
 from fairlead.convert.ingresses import convert_ingresses
 
 HERE = Path(__file__).parent

@@ -21,9 +21,9 @@ from fairlead.api.kubernetes import INGRESSES, SERVICES, IngressObject
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import ANNOTATION_IGNORED_ANNOTATIONS, DEFAULT_CLASS
-from fairlead.cli.convert_input import read_files
+from fairlead.cli.convert import read_files
 from fairlead.cli.hub_reader import snapshot_of
-from fairlead.cli.route_rows import HeldHTTP, answers, parse_request
+from fairlead.cli.route import HeldHTTP, answers, parse_request
 from fairlead.convert.accepted import body_of
 from fairlead.convert.annotations import WITHOUT_EFFECT, by_name
 from fairlead.convert.ingresses import convert_ingresses

@@ -24,7 +24,7 @@ from fairlead.agent.token_renewal import TokenRenewal
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import LEASES, ROLES, SERVICE_ACCOUNTS
 from fairlead.api.names import AGENT_LEASE, AGENT_SERVICE_ACCOUNT
-from fairlead.cli.tenant_access import end_keys, issue_access
+from fairlead.cli.tenant import end_keys, issue_access
 from fairlead.errors import Forbidden, NotFound, Unauthorized
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig

@@ -9,7 +9,7 @@ from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROU
 from fairlead.api.kubernetes import ENDPOINT_SLICES, INGRESSES, SECRETS, SERVICES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import LABEL_SERVICE_NAME
-from fairlead.cli.plan_rows import plan_of
+from fairlead.cli.changes import plan_of
 from fairlead.errors import Forbidden
 from fairlead.hub.inspect.preview import preview
 from fairlead.providers.controller.ingress import create

@@ -9,7 +9,7 @@ from shop_world import YES, open_shop
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.cli.plan_rows import plan_of
+from fairlead.cli.changes import plan_of
 from fairlead.hub.inspect.preview import preview
 
 

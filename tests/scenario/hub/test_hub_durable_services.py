@@ -7,7 +7,7 @@ from durable_moves import ADDRESSES, DRAIN_S, Moves
 from hub_world import HubWorld, RunningHub
 
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.cli.plan_rows import plan_of
+from fairlead.cli.changes import plan_of
 from fairlead.hub.inspect.preview import preview
 from fairlead.testing.builders import lb_key, target
 

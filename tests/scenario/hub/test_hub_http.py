@@ -10,8 +10,8 @@ from hub_http_world import KEY, NAMESPACE, at_cloud, condition, endpoints, load_
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import SECRETS
-from fairlead.cli.explain_rows import explained
-from fairlead.cli.plan_rows import plan_of
+from fairlead.cli.changes import plan_of
+from fairlead.cli.explain import explained
 from fairlead.errors import Forbidden, Unreachable
 from fairlead.hub.inspect.preview import preview
 from fairlead.model.keys import backend_key

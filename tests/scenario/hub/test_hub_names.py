@@ -10,9 +10,9 @@ from names_world import answered, delete_route, gateway, gone, hostname, names_o
 from fairlead.api.hostname import DNS_ZONES
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
-from fairlead.cli.explain_rows import explained
-from fairlead.cli.names_rows import ask_zones, name_rows
-from fairlead.cli.plan_rows import plan_of
+from fairlead.cli.changes import plan_of
+from fairlead.cli.explain import explained
+from fairlead.cli.names import ask_zones, name_rows
 from fairlead.hub.inspect.preview import preview
 
 

@@ -11,8 +11,8 @@ from shop_world import open_shop
 from fairlead.api.backendgroup import BACKEND_GROUPS, BACKEND_RECORDS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.cli.explain_rows import explained, lines_of
-from fairlead.cli.plan_rows import plan_of
+from fairlead.cli.changes import plan_of
+from fairlead.cli.explain import explained, lines_of
 from fairlead.hub.inspect.orphans import OrphanKind, orphans_of, remove_orphan
 from fairlead.hub.inspect.preview import preview
 

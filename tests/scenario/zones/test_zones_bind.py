@@ -11,7 +11,7 @@ from zones_world import ZonesWorld, needs_bind, zones_world
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.meta import WireCondition, condition_of
 from fairlead.api.names import SYSTEM_NAMESPACE, short_hash
-from fairlead.cli.names_rows import ask_zones, name_rows
+from fairlead.cli.names import ask_zones, name_rows
 from fairlead.kube.config import ClusterConfig
 from fairlead.providers.zones.plan import Holder, Mark, mark_text
 from tests.scenario.any_api import until

@@ -16,7 +16,7 @@ from fairlead.api.backendgroup import (
     RecordTarget,
 )
 from fairlead.api.meta import ObjectMeta
-from fairlead.cli.explain_rows import BackendRow, explained
+from fairlead.cli.explain import BackendRow, explained
 from fairlead.hub.inspect.preview import Previewed
 from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.sync.plan import guard_plan, plan_load_balancer

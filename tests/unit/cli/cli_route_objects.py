@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api.tcploadbalancer import Origin
-from fairlead.cli.route_rows import HeldHTTP, RouteAnswer, answers, parse_request
+from fairlead.cli.route import HeldHTTP, RouteAnswer, answers, parse_request
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Target
 from fairlead.model.http import (
     Attachment,

@@ -17,7 +17,7 @@ from unittest.mock import patch
 import pytest
 
 from fairlead.cli import run as cli
-from fairlead.cli.main import ORDER, app
+from fairlead.cli.main import VERBS, app
 from fairlead.cli.run import codes_of
 
 COMMANDS = [
@@ -143,7 +143,7 @@ def test_help_has_a_line_for_each_command_under_the_heading_of_what_it_is_for() 
     at = [next(number for number, line in enumerate(lines) if line.startswith(f"╭─ {title} ")) for title in titles]
     assert at == sorted(at)
     named = [line.split()[1] for line in lines[at[0] :] if line.startswith("│ ") and line[2] != " "]
-    assert named == list(ORDER)
+    assert named == list(VERBS)
     assert len([line for line in lines[at[0] :] if line.startswith("│")]) == len(named), "one line each"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.cli.convert_input import read_files
+from fairlead.cli.convert import read_files
 from fairlead.errors import BadConfiguration
 
 INGRESS = """

@@ -7,7 +7,7 @@ import pytest
 from cli_builders import lb, previewed, record, rows
 
 from fairlead.api.meta import WireCondition
-from fairlead.cli.plan_rows import AS_SERVED, drift_lines, drift_row
+from fairlead.cli.changes import AS_SERVED, drift_lines, drift_row
 from fairlead.model.observed import Observed, ObservedTarget
 from fairlead.sync.readback import drift_of
 from fairlead.testing.builders import HTTP, target

@@ -15,7 +15,7 @@ from cli_api import api, fill
 from fairlead.api.backendgroup import BACKEND_RECORDS
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.cli.main import ORDER
+from fairlead.cli.main import VERBS
 from fairlead.cli.run import FAILED, MEANINGS, OF_COMMANDS, OK, UNREACHABLE, USAGE, codes_of, epilog_of
 from fairlead.kube.cluster import Cluster
 from fairlead_demo.worlds.processes import fairlead, run_fairlead
@@ -140,7 +140,7 @@ async def test_the_key_of_an_agent_is_named_where_an_administrator_is_needed(tmp
 
 
 def test_the_table_has_every_command_and_every_code() -> None:
-    assert {command.split()[0] for command in OF_COMMANDS} <= set(ORDER)
+    assert {command.split()[0] for command in OF_COMMANDS} <= set(VERBS)
     for command in ("", *OF_COMMANDS):
         codes = codes_of(command)
         assert set(codes) <= set(MEANINGS)

@@ -13,8 +13,7 @@ from fairlead.api.kubernetes import CRDS, EVENTS, INGRESS_CLASSES, INGRESSES, NA
 from fairlead.api.meta import AnyResource
 from fairlead.api.names import INGRESS_CONTROLLER
 from fairlead.api.tenant import TENANTS
-from fairlead.cli.explain import _present
-from fairlead.cli.explain_member import KINDS_OF_REQUESTS
+from fairlead.cli.explain import KINDS_OF_REQUESTS, _present
 from fairlead.cli.options import HubApi
 from fairlead.cli.selection import selection_of
 from fairlead.status.object_ref import SHARING

@@ -8,7 +8,7 @@ from cli_builders import NOW, SINCE, lb, previewed, record, rows
 
 from fairlead.api.httploadbalancer import RefusedPartStatus
 from fairlead.api.meta import WireCondition
-from fairlead.cli.explain_rows import Explained, explained, lines_of
+from fairlead.cli.explain import Explained, explained, lines_of
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.observed import NAMED, Observed, ObservedTarget
 from fairlead.testing.builders import HTTP, target

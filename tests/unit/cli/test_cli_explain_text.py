@@ -6,7 +6,7 @@ import msgspec
 from cli_builders import NOW, SINCE, lb, previewed
 
 from fairlead.api.meta import WireCondition
-from fairlead.cli.explain_rows import explained, lines_of
+from fairlead.cli.explain import explained, lines_of
 from fairlead.hub.intents.intent import Exclusion
 
 

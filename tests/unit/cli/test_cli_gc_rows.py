@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from cli_builders import lb, previewed, record
 
-from fairlead.cli.plan_rows import orphan_lines, orphan_row
+from fairlead.cli.changes import orphan_lines, orphan_row
 from fairlead.hub.inspect.orphans import orphans_of
 from fairlead.model.observed import Observed, ObservedTarget
 from fairlead.sync.readback import drift_of

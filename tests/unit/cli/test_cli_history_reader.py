@@ -13,7 +13,7 @@ from aiohttp import web
 
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.names import SYSTEM_NAMESPACE
-from fairlead.cli.explain_rows import read_history
+from fairlead.cli.explain import read_history
 from fairlead.errors import BadConfiguration, Unauthorized, Unreachable
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer

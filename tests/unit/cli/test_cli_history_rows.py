@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from fairlead.cli.explain_rows import history_lines, merged
+from fairlead.cli.explain import history_lines, merged
 from fairlead.model.change import Action, HistoryEntry, HistoryKind, HistoryRow, RowAnswer
 
 AT = datetime(2030, 1, 1, 12, 0, 0, tzinfo=UTC)

@@ -13,11 +13,11 @@ from rich.console import Console
 
 import fairlead.cli
 from fairlead.api.meta import WireCondition
-from fairlead.cli.explain_rows import explained, lines_of
+from fairlead.cli.explain import explained, lines_of
 from fairlead.cli.options import Output
 from fairlead.cli.output import emit, say
 from fairlead.cli.run import sentence_of
-from fairlead.cli.status_table import print_status
+from fairlead.cli.status import print_status
 from fairlead.errors import BadConfiguration
 from fairlead.hub.intents.intent import Exclusion
 from fairlead.status.formatting import columns

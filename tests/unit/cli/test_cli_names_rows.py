@@ -15,7 +15,7 @@ from fairlead.api.hostname import (
     HostnameStatus,
 )
 from fairlead.api.meta import ObjectMeta, WireCondition
-from fairlead.cli.names_rows import NameRow, ask_zones, cells, expected, name_rows
+from fairlead.cli.names import NameRow, ask_zones, cells, expected, name_rows
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.translate.hostname import longest_suffix
 from fairlead_demo.worlds.loopback import free_port

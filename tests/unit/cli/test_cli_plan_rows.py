@@ -7,7 +7,7 @@ import pytest
 from cli_builders import KEY, lb, previewed
 
 from fairlead.api.intent import HeldChange
-from fairlead.cli.plan_rows import drift_row, drift_summary, lines_of, plan_of, summary
+from fairlead.cli.changes import drift_row, drift_summary, lines_of, plan_of, summary
 from fairlead.ledger.held import held_changes
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.keys import LoadBalancerKey

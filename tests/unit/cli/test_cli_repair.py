@@ -7,9 +7,8 @@ import pytest
 from cli_builders import NOW, lb, previewed
 
 from fairlead.api.meta import WireCondition
-from fairlead.cli.changes import lines_of_repair, still_missing
+from fairlead.cli.changes import drift_row, lines_of_repair, still_missing
 from fairlead.cli.hub_reader import Snapshot
-from fairlead.cli.plan_rows import drift_row
 from fairlead.model.observed import Observed
 from fairlead.status.fleet import HubRow
 from fairlead.status.object_ref import ObjectRef

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cli_route_objects import SHOP, ask, held, ingress_route
 
-from fairlead.cli.route_rows import nearest_first
+from fairlead.cli.route import nearest_first
 from fairlead.model.http import BackendRef, Rule
 from fairlead.providers.envoy.http.route_lookup import Passed, RouteDecision
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.cli.route_rows import TypedRequest, parse_request
+from fairlead.cli.route import TypedRequest, parse_request
 from fairlead.errors import BadConfiguration
 from fairlead.providers.envoy.http.route_lookup import ClientRequest
 

@@ -6,7 +6,7 @@ import pytest
 from cli_route_objects import API, SHOP, ask, held, ingress_route, prefix
 
 from fairlead.api.httploadbalancer import FailingRoute, RefusedPartStatus
-from fairlead.cli.route_rows import MOST_ANSWERS, HeldHTTP, RouteOutcome
+from fairlead.cli.route import MOST_ANSWERS, HeldHTTP, RouteOutcome
 from fairlead.model.http import Attachment, BackendRef, Route, RouteKind, Rule
 from tests.fleet_objects import condition
 

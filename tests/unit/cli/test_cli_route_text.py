@@ -6,7 +6,7 @@ import pytest
 from cli_route_objects import SHOP, ask, held, ingress_route, prefix
 
 from fairlead.cli.output import say
-from fairlead.cli.route_rows import HeldHTTP, lines_of, parse_request
+from fairlead.cli.route import HeldHTTP, lines_of, parse_request
 from fairlead.model.http import BackendRef
 
 CART = "http://shop.example.com/cart"

@@ -11,7 +11,7 @@ from rich.console import Console
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.cli.options import Output
 from fairlead.cli.output import encoded
-from fairlead.cli.status_table import Filter, filtered, names_of, only_problems, print_status
+from fairlead.cli.status import Filter, filtered, names_of, only_problems, print_status
 from fairlead.errors import BadConfiguration, NotFound
 from fairlead.status.fleet import Problem, Trouble
 from tests.fleet_objects import GOOD, fleet_of, http_load_balancer, load_balancer, many

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from fairlead.api.httploadbalancer import RefusedPartStatus
 from fairlead.cli.run import EXIT_CODE_OF, OK
-from fairlead.cli.status_table import Filter, filtered, names_of, only_problems, print_status
+from fairlead.cli.status import Filter, filtered, names_of, only_problems, print_status
 from fairlead.status.fleet import FleetStatus, Trouble
 from tests.fleet_objects import EAST, GOOD, condition, fleet_of, http_load_balancer, lease, load_balancer
 

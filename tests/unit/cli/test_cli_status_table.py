@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from fairlead.cli.status_table import print_status
+from fairlead.cli.status import print_status
 from tests.fleet_objects import GOOD, fleet_of, load_balancer, status
 
 

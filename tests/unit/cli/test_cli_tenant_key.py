@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-CODE = "from fairlead.cli.tenant_access import hand_over; hand_over('key', None)"
+CODE = "from fairlead.cli.tenant import hand_over; hand_over('key', None)"
 
 
 @pytest.mark.req("X-14")

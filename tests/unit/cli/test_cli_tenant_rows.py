@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from fairlead.api.tenant import StampedLease
-from fairlead.cli.tenant_access import HEADER, cells, tenant_rows
+from fairlead.cli.tenant import HEADER, cells, tenant_rows
 from fairlead.testing.builders import decoded, tenant
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

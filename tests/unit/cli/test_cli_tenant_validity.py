@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.cli.tenant_access import validity_s
+from fairlead.cli.tenant import validity_s
 from fairlead.errors import BadConfiguration
 
 

@@ -19,7 +19,7 @@ def test_what_programs_read_is_printed_once(output, monkeypatch):
         assert len(asked) == 1, "it goes on"
         return TrafficAnswer("2030-01-01T00:00:00Z", [Figure("TCPLoadBalancer/tenant-east/web", 3.0)])
 
-    monkeypatch.setattr("fairlead.cli.traffic_rows.read_traffic", read_traffic)
+    monkeypatch.setattr("fairlead.cli.top.read_traffic", read_traffic)
     monkeypatch.setattr("fairlead.cli.top._EVERY_S", 0.0)
     result = CliRunner().invoke(app, ["top", "-o", output], catch_exceptions=False)
     assert result.exit_code == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
-from fairlead.cli.traffic_rows import read_traffic
+from fairlead.cli.top import read_traffic
 from fairlead.errors import BadConfiguration, Unauthorized, Unreachable
 from fairlead.page.board import Board
 from fairlead.page.traffic import Figure, Traffic

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.cli.traffic_rows import lines_of, lines_of_routes, number, size, sorted_figures, time
+from fairlead.cli.top import lines_of, lines_of_routes, number, size, sorted_figures, time
 from fairlead.page.traffic import Figure, TrafficAnswer
 
 BUSY = Figure("HTTPLoadBalancer/a/busy", 3.0, 7, 2048.0, 5e6, (0.0, 90.0, 1.5, 0.0, 0.25), 1.25, 230.0)

@@ -12,7 +12,7 @@ from rich.console import Console
 from fairlead.api.loadbalancer import LoadBalancer, LoadBalancerObjectStatus, LoadBalancerSpec
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.poolservice import PoolService, PoolServiceSpec, PoolServiceStatus
-from fairlead.cli.status_table import print_status
+from fairlead.cli.status import print_status
 from fairlead.standalone.proxy_report import ProxyRow, ReplicaReport
 from tests.fleet_objects import EAST, GOOD, fleet_of, lease, load_balancer, status
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fairlead.api.meta import WireCondition
 from fairlead.cli.run import EXIT_CODE_OF
-from fairlead.cli.status_table import print_status
+from fairlead.cli.status import print_status
 from fairlead.status.fleet import FleetStatus, Trouble
 from tests.fleet_objects import GOOD, condition, fleet_of, load_balancer, many, status
 
