@@ -329,13 +329,6 @@ def _is_known(seen: set[Seen]) -> bool:
     return Seen.UNHEALTHY in seen or (Seen.HEALTHY in seen and seen.isdisjoint((Seen.WAITING, Seen.SILENT)))
 
 
-def _without(views: Views, states: Sequence[_State], total: int) -> str:
-    if len(views) > 1 and not all(state is _State.NONE for state in states):
-        bad = [str(listener) for listener, state in zip(views, states, strict=True) if state is _State.NONE]
-        return f"no target of {', '.join(sorted(bad))} is healthy"
-    return "the only target is not healthy" if total == 1 else f"none of {total} targets is healthy"
-
-
 class Counted(NamedTuple):
     """The subject of counters: a load balancer, or a backend or route of an HTTP load balancer."""
 
