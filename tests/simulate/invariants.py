@@ -178,7 +178,9 @@ class _Writes:
                 if key[0] != namespace and _given_here(entry.obj) == address:
                     text = f"{address} is given to {namespace}/{name} and to {'/'.join(key)}"
                     world.fail("one_owner_of_each_address", text)
-        if before and not change.entry.obj["metadata"].get("deletionTimestamp"):
+        # A load balancer that has changed its region gets an address of the new one.
+        kept = change.before is not None and before and _given_here(change.before.obj) == before
+        if kept and not change.entry.obj["metadata"].get("deletionTimestamp"):
             intended = world.intended.get(_key(*change.key))
             # What was given after its user's last change is given for good.
             known = intended is not None and (_old(world, intended.since_s) or intended.since_s < since_s)

@@ -547,13 +547,15 @@ class _Author:
                     self.add(at_s + 6.0, "tenant", "xen", '{"namespace":"prod","maxPorts":3}')
                     self.add(at_s + 12.0, "untenant", "xen")
             case "pools":
+                # The hub without a region serves all of them: its pools and theirs must not overlap.
+                base = "203.0.113.128" if self.shape.regions else "203.0.113.0"
                 match draw.randrange(3):
                     case 0:
-                        self.add(at_s, "pool", "q", draw.choice(("203.0.113.0/30", "203.0.113.0/29")))
+                        self.add(at_s, "pool", "q", base + draw.choice(("/30", "/29")))
                     case 1:
                         self.add(at_s, "unpool", draw.choice(("q", "p")))
                     case _:
-                        self.add(at_s, "pool", draw.choice(("q", "p")), "203.0.113.0/31")
+                        self.add(at_s, "pool", draw.choice(("q", "p")), base + "/31")
             case "provider":
                 self.add(at_s, "trouble", str(draw.choice((0.2, 0.5))))
                 self.add(at_s + for_s, "trouble", "0")

@@ -114,3 +114,14 @@ def test_generated_names_outlive_a_restart_with_an_unreadable_tenant() -> None:
     events = "0 tenant east {}; 8 lb east a envoy 80 - - -; 88 spoil tenants east a spec; 89 stop hub-0; 90 start hub-0"
     run = simulate("--story", f"seed 1 shape {_SHAPE}; {events}; 119 end", "--no-trace")
     assert run.returncode == 0, run.stdout
+
+
+@pytest.mark.req("CORE-10")
+def test_a_cache_that_lists_again_brings_a_status_up_to_date() -> None:
+    story = (
+        'seed 413601880 shape {"kind":"hub","hubs":2,"lease_s":15.0,"pool":"192.0.2.0/29"}; 0 tenant east {}; '
+        "0 tenant west {}; 0 class hw; 6.5 endpoints east a 1:R,5:R; 6.6 expire hub; 7.6 lb west d hw 80 - - -; "
+        "7.6 endpoints west d 1:R,5:R; 7.6 expire hub; 7.6 expire hub; 8.1 expire hub; 28.1 end"
+    )
+    run = simulate("--story", story, "--no-trace")
+    assert run.returncode == 0, run.stdout

@@ -78,7 +78,7 @@ class Agent:
         self.gateways = GatewayCaches(member=member, http=self.http)
         self._gateway_seen = asyncio.Event()
         self.gateways.gateways.on_change(lambda _old, _new: self._gateway_seen.set())
-        self.offboarding = Offboarding(tenant=config.tenant, caches=self.caches, begin=self._leave)
+        self.offboarding = Offboarding(tenant=config.tenant, caches=self.caches, changed=self._leaving_changed)
         self.eligibility = Eligibility(
             member=member,
             hub=hub,
@@ -207,7 +207,7 @@ class Agent:
         await self._gateway_seen.wait()
         await self._infrastructure.run()
 
-    def _leave(self) -> None:
+    def _leaving_changed(self) -> None:
         self.engine.enqueue_all()
 
     async def _work(self) -> None:

@@ -301,12 +301,15 @@ def refusals_text(refusals: Mapping[tuple[str, ...], str]) -> str:
 
 
 class Offboarding:
-    """Whether the tenant leaves; ``begin`` is called once when it does."""
+    """Whether the tenant leaves; ``changed`` is called when it begins to, and when it no longer does.
 
-    def __init__(self, *, tenant: str, caches: ServiceCaches, begin: Callable[[], None]) -> None:
+    A Tenant no longer leaves when a load balancer turns up that it has to serve, or when it was created again.
+    """
+
+    def __init__(self, *, tenant: str, caches: ServiceCaches, changed: Callable[[], None]) -> None:
         self._tenant = tenant
         self._seen = caches
-        self._begin = begin
+        self._changed = changed
         self.leaving = False
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent").bind(tenant=tenant)
 
@@ -324,10 +327,15 @@ class Offboarding:
 
     def heard(self, lease: Lease) -> None:
         """Apply what the hub has written into the Lease."""
-        if lease.annotation(ANNOTATION_LEAVING) and not self.leaving:
-            self.leaving = True
+        leaving = bool(lease.annotation(ANNOTATION_LEAVING))
+        if leaving == self.leaving:
+            return
+        self.leaving = leaving
+        if leaving:
             self._log.warning("leaving", sentence=self.problem)
-            self._begin()
+        else:
+            self._log.info("no longer leaving")
+        self._changed()
 
     @staticmethod
     def _shows(service: MemberService) -> bool:

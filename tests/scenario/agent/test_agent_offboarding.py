@@ -70,3 +70,18 @@ async def test_an_agent_that_starts_while_its_tenant_leaves_exports_nothing(worl
     await until(lambda: informed(world), what="the hub is answered")
     await world.until_shown()
     assert await world.find() is None
+
+
+@pytest.mark.req("X-5", "CORE-07")
+async def test_an_agent_whose_tenant_no_longer_leaves_exports_again(world: World):
+    agent = await world.start(heartbeat_s=0.05)
+    await mark(world)
+    await until(lambda: agent.offboarding.leaving, what="the agent has heard")
+    await world.service()
+    await world.event("TenantRemoved", "web")
+    # The Tenant is created again: so is its namespace, without the Lease of before.
+    await world.hub.delete(LEASES, HUB_NAMESPACE, AGENT_LEASE)
+    await until(lambda: world.find("shop.web"), what="the Service is exported")
+    await world.answer("192.0.2.1")
+    await world.until_shown("192.0.2.1")
+    assert not any("being removed" in problem for problem in agent.readiness())

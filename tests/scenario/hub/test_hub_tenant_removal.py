@@ -73,6 +73,33 @@ async def test_a_tenant_that_serves_is_served_on_and_says_how_to_go_on(world, hu
     assert hub.written == [], "waiting writes nothing"
 
 
+@pytest.mark.req("X-5", "CORE-07")
+async def test_a_load_balancer_that_turns_up_late_is_served_and_can_be_deleted(world, hub):
+    await world.heartbeat()
+    await allow(world)
+    await serve(world)
+    await delete(world)
+    await world.until(lambda: said(world, "Deleting"))
+
+    async def agent_leaves():
+        return bool((await world.user.get(LEASES, NAMESPACE, AGENT_LEASE)).annotation(ANNOTATION_LEAVING))
+
+    async def agent_may_create():
+        role = await world.user.raw("GET", ROLES.path(NAMESPACE, "fairlead-agent"))
+        return b"create" in role.split(b"leases")[0].split(b"rules")[-1]
+
+    await world.until(agent_leaves)
+    assert not await agent_may_create()
+    patch = {"metadata": {"annotations": {ANNOTATION_STOP_SERVING: None}}}
+    await world.user.merge_patch(TENANTS, *EAST, patch)
+    await world.until(lambda: said(world, "InUse"))
+    await world.until(agent_may_create)
+    assert not await agent_leaves()
+    hub.cluster.written.clear()
+    await world.quiet(120)
+    assert not [write for write in hub.written if "lease" in str(write).lower() or "role" in str(write).lower()]
+
+
 @pytest.mark.req("X-5")
 async def test_a_removed_tenant_is_deleted_when_it_serves_nothing(world, hub):
     await serve(world)

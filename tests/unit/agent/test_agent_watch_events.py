@@ -33,7 +33,7 @@ async def world() -> tuple[ServiceCaches, Engine]:
         settings=Settings(tenant=TENANT, namespace=HUB_NAMESPACE),
         metrics=AgentMetrics(CollectorRegistry()),
         refusals=Refusals(),
-        offboarding=Offboarding(tenant=TENANT, caches=caches, begin=engine.enqueue_all),
+        offboarding=Offboarding(tenant=TENANT, caches=caches, changed=engine.enqueue_all),
     )
     return caches, engine
 

@@ -132,10 +132,6 @@ class _KnownState(msgspec.Struct, Generic[T]):
     since_start: bool = False
     damping: Damping = msgspec.field(default_factory=Damping)
     report: Report | None = None
-    #: The version of our last write, until the cache shows it.
-    version: str = ""
-    #: Which versions the cache has shown while a write is under way; None while none is.
-    shown: list[str] | None = None
 
 
 class StatusWriter(Generic[Obj, T]):
@@ -283,8 +279,8 @@ class StatusWriter(Generic[Obj, T]):
         at_least_s = self._take_over_s(key, known, old, new)
         if observed is None or known.report is None:
             at_least_s = max(at_least_s, self._unseen_s(known.translation.provider, old, new))
-        written, wait_s = await self._apply(key, known, obj, new, at_least_s)
-        if written:
+        written, wait_s = await self._writer.write(obj, old, new, at_least_s=at_least_s)
+        if written is not None:
             self._rules.announce(obj, new, known.report)
         # What waits for the hub to publish is compared again then.
         return min(wait_s, again_s or wait_s) if 0 < wait_s < math.inf else again_s
@@ -305,22 +301,6 @@ class StatusWriter(Generic[Obj, T]):
             if written is not None:
                 self._rules.announce(obj, new, None)
         return _LEAVING_S
-
-    async def _apply(
-        self, key: LoadBalancerKey, known: _KnownState[T], obj: Any, new: Any, at_least_s: float
-    ) -> tuple[bool, float]:
-        """Write; versions that the cache shows meanwhile are compared afterwards, except that of this write."""
-        known.shown = shown = []
-        try:
-            written, wait_s = await self._writer.write(obj, obj.status, new, at_least_s=at_least_s)
-        finally:
-            known.shown = None
-        if written is not None:
-            own = written.metadata.resource_version
-            known.version = own if own not in shown else ""
-            if any(version != own for version in shown):
-                self._queue.add(key)
-        return written is not None, wait_s
 
     def _damp(self, known: _KnownState[T], conditions: list[Condition], old: Any) -> float | None:
         """Replace Serving in ``conditions`` by what is to be shown of it; returns seconds until that may change."""
@@ -387,15 +367,12 @@ class StatusWriter(Generic[Obj, T]):
         return self._publication.take_over_s
 
     def _object_changed(self, _old: Any, new: Any) -> None:
-        """Compare with what the cache shows now, unless it is what was written here."""
-        if new is None or (known := self._known.get(key := self._objects.key(new))) is None:
-            return
-        version = new.metadata.resource_version
-        if known.shown is not None:
-            known.shown.append(version)
-        elif known.version == version:
-            known.version = ""
-        else:
+        """Compare with what the cache shows now.
+
+        The version of our own write is compared too: a cache that lists again may show it together with the writes of
+        others, such as the record of a frontend, that it has not shown before.
+        """
+        if new is not None and (key := self._objects.key(new)) in self._known:
             self._queue.add(key)
 
 

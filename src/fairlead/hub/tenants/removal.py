@@ -73,8 +73,10 @@ class TenantRemoval:
             return RemovalStep((_not_ready(ConditionReason.IN_USE, text),), _HELD_S)
         objects = self._objects(tenant.namespace)
         if held := why_held(tenant, objects):
+            # The agent made a load balancer before it was informed: the agent has to go on until that is deleted.
+            await self._set_leaving(tenant, leaving=False)
             return RemovalStep((held,), _HELD_S)
-        await self._fence(tenant)
+        await self._set_leaving(tenant, leaving=True)
         if objects and (left_s := self._drain_left_s(tenant, objects)) > 0:
             return RemovalStep(_draining(f"{_counted(objects)} drained, and then deleted"), min(left_s, _AGAIN_S))
         for key, obj in objects:
@@ -104,17 +106,18 @@ class TenantRemoval:
             return False
         return namespace.label(LABEL_TENANT) == tenant.metadata.name
 
-    async def _fence(self, tenant: Tenant) -> None:
-        """Take from the agent the right to make load balancers, and inform it; what was done is not done again."""
+    async def _set_leaving(self, tenant: Tenant, *, leaving: bool) -> None:
+        """Inform the agent whether its Tenant leaves, and take or return its right to create load balancers."""
         lease = self._inventory.leases.get(tenant.namespace, AGENT_LEASE)
-        if not tenant.draining:
-            for resource, obj in tenant_objects(tenant, leaving=True):
-                if resource is ROLES:
-                    await self._cluster.apply(resource, obj, manager=MANAGER_HUB)
-        if lease is not None and not lease.annotation(ANNOTATION_LEAVING):
-            patch = {"metadata": {"annotations": {ANNOTATION_LEAVING: "true"}}}
+        informed = lease is not None and bool(lease.annotation(ANNOTATION_LEAVING))
+        if lease is not None and informed != leaving:
+            patch = {"metadata": {"annotations": {ANNOTATION_LEAVING: "true" if leaving else None}}}
             with suppress(NotFound):
                 await self._cluster.merge_patch(STAMPED_LEASES, *lease.key, patch, manager=MANAGER_HUB)
+        if leaving != tenant.draining or (lease is not None and informed != leaving):
+            for resource, obj in tenant_objects(tenant, leaving=leaving):
+                if resource is ROLES:
+                    await self._cluster.apply(resource, obj, manager=MANAGER_HUB)
 
     def _drain_left_s(self, tenant: Tenant, objects: Sequence[tuple[LoadBalancerKey, IntentObject]]) -> float:
         drains = (self._inventory.load_balancer_class(obj.class_name) for _, obj in objects)
