@@ -25,7 +25,7 @@ from prometheus_client import CollectorRegistry
 from fairlead.agent.checks import find_problems, find_system_namespace
 from fairlead.agent.config import AgentConfig
 from fairlead.agent.engine import AgentMetrics, Engine
-from fairlead.agent.events import EventWriter, warning_event
+from fairlead.agent.events import SILENT_HUB, EventWriter, warning_event
 from fairlead.agent.sources.gateway.caches import GatewayCaches
 from fairlead.agent.sources.gateway.infrastructure_writer import InfrastructureWriter
 from fairlead.agent.sources.gateway.source import GatewaySource
@@ -211,7 +211,14 @@ class Agent:
         self.engine.enqueue_all()
 
     async def _work(self) -> None:
-        await self.engine.work()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._end_warnings(), name="end-warnings")
+            group.create_task(self.engine.work(), name="work")
+
+    async def _end_warnings(self) -> None:
+        """Resolve Warnings of the agent before this one that are over; traffic does not wait for them to be read."""
+        if await self._recorder.read_earlier():
+            self.engine.enqueue_all()
 
     async def _check(self) -> None:
         """Check rights and kinds until nothing is lacking."""
@@ -251,7 +258,7 @@ class Agent:
                 f"here: {problem}",
             )
             for (kind, _), obj in {**warned, **waiting}.items():
-                events[kind].emit_new("hub", obj, [warning] if silent and (kind, obj.key) in waiting else [])
+                events[kind].emit_new(SILENT_HUB, obj, [warning] if silent and (kind, obj.key) in waiting else [])
             warned = waiting
 
     def _waiting(self) -> Iterator[tuple[str, KubeObject]]:

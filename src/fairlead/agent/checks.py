@@ -47,7 +47,7 @@ def member_needs(*, system_namespace: str) -> list[AccessNeed]:
         *_needs(ENDPOINT_SLICES, "", *_READ),
         *_needs(NODES, "", *_READ),
         *_needs(NAMESPACES, "", "get"),
-        *_needs(EVENTS, "", "create", "patch"),
+        *_needs(EVENTS, "", "create", "list", "patch"),
         *_needs(LEASES, system_namespace, *_LEASE),
     ]
 

@@ -21,7 +21,7 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from fairlead.agent.events import EventWriter, Feedback, ServingEvents, warning_event
+from fairlead.agent.events import SILENT_HUB, EventWriter, Feedback, ServingEvents, warning_event
 from fairlead.agent.identity import Key
 from fairlead.api.meta import JSONObject, KubeObject, Wire
 from fairlead.api.names import ANNOTATION_ADDRESS, ANNOTATION_GENERATED_HOSTNAME, MANAGER_AGENT
@@ -341,6 +341,8 @@ class MemberStatusWriter(Generic[T]):
             self._log.warning("status belongs to another", key=str(obj.key), detail=error.detail)
             serving, again_s = None, FOREIGN_STATUS_RETRY_S
         self.events.emit_new("feedback", obj, problems)
+        # The hub has answered, so a Warning of before a restart that it does not is over.
+        self.events.emit_new(SILENT_HUB, obj, ())
         wait_s = self._serving.emit(obj, serving)
         return min(wait_s, again_s or wait_s) if wait_s is not None else again_s
 

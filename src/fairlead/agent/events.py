@@ -36,14 +36,14 @@ from fairlead.api.names import (
     LABEL_SERVICE_NAME,
 )
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TargetType
-from fairlead.kube.events import MESSAGE_LIMIT, EventRecorder
+from fairlead.kube.events import MESSAGE_LIMIT, RESOLVED, EventRecorder, resolved_message
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.logs import legible
 from fairlead.translate.endpoints import in_service, state_of
 
-#: The reason of the Event that ends a Warning.
-RESOLVED = "Resolved"
+#: The source of the Events about a hub that does not answer.
+SILENT_HUB = "hub"
 
 
 # --- Events ----------------------------------------------------------------------------------------------------------
@@ -60,11 +60,6 @@ class ServiceEvent(msgspec.Struct, frozen=True, order=True):
 def warning_event(reason: str, message: str) -> ServiceEvent:
     """Return an event of type Warning."""
     return ServiceEvent(True, reason, message)
-
-
-def resolved_message(reason: str, message: str) -> str:
-    """Return the message of the Event that ends a Warning with this reason and message."""
-    return f"No longer so: {reason}: {message}"[:MESSAGE_LIMIT]
 
 
 def not_an_address(text: str) -> ServiceEvent:
@@ -106,21 +101,23 @@ class EventWriter:
     def emit_new(self, source: str, obj: KubeObject, events: Iterable[ServiceEvent]) -> None:
         """Emit those of ``events`` that did not hold before; one that has ended may be emitted again later.
 
-        A Warning that has ended is resolved.
+        A Warning that has ended is resolved, also one of the agent before a restart.
         """
         now = tuple(events)
         uid, before = self._held.get(obj.key, {}).get(source, ("", frozenset[ServiceEvent]()))
         self._emit_news(source, obj, now)
-        for event in sorted(before.difference(now)) if uid == obj.metadata.uid else ():
-            if event.warning:
-                self.emit(obj, ServiceEvent(False, RESOLVED, resolved_message(event.reason, event.message)))
+        over = self._recorder.pop_earlier(self._resource, obj, source)
+        if uid == obj.metadata.uid:
+            over |= {(each.reason, each.message[:MESSAGE_LIMIT]) for each in before if each.warning}
+        for reason, message in sorted(over - {(each.reason, each.message[:MESSAGE_LIMIT]) for each in now}):
+            self.emit(obj, ServiceEvent(False, RESOLVED, resolved_message(reason, message)), source)
 
     def _emit_news(self, source: str, obj: KubeObject, now: tuple[ServiceEvent, ...]) -> None:
         by_source = self._held.setdefault(obj.key, {})
         uid, before = by_source.get(source, ("", frozenset[ServiceEvent]()))
         for event in now:
             if event not in before or uid != obj.metadata.uid:
-                self.emit(obj, event)
+                self.emit(obj, event, source)
         if now:
             by_source[source] = (obj.metadata.uid, frozenset(now))
         else:
@@ -135,19 +132,23 @@ class EventWriter:
     def emit_change(self, source: str, obj: KubeObject, event: ServiceEvent) -> None:
         """Emit ``event``, which takes the place of the one before; one of type Normal that may be old after ``expect``.
 
-        What held before this process began is not known, and a restart must not emit an Event for every object.
+        What held before this process began is not known but for Warnings, and a restart must not emit an Event for
+        every object.
         """
         uid, _ = self._held.get(obj.key, {}).get(source, ("", frozenset[ServiceEvent]()))
         expected = self._expected.pop((obj.key, source), "") == obj.metadata.uid
+        if self._recorder.pop_earlier(self._resource, obj, source) and not event.warning:
+            expected = True
+            self._held.get(obj.key, {}).pop(source, None)
         if expected or event.warning or uid == obj.metadata.uid:
             self._emit_news(source, obj, (event,))
         else:
             self._held.setdefault(obj.key, {})[source] = obj.metadata.uid, frozenset((event,))
 
-    def emit(self, obj: KubeObject, event: ServiceEvent) -> None:
+    def emit(self, obj: KubeObject, event: ServiceEvent, source: str = "") -> None:
         """Emit one event, whatever was emitted before."""
         self._recorder.emit_about(
-            self._resource, obj, warning=event.warning, reason=event.reason, message=event.message
+            self._resource, obj, warning=event.warning, reason=event.reason, message=event.message, source=source
         )
 
     def forget(self, key: ServiceKey) -> None:

@@ -271,10 +271,18 @@ def is_younger(conditions: Iterable[WireCondition] | None, generation: int) -> b
 
 
 def transitions(old: Iterable[WireCondition] | None, new: Iterable[WireCondition] | None) -> list[Transition]:
-    """Return the conditions of ``new`` whose status or reason differs from that of ``old``, in the order of ``new``."""
-    known = _by_type(old)
-    changes = (Transition(condition, known.get(condition.type)) for condition in new or ())
-    return [
+    """Return the conditions of ``new`` whose status or reason differs from that of ``old``, in the order of ``new``.
+
+    One that names a problem only while there is one, and is no longer there, has become False.
+    """
+    known, now = _by_type(old), _by_type(new)
+    ended = [
+        Transition(msgspec.structs.replace(condition, status="False", reason="", message=""), condition)
+        for condition in known.values()
+        if condition.type not in now and condition.type not in GOOD_WHEN_TRUE and condition.status == "True"
+    ]
+    changes = (Transition(condition, known.get(condition.type)) for condition in now.values())
+    return ended + [
         change
         for change in changes
         if change.before is None

@@ -18,7 +18,7 @@ import aiohttp
 import msgspec
 import typer
 
-from fairlead.agent.events import ENSURED, NO_TARGETS, NOT_SERVING, RESOLVED, SERVING_STOPPED, resolved_message
+from fairlead.agent.events import ENSURED, NO_TARGETS, NOT_SERVING, SERVING_STOPPED
 from fairlead.api.backendgroup import BackendRecord
 from fairlead.api.gateway import (
     GATEWAY_CLASSES,
@@ -32,7 +32,7 @@ from fairlead.api.gateway import (
 )
 from fairlead.api.json_text import decode
 from fairlead.api.kubernetes import ANNOTATION_LEGACY_CLASS, INGRESS_CLASSES, INGRESSES, SERVICES
-from fairlead.api.meta import AnyResource, KubeObject, Resource, condition_of, is_taken_over, version_number
+from fairlead.api.meta import AnyResource, KubeObject, Resource, condition_of, is_taken_over
 from fairlead.api.names import (
     ANNOTATION_ADDRESS,
     DEFAULT_CLASS,
@@ -63,6 +63,7 @@ from fairlead.errors import BadConfiguration, FairleadError, Forbidden, NotFound
 from fairlead.hub.inspect.preview import Previewed
 from fairlead.hub.intents.intent import Exclusion
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.events import RESOLVED, WRITTEN_EVENTS, resolved_message
 from fairlead.ledger.history import HISTORY_MAPS, entries_of, map_name
 from fairlead.ledger.wire import listener_of, target_of
 from fairlead.model.change import Action, HistoryEntry, HistoryKind, HistoryRow
@@ -785,29 +786,6 @@ _OURS = "fairlead"
 _ABOUT_SERVING = frozenset({ENSURED, SERVING_STOPPED, NOT_SERVING, NO_TARGETS})
 
 
-class _Source(msgspec.Struct, frozen=True, rename="camel"):
-    component: str = ""
-
-
-class _Involved(msgspec.Struct, frozen=True, rename="camel"):
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-
-
-class _Event(KubeObject, frozen=True, gc=False):
-    involved_object: _Involved = _Involved()
-    type: str = ""
-    reason: str = ""
-    message: str = ""
-    source: _Source = _Source()
-    reporting_component: str = ""
-    last_timestamp: str | None = None
-
-
-_EVENTS = Resource("", "v1", "Event", "events", True, _Event)
-
-
 class EventRow(msgspec.Struct, frozen=True):
     """One Event of Fairlead's."""
 
@@ -862,7 +840,7 @@ async def events_of(cluster: Cluster, ref: ObjectRef, uid: str) -> list[EventRow
 
     Left out are those of an earlier object of the same name, and Warnings that a later Event has ended.
     """
-    events = await cluster.list(_EVENTS, ref.namespace, field_selector=f"involvedObject.name={ref.name}")
+    events = await cluster.list(WRITTEN_EVENTS, ref.namespace, field_selector=f"involvedObject.name={ref.name}")
     ours = (
         event
         for event in events
@@ -870,21 +848,13 @@ async def events_of(cluster: Cluster, ref: ObjectRef, uid: str) -> list[EventRow
         and event.involved_object.uid in ("", uid)
         and (event.source.component or event.reporting_component).startswith(_OURS)
     )
-    rows = [EventRow(_when(event), event.type, event.reason, event.message) for event in sorted(ours, key=_order)]
+    in_order = sorted(ours, key=lambda event: event.order)
+    rows = [EventRow(event.when, event.type, event.reason, event.message) for event in in_order]
     return [
         row
         for number, row in enumerate(rows)
         if row.type != "Warning" or not any(_ends(later, row) for later in rows[number + 1 :])
     ]
-
-
-def _when(event: _Event) -> str:
-    return event.last_timestamp or event.metadata.creation_timestamp or ""
-
-
-def _order(event: _Event) -> tuple[str, int]:
-    """Return a key for sorting by time; times are whole seconds, so writes within one go by resourceVersion."""
-    return _when(event), version_number(event.metadata.resource_version)
 
 
 def _ends(later: EventRow, warned: EventRow) -> bool:

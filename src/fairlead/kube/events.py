@@ -1,6 +1,7 @@
 """Kubernetes Events about users' objects, for ``kubectl describe``: few, and never in the way of other work.
 
-In: ``emit`` from anywhere in the event loop. Out: core/v1 Events, repeats counted up instead of written again.
+In: ``emit`` from anywhere in the event loop. Out: core/v1 Events, repeats counted up instead of written again. After a
+restart, ``read_earlier`` reads which Warnings this component has written, so that those which are over can be resolved.
 Never: blocks, raises, or grows without limit; when there is too much to say the newest is dropped and counted.
 Source: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
 """
@@ -18,7 +19,7 @@ from typing import Literal, NamedTuple
 import structlog
 
 from fairlead.api.kubernetes import EVENTS
-from fairlead.api.meta import AnyResource, JSONObject, KubeObject
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource, Wire, version_number
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, FairleadError, NamespaceNotFound, NotFound, Retry
 from fairlead.kube.cluster import Cluster
@@ -28,9 +29,51 @@ from fairlead.runtime.queue import KeyedQueue, QueueClosed, TokenBucket
 EventType = Literal["Normal", "Warning"]
 
 MESSAGE_LIMIT = 1024  # the API server refuses more
+#: The reason of the Event that ends a Warning.
+RESOLVED = "Resolved"
 #: What the API server says of a namespace that is being deleted.
 _TERMINATING = "is being terminated"
 _ATTEMPTS = 5
+
+
+def resolved_message(reason: str, message: str) -> str:
+    """Return the message of the Event that ends a Warning with this reason and message."""
+    return f"No longer so: {reason}: {message}"[:MESSAGE_LIMIT]
+
+
+class _Involved(Wire, frozen=True):
+    kind: str = ""
+    uid: str = ""
+
+
+class _EventSource(Wire, frozen=True):
+    component: str = ""
+
+
+class WrittenEvent(KubeObject, frozen=True):
+    """An Event of an API server: what is read of it."""
+
+    involved_object: _Involved = _Involved()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    source: _EventSource = _EventSource()
+    reporting_component: str = ""
+    reporting_instance: str = ""
+    last_timestamp: str | None = None
+
+    @property
+    def when(self) -> str:
+        """Return the time of the last occurrence, RFC 3339."""
+        return self.last_timestamp or self.metadata.creation_timestamp or ""
+
+    @property
+    def order(self) -> tuple[str, int]:
+        """Return a key for sorting by time; times are whole seconds, so writes within one go by resourceVersion."""
+        return self.when, version_number(self.metadata.resource_version)
+
+
+WRITTEN_EVENTS = Resource(EVENTS.group, EVENTS.version, EVENTS.kind, EVENTS.plural, True, WrittenEvent)
 
 
 class _About(NamedTuple):
@@ -42,6 +85,7 @@ class _About(NamedTuple):
     type: str
     reason: str
     message: str
+    source: str
 
 
 class _Entry:
@@ -77,12 +121,16 @@ class EventRecorder:
         self._queue: KeyedQueue[_About] = KeyedQueue(clock=self._clock, group_of=attrgetter("namespace"))
         #: When (monotonic seconds) the last Event of each type about an object was emitted.
         self._emitted_s: OrderedDict[tuple[str, str, str, str, EventType], float] = OrderedDict()
+        #: Reason and message of the Warnings of an earlier process, by kind and uid of the object, and source.
+        self._earlier: dict[tuple[str, str, str], set[tuple[str, str]]] = {}
         self._logged = ""
         self.dropped = 0
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.kube.events")
 
-    def emit_about(self, resource: AnyResource, obj: KubeObject, *, warning: bool, reason: str, message: str) -> None:
-        """Emit an Event about an object."""
+    def emit_about(
+        self, resource: AnyResource, obj: KubeObject, *, warning: bool, reason: str, message: str, source: str = ""
+    ) -> None:
+        """Emit an Event about an object; ``source`` names the part of the component that will know when it is over."""
         meta = obj.metadata
         self.emit(
             kind=resource.kind,
@@ -93,6 +141,7 @@ class EventRecorder:
             type="Warning" if warning else "Normal",
             reason=reason,
             message=message,
+            source=source,
         )
 
     def emit(
@@ -106,12 +155,13 @@ class EventRecorder:
         type: EventType,  # noqa: A002 - the word of the Event API
         reason: str,
         message: str,
+        source: str = "",
     ) -> None:
         """Emit an Event about an object; a repetition within ``repeat_s`` only increases its count.
 
         A Warning repeated after good news, or good news after a Warning, is written at once: the last Event holds.
         """
-        about = _About(api_version, kind, namespace, name, uid, type, reason, message[:MESSAGE_LIMIT])
+        about = _About(api_version, kind, namespace, name, uid, type, reason, message[:MESSAGE_LIMIT], source)
         now = self._clock.now()
         entry = self._entries.get(about)
         if entry is None:
@@ -134,6 +184,36 @@ class EventRecorder:
             self._queue.add_after(about, entry.written_s + self._repeat_s - self._clock.monotonic())
         else:
             self._queue.add(about)
+
+    async def read_earlier(self) -> bool:
+        """Read the Warnings of earlier processes that no later Event has ended; return whether there are any.
+
+        Without the right to list Events there are none: such a Warning ends when the server forgets it, after an hour.
+        """
+        try:
+            written = await self._cluster.list(WRITTEN_EVENTS, field_selector=f"reportingComponent={self._component}")
+        except FairleadError as error:
+            self._log.info("earlier events not read", sentence=error.sentence, detail=error.detail)
+            return False
+        for event in sorted(written, key=lambda event: event.order):
+            source = event.reporting_instance.removeprefix(self._component).removeprefix("/")
+            about = (event.involved_object.kind, event.involved_object.uid, source)
+            if not source:
+                continue
+            warnings = self._earlier.setdefault(about, set())
+            if event.type == "Warning":
+                warnings.add((event.reason, event.message))
+            elif event.reason == RESOLVED:
+                warnings -= {each for each in warnings if resolved_message(*each) == event.message}
+            else:
+                # Good news of a source takes the place of its Warnings.
+                warnings.clear()
+        self._earlier = {about: warnings for about, warnings in self._earlier.items() if warnings}
+        return bool(self._earlier)
+
+    def pop_earlier(self, resource: AnyResource, obj: KubeObject, source: str) -> set[tuple[str, str]]:
+        """Return reason and message of the Warnings that ``read_earlier`` has read of an object and source, once."""
+        return self._earlier.pop((resource.kind, obj.metadata.uid, source), set())
 
     async def run(self) -> None:
         """Write what was emitted, until cancelled."""
@@ -230,7 +310,7 @@ class EventRecorder:
             "lastTimestamp": _time(entry.last),
             "source": {"component": self._component},
             "reportingComponent": self._component,
-            "reportingInstance": self._component,
+            "reportingInstance": f"{self._component}/{about.source}" if about.source else self._component,
         }
 
 

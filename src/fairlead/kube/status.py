@@ -20,7 +20,7 @@ import msgspec
 
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource, Transition, Wire
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.events import EventRecorder
+from fairlead.kube.events import RESOLVED, EventRecorder, resolved_message
 from fairlead.kube.writes import patch_version
 from fairlead.model.condition import ConditionReason
 
@@ -101,7 +101,7 @@ def emit_transitions(
 
     One that became Unknown has no Event.
 
-    ``good``: the message of the Normal Event by condition type; a type that is not in it becomes good without one.
+    ``good``: the message of the Normal Event by condition type; of a type that is not in it, the Warning is resolved.
     ``quiet``: bad conditions without an Event, besides those that are only Pending.
     """
     messages = good or {}
@@ -113,6 +113,16 @@ def emit_transitions(
             if condition.type in messages:
                 message = messages[condition.type]
                 events.emit_about(resource, obj, warning=False, reason=condition.reason, message=message)
-        elif condition.reason != ConditionReason.PENDING and not quiet(change):
+            elif (before := change.before) is not None and _is_warned(was := Transition(before, None), quiet):
+                message = resolved_message(was.condition.reason, was.condition.message or was.condition.type)
+                events.emit_about(resource, obj, warning=False, reason=RESOLVED, message=message)
+        elif _is_warned(change, quiet):
             message = condition.message or condition.type
             events.emit_about(resource, obj, warning=True, reason=condition.reason, message=message)
+
+
+def _is_warned(change: Transition, quiet: Callable[[Transition], bool]) -> bool:
+    """Return whether a condition that became like this has a Warning."""
+    condition = change.condition
+    bad = condition.status != "Unknown" and not change.good
+    return bad and condition.reason != ConditionReason.PENDING and not quiet(change)

@@ -320,6 +320,44 @@ async def test_schema_errors_of_the_hub_are_reported_on_the_service(world: World
     assert len((await world.load_balancer()).spec.ports) == 2
 
 
+@pytest.mark.req("X-39")
+async def test_a_warning_of_before_a_restart_is_resolved_after_it(world: World):
+    await limit_at_hub(world, "ports", 2)
+    for name in ("web", "other", "again"):
+        await world.service(name, ports=numbered_ports(3), annotations=POD)
+    agent = await world.start()
+    for name in ("web", "other", "again"):
+        await world.event("Invalid", name)
+    await world.stop(agent)
+    await world.service("web", ports=numbered_ports(2), annotations=POD)
+    await world.delete_service("again")
+    await world.service("again", ports=numbered_ports(2), annotations=POD)
+    before = len(await world.events("other"))
+    await world.start()
+    assert "No longer so: Invalid" in await world.event("Resolved")
+    assert "Resolved" not in [reason for _, reason, _ in await world.events("other")], "its Warning still holds"
+    assert "Resolved" not in [reason for _, reason, _ in await world.events("again")], "it is another Service"
+    assert len(await world.events("other")) <= before + 1
+
+
+@pytest.mark.req("X-39")
+async def test_a_service_that_serves_again_after_a_restart_has_an_event(world: World):
+    await world.service()
+    agent = await world.start()
+    await world.answer()
+    await world.event("EnsuredLoadBalancer")
+    await world.answer(type="Serving", status="False", reason="NoHealthyTargets")
+    await world.event("ServingStopped")
+    await world.stop(agent)
+    await world.answer()
+    await world.start()
+    await until(lambda: good_news(world), what="another Event with good news")
+
+
+async def good_news(world: World) -> bool:
+    return [reason for _, reason, _ in await world.events()].count("EnsuredLoadBalancer") > 1
+
+
 async def resolved(world: World) -> bool:
     return any(message.startswith("No longer so: Invalid") for _, _, message in await world.events())
 

@@ -303,8 +303,9 @@ def test_only_what_was_seen_to_serve_answers(conditions, expected):
 class _Recorder(EventRecorder):
     def __init__(self):
         self.emitted = []
+        self._earlier = {}
 
-    def emit_about(self, resource, obj, *, warning, reason, message):
+    def emit_about(self, resource, obj, *, warning, reason, message, source=""):
         self.emitted.append((warning, reason, message))
 
 

@@ -32,10 +32,16 @@ class Recorder:
     def __init__(self) -> None:
         self.reasons: list[str] = []
 
-    def emit_about(self, _resource: object, _obj: object, *, warning: bool, reason: str, message: str) -> None:
+    def emit_about(
+        self, _resource: object, _obj: object, *, warning: bool, reason: str, message: str, source: str
+    ) -> None:
         assert message
+        assert source == "serving"
         assert warning == (reason != ENSURED)
         self.reasons.append(reason)
+
+    def pop_earlier(self, _resource: object, _obj: object, _source: str) -> set[tuple[str, str]]:
+        return set()
 
 
 def test_all_addresses_are_named() -> None:
@@ -93,8 +99,11 @@ def test_what_never_served_has_not_stopped() -> None:
 def test_a_warning_that_no_longer_holds_is_resolved_once() -> None:
     emitted: list[tuple[bool, str, str]] = []
 
-    class Emitted:
-        def emit_about(self, _resource: object, _obj: object, *, warning: bool, reason: str, message: str) -> None:
+    class Emitted(Recorder):
+        def emit_about(
+            self, _resource: object, _obj: object, *, warning: bool, reason: str, message: str, source: str
+        ) -> None:
+            assert source
             emitted.append((warning, reason, message))
 
     writer = EventWriter(recorder=Emitted())  # type: ignore[arg-type]

@@ -60,7 +60,11 @@ def test_a_transition_is_another_status_or_reason_and_no_other_message():
         wire("Programmed", "False", "ProviderFailed"),
         wire("Drifted", "True", "Drifted"),
     ]
-    assert transitions(old, new) == [Transition(new[1], old[1]), Transition(new[2], None)]
+    ended, *others = transitions(old, new)
+    assert others == [Transition(new[1], old[1]), Transition(new[2], None)]
+    assert (ended.condition.type, ended.good, ended.before) == ("Guarded", True, old[2])
+    assert transitions(old, [*new, wire("Guarded", "True", "Held")]) == others
+    assert transitions([wire("Serving", "False", "NoTargets")], []) == [], "it is not known to be good"
     assert transitions(None, None) == []
 
 

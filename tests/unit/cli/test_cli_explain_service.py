@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from cli_api import api
 
-from fairlead.agent.events import resolved_message
 from fairlead.api.kubernetes import EVENTS, SERVICES
 from fairlead.api.meta import JSONObject
 from fairlead.cli.explain import _present
 from fairlead.cli.options import HubApi
 from fairlead.cli.selection import selection_of
+from fairlead.kube.events import resolved_message
 
 _SILENT = "Fairlead has reported nothing"
 _WAITS = "no address yet; the last Event"

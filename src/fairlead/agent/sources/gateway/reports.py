@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from fairlead.agent.engine import CountPace, Engine, MemberStatusWriter
-from fairlead.agent.events import ServiceEvent, failing_event, warning_event
+from fairlead.agent.events import SILENT_HUB, ServiceEvent, failing_event, warning_event
 from fairlead.agent.identity import Key, gateway_load_balancer_name, key_of, missing_class, route_name
 from fairlead.agent.sources.gateway.caches import GatewayCaches, gateway_of
 from fairlead.agent.sources.gateway.infrastructure_writer import InfrastructureWriter
@@ -185,6 +185,7 @@ class GatewayReports:
         ]
         events += [warning_event("InvalidCertificateRef", text) for text in flaws]
         self._gateways.events.emit_new("status", gateway, events)
+        self._gateways.events.emit_new(SILENT_HUB, gateway, ())
         if is_true(status.conditions, PROGRAMMED) and not is_true(gateway.status.conditions, PROGRAMMED):
             addresses = ", ".join(each.value for each in status.addresses or ())
             programmed = ServiceEvent(False, PROGRAMMED, f"The listeners are programmed at {addresses}")
