@@ -26,6 +26,7 @@ from agent_l7_objects import http_route as route
 from agent_world import HUB_NAMESPACE, World, until, writes
 
 from fairlead.agent.engine import CountPace
+from fairlead.agent.sources import shared
 from fairlead.api.gateway import BACKEND_TLS_POLICIES, GATEWAY_CLASSES, GATEWAYS, HTTP_ROUTES
 from fairlead.api.kubernetes import CRDS, ENDPOINT_SLICES, LEASES, SECRETS, SERVICES
 from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED, GATEWAY_CONTROLLER
@@ -267,6 +268,38 @@ async def test_many_new_routes_are_one_status_each_and_few_of_their_gateway(worl
     assert (written["patch httproutes/status"], written["patch loadbalancerroutes"]) == (60, 60)
     # Counts that keep changing are written at most once a second.
     assert written["patch gateways/status"] <= 1 + seconds / CountPace.APART_S
+
+
+@pytest.mark.req("K-36")
+async def test_endpoints_of_an_abandoned_service_outlive_the_change_of_its_route(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub watches routes and endpoints apart: it may see the removal of endpoints before the change of the route."""
+    monkeypatch.setattr(shared, "LEAVE_S", 3600.0)
+    await served(world)
+    await world.service("other", kind="ClusterIP")
+    await world.slice("10.1.0.9", name="other-1", service="other")
+    await gateway(world)
+    await route(world)
+    agent = await world.start()
+
+    async def goes_to(service: str) -> bool:
+        return [rule.backends[0].backend for each in await routes(world) for rule in each.spec.rules] == [
+            f"shop/{service}:80"
+        ]
+
+    await until(lambda: goes_to("web"), what="the route at the hub")
+    await route(world, to="other")
+    await until(lambda: goes_to("other"), what="the changed route at the hub")
+    await quiet(agent)
+    assert await backends(world) == ["shop.other", "shop.web"]
+    monkeypatch.setattr(shared, "LEAVE_S", 0.0)
+    agent.engine.publish((shared.BACKEND, "shop", "web"))
+
+    async def only_the_other() -> bool:
+        return await backends(world) == ["shop.other"]
+
+    await until(only_the_other, what="the endpoints of the abandoned Service are gone")
 
 
 @pytest.mark.req("G-87")

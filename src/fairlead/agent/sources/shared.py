@@ -76,6 +76,8 @@ SERVICE, SECRET, MANAGED = "Service", "Secret", MANAGED_CERTIFICATES.kind
 BACKEND = "Backend"
 #: A Secret that is needed and not there is looked for this often.
 _LOOK_AGAIN_S = 60.0
+#: The endpoints of a Service that no route names any longer are kept at the hub for so many seconds.
+LEAVE_S = 2.0
 _AT_ONCE = 16
 _TLS = "kubernetes.io/tls"
 
@@ -135,6 +137,8 @@ class Shared(Source):
         self._fresh_s = fresh_s
         #: Slices and Secrets are shared by several Ingresses and routes, whose keys are processed at the same time.
         self._locks = KeyedLock()
+        #: Since when no part needs a Service whose endpoints may be at the hub.
+        self._unneeded_s: dict[tuple[str, str], float] = {}
         self._states: dict[tuple[str, str], tuple[str, CertificateState]] = {}
         self._member = member
         #: The types of Secrets that parts need and that are not of type kubernetes.io/tls.
@@ -207,6 +211,9 @@ class Shared(Source):
     async def service(self, namespace: str, name: str) -> bool:
         """Make the hub hold the endpoints of one Service while a part needs them, and the member its copy."""
         async with self._locks.hold((SERVICE, namespace, name)):
+            if wait_s := self._leaving_s(namespace, name):
+                self._engine.publish((BACKEND, namespace, name), wait_s)
+                return False
             held = await self._service(namespace, name)
             return await self._copy(namespace, name) or held
 
@@ -243,6 +250,20 @@ class Shared(Source):
                 return await self._delete(self._managed, self._published(self._managed, origin), self._parts)
             await self._managed.apply(ManagedCertificate(metadata=self.meta(origin, name), spec=spec))
             return False
+
+    def _leaving_s(self, namespace: str, name: str) -> float:
+        """Return for how many seconds a Service that no part needs is still kept: the hub sees its routes change first.
+
+        The hub watches routes and endpoints apart from each other, so it may see the removal of endpoints earlier.
+        """
+        key, now_s = (namespace, name), self._engine.publisher.hub.clock.monotonic()
+        if any(part.needs_service(*key) or part.needs_node_ports(*key) for part in self._parts):
+            self._unneeded_s.pop(key, None)
+            return 0.0
+        if (wait_s := self._unneeded_s.setdefault(key, now_s) + LEAVE_S - now_s) > 0:
+            return wait_s
+        del self._unneeded_s[key]
+        return 0.0
 
     async def _service(self, namespace: str, name: str) -> bool:
         service = f"{namespace}/{name}"
