@@ -274,7 +274,7 @@ async def test_many_new_routes_are_one_status_each_and_few_of_their_gateway(worl
 async def test_endpoints_of_an_abandoned_service_outlive_the_change_of_its_route(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The hub watches routes and endpoints apart: it may see the removal of endpoints before the change of the route."""
+    """The hub watches both apart, and may see the removal of endpoints before the change of the route."""
     monkeypatch.setattr(shared, "LEAVE_S", 3600.0)
     await served(world)
     await world.service("other", kind="ClusterIP")
