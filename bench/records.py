@@ -15,8 +15,7 @@ from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.names import MANAGER_HUB
-from fairlead.hub.providers.runner import DurableRunner
-from fairlead.hub.providers.term import TermSettings
+from fairlead.hub.providers.runner import DurableRunner, TermSettings
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import install_crds
 from fairlead.model.change import Outcome, TargetChange
@@ -75,7 +74,7 @@ def engine_of(cluster: Cluster, provider: MemoryProvider) -> DurableRunner:
         TermSettings(
             name="memory",
             provider=provider,
-            store=cluster,
+            cluster=cluster,
             clock=SystemClock(),
             report=lambda _report: None,
             epoch=lambda: 1,

@@ -18,8 +18,7 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.hub.app import Hub
 from fairlead.hub.config import HubConfig
-from fairlead.hub.providers.runner import DurableRunner
-from fairlead.hub.providers.term import TermSettings
+from fairlead.hub.providers.runner import DurableRunner, TermSettings
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.transport import KubeMetrics
 from fairlead.model.keys import LoadBalancerKey
@@ -166,7 +165,7 @@ async def ledger_alone(cluster: Cluster, records: int) -> Figure:
         TermSettings(
             name="memory",
             provider=MemoryProvider(),
-            store=cluster,
+            cluster=cluster,
             clock=SystemClock(),
             report=lambda _report: None,
             epoch=lambda: 1,

@@ -21,8 +21,10 @@ from typing import cast
 class FairleadError(Exception):
     """The root of every error raised on purpose.
 
-    ``reason`` is a PascalCase word fit for a Kubernetes condition or Event.
+    ``reason`` is a PascalCase word fit for a Kubernetes condition or Event. Only a ``Retry`` may have ``after_s``.
     """
+
+    after_s: float | None = None
 
     def __init__(self, sentence: str, *, detail: str = "", reason: str = "") -> None:
         super().__init__(sentence)

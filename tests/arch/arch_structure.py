@@ -23,7 +23,7 @@ TESTED_ELSEWHERE = {
     "agent/sources/gateway/reports.py": "writes what status decides: tests/scenario/agent/test_agent_gateways.py",
     "providers/haproxy": "speaks to a real HAProxy: tests/contract/providers",
     "providers/memory.py": "held to the provider contract: tests/contract/providers",
-    "hub/providers/term.py": "one term of a durable provider: tests/scenario/hub and tests/scenario/lbcf",
+    "hub/providers/runner.py": "one term of a durable provider: tests/scenario/hub and tests/scenario/lbcf",
     "kube/transport.py": "HTTP: tests/contract/kube and tests/unit/kube/test_kube_cluster.py",
     "regions/balancer.py": "writes what translate decides: tests/scenario/regions",
     "standalone": "starts processes: tests/e2e",

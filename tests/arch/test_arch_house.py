@@ -56,7 +56,6 @@ BROAD_EXCEPT = frozenset(
         "fairlead.hub.intents.http.certificates",
         "fairlead.hub.providers.registry",
         "fairlead.hub.providers.runner",
-        "fairlead.hub.providers.term",
         "fairlead.kube.cache",
         "fairlead.kube.event_reader",
         "fairlead.providers.readback_watch",

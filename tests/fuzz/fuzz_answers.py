@@ -37,7 +37,7 @@ from requests.adapters import HTTPAdapter
 from urllib3._collections import HTTPHeaderDict
 
 from fairlead.errors import BadConfiguration, FairleadError, Retry, Terminal, Unreachable
-from fairlead.hub.certificates.problems import AcmeRefused
+from fairlead.hub.certificates.order import AcmeRefused
 from fairlead.kube import credentials, transport
 from fairlead.kube import credentials as oidc
 from fairlead.kube.cluster import Cluster

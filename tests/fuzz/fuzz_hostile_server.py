@@ -25,8 +25,8 @@ from fairlead.api.kubernetes import LEASES, SERVICES, Service
 from fairlead.api.meta import ObjectKey
 from fairlead.errors import FairleadError, NotFound, Retry
 from fairlead.hub.certificates import client as acme
-from fairlead.hub.certificates.keys import new_key
-from fairlead.hub.certificates.problems import AcmeRefused
+from fairlead.hub.certificates.issuance import new_key
+from fairlead.hub.certificates.order import AcmeRefused
 from fairlead.kube.cache import CacheSettings, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer

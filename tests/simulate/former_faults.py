@@ -16,7 +16,7 @@ from fairlead.api import json_text, tenant
 from fairlead.errors import NotFound
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.registry import ProviderRegistry
-from fairlead.hub.tenants.address_allocator import AddressAllocator
+from fairlead.hub.tenants.addresses import AddressAllocator
 from fairlead.kube import lease, transport
 from fairlead.kube.cache import WatchCache
 from fairlead.runtime import background, queue

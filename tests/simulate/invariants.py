@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Callable, Iterable, Iterator
 
 from fairlead.errors import FairleadError
-from fairlead.hub.tenants.address_allocator import REST_S
+from fairlead.hub.tenants.addresses import REST_S
 from fairlead.model.desired import Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from tests.simulate.api import Api, Bucket, Obj

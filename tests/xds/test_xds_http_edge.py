@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from fairlead.errors import Terminal
-from fairlead.hub.certificates.solvers import fetched, fetched_as_a_balancer
+from fairlead.hub.certificates.issuance import fetched, fetched_as_a_balancer
 from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.http import FixedAnswer, L7Listener, RetryRule
 from fairlead.model.keys import TargetKey

@@ -65,7 +65,7 @@ from fairlead.hub.intents.intent import Exclusion
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import RESOLVED, WRITTEN_EVENTS, resolved_message
 from fairlead.ledger.history import HISTORY_MAPS, entries_of, map_name
-from fairlead.ledger.wire import listener_of, target_of
+from fairlead.ledger.records import listener_of, target_of
 from fairlead.model.change import Action, HistoryEntry, HistoryKind, HistoryRow
 from fairlead.model.desired import Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey

@@ -41,10 +41,10 @@ from fairlead.hub.names.controller import Names
 from fairlead.hub.providers.migration import AGAIN_S, ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.publication import FirstPublication
-from fairlead.hub.tenants.address_pools import AddressPools
+from fairlead.hub.tenants.addresses import AddressPools
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.hub.tenants.tenants import Tenants, concerned_by
-from fairlead.hub.validation.class_protection import ClassProtection, default_class
+from fairlead.hub.validation import ClassProtection, default_class
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import install_crds
 from fairlead.kube.events import EventRecorder

@@ -48,7 +48,7 @@ from fairlead.hub.given_addresses import AddressSource, GivenAddresses
 from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.writes import Overlay
-from fairlead.ledger.wire import load_balancer_of
+from fairlead.ledger.records import load_balancer_of
 from fairlead.model.keys import LoadBalancerKey, TargetKey, canonical_address
 
 #: Called with load balancers to reconcile, and why: a phrase for their history.

@@ -26,7 +26,7 @@ from fairlead.api.json_text import read_json
 from fairlead.api.meta import JSONObject, KubeObject, Resource
 from fairlead.api.names import LABEL_HISTORY, LABEL_MANAGED_BY, MANAGED_BY, MANAGER_LEDGER, SYSTEM_NAMESPACE, short_hash
 from fairlead.errors import FairleadError, NotFound, Retry
-from fairlead.ledger.store import RecordStore
+from fairlead.kube.cluster import Cluster
 from fairlead.model.change import HistoryEntry
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
@@ -81,13 +81,13 @@ class HistoryStore:
     def __init__(
         self,
         *,
-        store: RecordStore,
+        cluster: Cluster,
         history: HistoryInMemory,
         clock: Clock,
         leading: Callable[[], bool],
         is_durable: Callable[[str], bool],
     ) -> None:
-        self._store = store
+        self._cluster = cluster
         self._history = history
         self._clock = clock
         self._leading = leading
@@ -141,12 +141,12 @@ class HistoryStore:
 
     async def _read(self) -> None:
         oldest = self._clock.now() - timedelta(days=KEEP_DAYS)
-        maps = await self._store.list(HISTORY_MAPS, SYSTEM_NAMESPACE, label_selector=LABEL_HISTORY)
+        maps = await self._cluster.list(HISTORY_MAPS, SYSTEM_NAMESPACE, label_selector=LABEL_HISTORY)
         # The newest last: if there are more than memory keeps, the oldest make room.
         last = {stored.key: max(map(_last_at, entries_of(stored)), default=self._clock.now()) for stored in maps}
         for stored in sorted(maps, key=lambda stored: last[stored.key]):
             if last[stored.key] < oldest:
-                await self._store.delete(HISTORY_MAPS, *stored.key, uid=stored.metadata.uid)
+                await self._cluster.delete(HISTORY_MAPS, *stored.key, uid=stored.metadata.uid)
             else:
                 self._last[stored.metadata.name] = last[stored.key]
                 self._history.load(_key_of(stored), entries_of(stored))
@@ -155,7 +155,7 @@ class HistoryStore:
         too_many = max(0, len(self._last) - MOST_MAPS)
         for name in sorted(self._last, key=lambda name: self._last[name])[: min(too_many, MOST_WRITES)]:
             if self._leading():
-                await self._store.delete(HISTORY_MAPS, SYSTEM_NAMESPACE, name)
+                await self._cluster.delete(HISTORY_MAPS, SYSTEM_NAMESPACE, name)
                 del self._last[name]
 
     def _durable(self, key: LoadBalancerKey) -> bool:
@@ -165,11 +165,11 @@ class HistoryStore:
         name = map_name(key)
         self._last[name] = self._clock.now()
         try:
-            stored = await self._store.get(HISTORY_MAPS, SYSTEM_NAMESPACE, name)
+            stored = await self._cluster.get(HISTORY_MAPS, SYSTEM_NAMESPACE, name)
         except NotFound:
             labels = {LABEL_MANAGED_BY: MANAGED_BY, LABEL_HISTORY: ""}
             body: JSONObject = {"metadata": {"namespace": SYSTEM_NAMESPACE, "name": name, "labels": labels}}
-            await self._store.create(HISTORY_MAPS, {**body, "data": self._data(key)})
+            await self._cluster.create(HISTORY_MAPS, {**body, "data": self._data(key)})
             return
         # Memory may have forgotten some of it meanwhile, and an earlier leader may have written what it never knew.
         self._history.load(key, entries_of(stored))
@@ -177,7 +177,7 @@ class HistoryStore:
             "metadata": {"resourceVersion": stored.metadata.resource_version},
             "data": self._data(key),
         }
-        await self._store.merge_patch(HISTORY_MAPS, SYSTEM_NAMESPACE, name, patch, manager=MANAGER_LEDGER)
+        await self._cluster.merge_patch(HISTORY_MAPS, SYSTEM_NAMESPACE, name, patch, manager=MANAGER_LEDGER)
 
     def _data(self, key: LoadBalancerKey) -> JSONObject:
         max_bytes = MAX_BYTES if self._durable(key) else MAX_BYTES_SERVED

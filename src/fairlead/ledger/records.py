@@ -5,23 +5,45 @@
     drain         Draining                    ──► provider
     deregister    Deregistering, delete       ──► provider ──► finalizer removed, and it is gone
 
-Intent first, at every step. Writes carry the resourceVersion that was read and the epoch of the leader: one who has
+Intent first, at every step. Writes carry the resourceVersion that was read and the epoch of the leader: a replica that
 lost the lease without noticing is refused by the API server, or by the record itself, before the provider is called.
-In: changes. Out: the same with what is on record added. Never: a record that goes while its backend may be registered.
+A record has everything that a provider needs to deregister its backend: pod, group, node and load balancer may be gone.
+
+The cache has this process's own writes and what the watch shows of others:
+
+    our own write             true at once; older versions from the watch are skipped
+    seen, not written by us   written by another client: it is applied and reported; also a version after ours, when the
+                              watch was interrupted and never shows ours
+    known to be deleted       further events of it are history, for as long as a server replays history
+
+Versions are decimal numbers that grow, as every API server promises; others are compared for equality only.
+In: changes, records from writes, reads and watches. Out: changes with their recorded facts; what other clients did.
+Never: a record that is deleted while its backend may be registered.
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
 from functools import partial
 from typing import TypeVar
 
 import msgspec
 import structlog
 
-from fairlead.api.backendgroup import BACKEND_RECORDS, BackendRecord, BackendRecordSpec, RecordOrigin, RecordState
-from fairlead.api.meta import JSONObject
+from fairlead.api.backendgroup import (
+    BACKEND_RECORDS,
+    BackendRecord,
+    BackendRecordSpec,
+    RecordListener,
+    RecordLoadBalancer,
+    RecordOrigin,
+    RecordState,
+    RecordTarget,
+)
+from fairlead.api.meta import JSONObject, is_newer
 from fairlead.api.names import (
     FINALIZER_DEREGISTER,
     LABEL_LOAD_BALANCER,
@@ -33,13 +55,11 @@ from fairlead.api.names import (
 )
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, Bug, Conflict, FairleadError, NotFound, Retry
+from fairlead.kube.cluster import Cluster
 from fairlead.ledger.frontends import FrontendRecords, KnownObject, ResourceOf, unknown_object
-from fairlead.ledger.record_cache import RecordCache, RecordEvent, RecordKey
-from fairlead.ledger.store import RecordStore
-from fairlead.ledger.wire import facts_of, load_balancer_spec, nulls, record_spec
-from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
-from fairlead.model.desired import FrontendSpec
-from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
+from fairlead.model.change import DONE, Action, BackendFacts, Outcome, OutcomeStatus, Reason, TargetChange
+from fairlead.model.desired import FrontendSpec, Listener, Owner, Target
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.model.observed import Ensured
 from fairlead.runtime.background import all_done
 from fairlead.runtime.clock import Clock
@@ -56,18 +76,18 @@ _T = TypeVar("_T")
 class RecordsLedger:
     """The records of one provider's load balancers.
 
-    ``epoch`` answers the leader's term, None when we do not lead; ``outranked`` gets a higher one that is on record.
-    ``on_event`` gets what others do to records.
-    ``origin`` is asked once for each record, when it is made: from what may the provider generate its address?
-    ``by_address``: the provider knows backends by their addresses alone, so records of one address share a backend.
-    ``ensure_only_asks``: nothing is recorded before its provider is asked for a new load balancer: that makes nothing.
-    ``known``: the object of a load balancer as a cache has it, None when it does not.
+    ``epoch`` returns the leader's term, None when this replica does not lead; ``outranked`` is called with a higher
+    recorded one. ``on_event`` is called with changes of records by other clients. ``origin`` is called once for each
+    new record: the object from which the provider may generate the address. ``by_address``: the provider identifies
+    backends by their addresses, so that records of one address share a backend. ``ensure_only_asks``: the provider's
+    ``ensure`` creates nothing, so that a new load balancer needs no record before. ``known``: the cached object of a
+    load balancer, None without one.
     """
 
     def __init__(
         self,
         *,
-        store: RecordStore,
+        cluster: Cluster,
         provider: str,
         epoch: Callable[[], int | None],
         outranked: Callable[[int], None] = lambda _epoch: None,
@@ -80,14 +100,14 @@ class RecordsLedger:
         known: KnownObject = unknown_object,
     ) -> None:
         self.frontends = FrontendRecords(
-            store=store,
+            cluster=cluster,
             provider=provider,
             leads=lambda: epoch() is not None,
             resource_of=resource_of,
             known=known,
         )
         self._ensure_only_asks = ensure_only_asks
-        self._store = store
+        self._cluster = cluster
         self._provider = provider
         self._epoch = epoch
         self._outranked = outranked
@@ -122,20 +142,20 @@ class RecordsLedger:
     # --- the load balancer itself -----------------------------------------------------------------------------
 
     async def ensuring(self, spec: FrontendSpec) -> None:
-        """Record that its provider is about to be asked for it."""
+        """Record the request to the provider before it is sent."""
         self._term()
         if self.frontends.get(spec.key).state or not self._ensure_only_asks:
             await self.frontends.ensuring(spec, keeps_unfinished=self._ensure_only_asks)
 
     async def ensured(self, spec: FrontendSpec, answer: Ensured) -> None:
-        """Record what the provider answered."""
+        """Record the answer of the provider."""
         epoch = self._term()
         if self.frontends.get(spec.key).state == "Ensuring":
             await self._restate(spec, answer, epoch)
         await self.frontends.ensured(spec, answer)
 
     def forget(self, key: LoadBalancerKey) -> None:
-        """Drop what is known of a load balancer that is gone."""
+        """Forget a load balancer that was deleted."""
         self.frontends.forget(key)
 
     async def _restate(self, spec: FrontendSpec, answer: Ensured, epoch: int) -> None:
@@ -171,8 +191,7 @@ class RecordsLedger:
             answer = await self._intend(spec, change, epoch)
         except FairleadError as error:
             # A record that cannot be written does not stop the others.
-            after_s = error.after_s or 0.0 if isinstance(error, Retry) else 0.0
-            return Outcome(OutcomeStatus.RETRY, error.sentence, after_s)
+            return Outcome(OutcomeStatus.RETRY, error.sentence, error.after_s or 0.0)
         return msgspec.structs.replace(change, facts=facts_of(answer)) if isinstance(answer, BackendRecord) else answer
 
     async def _intend(self, spec: FrontendSpec, change: TargetChange, epoch: int) -> BackendRecord | Outcome:
@@ -214,16 +233,16 @@ class RecordsLedger:
                 "status": self._status(state_intended("Pending", change), change),
             }
             try:
-                return self._cache.keep(await self._store.create(BACKEND_RECORDS, body))
+                return self._cache.keep(await self._cluster.create(BACKEND_RECORDS, body))
             except AlreadyExists:
                 # An earlier attempt whose answer was lost, or another process of ours.
-                record = self._cache.keep(await self._store.get(BACKEND_RECORDS, *self._key(change)))
+                record = self._cache.keep(await self._cluster.get(BACKEND_RECORDS, *self._key(change)))
                 self._fence(record, epoch)
                 wanted = self._wanted(spec, change, epoch, record.spec.target.origin)
         if record.deleting:
             self._on_event(RecordEvent.DELETED, record)
             raise Retry(
-                f"BackendRecord {'/'.join(record.key)} is being deregistered; the address is registered after that",
+                f"BackendRecord {'/'.join(record.key)} is being deregistered; the address is registered afterwards",
                 reason="Deregistering",
             )
         held = FINALIZER_DEREGISTER in (record.metadata.finalizers or ())
@@ -242,7 +261,7 @@ class RecordsLedger:
         other = self._cache.addresses.acquire(record)
         if other is None or change.reason is Reason.OWNERS_CHANGED:
             return record
-        text = f"waits: BackendRecord {'/'.join(other.key)} has the same address there, and is deregistered first"
+        text = f"waits until BackendRecord {'/'.join(other.key)} with the same address is deregistered"
         if record.status.message != text:
             await self._patch(record, {"status": {"message": text}})
         return Outcome(OutcomeStatus.RUNNING, f"{change.key} {text}", _POLL_S)
@@ -258,12 +277,12 @@ class RecordsLedger:
     ) -> BackendRecord | Outcome:
         try:
             if record is None or record.deleting:
-                # Begun before, by whomever: it may have been finished with its answer lost, or forgotten by hand.
-                record = self._cache.keep(await self._store.get(BACKEND_RECORDS, *self._key(change)))
+                # Begun before: it may be done with its answer lost, or the finalizer was removed by hand.
+                record = self._cache.keep(await self._cluster.get(BACKEND_RECORDS, *self._key(change)))
                 self._fence(record, epoch)
             if FINALIZER_DEREGISTER not in (record.metadata.finalizers or ()):
-                # Forgotten by an operator: no longer ours to deregister.
-                await self._store.delete(BACKEND_RECORDS, *record.key, uid=record.metadata.uid)
+                # An operator removed the finalizer: the backend is no longer ours to deregister.
+                await self._cluster.delete(BACKEND_RECORDS, *record.key, uid=record.metadata.uid)
                 self._cache.mark_deleted(record.key)
                 return DONE
             if self._cache.addresses.release(record):
@@ -278,8 +297,8 @@ class RecordsLedger:
         return record
 
     async def _delete(self, record: BackendRecord) -> BackendRecord:
-        await self._store.delete(BACKEND_RECORDS, *record.key, uid=record.metadata.uid)
-        return self._cache.keep(await self._store.get(BACKEND_RECORDS, *record.key))
+        await self._cluster.delete(BACKEND_RECORDS, *record.key, uid=record.metadata.uid)
+        return self._cache.keep(await self._cluster.get(BACKEND_RECORDS, *record.key))
 
     async def _mark(self, record: BackendRecord, change: TargetChange) -> BackendRecord:
         state = state_intended(record.status.state, change)
@@ -298,7 +317,7 @@ class RecordsLedger:
         """Store the outcomes; only here a deregistered record loses its finalizer."""
         del spec
         if self._epoch() is None:
-            # The answer came when the term was over: the next leader asks again, and its word is the one that counts.
+            # The answer arrived after the term: the next leader repeats the call, and its answer counts.
             return [Outcome(OutcomeStatus.RETRY, _NOT_LEADING) for _ in changes]
         return await self._all(
             partial(self._settled, change, outcome) for change, outcome in zip(changes, outcomes, strict=True)
@@ -313,7 +332,7 @@ class RecordsLedger:
         try:
             if outcome.status is OutcomeStatus.DONE and change.action is Action.DEREGISTER:
                 if change.facts is not None and change.facts.record_id != record.metadata.uid:
-                    # A namesake has taken its place meanwhile: it is held until it has been deregistered itself.
+                    # Another record of this name exists now: it is kept until its own backend is deregistered.
                     return Outcome(OutcomeStatus.RETRY, f"BackendRecord {'/'.join(record.key)} has been replaced")
                 await self._release(record)
             else:
@@ -337,7 +356,7 @@ class RecordsLedger:
             case OutcomeStatus.RETRY | OutcomeStatus.REJECTED:
                 status |= {"state": after, "message": outcome.message[:1024]}
             case OutcomeStatus.RUNNING if not outcome.generated_address:
-                # Written once: what a provider says of its progress may be new each time that it is asked.
+                # Written once: a provider may report its progress with a new message at each call.
                 if after != before or not record.status.message:
                     status |= {"state": after, "message": outcome.message[:1024]}
             case _:
@@ -362,21 +381,21 @@ class RecordsLedger:
     # --- inside -----------------------------------------------------------------------------------------------
 
     def _fence(self, record: BackendRecord, epoch: int) -> None:
-        """Refuse to write what a newer leader has written: the leader raises its epoch first."""
+        """Refuse to overwrite a record of a newer leader, until this leader has raised its epoch."""
         if record.spec.leader_epoch > epoch:
             self._outranked(record.spec.leader_epoch)
             text = f"BackendRecord {'/'.join(record.key)} was written by a leader with a higher epoch; write skipped"
             raise Retry(text, reason="Fenced")
 
     async def _patch(self, record: BackendRecord, patch: JSONObject) -> BackendRecord:
-        """Write only onto the version that was read; raises ``Conflict`` when it is older than the one stored."""
+        """Write only onto the version that was read; raises ``Conflict`` when it is no longer the stored one."""
         meta: JSONObject = {**patch.get("metadata", {}), "resourceVersion": record.metadata.resource_version}
         body = {**patch, "metadata": meta}
         try:
-            new = await self._store.merge_patch(BACKEND_RECORDS, *record.key, body, manager=MANAGER_HUB)
+            new = await self._cluster.merge_patch(BACKEND_RECORDS, *record.key, body, manager=MANAGER_HUB)
         except Conflict:
             # Another client wrote in between: the record is read again before anything is retried.
-            current: BackendRecord = await self._store.get(BACKEND_RECORDS, *record.key)
+            current: BackendRecord = await self._cluster.get(BACKEND_RECORDS, *record.key)
             self._cache.reread(current)
             if current.deleting and not record.deleting:
                 self._on_event(RecordEvent.DELETED, current)
@@ -386,11 +405,11 @@ class RecordsLedger:
     def _key(self, change: TargetChange) -> RecordKey:
         place = (change.load_balancer, change.listener, change.target.key)
         known = (change.load_balancer.namespace, record_name(*place))
-        # Records of earlier releases are named without their provider; two of those may have the same place.
+        # Records of earlier releases are named without their provider.
         return known if known in self._cache else (known[0], record_name(*place, provider=self._provider))
 
     async def _all(self, calls: Iterable[Callable[[], Awaitable[_T]]]) -> list[_T]:
-        """Run record writes side by side, a bounded number at once."""
+        """Run record writes in parallel, up to a limit."""
 
         async def bounded(call: Callable[[], Awaitable[_T]]) -> _T:
             async with self._slots:
@@ -402,7 +421,7 @@ class RecordsLedger:
         return wire_time(self._clock.now())
 
 
-#: By action: the state that its intent sets.
+#: The state that the intent of an action sets.
 _INTENDED: dict[Action, RecordState] = {
     Action.REGISTER: "Pending",
     Action.UPDATE: "Pending",
@@ -410,7 +429,7 @@ _INTENDED: dict[Action, RecordState] = {
     Action.DEREGISTER: "Deregistering",
 }
 
-#: By (answer, state before); what is not listed stays as it was.
+#: By (answer, state before); any other state stays.
 _AFTER: dict[tuple[OutcomeStatus, RecordState], RecordState] = {
     (OutcomeStatus.RUNNING, "Failed"): "Pending",
     **{
@@ -422,7 +441,7 @@ _AFTER: dict[tuple[OutcomeStatus, RecordState], RecordState] = {
 
 
 def state_intended(before: RecordState, change: TargetChange) -> RecordState:
-    """Return the state of a record once it is stored that ``change`` is about to be asked for.
+    """Return the state of a record while ``change`` is intended.
 
     Raises:
         Bug: the change is not about a backend.
@@ -435,7 +454,7 @@ def state_intended(before: RecordState, change: TargetChange) -> RecordState:
 
 
 def state_after(before: RecordState, change: TargetChange, status: OutcomeStatus) -> RecordState:
-    """Return the state of a record once ``change`` was answered with ``status``."""
+    """Return the state of a record after ``change`` was answered with ``status``."""
     if change.is_removal:
         return before  # its intent has set the state already
     if status is OutcomeStatus.DONE:
@@ -447,12 +466,376 @@ _HEAD = 40
 
 
 def record_name(load_balancer: LoadBalancerKey, listener: ListenerKey, target: TargetKey, *, provider: str = "") -> str:
-    """Name the record; readable at its head, unambiguous by its tail.
+    """Name the record: a readable head, and a digest that makes it unique.
 
-    ``provider``: while a load balancer moves, the same backend is on record for the one before and the one after.
+    ``provider``: while a load balancer moves, the same backend is recorded for both providers.
     """
-    # A part that is empty is left out: names of 0.1, which knew no backends of HTTP, stay as they are.
+    # An empty part is left out: names of 0.1, which had no backends of HTTP, stay as they are.
     place = (listener.protocol.value, str(listener.port), *filter(None, (listener.backend,)))
     parts = (*load_balancer, *place, target.address, str(target.port), *filter(None, (provider,)))
     identity = short_hash(*parts, size_bytes=10)
     return f"{load_balancer.name[:_HEAD].rstrip('-.')}-{identity}"
+
+
+def load_balancer_of(record: BackendRecord) -> LoadBalancerKey:
+    """Return the load balancer that a record is about."""
+    spec = record.spec.load_balancer
+    return LoadBalancerKey(spec.kind, spec.namespace, spec.name)
+
+
+def listener_of(record: BackendRecord) -> ListenerKey:
+    """Return the listener that a record is about."""
+    listener = record.spec.listener
+    return ListenerKey(Protocol(listener.protocol), listener.port, listener.backend)
+
+
+def target_of(record: BackendRecord) -> Target:
+    """Return the recorded target."""
+    spec = record.spec
+    return Target(
+        TargetKey(spec.target.address, spec.target.port),
+        weight=spec.target.weight,
+        draining=spec.target.draining,
+        owners=tuple(sorted(spec.owners or ())),
+        parameters=tuple(sorted((spec.parameters or {}).items())),
+        source=spec.target.source,
+    )
+
+
+def spec_of(records: Sequence[BackendRecord]) -> FrontendSpec:
+    """Return the load balancer as its records describe it, for when its own object is deleted."""
+    spec = records[0].spec.load_balancer
+    listeners = {
+        listener_of(record): Listener(
+            record.spec.listener.port, Protocol(record.spec.listener.protocol), record.spec.listener.name
+        )
+        for record in records
+        if not record.spec.listener.backend
+    }
+    return FrontendSpec(
+        key=load_balancer_of(records[0]),
+        group=spec.namespace,
+        listeners=tuple(sorted(listeners.values(), key=lambda listener: (listener.port, listener.protocol))),
+        parameters=dict(spec.parameters or {}),
+        attributes=dict(spec.attributes or {}),
+        owner=Owner(kind=spec.kind, namespace=spec.namespace, name=spec.name, uid=spec.uid),
+        existing=spec.existing,
+    )
+
+
+def load_balancer_spec(spec: FrontendSpec, *, provider: str, info: Mapping[str, str]) -> RecordLoadBalancer:
+    """Return the part of each record about the load balancer itself."""
+    return RecordLoadBalancer(
+        spec.key.kind,
+        spec.key.namespace,
+        spec.key.name,
+        provider,
+        parameters=dict(spec.parameters),
+        attributes=dict(spec.attributes),
+        info=dict(info),
+        existing=spec.existing,
+        uid=spec.owner.uid,
+    )
+
+
+def record_spec(
+    spec: FrontendSpec,
+    change: TargetChange,
+    *,
+    provider: str,
+    info: Mapping[str, str],
+    epoch: int,
+    origin: RecordOrigin | None = None,
+) -> BackendRecordSpec:
+    """Return the spec of the record for one change."""
+    target = change.target
+    names = {listener.key: listener.name for listener in spec.listeners}
+    return BackendRecordSpec(
+        load_balancer=load_balancer_spec(spec, provider=provider, info=info),
+        listener=RecordListener(
+            change.listener.port,
+            change.listener.protocol.value,
+            names.get(change.listener, ""),
+            change.listener.backend,
+        ),
+        target=RecordTarget(
+            target.key.address,
+            target.key.port,
+            target.weight,
+            target.source,
+            target.draining,
+            origin,
+            _named(target.source),
+        ),
+        owners=list(target.owners),
+        parameters=dict(target.parameters),
+        epoch=epoch,
+    )
+
+
+def _named(source: str) -> str:
+    kind, _, rest = source.partition("/")
+    parts = rest.split("/")
+    return f"{kind}/{parts[1]}" if len(parts) > 1 else ""
+
+
+def facts_of(record: BackendRecord) -> BackendFacts:
+    """Return the recorded input of a provider, in addition to the change."""
+    return BackendFacts(
+        record_id=record.metadata.uid,
+        generated_address=record.status.generated_address,
+        injected_info=record.status.injected_info or {},
+        parameters=record.spec.parameters or {},
+        origin=_origin(record.spec),
+    )
+
+
+def _origin(spec: BackendRecordSpec) -> Mapping[str, object]:
+    """Return the object that an address is generated from, in the form of the driver protocol."""
+    origin = spec.target.origin
+    if origin is None:
+        return {}
+    meta = {"namespace": origin.namespace, "name": origin.name, "uid": origin.uid, "labels": origin.labels or {}}
+    protocol = spec.listener.protocol
+    if origin.kind == "Pod":
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": meta,
+            "spec": {"nodeName": origin.node_name},
+            "status": {"phase": origin.phase, "podIP": spec.target.address},
+        }
+        return {"podBackend": {"pod": pod, "port": _port(spec.target.port, protocol)}}
+    ports = [{"port": origin.service_port, "nodePort": spec.target.port, "protocol": protocol}]
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": meta,
+        "spec": {"type": "NodePort", "ports": ports},
+    }
+    return {
+        "serviceBackend": {
+            "service": service,
+            "port": _port(origin.service_port, protocol),
+            "nodeName": origin.node_name,
+            "nodeAddresses": msgspec.to_builtins(origin.node_addresses or []),
+        }
+    }
+
+
+def _port(number: int, protocol: str) -> Mapping[str, object]:
+    # portNumber is the former name in the protocol; drivers may still read it.
+    return {"port": number, "portNumber": number, "protocol": protocol}
+
+
+def nulls(old: object, new: JSONObject) -> JSONObject:
+    """Return a merge patch that leaves nothing of ``old`` behind: fields that are missing in ``new`` are null."""
+    return _nulls(msgspec.to_builtins(old), new)
+
+
+def _nulls(old: JSONObject, new: JSONObject) -> JSONObject:
+    out: JSONObject = dict.fromkeys(old.keys() - new.keys())
+    for key, value in new.items():
+        before = old.get(key)
+        out[key] = _nulls(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return out
+
+
+RecordKey = tuple[str, str]
+
+#: A server replays five minutes of history to a watch that was interrupted; after that, a list shows the state.
+HISTORY_S = 900.0
+
+
+class RecordEvent(StrEnum):
+    """A change of a record by another client."""
+
+    #: Another client created it.
+    APPEARED = "Appeared"
+    #: Its content was changed: it is compared with the desired state, as after a restart.
+    EDITED = "Edited"
+    #: It is being deleted: exactly this backend must be deregistered.
+    DELETED = "Deleted"
+    #: It was deleted without its finalizer: the backend is forgotten, without a call.
+    GONE = "Gone"
+
+
+class RecordCache:
+    """The records of one provider, by key. ``addresses`` is filled where the provider generates addresses."""
+
+    def __init__(self, *, clock: Clock, by_address: bool = False) -> None:
+        self._clock = clock
+        self.addresses = RecordAddresses()
+        self._by_address = by_address
+        self._records: dict[RecordKey, BackendRecord] = {}
+        self._of: dict[LoadBalancerKey, dict[RecordKey, None]] = {}
+        #: The version of our own last write, until the watch has shown it: earlier events are older.
+        self._awaited: dict[RecordKey, str] = {}
+        #: Known deletions by UID, with their time, until the watch has shown them. Oldest first.
+        self._deleted: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __contains__(self, key: RecordKey) -> bool:
+        return key in self._records
+
+    def get(self, key: RecordKey) -> BackendRecord | None:
+        """Return the newest known version of one record."""
+        return self._records.get(key)
+
+    def of(self, key: LoadBalancerKey) -> list[BackendRecord]:
+        """Return the records of one load balancer, unsorted."""
+        return [self._records[record_key] for record_key in self._of.get(key, ())]
+
+    def load(self, records: Iterable[BackendRecord]) -> None:
+        """Load the stored entries."""
+        for record in records:
+            self._put(record)
+
+    def keep(self, record: BackendRecord) -> BackendRecord:
+        """Store our own write, or a read that is newer than every watch event."""
+        self._put(record)
+        self._awaited[record.key] = record.metadata.resource_version
+        return record
+
+    def reread(self, record: BackendRecord) -> None:
+        """Store a record that another client wrote before our own write."""
+        self._awaited.pop(record.key, None)
+        self._put(record)
+
+    def mark_deleted(self, key: RecordKey) -> None:
+        """Remove a record that is known to be deleted."""
+        if (known := self._records.get(key)) is not None:
+            now_s = self._clock.monotonic()
+            self._deleted.pop(known.metadata.uid, None)
+            self._deleted[known.metadata.uid] = now_s
+            # The watch never shows an object that was created and deleted while it was interrupted.
+            while now_s - self._deleted[oldest := next(iter(self._deleted))] > HISTORY_S:
+                del self._deleted[oldest]
+        self._forget(key)
+
+    def observe(self, new: BackendRecord) -> RecordEvent | None:
+        """Apply a watch event; return what another client did, None for our own write."""
+        if new.metadata.uid in self._deleted:
+            return None
+        known, awaited = self._records.get(new.key), self._awaited.get(new.key)
+        if known is None or known.metadata.uid != new.metadata.uid:
+            self._put(new)
+            return RecordEvent.APPEARED
+        if awaited == new.metadata.resource_version:
+            del self._awaited[new.key]
+        elif (
+            awaited is None
+            or is_newer(new.metadata.resource_version, than=awaited)
+            or (new.deleting and not known.deleting)
+        ):
+            self._put(new)
+            self._awaited.pop(new.key, None)
+            if new.deleting and not known.deleting:
+                return RecordEvent.DELETED
+            if not new.deleting and _content(new) != _content(known):
+                return RecordEvent.EDITED
+        return None
+
+    def observe_deletion(self, old: BackendRecord) -> RecordEvent | None:
+        """Apply a DELETED watch event; return what another client did, None for our own delete."""
+        self._deleted.pop(old.metadata.uid, None)
+        known = self._records.get(old.key)
+        if known is None or known.metadata.uid != old.metadata.uid:
+            return None
+        self._forget(old.key)
+        return RecordEvent.GONE
+
+    def _put(self, record: BackendRecord) -> None:
+        self._records[record.key] = record
+        self._of.setdefault(load_balancer_of(record), {})[record.key] = None
+        if self._by_address:
+            self.addresses.put(record)
+
+    def _forget(self, key: RecordKey) -> None:
+        self._awaited.pop(key, None)
+        self.addresses.drop(key)
+        record = self._records.pop(key, None)
+        if record is not None:
+            of = self._of[load_balancer_of(record)]
+            of.pop(key, None)
+            if not of:
+                del self._of[load_balancer_of(record)]
+
+
+def _content(record: BackendRecord) -> tuple[BackendRecordSpec, str]:
+    """Return spec and state of a record without the epoch of its writer, for comparison."""
+    return msgspec.structs.replace(record.spec, epoch=0), record.status.state
+
+
+_Place = tuple[LoadBalancerKey, str]
+
+
+class RecordAddresses:
+    """The records of one provider, by the address that identifies their backends there."""
+
+    def __init__(self) -> None:
+        self._places: dict[RecordKey, _Place] = {}
+        self._records: dict[_Place, dict[RecordKey, BackendRecord]] = {}
+        #: Records that are removed without a call, since another record keeps their backend; they keep none.
+        self._leaving: set[RecordKey] = set()
+        #: Records whose backend the provider was asked to remove, without an answer yet.
+        self._begun: set[RecordKey] = set()
+
+    def put(self, record: BackendRecord) -> None:
+        """Update the index with a record."""
+        self._unplace(record.key)
+        if address := _address_of(record):
+            place = self._places[record.key] = (load_balancer_of(record), address)
+            self._records.setdefault(place, {})[record.key] = record
+
+    def drop(self, key: RecordKey) -> None:
+        """Forget a record that was deleted."""
+        self._unplace(key)
+        self._leaving.discard(key)
+        self._begun.discard(key)
+
+    def acquire(self, record: BackendRecord) -> BackendRecord | None:
+        """Keep the backend of ``record``; return another record of it that is being deregistered, if there is one."""
+        self._leaving.discard(record.key)
+        self._begun.discard(record.key)
+        return next((other for other in self._others(record) if self._is_begun(other)), None)
+
+    def release(self, record: BackendRecord) -> bool:
+        """Mark ``record`` as to be removed; return True when another one keeps its backend: no call is needed."""
+        if self._is_begun(record) or not any(self._keeps(other) for other in self._others(record)):
+            return False
+        self._leaving.add(record.key)
+        return True
+
+    def acknowledge(self, key: RecordKey, *, done: bool) -> None:
+        """Note the provider's answer to the removal of a backend."""
+        (self._begun.discard if done else self._begun.add)(key)
+
+    def _is_begun(self, record: BackendRecord) -> bool:
+        return record.status.state == "Deregistering" or record.key in self._begun
+
+    def _keeps(self, record: BackendRecord) -> bool:
+        return not (record.deleting or record.spec.target.draining or record.key in self._leaving) and (
+            record.status.state not in ("Draining", "Deregistering")
+        )
+
+    def _others(self, record: BackendRecord) -> list[BackendRecord]:
+        place = self._places.get(record.key)
+        return [] if place is None else [other for key, other in self._records[place].items() if key != record.key]
+
+    def _unplace(self, key: RecordKey) -> None:
+        place = self._places.pop(key, None)
+        if place is not None:
+            sharers = self._records[place]
+            del sharers[key]
+            if not sharers:
+                del self._records[place]
+
+
+def _address_of(record: BackendRecord) -> str:
+    """Return the address by which the provider knows the backend; empty before its first response."""
+    target = record.spec.target
+    fixed_address = "" if target.origin is not None else str(TargetKey(target.address, target.port))
+    return record.status.generated_address or fixed_address

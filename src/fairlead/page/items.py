@@ -28,8 +28,8 @@ from fairlead.api.tenant import StampedLease, Tenant
 from fairlead.api.times import wire_time
 from fairlead.hub.inspect.debug import KeyState, ProviderState
 from fairlead.hub.inventory import Inventory
-from fairlead.ledger.held import held_changes
-from fairlead.ledger.wire import listener_of, target_of
+from fairlead.ledger.frontends import held_changes
+from fairlead.ledger.records import listener_of, target_of
 from fairlead.model.change import HistoryEntry
 from fairlead.model.desired import Target
 from fairlead.model.http import RequestMatch, Rule

@@ -32,7 +32,7 @@ from fairlead.errors import FairleadError
 from fairlead.hub.app import Hub
 from fairlead.hub.config import HubConfig
 from fairlead.hub.inventory import Inventory
-from fairlead.hub.providers.installed import installed_providers
+from fairlead.hub.providers.registry import installed_providers
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import CONTROLLER_QPS, Cluster
 from fairlead.kube.lease import Heartbeat

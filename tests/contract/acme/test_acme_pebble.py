@@ -15,9 +15,8 @@ from aiohttp import web
 
 from conformance.pebble import why_not
 from fairlead.hub.certificates.client import AcmeClient
-from fairlead.hub.certificates.keys import facts_of, in_thread, new_key, signing_request
+from fairlead.hub.certificates.issuance import challenge_host, facts_of, in_thread, new_key, signing_request
 from fairlead.hub.certificates.order import OrderChallenge, RemoteOrder, choose_challenges
-from fairlead.hub.certificates.solvers import challenge_host
 from fairlead_demo.worlds.loopback import free_port
 from tests.contract.acme.acme_pebble import Pebble
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.names import SYSTEM_NAMESPACE
-from fairlead.hub.names.records import object_name
+from fairlead.hub.names.ownership import object_name
 
 
 async def gateway(world, member="east", name="shop.gw", *, listeners=None, origin=None):

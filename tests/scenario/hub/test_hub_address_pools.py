@@ -124,7 +124,7 @@ async def test_a_pool_that_shrinks_overlaps_or_goes_takes_nothing_away(world, pl
     assert set(had.values()) == {"192.0.2.9", "198.51.100.9"}
     await pool(world, "edge", "192.0.2.9")
     shrunk = await counts(world, "edge", size=1, used=1, free=0, outside=1)
-    assert "198.51.100.9 is given and not in the pool any more" in shrunk.conditions[0].message
+    assert "no longer contains 198.51.100.9" in shrunk.conditions[0].message
     await pool(world, "young", "192.0.2.0/24")
     refused = await accepted(world, "young", "False")
     assert refused.reason == "Invalid"
@@ -151,7 +151,7 @@ async def test_a_typo_in_a_pool_gives_none_of_its_addresses_to_a_younger_one(wor
     assert "spec.addresses: '192.0.2.9-192.0.2.1O' is not" in wrong.message
     await world.lb("greedy", namespace="tenant-west", spec={"address": "192.0.2.9"})
     refused = await world.said("Programmed", "False", name="greedy", namespace="tenant-west")
-    assert "192.0.2.9 is of AddressPool edge, whose spec is not valid now" in refused.message
+    assert "192.0.2.9 is in AddressPool edge, whose spec is invalid" in refused.message
     await world.stop(plain)
     await world.start(pool="")
     await world.quiet()

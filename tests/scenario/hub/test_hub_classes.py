@@ -137,7 +137,7 @@ async def test_a_class_in_use_is_counted_and_does_not_vanish(shop, world):
     edge = await shop.api.get(LOAD_BALANCER_CLASSES, "", "edge")
     assert (edge.status.load_balancers, edge.metadata.finalizers) == (2, [FINALIZER_IN_USE])
     await shop.api.delete(LOAD_BALANCER_CLASSES, "", "edge")
-    await says(shop, "edge", "InUse", "True", "it was deleted, and stays until nothing uses it", "used by 2")
+    await says(shop, "edge", "InUse", "True", "kept until nothing uses it", "used by 2")
     await shop.warned("edge", "InUse", "used by 2", namespace="default")
     await shop.lb("late")
     await shop.lb_says("Accepted", "False", "is being deleted and accepts nothing new", name="late")
@@ -196,7 +196,7 @@ async def test_records_alone_keep_their_class(shop, world):
     mine = await shop.api.get(LOAD_BALANCERS, "shop", "mine")
     assert mine.metadata.finalizers == [FINALIZER_CLEANUP]
     await shop.api.merge_patch(LOAD_BALANCERS, "shop", "mine", {"metadata": {"finalizers": None}})
-    await says(shop, "driven", "InUse", "True", "it was deleted", "used by BackendRecord shop/")
+    await says(shop, "driven", "InUse", "True", "kept until nothing uses it", "used by BackendRecord shop/")
     assert (await shop.api.get(LOAD_BALANCER_CLASSES, "", "driven")).status.load_balancers == 0
     shop.driver.on("deregisterBackend", shop.driver._deregister)
 
@@ -243,4 +243,4 @@ async def test_another_class_that_was_deleted_in_use_says_how_to_undo_that(shop)
     await shop.lb("mine", className="driven", parameters={"lbID": "7"})
     await shop.lb_says("Programmed", "True", name="mine")
     await shop.api.delete(LOAD_BALANCER_CLASSES, "", "driven")
-    await says(shop, "driven", "InUse", "True", "To undo it", "kubectl get lbc driven -o yaml", "remove its finalizers")
+    await says(shop, "driven", "InUse", "True", "undo", "kubectl get lbc driven -o yaml", "remove the finalizers")

@@ -10,7 +10,7 @@ from bench.figures import Figure
 from bench.records_restart import restart
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.errors import Terminal
-from fairlead.ledger.memory import MemoryLedger
+from fairlead.ledger.frontends import MemoryLedger
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import desired, lb_key, target

@@ -49,7 +49,7 @@ async def test_a_silent_member_is_called_stale_then_lost_and_served_on(world, hu
     await world.until(lambda: is_(world, "Engaged"))
     await world.quiet(50)
     assert await state(world) == "Stale"
-    assert "its last state is served on" in (await world.said("Stale", "True")).message
+    assert "its last state is served" in (await world.said("Stale", "True")).message
     await world.quiet(300)
     assert await state(world) == "Lost"
     assert world.at_cloud() == {"10.1.0.1:8080"}

@@ -116,7 +116,7 @@ async def test_one_life_of_everything(shop: DrivenShop) -> None:
     await shop.api.delete(LOAD_BALANCERS, "shop", "mine")
     await shop.group_says("fixed", "Protected", "True", "remove the label")
     await shop.lb_says("Protected", "True", "remove the label", name="mine")
-    await shop.says(LOAD_BALANCER_CLASSES, "driven", "InUse", "True", "it was deleted")
+    await shop.says(LOAD_BALANCER_CLASSES, "driven", "InUse", "True", "kept until nothing uses it")
     assert shop.at_driver() == {"10.9.0.1:8080"}
 
     unlabelled = {"metadata": {"labels": {LABEL_DO_NOT_DELETE: None}}}

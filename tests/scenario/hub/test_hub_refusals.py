@@ -161,4 +161,4 @@ async def test_a_namespace_that_was_there_before_is_not_taken_over(world, hub):
         return next((condition for condition in tenant.status.conditions or () if condition.status == "False"), None)
 
     condition = await world.until(refused)
-    assert "was there before this Tenant" in condition.message
+    assert "existed before this Tenant" in condition.message

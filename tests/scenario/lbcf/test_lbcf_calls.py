@@ -176,7 +176,7 @@ async def test_lt22_a_registration_waits_for_the_deregistration_of_the_same_addr
     states = await shop.states()
     assert states["10.1.0.1"] == "Deregistering"
     waiting = next(record for record in await shop.records() if record.spec.target.address == "10.1.0.2")
-    assert "has the same address there" in waiting.status.message
+    assert "with the same address" in waiting.status.message
     ended_s = times_of(world, driver, "deregisterBackend")
     began_s = times_of(world, driver, "ensureBackend")
     await shop.registered("10.1.0.2")

@@ -15,8 +15,7 @@ from records_loop import LoopClock, VirtualLoop
 
 from fairlead.api.backendgroup import BACKEND_RECORDS, BackendRecord
 from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.hub.providers.runner import DurableRunner
-from fairlead.hub.providers.term import TermSettings
+from fairlead.hub.providers.runner import DurableRunner, TermSettings
 from fairlead.model.change import Outcome, TargetChange
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec
@@ -114,7 +113,7 @@ class Desk:
                 TermSettings(
                     name="memory",
                     provider=self.provider,
-                    store=self.api,
+                    cluster=self.api,
                     clock=self.clock,
                     report=self.reports.append,
                     epoch=lambda: self.term,

@@ -21,8 +21,7 @@ from fairlead.api.backendgroup import BACKEND_RECORDS, BackendRecord
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.names import FINALIZER_DEREGISTER
 from fairlead.errors import Retry
-from fairlead.hub.providers.runner import DurableRunner
-from fairlead.hub.providers.term import TermSettings, place_of
+from fairlead.hub.providers.runner import DurableRunner, TermSettings, place_of
 from fairlead.model.change import Action, Outcome, TargetChange
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Target
@@ -207,7 +206,7 @@ class World:
             TermSettings(
                 name="memory",
                 provider=provider,
-                store=self.api,
+                cluster=self.api,
                 clock=self.clock,
                 report=self.reports.append,
                 epoch=lambda: term,

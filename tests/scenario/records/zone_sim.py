@@ -18,8 +18,7 @@ from records_loop import LoopClock, VirtualLoop
 from fairlead.api.hostname import HOSTNAMES, Hostname
 from fairlead.api.names import short_hash
 from fairlead.errors import Retry
-from fairlead.hub.providers.runner import DurableRunner
-from fairlead.hub.providers.term import TermSettings, place_of
+from fairlead.hub.providers.runner import DurableRunner, TermSettings, place_of
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Target
 from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
 from fairlead.providers.zones.plan import (
@@ -200,7 +199,7 @@ class NamesWorld:
             TermSettings(
                 name="rfc2136",
                 provider=DNSProvider(make=server, own=frozenset(), clock=self._clock),
-                store=self.api,
+                cluster=self.api,
                 clock=self._clock,
                 report=lambda _report: None,
                 epoch=lambda: term,

@@ -8,7 +8,7 @@ from cli_builders import KEY, lb, previewed
 
 from fairlead.api.intent import HeldChange
 from fairlead.cli.changes import drift_row, drift_summary, lines_of, plan_of, summary
-from fairlead.ledger.held import held_changes
+from fairlead.ledger.frontends import held_changes
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed, ObservedTarget

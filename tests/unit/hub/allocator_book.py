@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.hub.tenants.address_allocator import AddressAllocator, listeners_of
+from fairlead.hub.tenants.addresses import AddressAllocator, listeners_of
 from fairlead.model.contract import AllocationKind
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import lb_key, tcp
@@ -43,7 +43,7 @@ def key_of(load_balancer):
 def give(book, load_balancer, kind=ADDRESS):
     spec = load_balancer.spec
     recorded, listeners = load_balancer.status.allocation, listeners_of(spec)
-    return book.allocate(key_of(load_balancer), kind, wanted=spec.address, recorded=recorded, listeners=listeners)
+    return book.allocate(key_of(load_balancer), kind, requested=spec.address, recorded=recorded, listeners=listeners)
 
 
 def restarted(book, given_):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fairlead.api.addresspool import AddressPool
 from fairlead.api.intent import Allocation
-from fairlead.hub.tenants.address_allocator import REST_S, listeners_of
+from fairlead.hub.tenants.addresses import REST_S, listeners_of
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import IPV4, IPV6, ListenerKey, Protocol, WantedFamilies
@@ -231,7 +231,7 @@ def test_b11_b13_a_restart_in_any_order_moves_no_address(everyone, data, kind):
 class TestPortQuota:
     def give(self, book, load_balancer, kind=ADDRESS):
         recorded, listeners = load_balancer.status.allocation, listeners_of(load_balancer.spec)
-        return book.allocate(key_of(load_balancer), kind, wanted="", recorded=recorded, listeners=listeners, limit=4)
+        return book.allocate(key_of(load_balancer), kind, requested="", recorded=recorded, listeners=listeners, limit=4)
 
     @pytest.mark.parametrize("kind", [ADDRESS, PROXY_PORT])
     def test_a_member_gets_no_more_ports_than_it_may_have(self, kind):
@@ -239,7 +239,7 @@ class TestPortQuota:
         assert self.give(book, load_balancer_named("a", ports=(1, 2, 3)), kind)[1] is None
         _, problem = self.give(book, load_balancer_named("b", ports=(4, 5)), kind)
         assert problem.reason is ConditionReason.QUOTA_EXCEEDED
-        assert "needs 2, its member has 3 others, and may have 4 together" in problem.message
+        assert "needs 2, and the member has 3 others of at most 4" in problem.message
         assert self.give(book, load_balancer_named("b", ports=(4,)), kind)[1] is None
         _, problem = self.give(book, load_balancer_named("a", ports=(1, 2, 3, 6)), kind)
         assert problem.reason is ConditionReason.QUOTA_EXCEEDED, "one that grows counts, too"
@@ -255,10 +255,10 @@ class TestPortQuota:
         allocation, problem = book.allocate(
             key_of(web),
             kind,
-            wanted="",
+            requested="",
             recorded=Allocation(),
             listeners=listeners_of(web.spec),
-            beside=[https],
+            internal=[https],
             limit=3,
         )
         assert problem is None
@@ -266,7 +266,7 @@ class TestPortQuota:
             assert [each.port for each in allocation.ports] == [80, 81, 82, 443]
         assert self.give(book, load_balancer_named("b", ports=(4,)), kind)[1] is None
         _, problem = self.give(book, load_balancer_named("c", ports=(5,)), kind)
-        assert "needs 1, its member has 4 others" in problem.message
+        assert "needs 1, and the member has 4 others" in problem.message
         if kind is ADDRESS:
             rival = load_balancer_named("d", ports=(443,), address=allocation.address)
             assert give(book, rival)[1].reason is ConditionReason.PORT_CONFLICT, "it is taken all the same"
@@ -308,7 +308,7 @@ ONE = "192.0.2.1/32"
 def moved(book, load_balancer, before, **more):
     """Give ``load_balancer`` what it asks for now; ``before`` is on record, and then no longer."""
     spec = load_balancer.spec
-    text: dict[str, Any] = {"wanted": spec.address, "listeners": listeners_of(spec), **more}
+    text: dict[str, Any] = {"requested": spec.address, "listeners": listeners_of(spec), **more}
     key, recorded = key_of(load_balancer), before
     allocation, problem = book.allocate(key, ADDRESS, recorded=recorded, **text)
     assert problem is None
@@ -342,11 +342,11 @@ class TestWhatIsReleasedWakesWhoWaits:
         book = book_of()
         large = load_balancer_named("a", ports=(1, 2, 3))
         first, _ = book.allocate(
-            key_of(large), ADDRESS, wanted="", recorded=Allocation(), listeners=listeners_of(large.spec), limit=4
+            key_of(large), ADDRESS, requested="", recorded=Allocation(), listeners=listeners_of(large.spec), limit=4
         )
         waiting = load_balancer_named("b", ports=(4, 5))
         text: dict[str, Any] = {
-            "wanted": "",
+            "requested": "",
             "recorded": Allocation(),
             "listeners": listeners_of(waiting.spec),
             "limit": 4,
@@ -370,14 +370,14 @@ class TestWhatIsReleasedWakesWhoWaits:
     def test_the_second_address_of_one_that_becomes_single_stack(self):
         book = book_of("192.0.2.0/29,2001:db8::1/128")
         web, waiting = key_of(load_balancer_named("a")), key_of(load_balancer_named("b"))
-        text: dict[str, Any] = {"wanted": "", "listeners": [], "recorded": Allocation()}
+        text: dict[str, Any] = {"requested": "", "listeners": [], "recorded": Allocation()}
         both, _ = book.allocate(web, ADDRESS, families=WantedFamilies((IPV4, IPV6), all_required=True), **text)
         six = WantedFamilies((IPV6,), all_required=True)
         assert book.allocate(waiting, ADDRESS, families=six, **text)[1] is not None
         four = WantedFamilies((IPV4,), all_required=True)
-        single, _ = book.allocate(web, ADDRESS, families=four, wanted="", listeners=[], recorded=both)
+        single, _ = book.allocate(web, ADDRESS, families=four, requested="", listeners=[], recorded=both)
         assert book.woken() == set()
-        book.allocate(web, ADDRESS, families=four, wanted="", listeners=[], recorded=single)
+        book.allocate(web, ADDRESS, families=four, requested="", listeners=[], recorded=single)
         assert book.woken() == {waiting}
         assert book.allocate(waiting, ADDRESS, families=six, **text)[0].address == "2001:db8::1"
 

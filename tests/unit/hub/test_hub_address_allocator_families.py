@@ -7,7 +7,7 @@ from allocator_book import ADDRESS, book_of, key_of, load_balancer_named, restar
 
 from fairlead.api.addresspool import Reservation
 from fairlead.api.intent import Allocation
-from fairlead.hub.tenants.address_allocator import listeners_of
+from fairlead.hub.tenants.addresses import listeners_of
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import ANY_FAMILY, WantedFamilies, family_of
 from fairlead.translate.addresses import AddressRanges, Pool, Pools
@@ -21,7 +21,7 @@ def give_of(book, load_balancer, families, *, asked="", recorded=None):
     listeners = listeners_of(load_balancer.spec)
     had = recorded or Allocation()
     key = key_of(load_balancer)
-    return book.allocate(key, ADDRESS, wanted=asked, recorded=had, listeners=listeners, families=families)
+    return book.allocate(key, ADDRESS, requested=asked, recorded=had, listeners=listeners, families=families)
 
 
 @pytest.mark.req("K-58")
@@ -119,7 +119,7 @@ class TestFamilies:
         book.use(Pools((pool,)), "test")
         web = load_balancer_named("a")
         allocation, _ = book.allocate(
-            key_of(web), ADDRESS, wanted="", recorded=Allocation(), listeners=[], tenant="east", families=V6_FIRST
+            key_of(web), ADDRESS, requested="", recorded=Allocation(), listeners=[], tenant="east", families=V6_FIRST
         )
         assert (allocation.address, allocation.second_address) == ("2001:db8::2", "192.0.2.2")
         assert (allocation.pool, allocation.second_pool) == ("edge", "edge")

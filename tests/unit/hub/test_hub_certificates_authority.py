@@ -17,8 +17,8 @@ from fairlead.api.kubernetes import SECRETS
 from fairlead.errors import NotFound, Retry
 from fairlead.hub.certificates import control, issuance
 from fairlead.hub.certificates.client import AcmeClient
-from fairlead.hub.certificates.keys import in_thread, new_key
-from fairlead.hub.certificates.problems import AcmeRefused
+from fairlead.hub.certificates.issuance import in_thread, new_key
+from fairlead.hub.certificates.order import AcmeRefused
 
 world = certificates_world.world
 
@@ -111,7 +111,7 @@ async def test_a_slow_call_is_reported_as_the_authoritys(world: World, monkeypat
     assert (await world.step() or 0) >= 60
     status, reason, message = await world.condition("Ready")
     assert (status, reason) == ("False", "AuthorityUnreachable")
-    assert "does not answer in time" in message
+    assert "no answer in time" in message
     monkeypatch.undo()
     world.clock.jump(1000)
     await world.settle("Issued")
@@ -175,7 +175,7 @@ async def test_an_answer_that_is_not_acme_is_a_failure_of_the_authority(body: st
             await in_thread(ask, name="test")
     finally:
         await runner.cleanup()
-    assert "as no ACME server does" in refused.value.sentence
+    assert "invalid ACME answer" in refused.value.sentence
     assert server.directory in refused.value.sentence
     assert (refused.value.kind, refused.value.reason) == ("", "AuthorityUnreachable")
 
@@ -185,6 +185,6 @@ async def test_an_invalid_certificate_is_not_stored(world: World, monkeypatch: p
     await world.issuer()
     await world.ask(HOST)
     await world.settle("Failing")
-    assert "about the certificate as no ACME server does" in (await world.condition("Ready"))[2]
+    assert "invalid ACME answer about the certificate" in (await world.condition("Ready"))[2]
     with pytest.raises(NotFound):
         await world.cluster.get(SECRETS, NAMESPACE, NAME)

@@ -200,7 +200,7 @@ async def test_limits_are_kept_as_the_authority_asks(world: World) -> None:
     world.authority.faults.rate_limited, world.authority.faults.retry_after_s = 1, 7200
     await world.ask(HOST)
     assert (await world.step() or 0) >= 7200
-    assert "its limit is reached" in (await world.condition("Ready"))[2]
+    assert "rate limit" in (await world.condition("Ready"))[2]
 
 
 async def test_an_unanswered_challenge_is_not_offered_and_is_reported_later(world: World) -> None:
@@ -292,7 +292,7 @@ async def test_the_issuer_shows_its_account_or_why_there_is_none(world: World) -
     assert await world.control._accounts.reconcile("test") is not None
     issuer = await world.cluster.get(CERTIFICATE_ISSUERS, "", "test")
     (accepted,) = issuer.status.conditions or []
-    assert "put an ECDSA key" in accepted.message
+    assert "ECDSA P-256" in accepted.message
     assert "planted" not in accepted.message
 
 

@@ -19,7 +19,7 @@ from fairlead.api.names import LABEL_CHALLENGE
 from fairlead.api.tenant import Tenant, TenantSpec
 from fairlead.api.times import wire_time
 from fairlead.hub.certificates.control import Owners, refusal
-from fairlead.hub.certificates.renewal import Window, next_renewal, renewal_time, retry_delay_s, skew_text
+from fairlead.hub.certificates.order import Window, next_renewal, renewal_time, retry_delay_s, skew_text
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig

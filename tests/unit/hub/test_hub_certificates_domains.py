@@ -14,7 +14,7 @@ from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS
 from fairlead.api.meta import AnyResource, JSONObject
 from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER
 from fairlead.api.tenant import TENANTS
-from fairlead.hub.certificates.domains import DomainCertificates
+from fairlead.hub.certificates.control import DomainCertificates
 from fairlead.hub.intents.hostname.intent import HostnameObjects
 from fairlead.hub.intents.http.objects import HTTPObjects
 from fairlead.kube.cluster import Cluster

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from fairlead.api.managedcertificate import OrderChallenge
-from fairlead.hub.certificates import solvers
-from fairlead.hub.certificates.solvers import challenge_host, fetched, fetched_as_a_balancer
+from fairlead.hub.certificates import issuance as solvers
+from fairlead.hub.certificates.issuance import challenge_host, fetched, fetched_as_a_balancer
 from fairlead_demo.worlds.loopback import free_port
 
 PATH = "/.well-known/acme-challenge/token"

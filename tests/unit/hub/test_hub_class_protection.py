@@ -14,7 +14,7 @@ from fairlead.api.backendgroup import (
     RecordTarget,
 )
 from fairlead.api.meta import ObjectMeta
-from fairlead.hub.validation.class_protection import ClassProtection, _may_be_of, build_in_use
+from fairlead.hub.validation import ClassProtection, _may_be_of, build_in_use
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import Capabilities
 from fairlead.testing.builders import lb_class
@@ -66,7 +66,7 @@ def test_in_use_counts_and_names_the_first():
     assert build_in_use(lb_class(), ["a/b"], short="lbc").message == "used by a/b"
     assert build_in_use(lb_class(), ["b", "a"], short="lbc").message == "used by 2, first a"
     assert build_in_use(deleted(lb_class()), ["a"], short="lbc").message.startswith(
-        "it was deleted, and stays until nothing uses it: "
+        "deleted, and kept until nothing uses it: "
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.api.intent import IntentStatus
 from fairlead.hub.providers.migration import HeldTargets, as_held
-from fairlead.ledger.held import held_wire
+from fairlead.ledger.frontends import held_wire
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.model.keys import ListenerKey, Protocol

@@ -180,7 +180,7 @@ class TestView:
         await watch.clock.advance(STALE_AFTER_S + 1)
         first = watch.members.view(tenant(), NAMESPACE)
         assert "the agent of east last reported at 2030-01-01T00:00:00Z" in first.message
-        assert first.message.endswith("its last state is served on")
+        assert first.message.endswith("its last state is served")
         assert not first.drained
         await watch.clock.advance(10 * LOST_AFTER_S)
         assert watch.members.view(tenant(), NAMESPACE) == first

@@ -10,7 +10,7 @@ from hub_parts import intent_context
 
 from fairlead.api.intent import Allocation, ProxyPort
 from fairlead.hub.providers.migration import Phase, Placement
-from fairlead.ledger.held import held_wire
+from fairlead.ledger.frontends import held_wire
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.contract import AllocationKind
 from fairlead.model.observed import Observed
@@ -105,16 +105,16 @@ def test_a_load_balancer_moves_when_another_provider_serves_it_with_an_address(b
 
 async def test_the_next_provider_lacks_everything_until_it_was_asked(bench):
     next_ = translation("new", "1", "2")
-    assert await bench.migration.missing(KEY, next_) == "it is not made yet"
+    assert await bench.migration.missing(KEY, next_) == "the load balancer is not set up there yet"
     bench.place(translation("old", "1"), next_=next_, phase=Phase.PREPARING)
-    assert await bench.migration.missing(KEY, next_) == "it is not made yet"
+    assert await bench.migration.missing(KEY, next_) == "the load balancer is not set up there yet"
     await bench.work("new")
     assert await bench.migration.missing(KEY, next_) == ""
 
 
 async def test_a_paused_load_balancer_is_never_ready(bench):
-    assert await bench.migration.missing(KEY, translation("new", "1", paused=True)) == "it is paused"
-    assert await bench.migration.missing(KEY, Decision(None, (), provider="new")) == "it is paused"
+    assert await bench.migration.missing(KEY, translation("new", "1", paused=True)) == "the load balancer is paused"
+    assert await bench.migration.missing(KEY, Decision(None, (), provider="new")) == "the load balancer is paused"
 
 
 async def test_every_target_that_takes_connections_has_to_be_registered(bench):
@@ -146,7 +146,7 @@ async def test_an_incomplete_view_causes_no_move(bench):
 @pytest.mark.parametrize(
     ("observed", "missing"),
     [
-        (None, "it is not made yet"),
+        (None, "the load balancer is not set up there yet"),
         (Observed(programmed=False), "not every proxy has it yet"),
         (Observed(programmed=False, message="1 of 2 proxies has it"), "1 of 2 proxies has it"),
         (Observed(programmed=True), "no address yet"),
@@ -174,11 +174,11 @@ async def test_a_durable_provider_is_not_called_but_read_back_soon(bench):
     runner.tracker.put(next_.desired)
     noticed = []
     runner.readback.notice = noticed.append
-    assert await bench.migration.missing(KEY, next_) == "it has not been read back yet"
+    assert await bench.migration.missing(KEY, next_) == "the load balancer has not been read back yet"
     assert noticed == [KEY]
     assert runner.provider.calls == {}
     runner.end()
-    assert await bench.migration.missing(KEY, next_) == "it is not made yet"
+    assert await bench.migration.missing(KEY, next_) == "the load balancer is not set up there yet"
 
 
 @pytest.mark.parametrize(

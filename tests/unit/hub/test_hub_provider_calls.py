@@ -15,7 +15,7 @@ CALLERS = {
     "sync/execute.py": {"ensure", "apply", "delete"},
     "sync/readback.py": {"observe"},
     # Of providers whose whole state is served from here: no request is made.
-    "hub/providers/observe.py": {"observe"},
+    "hub/providers/runner.py": {"observe"},
     # A command in a process of its own.
     "hub/inspect/preview.py": {"observe"},
 }

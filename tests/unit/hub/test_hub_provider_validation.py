@@ -10,8 +10,7 @@ from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.meta import JSONObject
 from fairlead.errors import Retry, Terminal
 from fairlead.hub.providers.runner import ProviderRunner
-from fairlead.hub.validation.provider_validation import ProviderValidation, as_recorded_verdicts
-from fairlead.hub.validation.validation_cache import ValidationCache
+from fairlead.hub.validation import ProviderValidation, ValidationCache, as_recorded_verdicts
 from fairlead.model.condition import ConditionReason
 from fairlead.providers.memory import MemoryProvider
 from fairlead.translate.loadbalancer import decide_loadbalancer, frontend_of
@@ -94,7 +93,7 @@ async def test_how_backends_are_checked_is_not_the_providers_to_judge(bench):
         (
             Retry("connection refused"),
             ConditionReason.PROVIDER_FAILED,
-            "not accepted yet, its provider cannot be asked: connection refused",
+            "not accepted yet, the provider cannot be asked: connection refused",
         ),
     ],
 )

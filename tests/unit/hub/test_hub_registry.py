@@ -250,7 +250,7 @@ async def test_what_cannot_be_read_is_read_again_and_nothing_is_decided_before(s
         assert not served_hub.registry["memory"].loaded
         await clock.advance(2)
         await loading
-    assert [line["event"] for line in logs] == ["records cannot be read; no decision is made before"]
+    assert [line["event"] for line in logs] == ["records cannot be read; nothing is decided before"]
     assert served_hub.registry["memory"].loaded
 
 

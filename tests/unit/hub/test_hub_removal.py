@@ -7,7 +7,7 @@ import pytest
 from fairlead.api.names import ANNOTATION_STOP_SERVING, LABEL_DO_NOT_DELETE
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import Tenant
-from fairlead.hub.tenants.removal import why_held
+from fairlead.hub.tenants.tenants import why_held
 from fairlead.testing.builders import decoded, lb_key, tcp, tenant
 
 WEB = (lb_key("web"), tcp("web"))

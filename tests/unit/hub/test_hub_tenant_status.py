@@ -32,7 +32,7 @@ def test_ready_is_an_agent_that_lives_and_rights_that_exist():
     [
         (AgentState("Pending"), TenantEnsured(), "Pending", "fairlead agent --tenant east"),
         (AgentState("Stale", NOW), TenantEnsured(), "MemberLost", f"last reported at {NOW}"),
-        (AgentState("Lost", NOW), TenantEnsured(), "MemberLost", "its last state is served on"),
+        (AgentState("Lost", NOW), TenantEnsured(), "MemberLost", "its last state is served"),
         (ALIVE, TenantEnsured("we may not create roles"), "Pending", "we may not create roles"),
         (ALIVE, TenantEnsured("the namespace is another's", invalid=True), "Invalid", "another's"),
     ],

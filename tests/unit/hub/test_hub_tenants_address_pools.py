@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairlead.api.addresspool import ADDRESS_POOLS, AddressPool
 from fairlead.hub.config import HubConfig
 from fairlead.hub.inventory import Inventory
-from fairlead.hub.tenants.address_pools import AddressPools
+from fairlead.hub.tenants.addresses import AddressPools
 from fairlead.testing.builders import decoded
 from tests.unit.kube.kube_scripted import ScriptedApi
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fairlead.errors import BadConfiguration, FairleadError, Retry, Terminal
-from fairlead.hub.validation.validation_cache import PAUSE_S, ValidationCache, ValidationVerdict
+from fairlead.hub.validation import PAUSE_S, ValidationCache, ValidationVerdict
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import VirtualClock
 from fairlead.runtime.loop import run_workers

@@ -16,7 +16,7 @@ from fairlead.api.backendgroup import (
     RecordTarget,
 )
 from fairlead.api.meta import ObjectMeta
-from fairlead.ledger.record_cache import RecordAddresses
+from fairlead.ledger.records import RecordAddresses
 
 POD = RecordOrigin("Pod", "shop", "web-0", "uid")
 

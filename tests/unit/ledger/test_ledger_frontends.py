@@ -14,9 +14,9 @@ from fairlead.api.intent import Provisioned, asked_of
 from fairlead.api.meta import JSONObject, ObjectMeta
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancerStatus
 from fairlead.errors import Conflict, Retry, Unreachable
+from fairlead.kube.cluster import Cluster
 from fairlead.ledger.frontends import FrontendRecords
 from fairlead.ledger.records import record_name
-from fairlead.ledger.store import RecordStore
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import UNFINISHED, Ensured
@@ -72,7 +72,7 @@ class SlowStore:
 def records(
     store: SlowStore, provider: str = "haproxy", *, leads: Callable[[], bool] = lambda: True
 ) -> FrontendRecords:
-    return FrontendRecords(store=cast("RecordStore", store), provider=provider, resource_of=resource_of, leads=leads)
+    return FrontendRecords(cluster=cast("Cluster", store), provider=provider, resource_of=resource_of, leads=leads)
 
 
 async def test_two_providers_have_an_entry_each() -> None:
@@ -108,7 +108,7 @@ async def test_the_first_write_is_rejected_on_an_old_cache_version(lag: int) -> 
 
     store.get = read  # type: ignore[method-assign]
     entries = FrontendRecords(
-        store=cast("RecordStore", store), provider="haproxy", resource_of=resource_of, known=lambda _key: known
+        cluster=cast("Cluster", store), provider="haproxy", resource_of=resource_of, known=lambda _key: known
     )
     await entries.ensured(SPEC, Ensured(("192.0.2.1",)))
     assert store.read().frontend_of("haproxy") is not None

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from fairlead.api.intent import IntentStatus
-from fairlead.ledger.held import NO_ROWS, held_before, held_changes, held_wire
+from fairlead.ledger.frontends import NO_ROWS, held_before, held_changes, held_wire
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.desired import Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey, backend_key

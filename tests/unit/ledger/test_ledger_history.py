@@ -68,7 +68,7 @@ class World:
         self.maps = maps
         self.leads = True
         self.store = HistoryStore(
-            store=maps,
+            cluster=maps,
             history=self.history,
             clock=self.clock,
             leading=lambda: self.leads,

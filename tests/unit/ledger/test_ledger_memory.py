@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.ledger.memory import MemoryLedger
+from fairlead.ledger.frontends import MemoryLedger
 from fairlead.model.change import DONE, Action, Reason, TargetChange
 from fairlead.testing.builders import HTTP, desired, lb_key, target
 

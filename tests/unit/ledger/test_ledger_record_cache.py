@@ -15,7 +15,7 @@ from fairlead.api.backendgroup import (
     RecordTarget,
 )
 from fairlead.api.meta import ObjectMeta
-from fairlead.ledger.record_cache import HISTORY_S, RecordCache, RecordEvent
+from fairlead.ledger.records import HISTORY_S, RecordCache, RecordEvent
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock, VirtualClock
 

@@ -12,8 +12,7 @@ from fairlead.api.backendgroup import BackendRecord
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import FINALIZER_DEREGISTER
 from fairlead.errors import Conflict, Retry, Terminal
-from fairlead.ledger.record_cache import RecordEvent
-from fairlead.ledger.records import RecordsLedger
+from fairlead.ledger.records import RecordEvent, RecordsLedger
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.desired import Target
 from fairlead.model.keys import ListenerKey
@@ -45,7 +44,7 @@ class Books:
 
     def start(self, *, by_address: bool = False) -> RecordsLedger:
         return RecordsLedger(
-            store=self.api,
+            cluster=self.api,
             provider="webhook",
             epoch=lambda: self.term,
             resource_of=resource_of,
@@ -297,7 +296,7 @@ async def test_two_records_of_one_address_take_turns():
         waits = await books.record(first)
         assert isinstance(waits, Outcome)
         assert waits.status is OutcomeStatus.RUNNING
-        assert "has the same address there" in waits.message
+        assert "with the same address" in waits.message
     await books.settle(last)
     assert isinstance(await books.record(first), TargetChange)
 

@@ -16,7 +16,7 @@ from fairlead.api.backendgroup import (
 )
 from fairlead.api.kubernetes import NodeAddress
 from fairlead.api.meta import ObjectMeta
-from fairlead.ledger.wire import facts_of, record_spec, spec_of, target_of
+from fairlead.ledger.records import facts_of, record_spec, spec_of, target_of
 from fairlead.model.change import Action, Reason, TargetChange
 from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey, backend_key

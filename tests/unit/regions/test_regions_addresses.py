@@ -7,7 +7,7 @@ from regions_builders import pool_service, service
 
 from fairlead.api.intent import Allocation
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
-from fairlead.hub.tenants.address_allocator import AddressAllocator, listeners_of
+from fairlead.hub.tenants.addresses import AddressAllocator, listeners_of
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.publish.objects import Publication
@@ -34,7 +34,7 @@ def allocate(book: AddressAllocator, load_balancer: TCPLoadBalancer) -> tuple[st
     allocation, problem = book.allocate(
         key_of(load_balancer),
         AllocationKind.ADDRESS,
-        wanted=load_balancer.spec.address,
+        requested=load_balancer.spec.address,
         recorded=load_balancer.status.allocation,
         listeners=listeners_of(load_balancer.spec),
     )

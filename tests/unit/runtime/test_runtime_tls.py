@@ -21,8 +21,8 @@ from cryptography.x509.oid import NameOID
 from fairlead.api.capiside import ControlPlaneEndpoint
 from fairlead.capi.facts import why_not_ready
 from fairlead.hub.certificates.client import AcmeClient
-from fairlead.hub.certificates.keys import in_thread, new_key
-from fairlead.hub.certificates.problems import AcmeRefused
+from fairlead.hub.certificates.issuance import in_thread, new_key
+from fairlead.hub.certificates.order import AcmeRefused
 from fairlead.runtime.tls import client_context
 from fairlead_demo.worlds.certificates import self_signed
 

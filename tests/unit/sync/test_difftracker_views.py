@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from fairlead.api.backendgroup import BackendGroup, BackendRecord
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.errors import Conflict, Retry, Terminal
-from fairlead.hub.providers.term import DrainStarts, registered_of
+from fairlead.hub.providers.runner import DrainStarts, registered_of
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.sync.execute import PARK_S

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from worker_bench import KEY
 
 from fairlead.errors import Bug, Retry, Terminal
-from fairlead.ledger.memory import MemoryLedger
+from fairlead.ledger.frontends import MemoryLedger
 from fairlead.providers.memory import MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import HTTP, desired, lb_key, target

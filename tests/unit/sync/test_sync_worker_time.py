@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from worker_bench import KEY, Bench
 
-from fairlead.ledger.memory import MemoryLedger
+from fairlead.ledger.frontends import MemoryLedger
 from fairlead.model.change import Reason
 from fairlead.model.contract import Capabilities
 from fairlead.providers.memory import MemoryProvider

@@ -1,7 +1,7 @@
 """An ACME client: one account at one server, by the library ``acme``; each call blocks its thread.
 
-In: URLs, keys. Out: what the server says, as ``order`` has it. Never: logs a request or an answer, follows a redirect,
-reads more than ``LONGEST_ANSWER`` bytes, or keeps state that a restart would lose: orders are known by their URLs.
+In: URLs, keys. Out: the server's answers in the types of ``order``. Never: logs a request or an answer, follows a
+redirect, reads more than ``LONGEST_ANSWER`` bytes, or has state that a restart would lose: an order is its URL.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -34,24 +34,32 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 
 from fairlead.api.meta import JSONMapping, JSONObject
-from fairlead.hub.certificates.order import RemoteAuthorization, RemoteChallenge, RemoteOrder
-from fairlead.hub.certificates.problems import BAD_NONCE, AcmeRefused, malformed, refused, unreachable
-from fairlead.hub.certificates.renewal import Window
+from fairlead.hub.certificates.order import (
+    BAD_NONCE,
+    AcmeRefused,
+    RemoteAuthorization,
+    RemoteChallenge,
+    RemoteOrder,
+    Window,
+    malformed,
+    refused,
+    unreachable,
+)
 from fairlead.model.in_words import whole_number
 from fairlead.runtime.tls import client_context
 
 USER_AGENT = "fairlead"
 TIMEOUT_S = 20
-#: Chains of certificates are some kilobytes.
+#: Chains of certificates are a few kilobytes.
 LONGEST_ANSWER = 1 << 20
-#: For a whole answer, however slowly it comes.
+#: The limit for a whole answer, however slowly it arrives.
 _ANSWER_S = 40.0
 _CHUNK = 1 << 16
 _NONCE_TRIES = 30
 _NOT_FOUND = 404
-#: What every directory has (RFC 8555, section 7.1.1) and is used here.
+#: The required entries of a directory (RFC 8555, section 7.1.1) that are used here.
 _NEEDED = ("newNonce", "newAccount", "newOrder")
-#: What reading an answer of another form raises, here and in the library.
+#: The errors that an answer of an unexpected form raises, here and in the library.
 _OF_ANOTHER_FORM = (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError, JoseError)
 
 
@@ -62,7 +70,7 @@ class ExternalKey(tuple[str, str]):
 
 
 class _Trusting(HTTPAdapter):
-    """Trusts one bundle of authorities (PEM), also those that lack what newer Pythons demand."""
+    """Trusts one bundle of authorities (PEM), also those that lack extensions that newer Pythons require."""
 
     def __init__(self, bundle: str) -> None:
         self._bundle = bundle
@@ -73,48 +81,46 @@ class _Trusting(HTTPAdapter):
 
 
 class _BadAnswer(requests.RequestException):
-    """An answer that is too long, too slow, or leads elsewhere; the message says which."""
+    """An answer that is too long, too slow, or a redirect; the message says which."""
 
 
 class _Session(requests.Session):
-    """Reads an answer as it comes, which a small compressed one cannot make large, and up to a limit."""
+    """Reads an answer up to a limit, without decompression, so that a small answer cannot become a large one."""
 
     def get_redirect_target(self, resp: requests.Response) -> None:
-        """Return nothing: the library reads the whole body of a redirect, however large, to prepare another request."""
+        """Return None: else the library reads the whole body of a redirect, to prepare another request."""
 
     def request(self, method: Any, url: Any, *args: Any, **options: Any) -> requests.Response:
         options["headers"] = {**(options.get("headers") or {}), "Accept-Encoding": "identity"}
         answer = super().request(method, url, *args, **options | {"stream": True, "allow_redirects": False})
-        try:
-            content = _read(answer)
-        except requests.RequestException:
-            answer.close()
-            raise
-        except (HTTPError, OSError) as error:
-            answer.close()
-            raise _BadAnswer(f"its answer broke off ({type(error).__name__})") from error
-        except BaseException:
-            answer.close()
-            raise
+        with ExitStack() as on_failure:
+            on_failure.callback(answer.close)
+            try:
+                content = _read(answer)
+            except requests.RequestException:
+                raise
+            except (HTTPError, OSError) as error:
+                raise _BadAnswer(f"the answer broke off ({type(error).__name__})") from error
+            on_failure.pop_all()
         answer.raw = io.BytesIO(content)
         return answer
 
 
 def _read(answer: requests.Response) -> bytes:
     if answer.is_redirect:
-        raise _BadAnswer(f"it leads to {answer.headers['Location']}, and redirects are not followed")
+        raise _BadAnswer(f"the server redirects to {answer.headers['Location']}, and redirects are not followed")
     end_s, content = time.monotonic() + _ANSWER_S, bytearray()
     while chunk := answer.raw.read1(_CHUNK, decode_content=False):
         content += chunk
         if len(content) > LONGEST_ANSWER:
-            raise _BadAnswer(f"its answer has more than {LONGEST_ANSWER} bytes")
+            raise _BadAnswer(f"the answer has more than {LONGEST_ANSWER} bytes")
         if time.monotonic() > end_s:
-            raise _BadAnswer(f"its answer has not come within {_ANSWER_S:g} s")
+            raise _BadAnswer(f"the answer did not arrive within {_ANSWER_S:g} s")
     return bytes(content)
 
 
 class _Network(client.ClientNetwork):
-    """The library's connection; remembers when the server may be asked again."""
+    """The library's connection; has the last status, and the delay that the server asked for."""
 
     retry_after_s: float | None = None
     status = 0
@@ -124,7 +130,7 @@ class _Network(client.ClientNetwork):
         self.session = _Session()
 
     def trust(self, bundle: str) -> None:
-        """Trust these authorities (PEM) only. The library takes a file, which is there as long as this object."""
+        """Trust only these authorities (PEM). The library reads a file, which exists as long as this object."""
         handle, path = tempfile.mkstemp(suffix=".pem")
         with os.fdopen(handle, "w") as file:
             file.write(bundle)
@@ -140,7 +146,7 @@ class _Network(client.ClientNetwork):
 
 
 class AcmeClient:
-    """An account at an ACME server. Made with ``open``; may be used by several threads, one at a time."""
+    """An account at an ACME server. Created with ``open``; several threads may use it, one at a time."""
 
     def __init__(self, server: str, key: bytes, network: _Network, directory: JSONMapping) -> None:
         self.server = server
@@ -152,10 +158,10 @@ class AcmeClient:
 
     @classmethod
     def open(cls, server: str, key: bytes, *, ca_bundle: str = "") -> AcmeClient:
-        """Read the directory of ``server``; ``key`` is the account's, PEM. ``ca_bundle``: whom to trust, PEM.
+        """Read the directory of ``server``; ``key`` is the account's, PEM. ``ca_bundle``: trusted authorities, PEM.
 
         Raises:
-            AcmeRefused: the server cannot be reached, or is no ACME server.
+            AcmeRefused: the server cannot be reached, or is not an ACME server.
         """
         network = _Network(_jwk(key), alg=ES256, user_agent=USER_AGENT, timeout=TIMEOUT_S)
         if ca_bundle:
@@ -165,16 +171,16 @@ class AcmeClient:
         except (requests.RequestException, errors.Error, *_OF_ANOTHER_FORM) as error:
             raise unreachable(server, _why(error)) from None
         if not isinstance(directory, dict) or not all(isinstance(directory.get(each), str) for each in _NEEDED):
-            raise unreachable(server, "what it answers is no ACME directory")
+            raise unreachable(server, "the answer is not an ACME directory")
         return cls(server, key, network, directory)
 
     @property
     def thumbprint(self) -> str:
-        """Return what key authorizations of this account end with."""
+        """Return the digest of the account's key, the end of its key authorizations."""
         return b64encode(self._jwk.thumbprint()).decode()
 
     def register(self, email: str, external: ExternalKey | None) -> str:
-        """Make the account, or find the one that the key has; returns its URL."""
+        """Create the account, or find the existing one of the key; return its URL."""
         body: JSONObject = {"terms_of_service_agreed": True}
         if email:
             body["email"] = email
@@ -195,7 +201,7 @@ class AcmeClient:
         return self.account
 
     def new_order(self, hosts: Sequence[str]) -> tuple[RemoteOrder, tuple[RemoteAuthorization, ...]]:
-        """Begin an order; returns it with the authorizations of its names."""
+        """Create an order; return it with the authorizations of its names."""
         identifiers = [messages.Identifier(typ=messages.IDENTIFIER_FQDN, value=host) for host in hosts]
         with self._lock:
             description = f"the order for {hosts[0]}"
@@ -205,12 +211,12 @@ class AcmeClient:
             return order, tuple(self._authorization(url) for url in order.authorizations)
 
     def order(self, url: str) -> RemoteOrder | None:
-        """Return an order as it is now; None when the server does not know it (any more)."""
+        """Return an order as it is now; None when the server does not know it, or no longer knows it."""
         with self._lock:
             try:
                 answer = self._post("to show an order", url, None)
             except AcmeRefused as error:
-                # A proxy between answers 404, too: only the authority itself knows that the order is gone.
+                # A proxy in between may answer 404, too: only the authority itself knows that the order is gone.
                 if self._network.status == _NOT_FOUND and error.is_answer:
                     return None
                 raise
@@ -218,14 +224,14 @@ class AcmeClient:
                 return _order(url, answer.json(), self._network.retry_after_s)
 
     def authorizations(self, urls: Sequence[str]) -> tuple[RemoteAuthorization, ...]:
-        """Return what the server says of the names of an order now."""
+        """Return the authorizations of an order's names as they are now."""
         with self._lock:
             return tuple(self._authorization(url) for url in urls)
 
     def offer(self, host: str, url: str) -> None:
-        """Ask the server to check a challenge."""
+        """Ask the server to validate a challenge."""
         with self._lock:
-            self._post(f"to check {host}", url, _EMPTY)
+            self._post(f"to validate {host}", url, _EMPTY)
 
     def finalize(self, order: RemoteOrder, request: x509.CertificateSigningRequest) -> RemoteOrder:
         """Complete an order with the request for its certificate."""
@@ -235,7 +241,7 @@ class AcmeClient:
                 return _order(order.url, answer.json(), self._network.retry_after_s)
 
     def certificate(self, url: str) -> bytes:
-        """Return the chain of an order that is valid, PEM."""
+        """Return the chain of a valid order, PEM."""
         with self._lock:
             chain = self._post("to give the certificate", url, None).content
             with self._reading("the certificate"):
@@ -243,7 +249,7 @@ class AcmeClient:
             return chain
 
     def renewal_window(self, chain: bytes) -> Window | None:
-        """Return when the server would like to be asked for the next certificate; None when it does not say."""
+        """Return when the server suggests to order the next certificate; None without a suggestion."""
         base = self._directory.get("renewalInfo")
         path = _renewal_path(x509.load_pem_x509_certificates(chain)[0]) if base else ""
         if not path:
@@ -253,7 +259,7 @@ class AcmeClient:
                 window = self._network.get(f"{base}/{path}").json()["suggestedWindow"]
                 return Window(_aware(window["start"]), _aware(window["end"]))
             except (requests.RequestException, errors.Error, messages.Error, *_OF_ANOTHER_FORM):
-                # The server may suggest a time: without it two thirds of the life count.
+                # A suggestion is optional: without it two thirds of the lifetime count.
                 return None
 
     def _authorization(self, url: str) -> RemoteAuthorization:
@@ -263,12 +269,13 @@ class AcmeClient:
 
     @contextmanager
     def _reading(self, description: str) -> Generator[None]:
-        """Read an answer: that it has another form is the authority's failure, not ours."""
+        """Read an answer: an unexpected form is the authority's failure, not ours."""
         try:
             yield
+        except KeyError as error:
+            raise malformed(self.server, description, f"no {error}") from error
         except _OF_ANOTHER_FORM as error:
-            why = f"no {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
-            raise malformed(self.server, description, why) from error
+            raise malformed(self.server, description, str(error) or type(error).__name__) from error
 
     def _binding(self, key_id: str, key: str) -> Any:
         return messages.ExternalAccountBinding.from_data(
@@ -276,29 +283,25 @@ class AcmeClient:
         )
 
     def _post(self, description: str, url: str, body: Any) -> requests.Response:
-        """Send a signed request; a nonce that the server does not take is replaced (RFC 8555, section 6.5)."""
+        """Send a signed request; a nonce that the server refuses is replaced (RFC 8555, section 6.5)."""
         for tries in range(_NONCE_TRIES):
             try:
                 return self._network.post(url, body, new_nonce_url=self._directory["newNonce"])
             except messages.Error as error:
                 if error.code == BAD_NONCE and tries + 1 < _NONCE_TRIES:
                     continue
-                raise refused(
-                    # The library checks no types: both may be anything that JSON has.
-                    description,
-                    str(error.typ or ""),
-                    str(error.detail or ""),
-                    after_s=self._network.retry_after_s,
-                ) from None
+                # The library does not check types: both may be anything that JSON has.
+                kind, detail = str(error.typ or ""), str(error.detail or "")
+                raise refused(description, kind, detail, after_s=self._network.retry_after_s) from None
             except (requests.RequestException, errors.Error) as error:
                 raise unreachable(self.server, _why(error)) from None
             except _OF_ANOTHER_FORM as error:
                 raise malformed(self.server, description, str(error) or type(error).__name__) from error
-        raise refused(description, BAD_NONCE, "no nonce is taken")
+        raise refused(description, BAD_NONCE, "every nonce was refused")
 
 
 class _Empty(JSONDeSerializable):
-    """An empty object, which the library does not take for no object: what a challenge is answered with."""
+    """An empty object, which the library does not mistake for a missing one: the body that accepts a challenge."""
 
     def to_partial_json(self) -> JSONObject:
         return {}
@@ -313,7 +316,7 @@ _EMPTY = _Empty()
 
 
 def seconds_of(retry_after: str) -> float | None:
-    """Return the seconds that a Retry-After header asks to wait, None without a usable one."""
+    """Return the seconds that a Retry-After header asks to wait, None without a valid one."""
     if (seconds := whole_number(retry_after)) is not None:
         return float(seconds)
     try:
@@ -373,7 +376,7 @@ def _problem(body: JSONMapping | None) -> tuple[str, str] | None:
 
 
 def _renewal_path(certificate: x509.Certificate) -> str:
-    """Return what names a certificate in renewal information; empty for one without an authority's identifier."""
+    """Return the name of a certificate in renewal information; empty when it has no authority's key identifier."""
     try:
         extension = certificate.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
     except x509.ExtensionNotFound:
@@ -386,13 +389,15 @@ def _renewal_path(certificate: x509.Certificate) -> str:
 
 
 def _why(error: Exception) -> str:
-    """Return what went wrong on the way, without the library's own objects."""
-    if isinstance(error, _BadAnswer):
-        return str(error)
-    if isinstance(error, requests.exceptions.SSLError):
-        return "its certificate is not trusted"
-    if isinstance(error, requests.exceptions.Timeout):
-        return "it does not answer in time"
-    if isinstance(error, requests.exceptions.ConnectionError):
-        return "no connection"
-    return f"{type(error).__name__}"
+    """Return why a request failed, without the library's own objects."""
+    match error:
+        case _BadAnswer():
+            return str(error)
+        case requests.exceptions.SSLError():
+            return "the server's certificate is not trusted"
+        case requests.exceptions.Timeout():
+            return "no answer in time"
+        case requests.exceptions.ConnectionError():
+            return "no connection"
+        case _:
+            return type(error).__name__

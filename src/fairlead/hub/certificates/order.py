@@ -1,4 +1,4 @@
-"""An order at a certificate authority as data, and the next step of it.
+"""Orders at a certificate authority as data: the next step, refusals with what helps, and when to renew or retry.
 
     no order            BEGIN      a new one; its challenges are chosen and recorded before they are served
     not all offered     OFFER      each challenge that is answered already: the authority is asked to check it
@@ -7,8 +7,9 @@
     processing, valid   FETCH      with the key of this process, else ABANDON: nothing else has the key
     invalid, unknown    FAIL or ABANDON
 
-In: what is recorded, and what the authority says now. Out: challenges and steps. Pure: no clock, no network.
-Source: RFC 8555, section 7.1.6.
+In: the recorded order, the authority's answers and problem documents, the lifetime of a certificate and the window that
+the authority suggests. Out: challenges, steps, ``AcmeRefused``, times. Pure: no clock, no network, no key, so that the
+same certificate has the same renewal time on every replica. Sources: RFC 8555 (section 7.1.6), RFC 7807, RFC 9773.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from enum import Enum
 
 import msgspec
 
-from fairlead.api.managedcertificate import ChallengeType, OrderChallenge, Solver
-from fairlead.errors import Terminal
-from fairlead.hub.certificates.problems import ORDER_OVER, AcmeRefused, refused
+from fairlead.api.managedcertificate import ChallengeType, ManagedCertificate, OrderChallenge, Solver
+from fairlead.api.names import short_hash
+from fairlead.api.times import parsed_time
+from fairlead.errors import Retry, Terminal
 from fairlead.model.in_words import listed
+from fairlead.runtime.queue import doubled_s
 
 _TYPES: dict[Solver, ChallengeType] = {"HTTP01": "http-01", "DNS01": "dns-01"}
 
@@ -78,7 +82,7 @@ class Unsolvable(Terminal):
 def choose_challenges(
     authorizations: Iterable[RemoteAuthorization], solvers: Sequence[Solver], *, thumbprint: str
 ) -> tuple[OrderChallenge, ...]:
-    """Return how each name is proven; names that the authority has proof of already need nothing.
+    """Return how each name is proven; names that the authority has validated already need no challenge.
 
     Raises:
         Unsolvable: the sentence says which name, and what would help.
@@ -104,10 +108,11 @@ def _choose(authorization: RemoteAuthorization, solvers: Sequence[Solver], thumb
                 content=challenge_content(_TYPES[solver], offered.token, thumbprint),
             )
     if authorization.wildcard and not usable:
-        raise Unsolvable(f"{host} is a wildcard, which DNS01 alone can prove: add DNS01 to spec.solvers of the issuer")
-    offered_types = ", ".join(each.type for each in authorization.challenges) or "nothing"
-    ours = ", ".join(usable)
-    raise Unsolvable(f"the authority offers {offered_types} for {host}, and spec.solvers has {ours}: add a solver")
+        raise Unsolvable(f"{host} is a wildcard, which only DNS01 can prove: add DNS01 to spec.solvers of the issuer")
+    offered_types = ", ".join(challenge.type for challenge in authorization.challenges) or "nothing"
+    raise Unsolvable(
+        f"the authority offers {offered_types} for {host}, and spec.solvers has {', '.join(usable)}: add a solver"
+    )
 
 
 def challenge_content(kind: ChallengeType, token: str, thumbprint: str) -> str:
@@ -120,7 +125,7 @@ def challenge_content(kind: ChallengeType, token: str, thumbprint: str) -> str:
 
 
 def next_step(challenges: Iterable[OrderChallenge], remote: RemoteOrder | None, *, has_key: bool) -> OrderStep:
-    """Return what is to be done next; ``remote`` None: the authority does not know the order (any more)."""
+    """Return the next step; ``remote`` None: the authority does not know the order, or no longer knows it."""
     if remote is None:
         return OrderStep.ABANDON
     if remote.status == "invalid":
@@ -133,7 +138,7 @@ def next_step(challenges: Iterable[OrderChallenge], remote: RemoteOrder | None, 
 
 
 def failure_of(hosts: Sequence[str], remote: RemoteOrder, authorizations: Iterable[RemoteAuthorization]) -> AcmeRefused:
-    """Return why an order failed: the problem of a challenge says more than that of the order."""
+    """Return why an order failed: the problem of a challenge is more specific than that of the order."""
     for authorization in authorizations:
         for challenge in authorization.challenges:
             if challenge.problem is not None:
@@ -150,3 +155,203 @@ def shown(hosts: Sequence[str]) -> str:
 
 def _host(authorization: RemoteAuthorization) -> str:
     return f"*.{authorization.host}" if authorization.wildcard else authorization.host
+
+
+_PREFIX = "urn:ietf:params:acme:error:"
+RATE_LIMITED = "rateLimited"
+BAD_NONCE = "badNonce"
+#: An invalid order without a problem: it was not completed in time.
+ORDER_OVER = "orderOver"
+_MOST_CHARACTERS = 300
+#: The account does not exist, or may no longer order.
+_ACCOUNT = frozenset({"accountDoesNotExist", "externalAccountRequired", "userActionRequired"})
+_CONTACT = "the authority does not accept the e-mail address: correct spec.email of the CertificateIssuer"
+_NEXT_STEP = {
+    "accountDoesNotExist": "the account no longer exists: delete the Secret with the account's key, and the hub "
+    "creates a new account",
+    "alreadyRevoked": "the certificate was revoked; the hub orders another one",
+    "caa": "a CAA record of the name forbids this authority: change the record, or choose another CertificateIssuer",
+    "connection": "the name could not be reached at port 80: let the name resolve to the address of the load "
+    "balancer, and open port 80 to the internet",
+    "dns": "the name could not be resolved: publish a record for it that points to the load balancer",
+    "externalAccountRequired": "an external account is required: set spec.externalAccount of the CertificateIssuer "
+    "to the key that the authority gave you",
+    "incorrectResponse": "another server answers at the name: let the name resolve to the load balancer only",
+    "invalidContact": _CONTACT,
+    ORDER_OVER: "the order expired or was withdrawn; the hub retries automatically",
+    "malformed": "the authority could not parse the request; report this, with the version of Fairlead",
+    RATE_LIMITED: "the rate limit is reached; the hub retries automatically when the authority allows it",
+    "rejectedIdentifier": "the authority does not issue for this name: choose another name or CertificateIssuer",
+    "serverInternal": "the authority has an internal error; the hub retries automatically",
+    "tls": "the TLS handshake at the name failed: let the name resolve to the load balancer only",
+    "unauthorized": "the answer at the name does not prove it, or the account is deactivated. Let the name resolve to "
+    "the load balancer only, and check the account",
+    "unsupportedContact": _CONTACT,
+    "userActionRequired": "there are new terms: agree to them at the authority's site, with the account of the "
+    "CertificateIssuer",
+}
+_UNKNOWN = "read the authority's message, and correct the name or the CertificateIssuer"
+
+
+class AcmeRefused(Retry):
+    """The authority refused a request, or cannot be used now; ``kind`` is the error of ACME, empty without an answer.
+
+    ``ended``: the order is over, for whatever reason.
+    """
+
+    def __init__(
+        self, sentence: str, *, kind: str = "", after_s: float | None = None, detail: str = "", ended: bool = False
+    ) -> None:
+        reason = "AuthorityRefused" if kind else "AuthorityUnreachable"
+        super().__init__(sentence, after_s=after_s, detail=detail, reason=reason)
+        self.kind = kind
+        self.ended = ended
+        self.rate_limited = kind == RATE_LIMITED
+        #: The authority itself has answered, with one of the errors of ACME.
+        self.is_answer = kind in _NEXT_STEP
+        #: The account cannot order any certificate, whatever the names are.
+        self.of_account = kind in _ACCOUNT
+
+
+def refused(
+    description: str, kind: str, detail: str, *, after_s: float | None = None, ended: bool = False
+) -> AcmeRefused:
+    """Return the error for a problem document; ``description`` says what was refused, as "the order for a.b"."""
+    short = kind.removeprefix(_PREFIX)
+    quoted = f' (its message: "{one_line(detail)}")' if detail else ""
+    sentence = f"the certificate authority refused {description}: {_NEXT_STEP.get(short, _UNKNOWN)}{quoted}"
+    return AcmeRefused(sentence, kind=short, after_s=after_s, ended=ended)
+
+
+def unreachable(server: str, why: str) -> AcmeRefused:
+    """Return the error for an authority that cannot be reached, or does not speak ACME."""
+    return AcmeRefused(
+        f"the certificate authority at {server} cannot be used now: {one_line(why)}; check the hub's network, and "
+        "spec.server and spec.caBundle of the CertificateIssuer"
+    )
+
+
+def too_slow(server: str) -> AcmeRefused:
+    """Return the error for an authority that accepts a request and does not answer it."""
+    return unreachable(server, "no answer in time")
+
+
+def malformed(server: str, description: str, why: str) -> AcmeRefused:
+    """Return the error for an answer that violates RFC 8555; ``description``: what the request was about."""
+    return AcmeRefused(
+        f"the certificate authority at {server} gave an invalid ACME answer about {description}: {one_line(why)}. "
+        "Check that spec.server of the CertificateIssuer is the URL of an ACME directory, or report it to the "
+        "authority's operator"
+    )
+
+
+def one_line(text: str) -> str:
+    """Return a text of another server in a form that fits a status: printable, on one line, not too long."""
+    clean = "".join(char if char.isprintable() else " " for char in text).replace('"', "'")
+    clean = " ".join(clean.split())
+    return clean if len(clean) <= _MOST_CHARACTERS else f"{clean[: _MOST_CHARACTERS - 3]}..."
+
+
+#: The part of the life after which the next one is ordered.
+_DUE = 2 / 3
+#: At most this part of the life earlier, so that a thousand issued in one hour are not renewed in one hour.
+_JITTER = 1 / 20
+#: The part of the life that must have passed since a certificate was received before the next one is ordered.
+_LEAST = 1 / 3
+#: Clocks may differ so much.
+_TOLERANCE = timedelta(minutes=5)
+
+
+class Window(msgspec.Struct, frozen=True):
+    """The window in which the authority suggests to order the next one."""
+
+    start: datetime
+    end: datetime
+
+
+def renewal_time(
+    not_before: datetime,
+    not_after: datetime,
+    *,
+    identity: tuple[str, ...],
+    window: Window | None = None,
+    issued: datetime | None = None,
+) -> datetime:
+    """Return when the next certificate is ordered; ``identity`` spreads certificates that were issued together.
+
+    The authority's window counts only if it begins before the certificate expires. ``issued`` is when the hub received
+    the certificate: the next one is not ordered before a third of the lifetime has passed since then.
+    """
+    spread = fraction(*identity)
+    lifetime = not_after - not_before
+    if window is not None and window.start <= window.end and window.start < not_after:
+        chosen = window.start + (window.end - window.start) * spread
+        due = min(chosen, not_after - lifetime * _JITTER)
+    else:
+        due = not_before + lifetime * (_DUE - _JITTER * spread)
+    return due if issued is None else max(due, issued + lifetime * _LEAST)
+
+
+def next_renewal(obj: ManagedCertificate, now: datetime) -> datetime | None:
+    """Return when the existing certificate is renewed, None when that is unknown.
+
+    If it was received after ``now``, the hub's clock was ahead: then the times in the certificate count.
+    """
+    status = obj.status
+    renew_at, issued_at, not_before, not_after = map(
+        parsed_time, (status.renew_at, status.issued_at, status.not_before, status.not_after)
+    )
+    if renew_at is None or issued_at is None or not_before is None or not_after is None or issued_at <= now:
+        return renew_at
+    return min(renew_at, renewal_time(not_before, not_after, identity=obj.key))
+
+
+def skew_text(not_before: datetime, not_after: datetime, now: datetime) -> str:
+    """Return how far the clocks of hub and authority differ when a certificate is received; empty for a little."""
+    lifetime, ahead = not_after - not_before, now - not_before
+    if -_TOLERANCE <= ahead <= lifetime * _LEAST:
+        return ""
+    apart = abs(ahead)
+    duration = f"{apart.days} days" if apart.days else f"{apart.total_seconds() / 3600:.1f} hours"
+    text = f"began {duration} before" if ahead > timedelta() else f"begins {duration} after"
+    return (
+        f"the certificate {text} it was received, by the hub's clock: set it by NTP if it is wrong. The hub orders the "
+        "next certificate after a third of the lifetime of this one at the earliest"
+    )
+
+
+def fraction(*identity: str) -> float:
+    """Return a number from 0 to 1, evenly distributed, and the same for the same identity."""
+    return int(short_hash(*identity, size_bytes=6), 16) / 2**48
+
+
+#: The first failure is often a name that does not resolve yet; authorities allow five failed validations an hour.
+_BASE_S = 60.0
+_LIMIT_S = 6 * 3600.0
+#: The limit for requests without an order, such as whether the authority can be reached again.
+_NOT_ORDERED_LIMIT_S = 900.0
+#: The least time after a refusal because of rate limits.
+_RATE_LIMITED_S = 3600.0
+#: More than a week is a mistake of the server: a certificate may expire meanwhile.
+LONGEST_S = 7 * 24 * 3600.0
+_BACKOFF_JITTER = 0.2
+
+
+def retry_delay_s(
+    failures: int,
+    *,
+    identity: tuple[str, ...],
+    retry_after_s: float | None = None,
+    rate_limited: bool = False,
+    ordered: bool = True,
+) -> float:
+    """Return the seconds until the next order after the n-th failure in a row (from 1).
+
+    The delay doubles from a minute to six hours, or to a quarter of an hour where nothing could be ``ordered``. A
+    Retry-After of the authority is honoured.
+    """
+    delay_s = doubled_s(failures, base_s=_BASE_S, limit_s=_LIMIT_S if ordered else _NOT_ORDERED_LIMIT_S)
+    if rate_limited and retry_after_s is None:
+        delay_s = max(delay_s, _RATE_LIMITED_S)
+    delay_s *= 1 + _BACKOFF_JITTER * fraction(*identity, str(failures))
+    return min(max(delay_s, retry_after_s or 0.0), LONGEST_S)

@@ -14,9 +14,9 @@ from prometheus_client.registry import Collector
 from fairlead.hub.intents.target_counts import TargetCounts
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
-from fairlead.hub.tenants.address_allocator import AddressAllocator
+from fairlead.hub.tenants.addresses import AddressAllocator
 from fairlead.hub.tenants.member_health import MemberHealth
-from fairlead.ledger.wire import load_balancer_of
+from fairlead.ledger.records import load_balancer_of
 from fairlead.model.condition import ConditionType
 from fairlead.runtime.clock import Clock
 from fairlead.sync.worker import Worker

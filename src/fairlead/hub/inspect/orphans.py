@@ -21,8 +21,7 @@ from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, NotFound
 from fairlead.hub.inspect.preview import Previewed
 from fairlead.kube.cluster import Cluster
-from fairlead.ledger.records import record_name
-from fairlead.ledger.wire import listener_of, record_spec, target_of
+from fairlead.ledger.records import listener_of, record_name, record_spec, target_of
 from fairlead.model.change import Action, Reason, TargetChange
 from fairlead.model.desired import Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey

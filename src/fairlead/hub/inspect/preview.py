@@ -24,17 +24,16 @@ from fairlead.errors import Conflict, FairleadError, Retry
 from fairlead.hub.intents.intent import Exclusion, IntentContext
 from fairlead.hub.intents.kinds import Intents
 from fairlead.hub.inventory import Inventory
-from fairlead.hub.providers.installed import installed_providers
 from fairlead.hub.providers.migration import ProviderMigration
-from fairlead.hub.providers.registry import ProviderRegistry
+from fairlead.hub.providers.registry import ProviderRegistry, installed_providers
 from fairlead.hub.providers.runner import DurableRunner
 from fairlead.hub.publication import FirstPublication
-from fairlead.hub.tenants.address_allocator import AddressAllocator
+from fairlead.hub.tenants.addresses import AddressAllocator
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.ledger.held import held_changes
-from fairlead.ledger.wire import load_balancer_of
+from fairlead.ledger.frontends import held_changes
+from fairlead.ledger.records import load_balancer_of
 from fairlead.model.change import Action, FrontendChange, Reason
 from fairlead.model.condition import ConditionType
 from fairlead.model.contract import EVERY_FEATURE, AllocationKind, Restorable

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from fairlead.api.kubernetes import Ingress, PortStatus
-from fairlead.ledger.held import NO_ROWS, HeldRows
+from fairlead.ledger.frontends import NO_ROWS, HeldRows
 from fairlead.model.change import Action, Held
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.observed import Health, Observed

@@ -17,7 +17,7 @@ from fairlead.api.intent import IntentObject
 from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB
 from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.hub.providers.registry import ProviderRegistry
-from fairlead.hub.tenants.address_allocator import AddressAllocator
+from fairlead.hub.tenants.addresses import AddressAllocator
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.writes import release
 from fairlead.model.keys import LoadBalancerKey

@@ -29,7 +29,7 @@ from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.hub.providers.migration import Placement, ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.publication import FirstPublication
-from fairlead.hub.tenants.address_allocator import AddressAllocator
+from fairlead.hub.tenants.addresses import AddressAllocator
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder

@@ -28,7 +28,7 @@ from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.intents.unreadable import RemainsHolder
 from fairlead.hub.inventory import UNTIL_READ, IntentObjects
 from fairlead.hub.providers.migration import Phase, Placement
-from fairlead.hub.tenants.address_allocator import NOTHING
+from fairlead.hub.tenants.addresses import NOTHING
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import check_leads
 from fairlead.kube.status import write_status
@@ -118,7 +118,7 @@ class MemberViews(Generic[Obj, V]):
         """Return what is allocated on record, and hold it for the day that this replica leads."""
         obj: Any = view.load_balancer
         listeners, beside = self.listeners(obj.status.accepted or obj.spec), self.listeners_beside(view)
-        self._allocator.hold(view.key, view.allocation, listeners, beside=beside)
+        self._allocator.hold(view.key, view.allocation, listeners, internal=beside)
         return view.allocation, None
 
     def allocate(self, view: V) -> Allocated:
@@ -128,10 +128,10 @@ class MemberViews(Generic[Obj, V]):
         return self._allocator.allocate(
             view.key,
             capabilities.allocation if capabilities is not None else AllocationKind.NONE,
-            wanted=obj.spec.address,
+            requested=obj.spec.address,
             recorded=obj.status.allocation,
             listeners=self.listeners(obj.spec),
-            beside=self.listeners_beside(view),
+            internal=self.listeners_beside(view),
             served=self.listeners(accepted) if accepted else (),
             limit=(tenant.spec.max_ports or self._tenant_ports) if tenant else 0,
             tenant=tenant.metadata.name if tenant else "",

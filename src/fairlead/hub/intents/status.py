@@ -29,12 +29,11 @@ from fairlead.hub.intents.target_counts import TargetCounts, counted, in_rotatio
 from fairlead.hub.inventory import IntentObjects
 from fairlead.hub.pacing import CoalescingWriter, awaits, is_passing, only_seen
 from fairlead.hub.providers.migration import missing_targets
-from fairlead.hub.providers.observe import observed_of
 from fairlead.hub.providers.registry import ProviderRegistry
-from fairlead.hub.providers.runner import DurableRunner
+from fairlead.hub.providers.runner import DurableRunner, observed_of
 from fairlead.hub.publication import TAKE_OVER_S, FirstPublication
 from fairlead.kube.cluster import Cluster
-from fairlead.ledger.held import held_before, held_wire
+from fairlead.ledger.frontends import held_before, held_wire
 from fairlead.model.condition import Condition, ConditionReason, ConditionType, reason_from
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed

@@ -14,7 +14,7 @@ import msgspec
 from fairlead.api.meta import KubeObject, ObjectKey
 from fairlead.errors import FairleadError, NotFound
 from fairlead.hub.inventory import IntentObjects, first_broken
-from fairlead.hub.tenants.address_allocator import AddressAllocator
+from fairlead.hub.tenants.addresses import AddressAllocator
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.model.condition import ConditionReason

@@ -1,10 +1,10 @@
-"""The names of a hub: who owns each, where it points, and what is written of that.
+"""The names of a hub: the owner of each, its addresses, and what is written about it.
 
     routes, load balancers, Tenants ─► claims ─► host ─► decision ─► Hostname        (recorded first)
-                                                             └─────► status.names of each object that asks
+                                                             └─────► status.names of each object that requests it
 
 In: the inventory, once its caches are synced. Out: Hostnames in the hub's own namespace, names in statuses. Never:
-takes a name from a member, or deletes one, while an object of that member cannot be read; touches a Hostname that was
+takes a name from a member, or deletes one, while an object of that member cannot be read; changes a Hostname that was
 not written for a claim; writes while another replica leads.
 """
 
@@ -39,10 +39,15 @@ from fairlead.api.tenant import DEFAULT_MAX_HOSTNAMES, Tenant
 from fairlead.api.times import parsed_time, wire_time
 from fairlead.errors import Conflict, NotFound
 from fairlead.hub.inventory import Inventory, first_broken
-from fairlead.hub.names.claims import ClaimSource, NameClaimant, NameClaims
-from fairlead.hub.names.ownership import NOBODYS, Domains, NameDecision, decide
-from fairlead.hub.names.records import (
+from fairlead.hub.names.ownership import (
+    NOBODYS,
+    ClaimSource,
+    Domains,
     LoadBalancerAddresses,
+    NameClaimant,
+    NameClaims,
+    NameDecision,
+    decide,
     hostname_body,
     hostname_spec,
     is_of_claims,
@@ -63,12 +68,32 @@ from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.generated import generated_host
 
-#: Its load balancer has the hosts of all Ingresses of the class, whose routes ask for them.
+#: The load balancer of an IngressClass has the hosts of all its Ingresses, whose routes claim them, too.
 _INGRESS_CLASS = "IngressClass"
+#: Interval after which a name is reconciled again that keeps its owner because an object cannot be read, in seconds.
+HELD_AGAIN_S = 5.0
+#: How long records may be missing before users read about it, in seconds.
+SHOWN_AFTER_S = 30.0
+_TYPES = (ConditionType.ACCEPTED, ConditionType.RESOLVED_REFS, ConditionType.PROGRAMMED)
+#: How many hosts a message names.
+_SHOWN = 3
+_SERVED_HERE = "Requests that reach the address of this object are served"
+_SENTENCES = {
+    ConditionReason.HOSTNAME_TAKEN: "the name has another owner, so it does not point here. Use another name, or ask "
+    f"the operator. {_SERVED_HERE}",
+    ConditionReason.DOMAIN_RESERVED: "the name is in a domain that is reserved for others, so it does not point here. "
+    f"Use another name, or ask the operator. {_SERVED_HERE}",
+    ConditionReason.QUOTA_EXCEEDED: "the name exceeds the member's limit (spec.maxHostnames of its Tenant, "
+    f"{DEFAULT_MAX_HOSTNAMES} when it is 0), so it does not point here. Remove hosts that are not needed, or ask the "
+    f"operator for more. {_SERVED_HERE}",
+    ConditionReason.WILDCARD_NOT_GRANTED: "the name covers a whole top-level domain or zone of the operator, so it "
+    "does not point here. List the hosts one by one, or ask the operator to add the domain behind the asterisk to "
+    f"spec.domains of the Tenant. {_SERVED_HERE}",
+}
 
 
 def of_route(route: LoadBalancerRoute, tenant: Tenant | None) -> dict[str, NameClaimant]:
-    """Return what a route asks for."""
+    """Return the claims of a route."""
     key = LoadBalancerKey(HTTP_LOAD_BALANCERS.kind, route.metadata.namespace, route.spec.load_balancer)
     hosts = [host for attachment in route.spec.attachments for host in attachment.hostnames]
     with_name = route.spec.origin.kind == "Ingress"
@@ -76,7 +101,7 @@ def of_route(route: LoadBalancerRoute, tenant: Tenant | None) -> dict[str, NameC
 
 
 def of_http(obj: HTTPLoadBalancer, tenant: Tenant | None) -> dict[str, NameClaimant]:
-    """Return what the listeners of a load balancer of requests ask for."""
+    """Return the claims of an HTTP load balancer's listeners."""
     key = LoadBalancerKey(HTTP_LOAD_BALANCERS.kind, obj.metadata.namespace, obj.metadata.name)
     hosts = [
         listener.hostname
@@ -88,7 +113,7 @@ def of_http(obj: HTTPLoadBalancer, tenant: Tenant | None) -> dict[str, NameClaim
 
 
 def of_tcp(obj: TCPLoadBalancer, tenant: Tenant | None) -> dict[str, NameClaimant]:
-    """Return what a load balancer of connections asks for."""
+    """Return the claims of a TCP load balancer."""
     key = LoadBalancerKey(TCP_LOAD_BALANCERS.kind, obj.metadata.namespace, obj.metadata.name)
     spec = obj.spec
     return _claims(
@@ -97,9 +122,9 @@ def of_tcp(obj: TCPLoadBalancer, tenant: Tenant | None) -> dict[str, NameClaiman
 
 
 def of_endpoint(obj: LoadBalancer, tenant: Tenant | None) -> dict[str, NameClaimant]:
-    """Return what the load balancer of a Cluster asks for, until it is gone: its machines are drained by that name."""
+    """Return the claims of a Cluster's load balancer, also while it is deleted: its machines drain by that name."""
     key = LoadBalancerKey(LOAD_BALANCERS.kind, *obj.key)
-    # Names are one in all spellings; a final dot says only that nothing is to be added.
+    # Names are case-insensitive, and a final dot only marks them as complete.
     host = obj.spec.endpoint.host.lower().removesuffix(".")
     served = obj.spec.cluster_name and obj.spec.infrastructure_ref is None and host not in obj.status.addresses
     hosts = [host] if served and family_of(host) is None else []
@@ -137,12 +162,9 @@ def _claims(
     return claims
 
 
-#: How soon a name is looked at again that keeps its owner because something cannot be read, in seconds.
-HELD_AGAIN_S = 5.0
-
 _log = structlog.get_logger(__name__)
-_Asked = Callable[[Any, Tenant | None], dict[str, NameClaimant]]
-_KINDS: dict[str, tuple[AnyResource, _Asked]] = {
+_ClaimsOf = Callable[[Any, Tenant | None], dict[str, NameClaimant]]
+_KINDS: dict[str, tuple[AnyResource, _ClaimsOf]] = {
     LOAD_BALANCER_ROUTES.kind: (LOAD_BALANCER_ROUTES, of_route),
     HTTP_LOAD_BALANCERS.kind: (HTTP_LOAD_BALANCERS, of_http),
     TCP_LOAD_BALANCERS.kind: (TCP_LOAD_BALANCERS, of_tcp),
@@ -151,7 +173,7 @@ _KINDS: dict[str, tuple[AnyResource, _Asked]] = {
 
 
 class Names:
-    """Reconciles host names, and the objects that ask for them. ``domain`` is the hub's own, empty for none."""
+    """Reconciles host names, and the objects that request them. ``domain`` is the hub's own, empty for none."""
 
     def __init__(
         self, *, cluster: Cluster, inventory: Inventory, clock: Clock, leading: Callable[[], bool], domain: str = ""
@@ -175,7 +197,7 @@ class Names:
         self.sources: KeyedQueue[ClaimSource] = KeyedQueue(clock=clock, group_of=attrgetter("namespace"))
 
     def watch(self) -> None:
-        """Subscribe to all that names depend on."""
+        """Subscribe to everything that names depend on."""
         for kind, cache in self._caches.items():
             cache.on_change(lambda old, new, kind=kind: self._changed(kind, old, new))
         self._inventory.tenants.on_change(self._tenant_changed)
@@ -185,9 +207,9 @@ class Names:
         self._inventory.hostnames.on_change(self._hostname_changed)
 
     def lead(self) -> None:
-        """Look at every name and every object that asks for one: this replica writes now."""
+        """Reconcile every name and every object that requests one: this replica writes now."""
         self._enqueue(self._claims.hosts())
-        self._enqueue(each.spec.host for each in self._inventory.hostnames.values())
+        self._enqueue(hostname.spec.host for hostname in self._inventory.hostnames.values())
         self._decisions.clear()
 
     async def reconcile_host(self, host: str) -> float | None:
@@ -217,7 +239,7 @@ class Names:
         return None
 
     async def reconcile_source(self, source: ClaimSource) -> float | None:
-        """Write into the status of one object what became of its names."""
+        """Write the result for its names into the status of one object."""
         resource, _ = _KINDS[source.kind]
         obj = self._caches[source.kind].get(source.namespace, source.name)
         claims = self._claims.of(source)
@@ -234,21 +256,21 @@ class Names:
             await write_status(
                 self._cluster, resource, obj, status(names=old), status(names=new), manager=MANAGER_NAMES
             )
-        except (Conflict, NotFound):  # it is another one by now, or gone; the watch says so
+        except (Conflict, NotFound):  # replaced or deleted; the watch shows it
             return None
         return again_s
 
     def _unpublished(
         self, source: ClaimSource, claims: Mapping[str, NameClaimant]
     ) -> tuple[dict[str, str], float | None]:
-        """Return which names of a source have records that cannot be written, and in how many seconds more may."""
+        """Return the names of a source whose records cannot be written, and the seconds until there may be more."""
         unpublished: dict[str, str] = {}
         waits: list[float] = []
         for host in claims:
-            there = self._inventory.hostnames.get(SYSTEM_NAMESPACE, object_name(host))
-            if there is None or space_of(there) != source.namespace or claims[host].former:
+            hostname = self._inventory.hostnames.get(SYSTEM_NAMESPACE, object_name(host))
+            if hostname is None or space_of(hostname) != source.namespace or claims[host].former:
                 continue
-            why, wait_s = why_unpublished(there, self._clock.now())
+            why, wait_s = why_unpublished(hostname, self._clock.now())
             if why:
                 unpublished[host] = why
             elif wait_s:
@@ -272,7 +294,7 @@ class Names:
             "namespace": SYSTEM_NAMESPACE,
             "labels": {LABEL_MANAGED_BY: MANAGED_BY, LABEL_TENANT: label_value(owner.member or owner.space)},
         }
-        # At once, which saves a write for each name; without it here the next apply would take it away.
+        # At once, which saves a write for each name; without it the next apply would remove it.
         meta["finalizers"] = [FINALIZER_CLEANUP]
         if there is not None:
             meta["uid"] = there.metadata.uid
@@ -289,7 +311,7 @@ class Names:
         except (Conflict, NotFound):
             return
         self._hostnames.deleted(there, at=wire_time(self._clock.now()))
-        _log.info("name given up", host=there.spec.host)
+        _log.info("name released", host=there.spec.host)
 
     async def _write_waiting(self, obj: Hostname, waiting: int) -> None:
         await write_status(
@@ -320,18 +342,18 @@ class Names:
         return space_of(there) if is_of_claims(there) else NOBODYS
 
     def _limit(self, space: str) -> int:
-        """Return how many names a member may have; what is no member's, such as Clusters at the hub, any number."""
+        """Return how many names a member may have, 0 for any number, as for Clusters at the hub."""
         tenant = self._inventory.tenant_of(space)
         return (tenant.spec.max_hostnames or DEFAULT_MAX_HOSTNAMES) if tenant is not None else 0
 
     def _unknown_owner(self, host: str) -> str:
-        """Return why ``host`` may be another member's already: its own record, or domains, cannot be read."""
+        """Return why ``host`` may already belong to another member: its record, or domains, cannot be read."""
         hostnames = self._inventory.hostnames
         records = [key for key in (ObjectKey(SYSTEM_NAMESPACE, object_name(host)), UNNAMED) if key in hostnames.broken]
         return first_broken(HOSTNAMES.kind, hostnames, records) or self._inventory.domains_problem()
 
     def _unreadable(self, space: str) -> str:
-        """Return why it is not known what the member with this namespace asks for, empty when it is."""
+        """Return why the claims of the member with this namespace are unknown, empty when they are known."""
         for kind, cache in self._caches.items():
             if cache.problem:
                 return f"{kind}: {cache.problem}"
@@ -344,7 +366,7 @@ class Names:
     def _changed(self, kind: str, old: Any, new: Any) -> None:
         obj = new or old
         if new is None and is_moved(obj):
-            return  # served on here, with its name, until another hub has both
+            return  # still served here, with its name, until another hub has both
         if kind != LOAD_BALANCER_ROUTES.kind:
             key = LoadBalancerKey(kind, obj.metadata.namespace, obj.metadata.name)
             if self._addresses.put(key, new.status if new is not None else None):
@@ -367,7 +389,7 @@ class Names:
             self._ask_for_all(namespace)
 
     def _tenant_readability_changed(self, key: ObjectKey) -> None:
-        """Take over the domain of a Tenant that cannot be read: objects that were read before it have no names yet."""
+        """Apply the domain of an unreadable Tenant: objects that were read before it have no names yet."""
         self._domains_changed()
         for tenant in self._inventory.all_tenants():
             if tenant.key == key:
@@ -405,8 +427,8 @@ class Names:
             self.hosts.add(host)
 
     def _space_of(self, host: str) -> str:
-        """Return the namespace of the member that asked for a host first, empty when none asks for it."""
-        return next((each.space for each in self._claims.at(host).values()), "")
+        """Return the namespace of the first member that claims a host, empty for none."""
+        return next((claimant.space for claimant in self._claims.at(host).values()), "")
 
     def _enqueue(self, hosts: Iterable[str]) -> None:
         for host in hosts:
@@ -419,7 +441,7 @@ def _state(obj: Hostname | None) -> str:
 
 
 def _shown(decision: NameDecision) -> tuple[object, ...]:
-    """Return the part of a decision that the objects that ask are informed of."""
+    """Return the part of a decision that the claiming objects show."""
     return (decision.owner.space if decision.owner is not None else None, sorted(decision.refused.items()))
 
 
@@ -435,13 +457,8 @@ def _of_names(tenant: Tenant) -> Sequence[object]:
     )
 
 
-#: For how long records may be missing before users read of it, in seconds.
-SHOWN_AFTER_S = 30.0
-_TYPES = (ConditionType.ACCEPTED, ConditionType.RESOLVED_REFS, ConditionType.PROGRAMMED)
-
-
 def why_unpublished(obj: Hostname | None, now: datetime) -> tuple[str, float]:
-    """Return the reason why a name is not published, empty when it is, and seconds until that may be shown."""
+    """Return the reason why a name is not published, empty when it is, and the seconds until that may be shown."""
     bad = problem(obj)
     if bad is None:
         return "", 0.0
@@ -450,11 +467,11 @@ def why_unpublished(obj: Hostname | None, now: datetime) -> tuple[str, float]:
 
 
 def problem(obj: Hostname | None) -> WireCondition | None:
-    """Return the first condition of a name that says why it is not published; None where no zone is to have it."""
+    """Return the first condition that says why a name is not published; None where there is no zone for it."""
     conditions = (obj.status.conditions or ()) if obj is not None and not obj.deleting else ()
-    if any(each.reason == ConditionReason.NO_SUCH_ZONE for each in conditions):
+    if any(condition.reason == ConditionReason.NO_SUCH_ZONE for condition in conditions):
         return None
-    bad = {each.type: each for each in conditions if each.type in _TYPES and each.status == "False"}
+    bad = {condition.type: condition for condition in conditions if condition.status == "False"}
     return next((bad[kind] for kind in _TYPES if kind in bad), None)
 
 
@@ -468,7 +485,7 @@ class Quota:
         self._waiting: dict[str, dict[str, None]] = {}
 
     def hold(self, host: str, space: str | None) -> list[str]:
-        """Count ``host`` for ``space``, for none when that is None or empty; return the names that now get room."""
+        """Count ``host`` for ``space``, for none when that is None or empty; return the names that now have room."""
         before = self._holders.pop(host, "")
         if before:
             self._names[before].discard(host)
@@ -480,12 +497,12 @@ class Quota:
         return self.room(before) if before and before != space else []
 
     def full(self, host: str, space: str) -> bool:
-        """Say whether ``host`` would be one name too many for ``space``."""
+        """Return whether ``host`` would exceed the limit of ``space``."""
         names, limit = self._names.get(space, ()), self._limit_of(space)
         return bool(limit) and len(names) - (host in names) >= limit
 
     def refused(self, host: str, spaces: Collection[str]) -> list[str]:
-        """Remember for whom ``host`` waits, instead of those before; return other names that get the room of these."""
+        """Replace the members for which ``host`` waits; return other names that get the room of the former ones."""
         for space in spaces:
             self._waiting.setdefault(space, {})[host] = None
         left = [space for space, hosts in self._waiting.items() if host in hosts and space not in spaces]
@@ -496,25 +513,10 @@ class Quota:
         return [each for space in left for each in self.room(space)]
 
     def room(self, space: str) -> list[str]:
-        """Return as many waiting names of ``space`` as it may have now, those that have waited longest first."""
+        """Return as many waiting names of ``space`` as it may have now, the longest waiting first."""
         waiting: Iterable[str] = self._waiting.get(space, ())
         limit = self._limit_of(space)
         return list(islice(waiting, max(0, limit - len(self._names.get(space, ()))))) if limit else list(waiting)
-
-
-_SENTENCES = {
-    ConditionReason.HOSTNAME_TAKEN: "has another owner, so it does not point here; use another name, or ask the "
-    "operator. Requests for it that come to the address of this object are served",
-    ConditionReason.DOMAIN_RESERVED: "is in a domain that is reserved for others, so it does not point here; "
-    "use another name, or ask the operator. Requests for it that come to the address of this object are served",
-    ConditionReason.QUOTA_EXCEEDED: "is one more than this member may have (spec.maxHostnames of its Tenant, "
-    f"{DEFAULT_MAX_HOSTNAMES} when it is 0), so it does not point here; remove hosts that are not needed, or ask the "
-    "operator for more. Requests for it that come to the address of this object are served",
-    ConditionReason.WILDCARD_NOT_GRANTED: "stands for all names of a top-level domain or of a zone of the operator, so "
-    "it does not point here; write the hosts one by one, or ask the operator to add the domain behind the asterisk to "
-    "spec.domains of the Tenant. Requests for it that come to the address of this object are served",
-}
-_SHOWN = 3
 
 
 def names_status(
@@ -526,7 +528,7 @@ def names_status(
     now: str,
     unpublished: Mapping[str, str] = {},
 ) -> NamesStatus:
-    """Return the names of a source as they are to stand in its status; ``now`` is RFC 3339.
+    """Return the names of a source for its status; ``now`` is RFC 3339.
 
     ``unpublished``: the hosts of the source whose records have not been written for a while, each with the reason.
     """
@@ -540,37 +542,25 @@ def names_status(
             refused[host] = reason
         elif claimant.generated and decision.owner is not None:
             generated = host
-    previous_types = {each.type for each in before.conditions or ()}
-    wanted = (
-        _condition(refused, was_refused=ConditionType.HOSTNAMES_ACCEPTED in previous_types),
-        _published(unpublished, was_not=ConditionType.HOSTNAMES_PUBLISHED in previous_types),
-    )
-    conditions = wire_conditions(
-        [each for each in wanted if each is not None], before.conditions, generation=generation, now=now
-    )
-    return NamesStatus(hostname=generated, conditions=conditions or None)
-
-
-def _condition(refused: Mapping[str, ConditionReason], *, was_refused: bool) -> Condition | None:
-    kind = ConditionType.HOSTNAMES_ACCEPTED
+    shown_before = {condition.type for condition in before.conditions or ()}
+    conditions: list[Condition] = []
     if refused:
         reason = next(iter(refused.values()))
         hosts = [host for host, why in refused.items() if why is reason]
-        return Condition(kind, False, reason, f"host {listed(hosts, _SHOWN)}: the name {_SENTENCES[reason]}")
-    if was_refused:
-        return Condition(kind, True, ConditionReason.HOSTNAMES_ACCEPTED, "")
-    return None
-
-
-def _published(unpublished: Mapping[str, str], *, was_not: bool) -> Condition | None:
-    kind = ConditionType.HOSTNAMES_PUBLISHED
+        text = f"host {listed(hosts, _SHOWN)}: {_SENTENCES[reason]}"
+        conditions.append(Condition(ConditionType.HOSTNAMES_ACCEPTED, False, reason, text))
+    elif ConditionType.HOSTNAMES_ACCEPTED in shown_before:
+        conditions.append(Condition(ConditionType.HOSTNAMES_ACCEPTED, True, ConditionReason.HOSTNAMES_ACCEPTED, ""))
     if unpublished:
         why = min(unpublished.values())
         hosts = [host for host, reason in sorted(unpublished.items()) if reason == why]
         text = (
-            f"host {listed(hosts, _SHOWN)}: its records cannot be written ({why}), so it may not resolve to "
-            "here; it is tried again, and the operator reads more in the Hostname of that name. Requests for it that "
-            "come to the address of this object are served"
+            f"host {listed(hosts, _SHOWN)}: the records cannot be written ({why}), so the name may not resolve to this "
+            f"address. The hub retries, and the operator reads more in the Hostname. {_SERVED_HERE}"
         )
-        return Condition(kind, False, ConditionReason.HOSTNAME_NOT_PUBLISHED, text)
-    return Condition(kind, True, ConditionReason.HOSTNAMES_PUBLISHED, "") if was_not else None
+        reason = ConditionReason.HOSTNAME_NOT_PUBLISHED
+        conditions.append(Condition(ConditionType.HOSTNAMES_PUBLISHED, False, reason, text))
+    elif ConditionType.HOSTNAMES_PUBLISHED in shown_before:
+        conditions.append(Condition(ConditionType.HOSTNAMES_PUBLISHED, True, ConditionReason.HOSTNAMES_PUBLISHED, ""))
+    wire = wire_conditions(conditions, before.conditions, generation=generation, now=now)
+    return NamesStatus(hostname=generated, conditions=wire or None)

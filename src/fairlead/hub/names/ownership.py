@@ -1,4 +1,10 @@
-"""Decides which member owns a host name.
+"""Ownership of host names: the member that each name belongs to, and the Hostname that records it.
+
+    source     a LoadBalancerRoute or load balancer at the hub; its status has the result
+    claimant   the member's object behind it (Ingress, Gateway, route, Service), with its load balancer and its age
+    claim      a claimant requests a host
+
+A host is given by these rules:
 
     has an owner that still asks for it, and may       that owner
     no owner                                           the oldest object that asks and may, then by member and name
@@ -8,37 +14,42 @@
     in a domain that belongs to a member               that member only
     in the hub's domain, outside of any member's       no member
 
-Each name is decided by itself: a wildcard keeps no name below it from others, a domain of a member does. The owner is a
-member: all its objects share the name. In: claims, what is recorded, domains. Out: ``NameDecision``: the
-owner, its load balancers, and the members that may not have the name. Never: a write, or a passing on by chance: the
-same claims and records come to the same decision.
+Each name is decided separately: a wildcard reserves no name below it, a domain of a member does. The owner is a member:
+all its objects share the name. The Hostname has the addresses of all load balancers of the owner that serve the name;
+recorded addresses are kept while one of these load balancers has none. In: claims, recorded owners, domains, addresses.
+Out: ``NameDecision``, the spec of a Hostname. Pure: the same claims and records give the same decision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
-from fairlead.api.hostname import WILDCARD
+from fairlead.api.hostname import WILDCARD, Hostname, HostnameOwner, HostnameSpec, is_within
+from fairlead.api.intent import IntentStatus
+from fairlead.api.meta import JSONObject
+from fairlead.api.names import short_hash
 from fairlead.api.tenant import Tenant
-from fairlead.hub.names.claims import NameClaimant, NameClaims
 from fairlead.model.condition import ConditionReason
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.keys import LoadBalancerKey, family_of
 from fairlead.translate.tenant import domain_holders
 
-#: Returns the namespace of the member that is recorded as the owner of a host; empty for an owner that is no member,
+#: Returns the namespace of the member that is recorded as the owner of a host; empty for an owner that is not a member,
 #: None when the host has no owner.
 Owned = Callable[[str], str | None]
 NOBODYS = ""
-#: Says whether a host would be one too many for the member with a namespace.
+#: Returns whether a host would exceed the limit of the member with a namespace.
 Full = Callable[[str, str], bool]
 
 
 class NameDecision(msgspec.Struct, frozen=True):
-    """The owner of a host. ``refused`` are the namespaces of the members that may not have it, each with the reason.
+    """The owner of a host. ``refused`` has the namespaces of the members that may not have it, with the reasons.
 
-    ``load_balancers`` are those of the owner that take it, in order of age. ``waiting`` counts the other objects.
+    ``load_balancers`` are those of the owner that serve it, oldest first. ``waiting`` counts the other objects.
     """
 
     owner: NameClaimant | None = None
@@ -48,25 +59,29 @@ class NameDecision(msgspec.Struct, frozen=True):
 
 
 class Domains:
-    """The member of each domain; the longest domain that a host is in counts; ``zones`` are those of the operator."""
+    """The member of each domain; for a host the longest domain counts. ``zones`` are those of the operator."""
 
     def __init__(self, tenants: Iterable[Tenant] = (), hub_domain: str = "", zones: Iterable[str] = ()) -> None:
         tenants = [tenant for tenant in tenants if not tenant.refused]
         self._zones = frozenset(zones)
-        #: The namespace of the only member, from which no name of another one has to be kept.
+        #: The namespace of the only member: there is no other member whose names need protection.
         self._only = tenants[0].namespace if len(tenants) == 1 else None
         self._holders: dict[str, str] = {hub_domain: NOBODYS} if hub_domain else {}
         self._holders |= {domain: tenant.namespace for domain, tenant in domain_holders(tenants).items()}
 
     def differences(self, other: Domains) -> frozenset[str]:
-        """Return the domains whose holder is another one in ``other``, and the zones of only one of the two."""
+        """Return the domains that have another holder in ``other``, and the zones of only one of the two."""
         names = {*self._holders, *other._holders}
-        held = (each for each in names if self._holders.get(each) != other._holders.get(each))
-        return frozenset(held) | (self._zones ^ other._zones)
+        changed = (name for name in names if self._holders.get(name) != other._holders.get(name))
+        return frozenset(changed) | (self._zones ^ other._zones)
 
     def differ_for_wildcards(self, other: Domains) -> bool:
-        """Return whether ``other`` has another only member, so that wildcards may have other owners."""
+        """Return whether the only member is another one in ``other``, so that wildcards may have other owners."""
         return self._only != other._only
+
+    def published(self, host: str) -> bool:
+        """Return whether a zone could publish ``host``."""
+        return any(is_within(host, zone) for zone in self._zones)
 
     def allows(self, host: str, space: str) -> bool:
         """Return whether the member with namespace ``space`` may have ``host``."""
@@ -76,13 +91,13 @@ class Domains:
     def gives(self, host: str, space: str) -> bool:
         """Return whether ``host`` is in a domain of the member with namespace ``space``.
 
-        What is in no domain is the only member's, if there is only one.
+        A name outside all domains belongs to the only member, if there is only one.
         """
         holder = self._holder(host)
         return (self._only if holder is None else holder) == space
 
     def needs_grant(self, host: str) -> bool:
-        """Say whether ``host`` is a wildcard that would answer for all names that no member has in a zone or a TLD."""
+        """Return whether ``host`` is a wildcard over a zone or a top-level domain, for all names without an owner."""
         domain = host.removeprefix(WILDCARD)
         return domain != host and ("." not in domain or domain in self._zones)
 
@@ -99,31 +114,266 @@ class Domains:
 
 def decide(host: str, claims: NameClaims, owned: Owned, domains: Domains, full: Full | None = None) -> NameDecision:
     """Return the owner of ``host``."""
-    claimants = sorted(claims.at(host).values(), key=lambda each: each.order)
+    claimants = sorted(claims.at(host).values(), key=lambda claimant: claimant.order)
     refused: dict[str, ConditionReason] = {}
     allowed: list[NameClaimant] = []
     holder = owned(host)
-    for each in claimants:
-        if not domains.allows(host, each.space):
-            refused[each.space] = ConditionReason.DOMAIN_RESERVED
-        elif domains.needs_grant(host) and each.space != holder and not domains.gives(host, each.space):
-            refused[each.space] = ConditionReason.WILDCARD_NOT_GRANTED
+    for claimant in claimants:
+        if not domains.allows(host, claimant.space):
+            refused[claimant.space] = ConditionReason.DOMAIN_RESERVED
+        elif domains.needs_grant(host) and claimant.space != holder and not domains.gives(host, claimant.space):
+            refused[claimant.space] = ConditionReason.WILDCARD_NOT_GRANTED
         else:
-            allowed.append(each)
-    winner = next((each for each in allowed if each.space == holder), None)
+            allowed.append(claimant)
+    winner = next((claimant for claimant in allowed if claimant.space == holder), None)
     if winner is None and holder != NOBODYS:
-        winner = next((each for each in allowed if full is None or not full(host, each.space)), None)
-    ours = [each for each in allowed if winner is not None and each.space == winner.space]
+        winner = next((claimant for claimant in allowed if full is None or not full(host, claimant.space)), None)
+    granted = [claimant for claimant in allowed if winner is not None and claimant.space == winner.space]
     free = winner is None and holder != NOBODYS
     why_not = ConditionReason.QUOTA_EXCEEDED if free else ConditionReason.HOSTNAME_TAKEN
-    refused |= {each.space: why_not for each in allowed if winner is None or each.space != winner.space}
+    refused |= {claimant.space: why_not for claimant in allowed if winner is None or claimant.space != winner.space}
     return NameDecision(
         owner=winner,
-        load_balancers=tuple(dict.fromkeys(each.load_balancer for each in ours)),
+        load_balancers=tuple(dict.fromkeys(claimant.load_balancer for claimant in granted)),
         refused=refused,
-        waiting=len({_object(each) for each in claimants} - {_object(each) for each in ours}),
+        waiting=len({_object(claimant) for claimant in claimants} - {_object(claimant) for claimant in granted}),
     )
 
 
 def _object(claimant: NameClaimant) -> tuple[str, str, str, str]:
     return (claimant.space, claimant.kind, claimant.namespace, claimant.name)
+
+
+Order = tuple[bool, str, str, str, str, str]
+
+
+class ClaimSource(NamedTuple):
+    """An object at the hub, by kind, namespace and name."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+class NameClaimant(msgspec.Struct, frozen=True):
+    """An object that requests names.
+
+    ``space`` is its member's namespace at the hub, ``created`` its creation time there (RFC 3339).
+    ``former``: the name was generated in a former domain of the member.
+    ``late``: the object represents many objects of the member, whose own claims go first.
+    """
+
+    space: str
+    member: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    load_balancer: LoadBalancerKey
+    created: str
+    late: bool = False
+    generated: bool = False
+    former: bool = False
+
+    @property
+    def order(self) -> Order:
+        """Return the order in which a name without an owner is given: older first, then by member and name."""
+        return (self.late, self.created, self.member or self.space, self.namespace, self.name, str(self.load_balancer))
+
+
+class NameClaims:
+    """All claims at a hub, by source, host and load balancer; a change costs the hosts of its source."""
+
+    def __init__(self) -> None:
+        self._by_source: dict[ClaimSource, Mapping[str, NameClaimant]] = {}
+        self._by_host: dict[str, dict[ClaimSource, NameClaimant]] = {}
+        #: All hosts, reversed and sorted: those below a name are adjacent. An index by every parent domain of a host
+        #: could have a hundred entries for each host.
+        self._by_ending: list[str] = []
+        self._by_load_balancer: dict[LoadBalancerKey, set[ClaimSource]] = {}
+
+    def put(self, source: ClaimSource, hosts: Mapping[str, NameClaimant]) -> frozenset[str]:
+        """Replace the claims of ``source``, by none if ``hosts`` is empty; return the hosts that changed."""
+        before = self._by_source.get(source, {})
+        if before == hosts:
+            return frozenset()
+        changed = {host for host in {*before, *hosts} if before.get(host) != hosts.get(host)}
+        for host in changed & before.keys():
+            self._remove(source, host)
+        for claimant in before.values():
+            self._by_load_balancer.get(claimant.load_balancer, set()).discard(source)
+        self._by_source.pop(source, None)
+        if hosts:
+            self._by_source[source] = dict(hosts)
+        for host, claimant in hosts.items():
+            if host in changed:
+                self._add(source, host, claimant)
+            self._by_load_balancer.setdefault(claimant.load_balancer, set()).add(source)
+        for key in {claimant.load_balancer for claimant in before.values()}:
+            if not self._by_load_balancer.get(key):
+                self._by_load_balancer.pop(key, None)
+        return frozenset(changed)
+
+    def at(self, host: str) -> Mapping[ClaimSource, NameClaimant]:
+        """Return the claimants of ``host``, by source."""
+        return self._by_host.get(host, {})
+
+    def of(self, source: ClaimSource) -> Mapping[str, NameClaimant]:
+        """Return the claims of ``source``, by host."""
+        return self._by_source.get(source, {})
+
+    def sources(self) -> list[ClaimSource]:
+        """Return every source with a claim."""
+        return list(self._by_source)
+
+    def hosts(self) -> list[str]:
+        """Return every claimed host."""
+        return list(self._by_host)
+
+    def below(self, wildcard: str) -> frozenset[str]:
+        """Return the claimed hosts below a wildcard, including wildcards."""
+        ending = wildcard.removeprefix("*")[::-1]
+        first = bisect_left(self._by_ending, ending)
+        last = bisect_left(self._by_ending, f"{ending}~", first)
+        return frozenset(host[::-1] for host in self._by_ending[first:last]) - {wildcard}
+
+    def in_domain(self, domain: str) -> frozenset[str]:
+        """Return the claimed hosts in ``domain``, including itself and its wildcard."""
+        wildcard = f"{WILDCARD}{domain}"
+        own = {host for host in (domain, wildcard) if host in self._by_host}
+        return self.below(wildcard) | own
+
+    def at_load_balancer(self, key: LoadBalancerKey) -> frozenset[str]:
+        """Return the hosts that are claimed for one load balancer."""
+        sources = self._by_load_balancer.get(key, set())
+        return frozenset(host for source in sources for host in self._by_source[source])
+
+    def _add(self, source: ClaimSource, host: str, claimant: NameClaimant) -> None:
+        if host not in self._by_host:
+            insort(self._by_ending, host[::-1])
+        self._by_host.setdefault(host, {})[source] = claimant
+
+    def _remove(self, source: ClaimSource, host: str) -> None:
+        there = self._by_host[host]
+        del there[source]
+        if there:
+            return
+        del self._by_host[host]
+        del self._by_ending[bisect_left(self._by_ending, host[::-1])]
+
+
+#: More addresses do not fit into one DNS packet.
+MAX_ADDRESSES = 64
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAME_LIMIT = 253
+
+
+def object_name(host: str) -> str:
+    """Name the Hostname of ``host``: the host itself where that is a valid name of an object.
+
+    Otherwise the first label is a digest of 64 characters, longer than any label of a host.
+    """
+    if _OBJECT_NAME.fullmatch(host):
+        return host
+    digest, rest = short_hash(host, size_bytes=32), host.partition(".")[2]
+    return f"{digest}.{rest}"[:_NAME_LIMIT].rstrip(".-") if rest else digest
+
+
+def is_of_claims(hostname: Hostname) -> bool:
+    """Return whether a Hostname was written for a claim; others, such as those of operators, are never changed."""
+    return bool(hostname.spec.owner.load_balancer)
+
+
+def space_of(hostname: Hostname) -> str:
+    """Return the namespace of the member that owns a Hostname; ``NOBODYS`` when the owner is not a member."""
+    parts = hostname.spec.owner.load_balancer.split("/")
+    return parts[1] if len(parts) == 3 else NOBODYS
+
+
+def hostname_spec(
+    host: str,
+    owner: NameClaimant,
+    decision: NameDecision,
+    recorded: HostnameSpec | None,
+    addresses: LoadBalancerAddresses,
+) -> HostnameSpec:
+    """Return the spec of the Hostname of ``host``."""
+    keys = decision.load_balancers
+    shown = [address for key in keys for address in addresses.of(key)]
+    numeric = {address for address in shown if family_of(address) is not None}
+    named = next((address for address in shown if address not in numeric), "")
+    if recorded is not None and recorded.owner.load_balancer in map(str, keys) and not all(map(addresses.of, keys)):
+        # An address that is missing for a moment is kept, unless another load balancer has it by now.
+        numeric |= {address for address in recorded.addresses if not addresses.is_of_others(address, keys)}
+        named = named or recorded.cname
+    return HostnameSpec(
+        host=host,
+        owner=HostnameOwner(
+            member=owner.member,
+            kind=owner.kind,
+            namespace=owner.namespace,
+            name=owner.name,
+            uid=owner.uid,
+            load_balancer=str(owner.load_balancer),
+        ),
+        addresses=sorted(numeric)[:MAX_ADDRESSES],
+        cname="" if numeric else named,
+        generated=owner.generated,
+    )
+
+
+def hostname_body(spec: HostnameSpec) -> JSONObject:
+    """Return the applied part of ``spec``: only fields that claims decide, so that others may add texts and a TTL."""
+    body: JSONObject = {"host": spec.host, "owner": msgspec.to_builtins(spec.owner)}
+    if spec.addresses:
+        body["addresses"] = spec.addresses
+    if spec.cname:
+        body["cname"] = spec.cname
+    if spec.generated:
+        body["generated"] = True
+    return body
+
+
+def same_spec(spec: HostnameSpec, present: HostnameSpec) -> bool:
+    """Return whether ``present`` has the fields of ``spec`` that claims decide."""
+    return _claimed(spec) == _claimed(present)
+
+
+def _claimed(spec: HostnameSpec) -> tuple[object, ...]:
+    return spec.host, spec.owner, sorted(spec.addresses), spec.cname, spec.generated
+
+
+class LoadBalancerAddresses:
+    """The addresses of all load balancers of a hub: IP addresses, and host names of those that have no IP address."""
+
+    def __init__(self) -> None:
+        self._known: dict[LoadBalancerKey, tuple[str, ...]] = {}
+        self._holders: dict[str, set[LoadBalancerKey]] = {}
+
+    def put(self, key: LoadBalancerKey, status: IntentStatus | None) -> bool:
+        """Apply the status of ``key``, None when the object was deleted; return whether the addresses changed."""
+        before = self._known.pop(key, ())
+        now = () if status is None else _shown(status) or before
+        if now:
+            self._known[key] = now
+        for address in {*before} - {*now}:
+            self._holders[address].discard(key)
+            if not self._holders[address]:
+                del self._holders[address]
+        for address in now:
+            self._holders.setdefault(address, set()).add(key)
+        return now != before
+
+    def of(self, key: LoadBalancerKey) -> tuple[str, ...]:
+        """Return the last known addresses of one load balancer."""
+        return self._known.get(key, ())
+
+    def is_of_others(self, address: str, keys: Collection[LoadBalancerKey]) -> bool:
+        """Return whether only load balancers that are not in ``keys`` have ``address``."""
+        holders = self._holders.get(address, set())
+        return bool(holders) and not holders & set(keys)
+
+
+def _shown(status: IntentStatus) -> tuple[str, ...]:
+    entries = status.load_balancer.ingress or ()
+    return tuple(dict.fromkeys(entry.address for entry in entries if entry.address))

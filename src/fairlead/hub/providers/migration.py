@@ -5,10 +5,10 @@
     PREPARING  desired (of before)    desired          unchanged
     KEPT       desired (of before)    -                unchanged
 
-PREPARING lasts until the next provider has everything: frontend, targets, address. One that refuses or fails keeps the
-serving one forever. After a crash the phase is the same: the serving provider is on record, and so is what
-a durable provider was asked for. In: views, translations, the runners. Out: desired load balancers in the trackers.
-Never: a load balancer that no provider has completely, and a call of a provider that may not answer.
+PREPARING lasts until the next provider has everything: frontend, targets, address. If that one refuses or fails, the
+serving provider keeps serving. After a crash the phase is the same: the serving provider is recorded, and so are the
+requests to durable providers. In: views, translations, the runners. Out: desired load balancers in the trackers.
+Never: a load balancer that no provider has completely, or a call of a provider that may not answer.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ import msgspec
 
 from fairlead.api.intent import Allocation, IntentObject, IntentStatus
 from fairlead.api.meta import condition_of, is_taken_over
-from fairlead.hub.providers.observe import observed_of
 from fairlead.hub.providers.registry import ProviderRegistry
-from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
-from fairlead.ledger.held import held_before
+from fairlead.hub.providers.runner import DurableRunner, ProviderRunner, observed_of
+from fairlead.ledger.frontends import held_before
 from fairlead.model.change import Action, Held
 from fairlead.model.condition import ConditionType
 from fairlead.model.contract import AllocationKind
@@ -56,7 +55,7 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 class ProviderMigration:
-    """Puts placements into the trackers of the providers, and takes load balancers out of them again."""
+    """Puts placements into the trackers of the providers, and removes load balancers from other trackers."""
 
     def __init__(self, *, providers: ProviderRegistry, clock: Clock) -> None:
         self._providers = providers
@@ -66,7 +65,7 @@ class ProviderMigration:
         self._held = HeldTargets()
 
     def is_moving(self, obj: IntentObject, translation: Decision) -> bool:
-        """Return whether another provider serves ``obj`` than the one it asks for now."""
+        """Return whether another provider serves ``obj`` than the one that it requests now."""
         serving = obj.status.serving_provider
         moves = translation.desired is not None and serving not in ("", translation.provider)
         return moves and serving in self._providers and bool(_addresses(obj))
@@ -75,23 +74,23 @@ class ProviderMigration:
         """Return what the next provider does not have yet, in one phrase; empty when it has everything."""
         desired = next_.desired
         if desired is None or desired.paused:
-            return "it is paused"
+            return "the load balancer is paused"
         runner = self._providers[next_.provider]
         missing = missing_targets(runner, key, desired)
         if missing:
             return missing
         if not isinstance(runner, DurableRunner):
             return _missing_frontend(await observed_of(runner, key, None))
-        missing = "it has not been read back yet"
+        missing = "the load balancer has not been read back yet"
         if key in runner.readback.seen:
             missing = _missing_frontend(await observed_of(runner, key, runner.ledger.frontends.get(key)))
         if missing:
-            # Not called from here: a provider that does not answer would hold up the load balancers of all others.
+            # Not called from here: a provider that does not answer would delay the load balancers of all others.
             runner.readback.notice(key)
         return missing
 
     def may_prepare(self, allocation: Allocation, next_: Decision) -> bool:
-        """Return whether a replica that does not lead may prepare ``next_``: what it is given is on record."""
+        """Return whether a replica that does not lead may prepare ``next_``: its allocation is recorded."""
         runner = self._providers.get(next_.provider)
         if next_.desired is None or runner is None or runner.durable:
             return False
@@ -105,22 +104,22 @@ class ProviderMigration:
                 return True
 
     def uses_allocation(self, key: LoadBalancerKey) -> bool:
-        """Return whether some provider serves ``key`` with an address or ports of ours."""
+        """Return whether some provider serves ``key`` with an address or ports of the hub's pools."""
         return any(
             runner.provider.capabilities.allocation is not AllocationKind.NONE and key in runner.tracker
             for runner in self._providers.values()
         )
 
     def released(self, key: LoadBalancerKey, obj: IntentObject, provider: str) -> list[str]:
-        """Return the providers other than ``provider`` that are on record for ``key`` and have released it."""
+        """Return the recorded providers of ``key`` other than ``provider`` that have released it."""
         others = sorted(obj.status.recorded_providers - {provider})
         runners = ((name, self._providers.get(name)) for name in others)
         return [name for name, runner in runners if runner and runner.loaded and key not in runner.tracker]
 
     def place(self, key: LoadBalancerKey, obj: IntentObject, placement: Placement, *, decides: bool = True) -> bool:
-        """Put ``placement`` into the trackers; returns whether some provider still has to release ``key``.
+        """Put ``placement`` into the trackers; return whether some provider still has to release ``key``.
 
-        ``decides``: this hub does; what another hub decides, only the proxies of this one serve.
+        ``decides``: this hub does; otherwise only its proxies serve what another hub decides.
         """
         serving = self._providers.get(placement.serving.provider)
         if decides or (serving is not None and not serving.durable):
@@ -131,14 +130,15 @@ class ProviderMigration:
         return settled and self._release_others(key, obj, placement.serving)
 
     def forget(self, key: LoadBalancerKey) -> None:
-        """Drop what is known of a load balancer that is gone."""
+        """Forget a load balancer that was deleted."""
         self._announced_since_s.pop(key, None)
         self._held.forget(key)
 
     def reported(self, report: Report, pass_on: Callable[[Report], None]) -> bool:
-        """Pass on what a worker did; returns whether its load balancer is to be reconciled now.
+        """Pass on the report of a worker; return whether its load balancer must be reconciled now.
 
-        It is when only what was held before a start was brought back, and not passed on, and when no provider has it.
+        That is the case when the worker only restored held changes, which is not passed on, and when no provider has
+        the load balancer.
         """
         key = report.load_balancer
         if self._held.reported(key):
@@ -149,7 +149,7 @@ class ProviderMigration:
     # --- inside -----------------------------------------------------------------------------------------------
 
     def _put(self, translation: Decision, obj: IntentObject | None = None) -> None:
-        """Put what ``translation`` desires; ``obj``: it is served there already, and so is what is held of it."""
+        """Put the desired state of ``translation``; ``obj``: the provider serves it already, with its held changes."""
         desired, runner = translation.desired, self._providers.get(translation.provider)
         if desired is None or runner is None:
             return
@@ -180,10 +180,10 @@ class ProviderMigration:
 
 
 def missing_targets(runner: ProviderRunner, key: LoadBalancerKey, desired: DesiredLoadBalancer) -> str:
-    """Return what of ``desired`` its provider does not have yet, in one phrase; empty when it has everything."""
+    """Return which part of ``desired`` its provider does not have yet, in one phrase; empty for none."""
     state = runner.tracker.state(key)
     if not runner.loaded or state is None or state.recorded_spec != desired.spec or state.ensure_again:
-        return "it is not made yet"
+        return "the load balancer is not set up there yet"
     registered = [
         state.recorded.get(listener, {}).get(target_key)
         for listener, targets in desired.targets.items()
@@ -198,7 +198,7 @@ def missing_targets(runner: ProviderRunner, key: LoadBalancerKey, desired: Desir
 
 def _missing_frontend(observed: Observed | None) -> str:
     if observed is None:
-        return "it is not made yet"
+        return "the load balancer is not set up there yet"
     if not observed.programmed:
         return observed.message or "not every proxy has it yet"
     return "" if observed.addresses else observed.message or "no address yet"
@@ -210,20 +210,20 @@ def _addresses(obj: IntentObject) -> list[str]:
 
 
 def _is_announced(obj: IntentObject) -> bool:
-    """Return whether users can know the present address: it is written together with Programmed, not before."""
+    """Return whether users can know the present address: it is written together with Programmed."""
     programmed = condition_of(obj.status.conditions, ConditionType.PROGRAMMED)
     current = programmed is not None and programmed.observed_generation == obj.metadata.generation
     return not _addresses(obj) or (current and is_taken_over(programmed))
 
 
 def _with_targets(last: DesiredLoadBalancer, now: DesiredLoadBalancer) -> DesiredLoadBalancer:
-    """Return ``last`` with the targets of now: clients that know only the old address are served until it goes."""
+    """Return ``last`` with the present targets: clients of the old address are served until it is released."""
     targets = {listener: now.targets.get(listener, known) for listener, known in last.targets.items()}
     return msgspec.structs.replace(last, targets=targets, stale=now.stale)
 
 
 class HeldTargets:
-    """Remembers which load balancers are being put as they were."""
+    """The load balancers that were put with the held changes of an earlier process, until their worker reports."""
 
     def __init__(self) -> None:
         self._waiting: set[LoadBalancerKey] = set()
@@ -234,21 +234,17 @@ class HeldTargets:
         if not is_new and key not in self._waiting:
             return desired
         before = as_held(desired, held_before(key, status).rows)
-        if before == desired:
-            self._waiting.discard(key)
-            return desired
-        self._waiting.add(key)
+        (self._waiting.discard if before == desired else self._waiting.add)(key)
         return before
 
     def reported(self, key: LoadBalancerKey) -> bool:
-        """Note that the worker has looked at ``key``; returns whether it was put as it was."""
-        if key not in self._waiting:
-            return False
-        self._waiting.remove(key)
-        return True
+        """Note a report of the worker; return whether the load balancer was put with held changes."""
+        waiting = key in self._waiting
+        self._waiting.discard(key)
+        return waiting
 
     def forget(self, key: LoadBalancerKey) -> None:
-        """Forget a load balancer that is gone."""
+        """Forget a load balancer that was deleted."""
         self._waiting.discard(key)
 
 
@@ -266,7 +262,7 @@ def as_held(desired: DesiredLoadBalancer, held: Sequence[Held]) -> DesiredLoadBa
         elif change.is_removal and wanted is None:
             of_listener[change.key] = change.target
         elif change.action is Action.UPDATE and wanted is not None:
-            # Which of its fields would change is not listed; that it takes connections is what matters.
+            # The row does not list which fields would change; what matters is that the target accepts connections.
             of_listener[change.key] = msgspec.structs.replace(wanted, draining=False)
     if not targets:
         return desired

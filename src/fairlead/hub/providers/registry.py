@@ -1,29 +1,32 @@
-"""The runners of one hub, by the name of their provider: those that are given, and those that classes name.
+"""The runners of one hub, by the name of their provider: built-in ones, and those that other packages install.
 
-    served     publishes to a data plane of ours; runs on every replica, remembers nothing
-    durable    made when a class first names its provider; works only while we lead, from what is on record
+    served     publishes to the hub's own data plane; runs on every replica, records nothing
+    durable    created when a class first names its provider; works only while the hub leads, from records
 
-In: providers, and factories of others. Out: a mapping that grows. Never: a provider that no class has named.
+In: providers, and the entry points ``fairlead.providers``. Out: a mapping that grows. Never: a provider, or the import
+of its module, that no class has named.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
+from importlib import import_module
+from importlib.metadata import entry_points
 
 import msgspec
 import structlog
+from prometheus_client import CollectorRegistry
 
 from fairlead.api.backendgroup import BackendRecord, RecordOrigin
-from fairlead.api.intent import Provisioned
-from fairlead.errors import FairleadError, Retry
+from fairlead.errors import FairleadError
 from fairlead.hub.inventory import Inventory
-from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
-from fairlead.hub.providers.term import TermSettings
+from fairlead.hub.providers.runner import DurableRunner, ProviderRunner, TermSettings
 from fairlead.kube.cluster import Cluster
 from fairlead.ledger.history import HistoryStore
-from fairlead.ledger.wire import load_balancer_of
+from fairlead.ledger.records import load_balancer_of
 from fairlead.model.change import HistoryKind, TargetChange
 from fairlead.model.contract import Capabilities, KeepsUnread, Lifecycle, Provider, ValidatesClasses
 from fairlead.model.keys import LoadBalancerKey
@@ -34,13 +37,27 @@ from fairlead.sync.history import History, Report
 log = structlog.get_logger(__name__)
 
 _AGAIN_S = 2.0
+GROUP = "fairlead.providers"
+_Create = Callable[..., Provider]
+#: Built-in providers, also where the package is only on the path.
+_OURS = {
+    "memory": "fairlead.providers.memory",
+    "webhook": "fairlead.providers.webhook.provider",
+    "haproxy": "fairlead.providers.haproxy.provider",
+    "ingress": "fairlead.providers.controller.ingress",
+    "gateway": "fairlead.providers.controller.gateway",
+    "powerdns": "fairlead.providers.zones.powerdns.provider",
+    "external-dns": "fairlead.providers.zones.external_dns.provider",
+    "external-dns-annotations": "fairlead.providers.zones.external_dns.annotations_provider",
+    "rfc2136": "fairlead.providers.zones.rfc2136.provider",
+}
 
 
 class ProviderRegistry(Mapping[str, ProviderRunner]):
     """The runner of every provider of one hub, by name.
 
-    ``report`` is called with what each worker did, ``changed`` with load balancers to reconcile. ``raise_epoch``
-    returns the epoch of the term, higher than the given one.
+    ``report`` is called with the report of each worker, ``changed`` with load balancers to reconcile. ``raise_epoch``
+    returns an epoch of the term that is higher than its argument.
     """
 
     def __init__(
@@ -66,12 +83,12 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         self._changed = changed
         self._is_leader = is_leader
         self._raise_epoch = raise_epoch
-        #: The epoch of a record that is higher than that of this term.
+        #: The highest epoch of a record above that of this term.
         self._above = 0
         self._outranked = asyncio.Event()
         self._history = history
         self._history_store = HistoryStore(
-            store=cluster,
+            cluster=cluster,
             history=history,
             clock=clock,
             leading=lambda: self._epoch() is not None,
@@ -80,7 +97,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         self._target_ref = target_ref
         self._term: int | None = None
         self._group: asyncio.TaskGroup | None = None
-        #: Providers that some record names.
+        #: Providers that a record names.
         self._named: set[str] = set()
         self.served = {
             name: ProviderRunner(provider=provider, clock=clock, report=self._report_of(name))
@@ -89,7 +106,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         self.durable: dict[str, DurableRunner] = {}
         #: Why a provider that a class names cannot be started, a sentence by name.
         self.problems: dict[str, str] = {}
-        #: What the providers can do; grows with the runners.
+        #: The capabilities of the providers; grows with the runners.
         self.capabilities: dict[str, Capabilities] = {name: provider.capabilities for name, provider in served.items()}
 
     def __getitem__(self, name: str) -> ProviderRunner:
@@ -107,7 +124,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         return frozenset({*self.served, *self._factories})
 
     def open(self, name: str) -> bool:
-        """Make the runner of a provider that a class names; returns whether that changes anything."""
+        """Create the runner of a provider that a class names; return whether that changes anything."""
         factory = self._factories.get(name)
         if factory is None or name in self or name in self.problems:
             return False
@@ -118,7 +135,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
                 TermSettings(
                     name=name,
                     provider=provider,
-                    store=self._cluster,
+                    cluster=self._cluster,
                     clock=self._clock,
                     report=self._report_of(name),
                     epoch=self._epoch,
@@ -131,13 +148,13 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
                 )
             )
         except Exception as error:
-            # Code of third parties: one provider that cannot be made is no reason to stop the others.
-            log.exception("a provider cannot be made", provider=name, error=str(error))
+            # Third-party code: a provider that cannot be created must not stop the others.
+            log.exception("provider cannot be created", provider=name, error=str(error))
             self.problems[name] = (
                 f"provider {name!r} cannot be started ({type(error).__name__}: {str(error)[:200]}); fix its package "
                 "and restart the hub"
             )
-            # The load balancers that ask for it get a condition.
+            # The load balancers that request it get a condition.
             return True
         self.durable[name] = runner
         self.capabilities[name] = capabilities
@@ -150,30 +167,30 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         return True
 
     def silent(self, names: Iterable[str]) -> list[str]:
-        """Return those of ``names`` that do not run here (yet): what they have on record only they can release."""
+        """Return those of ``names`` that do not run here, or not yet: only they can release what they recorded."""
         runners = {name: self.get(name) for name in names}
         return [name for name, runner in runners.items() if runner is None or not runner.loaded]
 
     def keep_unread(self, key: LoadBalancerKey) -> None:
-        """Have the data planes that this hub serves keep what they have of a load balancer that cannot be read."""
+        """Have the data planes of this hub keep their state of a load balancer that cannot be read."""
         for runner in self.served.values():
             if isinstance(runner.provider, KeepsUnread):
                 runner.provider.keep(key, unread=True)
 
     def class_problem(self, name: str, parameters: Mapping[str, str]) -> str:
-        """Return what a provider finds wrong with the parameters of a class; empty when nothing."""
+        """Return the problem that a provider finds in the parameters of a class; empty for none."""
         provider = self[name].provider if name in self else None
         if not isinstance(provider, ValidatesClasses):
             return ""
         try:
             return provider.class_problem(parameters)
         except Exception as error:
-            # Code of third parties: a mistake about one class is no reason to stop the others.
+            # Third-party code: a mistake about one class must not stop the others.
             log.exception("bug", provider=name, error=str(error))
             return ""
 
     def record_changed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
-        """Pass on what the watch shows of records; a provider on record releases its backends, class or no class."""
+        """Pass on a watch event; a provider that a record names releases its backends, with or without a class."""
         named = new.spec.load_balancer.provider if new is not None else ""
         if named and named not in self._named:
             self._named.add(named)
@@ -185,7 +202,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
             runner.record_changed(old, new)
 
     async def load(self) -> None:
-        """Begin a term: every durable runner starts from what is on record, with an epoch above all on record."""
+        """Begin a term: every durable runner starts from the records, with an epoch above all recorded ones."""
         while True:
             try:
                 await self._inventory.refresh()
@@ -193,12 +210,11 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
                 above = max((record.spec.leader_epoch for record in self._inventory.records.values()), default=0)
                 if term > above:
                     break
-                # Until this has been waited for, another leader may write: all is read once more.
+                # Until the epoch is raised, another leader may write: everything is read again.
                 await self._raise_epoch(above)
             except FairleadError as error:
-                log.warning("records cannot be read; no decision is made before", sentence=error.sentence)
-                after_s = error.after_s if isinstance(error, Retry) else None
-                await self._clock.sleep(after_s or _AGAIN_S)
+                log.warning("records cannot be read; nothing is decided before", sentence=error.sentence)
+                await self._clock.sleep(error.after_s or _AGAIN_S)
         self._term = term
         self._begin(self.durable.values())
 
@@ -207,7 +223,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                # It runs as long as we lead, and so does the group: runners may be added meanwhile.
+                # These run as long as this replica leads, and so does the group: runners may be added meanwhile.
                 group.create_task(self._history_store.run())
                 group.create_task(self._outrank())
                 for runner in self.durable.values():
@@ -219,7 +235,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
                 runner.end()
 
     async def close(self) -> None:
-        """Close the durable providers; what is registered stays."""
+        """Close the durable providers; registered backends stay."""
         providers = {name: runner.provider for name, runner in self.durable.items()}
         await close_all({name: each.close for name, each in providers.items() if isinstance(each, Lifecycle)})
 
@@ -234,25 +250,25 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         return lambda report: self._report(msgspec.structs.replace(report, provider=name))
 
     def _concerns(self, key: LoadBalancerKey) -> bool:
-        """Return whether ``key`` is this hub's: what the hub of another region has on record is only for that hub."""
+        """Return whether ``key`` is this hub's: records of another region are only for the hub of that region."""
         inventory = self._inventory
         if any(key in runner.tracker for runner in self.durable.values()):
             return True
         if inventory.exists(key):
             return inventory.decides(key) and (not inventory.region or inventory.intent(key) is not None)
-        # Where regions have hubs, the watch may show a record before its object: only a new list proves an orphan.
+        # Where regions have hubs, the watch may show a record before its object: only a list proves an orphan.
         return not inventory.region and not inventory.regional_hubs
 
     def _epoch(self) -> int | None:
         return self._term if self._is_leader() else None
 
     def _note_epoch(self, epoch: int) -> None:
-        """Take note of a record with a higher epoch than ours, such as one of a backup or of another region."""
+        """Note a record with a higher epoch than ours, such as one of a backup or of another region."""
         self._above = max(self._above, epoch)
         self._outranked.set()
 
     async def _outrank(self) -> None:
-        """Raise our epoch above that of records that appear during the term: that proves that we lead."""
+        """Raise our epoch above that of records that appear during the term, which proves leadership."""
         while await self._outranked.wait():
             try:
                 self._term = await self._raise_epoch(self._above)
@@ -262,21 +278,45 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
                 await self._clock.sleep(_AGAIN_S)
 
     def _begin(self, runners: Iterable[DurableRunner]) -> None:
-        """Have ``runners`` start from what is on record."""
+        """Start ``runners`` from the records and frontends."""
         inventory = self._inventory
         own = filter(inventory.decides, inventory.all_keys())
         objects = {key: obj.status for key in own if (obj := inventory.intent(key)) is not None}
         records = list(inventory.records.values())
         if inventory.region:
-            # Orphans, whose object no longer says in which region it was, are for the hub without a region.
+            # Orphans, without an object that names their region, are for the hub without a region.
             records = [record for record in records if load_balancer_of(record) in objects]
         else:
             records = [record for record in records if inventory.decides(load_balancer_of(record))]
         for runner in runners:
-            frontends: dict[LoadBalancerKey, Provisioned] = {}
-            for key, status in objects.items():
-                if (frontend := status.frontend_of(runner.name)) is not None:
-                    frontends[key] = frontend
-            runner.begin(records, frontends)
+            frontends = {key: status.frontend_of(runner.name) for key, status in objects.items()}
+            runner.begin(records, {key: frontend for key, frontend in frontends.items() if frontend is not None})
             for key, status in objects.items():
                 runner.ledger.frontends.load_old(key, status.old_places(runner.name))
+
+
+def installed_providers(
+    *,
+    cluster: Cluster,
+    clock: Clock,
+    registry: CollectorRegistry,
+    without: frozenset[str] = frozenset(),
+    dry_run: bool = False,
+) -> Mapping[str, Callable[[], Provider]]:
+    """Return a factory for each installed provider, by name; ``without`` those that run already.
+
+    ``cluster`` is the hub's own. ``dry_run``: nothing must be changed; a provider may pass that on.
+    """
+    loaders: dict[str, Callable[[], _Create]] = {
+        name: lambda module=module: import_module(module).create for name, module in _OURS.items()
+    }
+    loaders |= {point.name: point.load for point in entry_points(group=GROUP)}
+    arguments = {"cluster": cluster, "clock": clock, "registry": registry, "dry_run": dry_run}
+
+    def make(load: Callable[[], _Create]) -> Provider:
+        create = load()
+        # A provider declares the arguments that it needs, by name.
+        parameters = inspect.signature(create).parameters
+        return create(**{name: value for name, value in arguments.items() if name in parameters})
+
+    return {name: partial(make, load) for name, load in loaders.items() if name not in without}

@@ -2,12 +2,11 @@
 
     engaged ──40 s of silence──► stale ──5 min──► lost      any renewal ──► engaged
 
-An unreachable member is served on from its last state; only the tenant's own ``drainWhenLost`` takes it out.
-While no hub ran, or the hub cannot read the leases, nothing is heard of any agent: what is on record of a member gets
-worse only once this hub has listened for as long as makes an agent stale.
-In: leases. Out: a state for each tenant namespace, and a wake-up when one changes. Ages are monotonic; at the very
-first sight of a lease the API server's own stamp says how old it is. Never: believes a time that an agent wrote; that
-is compared with the server's, so that a wrong clock is said.
+An unreachable member is served from its last state; only the Tenant's ``drainWhenLost`` drains it. While no hub runs,
+or the hub cannot read the leases, no agent is heard: a recorded state gets worse only once this hub has listened for as
+long as makes an agent stale. In: leases. Out: a state for each tenant namespace, and a wake-up when one changes. Ages
+are monotonic; when a lease is first seen, the API server's timestamp says how old it is. Never: trusts a time that an
+agent wrote; the hub compares it with the server's, and reports a wrong clock.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class MemberHealth:
         self._reported: dict[str, tuple[TenantState, float]] = {}
 
     def lease_changed(self, _old: StampedLease | None, new: StampedLease | None) -> None:
-        """Record a renewal; a deleted lease leaves what was known."""
+        """Record a renewal; a deleted lease changes nothing."""
         if new is None or new.metadata.name != AGENT_LEASE or not new.spec.renew_time:
             return
         namespace, renewed = new.metadata.namespace, new.spec.renew_time
@@ -70,7 +69,7 @@ class MemberHealth:
         self._report(namespace)
 
     def forget(self, namespace: str) -> None:
-        """Drop what was heard of a member whose Tenant is gone."""
+        """Forget a member whose Tenant was deleted."""
         self._heard.pop(namespace, None)
         self._reported.pop(namespace, None)
 
@@ -85,12 +84,12 @@ class MemberHealth:
         return heard.at if heard else ""
 
     def clock_ahead_s(self, namespace: str) -> float:
-        """Return by how many seconds the agent's clock is ahead of the API server's; 0 for less than is noticeable."""
+        """Return by how many seconds the agent's clock is ahead of the API server's; 0 when hardly noticeable."""
         heard = self._heard.get(namespace)
         return heard.ahead_s if heard is not None else 0.0
 
     def state(self, namespace: str, on_record: TenantState = "") -> TenantState:
-        """Return the state for the status; ``on_record``: that of the status until now."""
+        """Return the state for the status; ``on_record``: the present one of the status."""
         state, heard = state_by_age(self.age_s(namespace)), self._heard.get(namespace)
         if heard is None or self._clock.monotonic() - heard.listened_s >= STALE_AFTER_S:
             return state
@@ -98,19 +97,19 @@ class MemberHealth:
         return on_record if worse else state
 
     def view(self, tenant: Tenant | None, namespace: str) -> MemberState:
-        """Return what a load balancer of this member has to know."""
+        """Return the state of the member as its load balancers show it."""
         if tenant is not None and tenant.draining:
             return MemberState(f"Tenant {tenant.metadata.name} is being removed; its backends are drained", True)
         state = self.state(namespace, tenant.status.state if tenant is not None else "")
         if state not in ("Stale", "Lost"):
             return MemberState()
         name = tenant.metadata.name if tenant else namespace
-        # The time, not the age: a message that changes by itself would be a write at every reconcile.
-        message = f"the agent of {name} last reported at {self.last_sync(namespace)}; its last state is served on"
+        # The time, not the age: an age would cause a write at every reconcile.
+        message = f"the agent of {name} last reported at {self.last_sync(namespace)}; its last state is served"
         drain = tenant.spec.drain_when_lost if tenant else ""
         silent_s = self.age_s(namespace) or 0.0
         if state == "Lost" and drain and silent_s >= max(LOST_AFTER_S, seconds_from_duration(drain)):
-            return MemberState(f"{message.rsplit(';', 1)[0]}; drained as the Tenant's spec.drainWhenLost says", True)
+            return MemberState(f"{message.rsplit(';', 1)[0]}; drained by spec.drainWhenLost of the Tenant", True)
         return MemberState(message)
 
     async def run(self) -> None:
@@ -123,7 +122,7 @@ class MemberHealth:
                 self._report(namespace)
 
     def _has_just_listened(self, namespace: str) -> bool:
-        """Return whether a silence that began before this hub listened has just become one that it has heard itself."""
+        """Return whether the hub has just listened long enough to confirm a silence that began before it listened."""
         heard = self._heard[namespace]
         listened_s = self._clock.monotonic() - heard.listened_s
         return heard.at_s < heard.listened_s and STALE_AFTER_S <= listened_s < STALE_AFTER_S + 2 * CHECK_EVERY_S
@@ -136,7 +135,7 @@ class MemberHealth:
         if skew_changed and ahead_s:
             log.warning("a member's clock is wrong", namespace=namespace, ahead_s=round(ahead_s))
         as_known = known is not None and known[0] == state and not skew_changed
-        # Lost members are reported at every check, since a drain may be due; what has not changed is not written.
+        # Lost members are reported at every check, since a drain may be due; unchanged statuses are not written.
         if not as_known or state == "Lost" or self._has_just_listened(namespace):
             self._reported[namespace] = (state, ahead_s)
             self._changed(namespace)

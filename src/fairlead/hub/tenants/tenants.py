@@ -1,6 +1,15 @@
-"""The hub's own objects for each member: its namespace and rights, and the state of its agent.
+"""Tenants: their namespace and rights at the hub, the state of their agent, and their removal.
 
-In: Tenants. Out: the objects of ``translate/tenant.py``, and the Tenant's status. Writes only what differs.
+A deleted Tenant is removed in steps, by command or by kubectl; serving stops by permission only:
+
+    held       it serves, or an object in it is labelled do-not-delete: nothing changes, a condition says how to go on
+    draining   its agent may no longer write, and is informed; backends get no new connections for the drain time
+    deleting   its load balancers are deleted; their addresses leave the member's Services
+    informed   its agent reported that the Services show it, or does not run: the finalizer is removed
+
+In: Tenants, and the objects in their namespaces. Out: the objects of ``translate/tenant.py`` where they differ, and the
+Tenant's status. Each step is repeatable and derived from the objects, so that a restarted hub continues. Never: touches
+a namespace that is not the Tenant's.
 """
 
 from __future__ import annotations
@@ -12,29 +21,65 @@ from datetime import datetime, timedelta
 import msgspec
 
 from fairlead.api.hostname import Hostname
-from fairlead.api.kubernetes import NAMESPACES
-from fairlead.api.meta import AnyResource, JSONObject, is_true, only_status_changed, transitions, wire_conditions
-from fairlead.api.names import FINALIZER_IN_USE, LABEL_TENANT, MANAGER_HUB, short_hash
-from fairlead.api.tenant import TENANTS, FormerDomain, Tenant, TenantState, TenantStatus
+from fairlead.api.intent import IntentObject
+from fairlead.api.kubernetes import NAMESPACES, ROLES
+from fairlead.api.meta import (
+    AnyResource,
+    JSONObject,
+    condition_of,
+    is_true,
+    only_status_changed,
+    transitions,
+    wire_conditions,
+)
+from fairlead.api.names import (
+    AGENT_LEASE,
+    ANNOTATION_STOP_SERVING,
+    FINALIZER_IN_USE,
+    LABEL_DO_NOT_DELETE,
+    LABEL_TENANT,
+    MANAGER_HUB,
+    short_hash,
+)
+from fairlead.api.tenant import (
+    ANNOTATION_LEAVING,
+    ANNOTATION_SERVICES_INFORMED,
+    STAMPED_LEASES,
+    TENANTS,
+    FormerDomain,
+    Tenant,
+    TenantState,
+    TenantStatus,
+)
 from fairlead.api.times import parsed_time, seconds_from_duration, wire_time
 from fairlead.errors import FairleadError, NotFound, Terminal
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.tenants.member_health import MemberHealth
-from fairlead.hub.tenants.removal import TenantRemoval
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.status import emit_transitions, write_status
-from fairlead.kube.writes import hold
+from fairlead.kube.writes import hold, release
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.in_words import counted
+from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
 from fairlead.translate.generated import member_domain
 from fairlead.translate.tenant import build_domains_taken, domains_of, tenant_objects
 
 _ANNOTATION_HASH = "fairlead.dev/applied"
-#: What was deleted by hand is back after this long at the latest; the check costs reads only.
+#: Objects that were deleted by hand are created again within this time; the check only reads.
 _CHECK_AFTER_S = 300.0
-#: Interval in which it is checked whether names in a former domain are still needed, in seconds.
+#: How often the hub checks whether names in a former domain are still needed, in seconds.
 _FORMER_S = 10.0
+#: How long names in a former domain are kept by default, and at most (a hundred years), in seconds.
+KEPT = "1h"
+_LONGEST_S = 100 * 365 * 86_400.0
+#: The most former domains; the oldest are dropped first.
+_MOST = 4
+#: The pace of a removal: while a Tenant is held, and while a step is under way, in seconds.
+_HELD_S, _AGAIN_S = 10.0, 1.0
+#: An agent of an older release does not report that its Services show the removal.
+_INFORMED_WITHIN_S = 60.0
 
 
 class Tenants:
@@ -63,7 +108,7 @@ class Tenants:
         self._removal = TenantRemoval(cluster=cluster, inventory=inventory, member_health=member_health, clock=clock)
 
     async def reconcile(self, name: str) -> float | None:
-        """Ensure the objects of one Tenant and write its status; returns the seconds until the next reconcile."""
+        """Ensure the objects of one Tenant and write its status; return the seconds until the next reconcile."""
         tenant = self._inventory.tenants.get("", name)
         if tenant is None or not self._leading():
             return None
@@ -83,44 +128,43 @@ class Tenants:
     async def _remove(self, tenant: Tenant) -> float | None:
         step = await self._removal.step(tenant)
         if step.conditions:
-            with suppress(NotFound):  # it went meanwhile
+            with suppress(NotFound):  # deleted meanwhile
                 await self._write_status(tenant, TenantEnsured(), step.conditions)
         return step.again_s
 
     async def _ensure(self, tenant: Tenant) -> str:
-        """Apply what is missing or different; returns a sentence when the namespace belongs to another owner."""
-        objects = tenant_objects(tenant, hub_binding=self._bound_in_tenants)
+        """Apply what is missing or different; return a sentence when the namespace belongs to another owner."""
+        name = tenant.metadata.name
         try:
             namespace = await self._cluster.get(NAMESPACES, "", tenant.namespace)
+            owner = namespace.label(LABEL_TENANT)
         except NotFound:
-            namespace = None
             # A deleted namespace still belongs to its Tenant, which creates it again.
-            owner = self._inventory.tenant_of(tenant.namespace)
-            if owner is not None and owner.metadata.name != tenant.metadata.name:
-                return _taken(tenant, owner.metadata.name)
-        if namespace is not None and (holder := namespace.label(LABEL_TENANT)) != tenant.metadata.name:
-            if holder:
-                return _taken(tenant, holder)
+            other = self._inventory.tenant_of(tenant.namespace)
+            owner = other.metadata.name if other is not None else name
+        if not owner:
             return (
-                f"spec.namespace: {tenant.namespace} was there before this Tenant, and would be deleted with it; "
-                f"choose another one, or hand it over with: kubectl label --overwrite namespace {tenant.namespace} "
-                f"{LABEL_TENANT}={tenant.metadata.name}"
+                f"spec.namespace: {tenant.namespace} existed before this Tenant, and would be deleted with it. Choose "
+                f"another one, or hand it over with: kubectl label --overwrite namespace {tenant.namespace} "
+                f"{LABEL_TENANT}={name}"
             )
-        for resource, obj in objects:
+        if owner != name:
+            return f"spec.namespace: {tenant.namespace} belongs to Tenant {owner}; choose another one"
+        for resource, obj in tenant_objects(tenant, hub_binding=self._bound_in_tenants):
             await self._apply(resource, obj)
         return ""
 
     async def _apply(self, resource: AnyResource, obj: JSONObject) -> None:
-        """Apply ``obj`` unless this very version is there already; some are shared by all Tenants."""
-        version = _version(obj)
-        meta = obj["metadata"]
-        try:
-            there = await self._cluster.get(resource, meta.get("namespace", ""), meta["name"])
-            if there.annotation(_ANNOTATION_HASH) == version:
+        """Apply ``obj`` unless this version was applied before; some objects are shared by all Tenants."""
+        version, meta = short_hash(msgspec.json.encode(obj, order="deterministic").decode()), obj["metadata"]
+        with suppress(NotFound):
+            present = await self._cluster.get(resource, meta.get("namespace", ""), meta["name"])
+            if present.annotation(_ANNOTATION_HASH) == version:
                 return
-        except NotFound:
-            pass
-        await self._cluster.apply(resource, _stamped(obj, version), manager=MANAGER_HUB)
+        annotations = {**meta.get("annotations", {}), _ANNOTATION_HASH: version}
+        await self._cluster.apply(
+            resource, {**obj, "metadata": {**meta, "annotations": annotations}}, manager=MANAGER_HUB
+        )
 
     async def _write_status(self, tenant: Tenant, ensured: TenantEnsured, removal: Sequence[Condition] = ()) -> bool:
         """Write the status when it differs; return whether a former domain is kept."""
@@ -130,7 +174,7 @@ class Tenants:
         agent = AgentState(state, health.last_sync(namespace), health.clock_ahead_s(namespace))
         now = wire_time(self._clock.now())
         domain, former = old.domain, tuple(old.former_domains or ())
-        if not self._inventory.region:  # of several hubs over one API the one that serves all regions decides of names
+        if not self._inventory.region:  # where regions have hubs, the hub without a region decides about names
             domain = member_domain(tenant, self._domain)
             former = former_domains(tenant, domain, self._inventory.hostnames.values(), self._clock.now())
         taken = None if tenant.deleting else build_domains_taken(tenant, self._inventory.tenants.values())
@@ -139,69 +183,49 @@ class Tenants:
         )
         if await write_status(self._cluster, TENANTS, tenant, old, new, manager=MANAGER_HUB) is not None:
             changes = transitions(old.conditions, new.conditions)
-            emit_transitions(self._events, TENANTS, tenant, changes, good={"Ready": "its agent is alive"})
+            emit_transitions(self._events, TENANTS, tenant, changes, good={"Ready": "the agent is alive"})
         return bool(former)
 
 
 def concerned_by(old: Tenant | None, new: Tenant | None, inventory: Inventory) -> set[str]:
     """Return the Tenants to reconcile after a change of one: itself, and those with its domains or namespace."""
-    itself = (
-        {new.metadata.name} if new is not None and (old is None or not only_status_changed(old, new)) else set[str]()
-    )
+    names: set[str] = set()
+    if new is not None and (old is None or not only_status_changed(old, new)):
+        names.add(new.metadata.name)
     if differing := domains_of(old) ^ domains_of(new):
-        itself |= {each.metadata.name for each in inventory.tenants.values() if domains_of(each) & differing}
+        names |= {tenant.metadata.name for tenant in inventory.tenants.values() if domains_of(tenant) & differing}
     if new is None and old is not None:
-        itself |= {each.metadata.name for each in inventory.all_tenants() if each.namespace == old.namespace}
-    return itself
-
-
-def _taken(tenant: Tenant, owner: str) -> str:
-    return f"spec.namespace: {tenant.namespace} belongs to Tenant {owner}; choose another one"
-
-
-def _version(obj: JSONObject) -> str:
-    return short_hash(msgspec.json.encode(obj, order="deterministic").decode())
-
-
-def _stamped(obj: JSONObject, version: str) -> JSONObject:
-    meta = obj["metadata"]
-    return {**obj, "metadata": {**meta, "annotations": {**meta.get("annotations", {}), _ANNOTATION_HASH: version}}}
-
-
-KEPT = "1h"
-#: A hundred years; what an earlier schema admitted may be longer.
-_LONGEST_S = 100 * 365 * 86_400.0
-#: Of more, those that were left first go first.
-_MOST = 4
+        names |= {tenant.metadata.name for tenant in inventory.all_tenants() if tenant.namespace == old.namespace}
+    return names
 
 
 def former_domains(
     tenant: Tenant, domain: str, hostnames: Iterable[Hostname], now: datetime
 ) -> tuple[FormerDomain, ...]:
-    """Return the former domains of ``tenant``, whose names are made in ``domain`` from now on, oldest first."""
+    """Return the former domains of ``tenant``, whose names are now generated in ``domain``, oldest first."""
     keep_s = min(seconds_from_duration(tenant.spec.keep_former_domain or KEPT), _LONGEST_S)
-    former = {each.domain: each for each in tenant.status.former_domains or ()}
+    former = {entry.domain: entry for entry in tenant.status.former_domains or ()}
     if tenant.status.domain:
         former.setdefault(tenant.status.domain, FormerDomain(tenant.status.domain))
     former.pop(domain, None)
     if not former or not keep_s:
         return ()
-    names = {each.spec.host: each for each in hostnames if each.spec.owner.member == tenant.metadata.name}
+    names = {obj.spec.host: obj for obj in hostnames if obj.spec.owner.member == tenant.metadata.name}
     kept: list[FormerDomain] = []
-    for each in former.values():
-        # A time that cannot be read was not written here; it is computed again.
-        until = each.until if parsed_time(each.until) is not None else None
-        if until is None and not _missing(each.domain, domain, names):
+    for entry in former.values():
+        # An invalid time was not written by the hub; it is computed again.
+        until = entry.until if parsed_time(entry.until) is not None else None
+        if until is None and not _missing(entry.domain, domain, names):
             until = wire_time(now + timedelta(seconds=keep_s))
         if until is None or now < (parsed_time(until) or now):
-            kept.append(msgspec.structs.replace(each, until=until))
+            kept.append(msgspec.structs.replace(entry, until=until))
     return tuple(kept[-_MOST:])
 
 
 def _missing(former: str, domain: str, names: Mapping[str, Hostname]) -> bool:
-    """Return whether a name that was made in ``former`` has none in ``domain`` yet that resolves.
+    """Return whether a name that was generated in ``former`` does not resolve in ``domain`` yet.
 
-    One that never had a record, since its load balancer has no address, is not waited for.
+    A name that never had a record, since its load balancer has no address, does not count.
     """
     if not domain:
         return False
@@ -214,17 +238,17 @@ def _missing(former: str, domain: str, names: Mapping[str, Hostname]) -> bool:
 
 
 def _resolves(obj: Hostname | None) -> bool:
-    """Return whether a name is published, as far as it is the hub that publishes it."""
+    """Return whether a name is published, or the hub does not publish it."""
     if obj is None or obj.deleting:
         return False
-    if any(each.reason == ConditionReason.NO_SUCH_ZONE for each in obj.status.conditions or ()):
+    if any(condition.reason == ConditionReason.NO_SUCH_ZONE for condition in obj.status.conditions or ()):
         return True
-    # All of no records are published, too.
+    # A name without records is Programmed, too.
     return is_true(obj.status.conditions, ConditionType.PROGRAMMED) and bool(obj.status.records)
 
 
 class AgentState(msgspec.Struct, frozen=True, gc=False):
-    """A member's agent: its state, its last report (RFC 3339, the API server's clock), and how wrong its clock is."""
+    """A member's agent: its state, its last report (RFC 3339, the API server's clock), and the error of its clock."""
 
     state: TenantState = "Pending"
     last_sync: str = ""
@@ -232,7 +256,7 @@ class AgentState(msgspec.Struct, frozen=True, gc=False):
 
 
 class TenantEnsured(msgspec.Struct, frozen=True, gc=False):
-    """Whether namespace and rights of a tenant are there; ``invalid``: its spec cannot be, as opposed to not now."""
+    """Whether namespace and rights of a tenant exist; ``invalid``: its spec is wrong, not only impossible now."""
 
     problem: str = ""
     invalid: bool = False
@@ -249,11 +273,10 @@ def next_status(
     former: Sequence[FormerDomain] = (),
     domains_taken: Condition | None = None,
 ) -> TenantStatus:
-    """Return the status of ``tenant``; its lastSyncTime changes with the state, not at every sign of life.
+    """Return the status of ``tenant``; its lastSyncTime changes with the state, not at every report.
 
-    ``domain`` is where names of its objects are made, ``former`` where they are kept. ``removal``: what is to be
-    said of a Tenant that is being removed, instead of whether it is ready. ``domains_taken``: that another member
-    has a domain of it.
+    ``domain`` is where its names are generated, ``former`` where they are kept. ``removal``: the conditions of a Tenant
+    that is being removed, instead of Ready. ``domains_taken``: another member has one of its domains.
     """
     old, generation = tenant.status, tenant.metadata.generation
     conditions = list(_conditions(tenant, ensured, agent, removal))
@@ -274,8 +297,9 @@ def _conditions(
 ) -> Iterator[Condition]:
     invalid = ensured.problem if ensured.invalid else ""
     if ensured.problem and not invalid and tenant.refused:
-        # Whether the namespace still belongs to another Tenant could not be read.
-        invalid = next((each.message for each in tenant.status.conditions or () if each.type == "Accepted"), "")
+        # The owner of the namespace could not be read: the last known refusal stays.
+        accepted = condition_of(tenant.status.conditions, ConditionType.ACCEPTED)
+        invalid = accepted.message if accepted is not None else ""
     reason = ConditionReason.INVALID if invalid else ConditionReason.ACCEPTED
     yield Condition(ConditionType.ACCEPTED, not invalid, reason, invalid)
     yield from removal or [_ready(tenant, ensured, agent)]
@@ -291,26 +315,150 @@ def _ready(tenant: Tenant, ensured: TenantEnsured, agent: AgentState) -> Conditi
     if ensured.problem:
         return no(ConditionReason.INVALID if ensured.invalid else ConditionReason.PENDING, ensured.problem)
     if agent.state == "Pending":
-        text = f"its agent has never reported; start it in the member with: fairlead agent --tenant {name}"
+        text = f"the agent has never reported; start it in the member with: fairlead agent --tenant {name}"
         return no(ConditionReason.PENDING, text)
     if agent.state != "Engaged":
-        return no(
-            ConditionReason.MEMBER_LOST,
-            f"its agent last reported at {agent.last_sync}, and its last state is served on; look at the agent's log",
-        )
+        text = f"the agent last reported at {agent.last_sync}, and its last state is served; read the agent's log"
+        return no(ConditionReason.MEMBER_LOST, text)
     return Condition(ConditionType.READY, True, ConditionReason.READY, "")
 
 
 def skew_text(ahead_s: float) -> str:
-    """Return what to say of a clock that is ahead (negative: behind) of the hub's; rounded, so that it stays."""
+    """Return the message about a clock that is ahead (negative: behind) of the hub's; rounded, so that it is stable."""
+    about = "a minute"
+    for size, unit in ((60, "minutes"), (3_600, "hours"), (86_400, "days")):
+        if abs(ahead_s) >= 2 * size:
+            about = f"{round(abs(ahead_s) / size)} {unit}"
     return (
-        f"the clock of the agent's machine is {_about(abs(ahead_s))} {'ahead of' if ahead_s > 0 else 'behind'} "
-        "the hub's API; set it (NTP): nothing here is judged by it, but tokens and certificates are judged there"
+        f"the clock of the agent's machine is about {about} {'ahead of' if ahead_s > 0 else 'behind'} the hub's API; "
+        "set it (NTP): the agent may reject valid tokens and certificates"
     )
 
 
-def _about(seconds: float) -> str:
-    for size, unit in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
-        if seconds >= 2 * size:
-            return f"about {round(seconds / size)} {unit}"
-    return "about a minute"
+class RemovalStep(msgspec.Struct, frozen=True):
+    """The conditions of a Tenant that is being removed, and the seconds until the next step; none once it is gone."""
+
+    conditions: tuple[Condition, ...] = ()
+    again_s: float | None = None
+
+
+class TenantRemoval:
+    """Takes deleted Tenants one step further at a time."""
+
+    def __init__(self, *, cluster: Cluster, inventory: Inventory, member_health: MemberHealth, clock: Clock) -> None:
+        self._cluster = cluster
+        self._inventory = inventory
+        self._member_health = member_health
+        self._clock = clock
+        self._waiting_since_s: dict[str, float] = {}
+        self._draining_since_s: dict[str, float] = {}
+
+    async def step(self, tenant: Tenant) -> RemovalStep:
+        """Take the next step for ``tenant``."""
+        if not tenant.held_by(FINALIZER_IN_USE) or not await self._owns_namespace(tenant):
+            await self._release(tenant)
+            return RemovalStep()
+        if unread := self._inventory.unread_in(tenant.namespace):
+            text = f"the Tenant was deleted, and is still served: {unread}; correct or delete that object"
+            return RemovalStep((_not_ready(ConditionReason.IN_USE, text),), _HELD_S)
+        objects = self._objects(tenant.namespace)
+        if held := why_held(tenant, objects):
+            # The agent made a load balancer before it was informed: the agent has to go on until that is deleted.
+            await self._set_leaving(tenant, leaving=False)
+            return RemovalStep((held,), _HELD_S)
+        await self._set_leaving(tenant, leaving=True)
+        if objects and (left_s := self._drain_left_s(tenant, objects)) > 0:
+            return RemovalStep(_draining(f"{_counted(objects)} draining, to be deleted"), min(left_s, _AGAIN_S))
+        for key, obj in objects:
+            if not obj.deleting:
+                resource = self._inventory.intents[key.kind].resource
+                await self._cluster.delete(resource, *obj.key, uid=obj.metadata.uid)
+        if objects:
+            return RemovalStep(_draining(f"{_counted(objects)} deleted"), _AGAIN_S)
+        if any(record.metadata.namespace == tenant.namespace for record in self._inventory.records.values()):
+            return RemovalStep(_draining("backends are being deregistered (BackendRecords)"), _AGAIN_S)
+        if self._awaits_agent(tenant):
+            return RemovalStep(_draining("the agent updates the Services of the member"), _AGAIN_S)
+        await self._release(tenant)
+        return RemovalStep()
+
+    def _objects(self, namespace: str) -> list[tuple[LoadBalancerKey, IntentObject]]:
+        return sorted(
+            (objects.key(obj), obj)
+            for objects in self._inventory.intents.values()
+            for obj in objects.cache.by_index("namespace", namespace)
+        )
+
+    async def _owns_namespace(self, tenant: Tenant) -> bool:
+        try:
+            namespace = await self._cluster.get(NAMESPACES, "", tenant.namespace)
+        except NotFound:
+            return False
+        return namespace.label(LABEL_TENANT) == tenant.metadata.name
+
+    async def _set_leaving(self, tenant: Tenant, *, leaving: bool) -> None:
+        """Inform the agent whether its Tenant leaves, and take or return its right to create load balancers."""
+        lease = self._inventory.leases.get(tenant.namespace, AGENT_LEASE)
+        informed = lease is not None and bool(lease.annotation(ANNOTATION_LEAVING))
+        if lease is not None and informed != leaving:
+            patch = {"metadata": {"annotations": {ANNOTATION_LEAVING: "true" if leaving else None}}}
+            with suppress(NotFound):
+                await self._cluster.merge_patch(STAMPED_LEASES, *lease.key, patch, manager=MANAGER_HUB)
+        if leaving != tenant.draining or (lease is not None and informed != leaving):
+            for resource, obj in tenant_objects(tenant, leaving=leaving):
+                if resource is ROLES:
+                    await self._cluster.apply(resource, obj, manager=MANAGER_HUB)
+
+    def _drain_left_s(self, tenant: Tenant, objects: Sequence[tuple[LoadBalancerKey, IntentObject]]) -> float:
+        drains = (self._inventory.load_balancer_class(obj.class_name) for _, obj in objects)
+        longest_s = max(seconds_from_duration(each.spec.drain) if each else 0.0 for each in drains)
+        # Only time that this process observed counts: wall clocks jump, and another leader's clock may be ahead.
+        now_s = self._clock.monotonic()
+        return longest_s - (now_s - self._draining_since_s.setdefault(tenant.metadata.name, now_s))
+
+    def _awaits_agent(self, tenant: Tenant) -> bool:
+        lease, now_s = self._inventory.leases.get(tenant.namespace, AGENT_LEASE), self._clock.monotonic()
+        informed = lease is None or lease.annotation(ANNOTATION_SERVICES_INFORMED)
+        if informed or self._member_health.state(tenant.namespace) != "Engaged":
+            return False
+        return now_s - self._waiting_since_s.setdefault(tenant.metadata.name, now_s) < _INFORMED_WITHIN_S
+
+    async def _release(self, tenant: Tenant) -> None:
+        self._waiting_since_s.pop(tenant.metadata.name, None)
+        self._draining_since_s.pop(tenant.metadata.name, None)
+        await release(self._cluster, TENANTS, tenant, FINALIZER_IN_USE, manager=MANAGER_HUB)
+
+
+def why_held(tenant: Tenant, objects: Sequence[tuple[LoadBalancerKey, IntentObject]]) -> Condition | None:
+    """Return why the Tenant cannot be removed now, None when it can."""
+    for key, obj in objects:
+        if LABEL_DO_NOT_DELETE in (obj.metadata.labels or {}):
+            return _not_ready(
+                ConditionReason.DO_NOT_DELETE,
+                f"the Tenant was deleted, and is still served: {key.kind} {key.namespace}/{key.name} has the label "
+                f"{LABEL_DO_NOT_DELETE}; remove the label to continue",
+            )
+    if objects and tenant.annotation(ANNOTATION_STOP_SERVING, "false") == "false":
+        first = objects[0][0]
+        return _not_ready(
+            ConditionReason.IN_USE,
+            f"the Tenant was deleted, and is still served: {_counted(objects)}, first {first.kind} {first.namespace}/"
+            f"{first.name}. Delete the Services in the member, or drain and stop them with: fairlead tenant remove "
+            f"{tenant.metadata.name} --stop-serving",
+        )
+    return None
+
+
+def _draining(text: str) -> tuple[Condition, ...]:
+    return (
+        _not_ready(ConditionReason.DELETING, f"the Tenant is being removed: {text}"),
+        Condition(ConditionType.DRAINING, True, ConditionReason.DELETING, "no backend gets new connections"),
+    )
+
+
+def _not_ready(reason: ConditionReason, text: str) -> Condition:
+    return Condition(ConditionType.READY, False, reason, text)
+
+
+def _counted(objects: Sequence[object]) -> str:
+    return counted(len(objects), "load balancer")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.tenant import Tenant, TenantSpec, TenantStatus
-from fairlead.hub.names.claims import ClaimSource, NameClaimant, NameClaims
+from fairlead.hub.names.ownership import ClaimSource, NameClaimant, NameClaims
 from fairlead.model.keys import LoadBalancerKey
 
 ROUTE = "LoadBalancerRoute"

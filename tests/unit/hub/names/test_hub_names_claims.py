@@ -6,7 +6,7 @@ import tracemalloc
 
 from names_parts import ask, claimant, load_balancer, source
 
-from fairlead.hub.names.claims import NameClaims
+from fairlead.hub.names.ownership import NameClaims
 
 
 def test_a_change_concerns_the_hosts_that_it_adds_and_removes():

@@ -21,8 +21,8 @@ from fairlead.hub.intents.http.objects import HTTPObjects
 from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects
 from fairlead.hub.intents.tcp.intent import TCPObjects
 from fairlead.hub.inventory import Inventory
-from fairlead.hub.names.claims import ClaimSource
 from fairlead.hub.names.controller import HELD_AGAIN_S, Names
+from fairlead.hub.names.ownership import ClaimSource
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.discovery import install_crds

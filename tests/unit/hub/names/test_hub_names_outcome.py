@@ -65,7 +65,7 @@ def test_unwritten_records_are_shown_with_the_reason():
         "False",
         "HostnameNotPublished",
     )
-    assert "host 1.com: its records cannot be written (DNSRefused)" in condition.message
+    assert "host 1.com: the records cannot be written (DNSRefused)" in condition.message
     assert "0.com" not in condition.message
     good = status(owned, before=bad)
     assert [(each.type, each.status) for each in good.conditions] == [("HostnamesPublished", "True")]

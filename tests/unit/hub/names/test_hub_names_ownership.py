@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from names_parts import ask, claimant, load_balancer, source, tenant
 
-from fairlead.hub.names.claims import NameClaims
-from fairlead.hub.names.ownership import NOBODYS, Domains, decide
+from fairlead.hub.names.ownership import NOBODYS, Domains, NameClaims, decide
 
 HOST = "shop.example.com"
 OPEN = Domains()

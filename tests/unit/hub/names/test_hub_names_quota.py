@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from names_parts import ask, tenant
 
-from fairlead.hub.names.claims import NameClaims
 from fairlead.hub.names.controller import Quota
-from fairlead.hub.names.ownership import NOBODYS, Domains, decide
+from fairlead.hub.names.ownership import NOBODYS, Domains, NameClaims, decide
 
 HOST = "shop.example.com"
 OPEN = Domains([tenant("east"), tenant("west")])

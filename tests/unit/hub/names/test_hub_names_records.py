@@ -11,9 +11,10 @@ from names_parts import claimant, load_balancer
 from fairlead.api.hostname import Hostname, HostnameOwner, HostnameSpec
 from fairlead.api.intent import IntentStatus
 from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
-from fairlead.hub.names.ownership import NOBODYS, NameDecision
-from fairlead.hub.names.records import (
+from fairlead.hub.names.ownership import (
+    NOBODYS,
     LoadBalancerAddresses,
+    NameDecision,
     hostname_body,
     hostname_spec,
     is_of_claims,

@@ -28,12 +28,12 @@ from fairlead.hub.inventory import IntentObjects, Inventory, first_broken
 from fairlead.hub.providers.migration import Phase, Placement, missing_targets
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
-from fairlead.hub.validation.class_protection import build_in_use
+from fairlead.hub.validation import build_in_use
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.status import write_status
 from fairlead.kube.writes import hold, release
-from fairlead.ledger.wire import load_balancer_of
+from fairlead.ledger.records import load_balancer_of
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.model.keys import LoadBalancerKey

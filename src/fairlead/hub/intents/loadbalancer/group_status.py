@@ -23,8 +23,7 @@ from fairlead.api.times import wire_time
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects, load_balancers_of
 from fairlead.hub.pacing import CoalescingWriter
-from fairlead.hub.providers.observe import observed_of
-from fairlead.hub.providers.runner import ProviderRunner
+from fairlead.hub.providers.runner import ProviderRunner, observed_of
 from fairlead.kube.status import emit_transitions
 from fairlead.kube.writes import hold, release
 from fairlead.model.condition import Condition, ConditionReason, ConditionType

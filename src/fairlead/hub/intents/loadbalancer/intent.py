@@ -34,14 +34,13 @@ from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.intents.unreadable import RemainsHolder
 from fairlead.hub.inventory import UNTIL_READ
 from fairlead.hub.providers.migration import Placement
-from fairlead.hub.validation.provider_validation import ProviderValidation, as_recorded_verdicts
-from fairlead.hub.validation.validation_cache import ValidationCache
+from fairlead.hub.validation import ProviderValidation, ValidationCache, as_recorded_verdicts
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import check_leads
 from fairlead.kube.status import write_status
 from fairlead.kube.writes import hold
-from fairlead.ledger.wire import listener_of, load_balancer_of, target_of
+from fairlead.ledger.records import listener_of, load_balancer_of, target_of
 from fairlead.model.change import TargetChange
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.desired import FrontendSpec
@@ -354,7 +353,7 @@ class Allocations:
             view.key,
             capabilities.allocation,
             # An endpoint that is of no pool is a name, or an address of somewhere else, for the one that we give.
-            wanted=host if host in self._allocator.pools else "",
+            requested=host if host in self._allocator.pools else "",
             recorded=obj.status.allocation,
             listeners=_keys(obj.spec.listeners),
             served=_served(obj),

@@ -17,7 +17,7 @@ from fairlead.hub.intents.member_intent import MemberIntent, MemberViews
 from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.intents.target_counts import shown_targets
 from fairlead.hub.inventory import IntentObjects, Inventory, nodes_namespaces, slice_labels
-from fairlead.hub.tenants.address_allocator import listeners_of
+from fairlead.hub.tenants.addresses import listeners_of
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.model.keys import IPV4, ListenerKey, LoadBalancerKey

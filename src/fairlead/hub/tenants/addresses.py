@@ -1,9 +1,9 @@
-"""Allocations of addresses and proxy ports, rebuilt from what is recorded in the objects' status.
+"""Addresses and proxy ports of load balancers: which one each has, and the AddressPools that they come from.
 
-Everything recorded is read before anything new is given away, so that a restart never moves an address. In: pools,
-objects and their recorded allocations. Out: an allocation to record, or the condition that says why there is none.
-What a load balancer has it keeps, also when its pool changes or goes. What is released wakes all that wait; a released
-address rests, so that clients that still know it do not reach another load balancer.
+Recorded allocations are read before a new one is made, so that a restart never moves an address. A load balancer keeps
+its address, also when the pool changes or is deleted. A release wakes all load balancers that wait; a released address
+rests, so that clients that still know it do not reach another load balancer. In: AddressPools, objects and their
+recorded allocations. Out: an allocation to record, or the condition why there is none; the status of each pool.
 """
 
 from __future__ import annotations
@@ -11,14 +11,25 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from contextlib import suppress
 
 import msgspec
 
+from fairlead.api.addresspool import ADDRESS_POOLS, COUNTED, AddressPool, AddressPoolStatus
 from fairlead.api.intent import Allocation, ProxyPort
+from fairlead.api.meta import only_status_changed, wire_conditions
+from fairlead.api.names import MANAGER_HUB
 from fairlead.api.tcploadbalancer import TCPLoadBalancerSpec
+from fairlead.api.times import wire_time
+from fairlead.errors import NotFound
+from fairlead.hub.config import HubConfig
 from fairlead.hub.given_addresses import AddressSource, GivenAddresses
+from fairlead.hub.inventory import Inventory, first_broken
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.status import write_status
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind
+from fairlead.model.in_words import listed
 from fairlead.model.keys import (
     ANY_FAMILY,
     IPV4,
@@ -33,6 +44,7 @@ from fairlead.model.keys import (
     requested_addresses,
 )
 from fairlead.runtime.clock import Clock
+from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.addresses import (
     OWN_POOL,
     AddressClaimant,
@@ -42,25 +54,28 @@ from fairlead.translate.addresses import (
     allocate_address,
     allocate_proxy_port,
     describe,
+    usable_pools,
 )
 
 NOTHING = Allocation()
-#: An address, and the AddressPool that it is of; empty for ``OWN_POOL``.
+#: An address and its AddressPool; empty for ``OWN_POOL``.
 _Place = tuple[str, str]
 _ANY = "leave spec.address empty to get a free one"
-
-
-#: For how long a released address is given to another load balancer only when nothing else is free, in seconds.
+#: How long a released address is given to another load balancer only when no other is free, in seconds.
 REST_S = 600.0
+#: Many addresses may be allocated at once; one write of the pool's status counts them all.
+_GATHER_S = 2.0
+#: How many addresses a message names.
+_NAMED = 3
 
 
 class _Holding(msgspec.Struct, frozen=True):
-    """What one load balancer holds: its allocation, and what is still on record or served until that is recorded."""
+    """The allocation of one load balancer, and what is still recorded or served until that is recorded."""
 
     allocation: Allocation = Allocation()
     places: tuple[_Place, ...] = ()
     listeners: frozenset[ListenerKey] = frozenset()
-    #: Its ports are not known: no other load balancer shares its addresses.
+    #: Its ports are unknown: no other load balancer shares its addresses.
     alone: bool = False
     #: How many ports count towards the quota of its member.
     open: int = 0
@@ -75,18 +90,18 @@ class _Holding(msgspec.Struct, frozen=True):
 
 
 class _Rest(msgspec.Struct, frozen=True):
-    """An address that was released: by whom, and until when (monotonic seconds) it rests."""
+    """The last owner of a released address, and until when it rests (monotonic seconds)."""
 
     owner: LoadBalancerKey
     until_s: float
 
 
 class AddressAllocator:
-    """Addresses of pools, and proxy ports of each group (a tenant's namespace).
+    """Allocates addresses of pools, and proxy ports of each group (a tenant's namespace).
 
-    ``pool``: that of --address-pool. ``changed`` is called when an address is given or given back; ``given`` gets
-    the addresses and ports at which each load balancer answers. ``wake`` gets the load balancers that wait for
-    something, whenever an address, a port or a part of a quota is released.
+    ``pool``: that of --address-pool. ``changed`` is called when an address is allocated or released. ``given`` gets the
+    addresses and ports at which each load balancer answers. ``wake`` is called with the load balancers that wait,
+    whenever an address, a port or a part of a quota is released.
     """
 
     def __init__(
@@ -104,7 +119,7 @@ class AddressAllocator:
         self._changed = changed
         self._wake = wake
         self._held: dict[LoadBalancerKey, _Holding] = {}
-        #: Released addresses, the one that rests longest first.
+        #: Released addresses, the longest resting first.
         self._resting: dict[str, _Rest] = {}
         self._waiting: set[LoadBalancerKey] = set()
         #: Load balancers whose allocation cannot be read, each with the reason.
@@ -119,12 +134,12 @@ class AddressAllocator:
         return len(self._addresses)
 
     def use(self, pools: Pools, cause: str) -> None:
-        """Give addresses of ``pools`` from now on, which wakes all that wait for one."""
+        """Allocate from ``pools`` from now on; wakes the load balancers that wait."""
         self.pools = pools
         self._wake_waiting(cause)
 
     def given(self) -> Iterable[tuple[str, str]]:
-        """Return each address of each load balancer, with the pool that it was given from, in no order."""
+        """Return each address of each load balancer with its pool, in no order."""
         return [place for holding in self._held.values() for place in holding.places]
 
     def hold(
@@ -133,62 +148,57 @@ class AddressAllocator:
         allocation: Allocation,
         listeners: Iterable[ListenerKey],
         *,
-        beside: Iterable[ListenerKey] = (),
+        internal: Iterable[ListenerKey] = (),
         recorded: Allocation = NOTHING,
         served: Iterable[ListenerKey] = (),
         alone: bool = False,
     ) -> None:
-        """Note what ``key`` has; replaces what it had. ``next to``, ``recorded`` and ``served`` as in ``allocate``.
+        """Replace the allocation of ``key``. ``internal``, ``recorded`` and ``served`` as in ``allocate``.
 
-        ``alone``: its ports are not known.
+        ``alone``: its ports are unknown.
         """
         requested = frozenset(listeners).union(served)
-        self._put(
-            key,
-            _Holding(
-                allocation,
-                places=tuple(dict.fromkeys((*allocation.places, *recorded.places))),
-                listeners=requested.union(beside),
-                alone=alone,
-                open=len(requested) if allocation != NOTHING else 0,
-            ),
+        holding = _Holding(
+            allocation,
+            places=tuple(dict.fromkeys((*allocation.places, *recorded.places))),
+            listeners=requested.union(internal),
+            alone=alone,
+            open=len(requested) if allocation != NOTHING else 0,
         )
+        self._put(key, holding)
 
     def block(self, key: LoadBalancerKey, why: str) -> None:
-        """Give nothing new: what ``key`` has is not known. ``why`` says which object cannot be read."""
+        """Allocate nothing new: the allocation of ``key`` is unknown. ``why`` names the object that is unreadable."""
         self._unknown[key] = why
 
     def unblock(self, key: LoadBalancerKey) -> None:
-        """Go on: what ``key`` has is known, or it is gone."""
+        """Allocate again: the allocation of ``key`` is known, or its object is deleted."""
         if self._unknown.pop(key, ""):
             self._wake_waiting(f"{key} can be read again")
 
     def release(self, key: LoadBalancerKey) -> None:
-        """Give back all that ``key`` had; only once its load balancer is really gone."""
+        """Release the allocation of ``key``, whose load balancer no provider has."""
         self._put(key, None)
 
     def leave(self, key: LoadBalancerKey) -> None:
-        """Give back all that ``key`` had, which is gone and waits for nothing; those over a quota are woken, too."""
+        """Release the allocation of ``key``, whose object is deleted; also wakes load balancers over a quota."""
         self._waiting.discard(key)
         if not self._put(key, None):
-            self._wake_waiting(f"{key} is gone")
+            self._wake_waiting(f"{key} was deleted")
 
     def wait(self, key: LoadBalancerKey) -> None:
-        """Wake ``key`` as well when something is released: a quota of its member is used up."""
+        """Wake ``key`` at the next release, too: a quota of its member is used up."""
         self._waiting.add(key)
 
     def wake_rested(self) -> float | None:
-        """Wake all that wait, as an address may have rested; return in how many seconds the next one has."""
+        """Wake the load balancers that wait, as an address may have rested; return the seconds until the next has."""
         self._forget_rested()
         self._wake_waiting("a released address has rested")
         rests = (rest.until_s - self._clock.monotonic() for rest in self._resting.values())
         return next(rests, None)
 
     def _put(self, key: LoadBalancerKey, holding: _Holding | None) -> bool:
-        """Replace what ``key`` holds: the one place where anything is released; says whether that was so.
-
-        Those who wait are woken then.
-        """
+        """Replace the holding of ``key``; return whether that released anything, which wakes those that wait."""
         old, new = self._held.pop(key, _Holding()), holding or _Holding()
         gone, now_s = old.addresses - new.addresses, self._clock.monotonic()
         for address in gone:
@@ -242,23 +252,23 @@ class AddressAllocator:
         key: LoadBalancerKey,
         kind: AllocationKind,
         *,
-        wanted: str,
+        requested: str,
         recorded: Allocation,
         listeners: Sequence[ListenerKey],
-        beside: Sequence[ListenerKey] = (),
+        internal: Sequence[ListenerKey] = (),
         served: Collection[ListenerKey] = (),
         limit: int = 0,
         tenant: str = "",
         class_name: str = "",
         families: WantedFamilies = ANY_FAMILY,
     ) -> tuple[Allocation, Condition | None]:
-        """Return what a provider of ``kind`` needs for ``key``: what it has already, or something free.
+        """Return the allocation that a provider of ``kind`` needs for ``key``: the present one, or a free one.
 
-        ``wanted``: the address that its spec asks for, one of each family after commas, empty for any. ``limit``: how
-        many ports its member may have, 0 for any number; what a load balancer has already it keeps. ``next to`` are
-        ports that the hub opens of itself, for challenges and generated names: they do not count. ``tenant`` and
-        ``class_name`` say which pools serve it, ``families`` which addresses. ``recorded`` and ``served``, the ports of
-        the accepted spec, are held until the new ones are on record. The condition says why there is none.
+        ``requested``: the address in the spec, one of each family after commas, empty for any. ``limit``: the ports
+        that the member may have, 0 for any number; a load balancer keeps its ports. ``internal``: ports that the hub
+        opens for challenges and generated names, which do not count. ``tenant`` and ``class_name`` select the pools,
+        ``families`` the addresses. ``recorded`` and ``served``, the ports of the accepted spec, are held until the new
+        ones are recorded. The condition says why there is no allocation.
         """
         self._forget_rested()
         holding = self._held.get(key)
@@ -268,9 +278,9 @@ class AddressAllocator:
             self._waiting.add(key)
             return previous, _problem(
                 ConditionReason.QUOTA_EXCEEDED,
-                f"spec.ports: this load balancer needs {len(listeners)}, its member has {others} others, and may have "
-                f"{limit} together; delete a load balancer, or ask the operator for more (spec.maxPorts of the Tenant, "
-                "--tenant-ports of the hub)",
+                f"spec.ports: this load balancer needs {len(listeners)}, and the member has {others} others of "
+                f"at most {limit}. Delete a load balancer, or ask the operator for more "
+                "(spec.maxPorts of the Tenant, --tenant-ports of the hub)",
             )
         match kind:
             case AllocationKind.NONE:
@@ -278,24 +288,26 @@ class AddressAllocator:
             case AllocationKind.ADDRESS:
                 claimant = AddressClaimant(key, tenant, class_name)
                 self._waiting.discard(key)
-                allocation, problem = self._addresses_of(claimant, wanted, previous, [*listeners, *beside], families)
+                allocation, problem = self._addresses_of(
+                    claimant, requested, previous, [*listeners, *internal], families
+                )
             case AllocationKind.PROXY_PORT:
                 self._waiting.discard(key)
-                allocation, problem = self._proxy_ports(key, previous, [*listeners, *beside])
+                allocation, problem = self._proxy_ports(key, previous, [*listeners, *internal])
         if problem is None and (why := self._unknown_to(key, previous, allocation)):
             problem = _problem(ConditionReason.ADDRESS_NOT_ASSIGNED, why)
             allocation = previous
         if problem is None:
-            # What release 0.1 has served stays at Envoy as it is.
+            # Load balancers of release 0.1 stay at Envoy as they are.
             limited = previous.limits_connections or previous == NOTHING
             allocation = msgspec.structs.replace(allocation, limits_connections=limited)
-            self.hold(key, allocation, listeners, beside=beside, recorded=recorded, served=served)
+            self.hold(key, allocation, listeners, internal=internal, recorded=recorded, served=served)
         else:
             self._waiting.add(key)
         return allocation, problem
 
     def _unknown_to(self, key: LoadBalancerKey, previous: Allocation, allocation: Allocation) -> str:
-        """Return why ``allocation`` may have what is another load balancer's already; empty when it cannot."""
+        """Return why ``allocation`` may already belong to another load balancer; empty when it cannot."""
         if set(allocation.places) - set(previous.places):
             unknown = list(self._unknown.values())
         elif {port.proxy_port for port in allocation.ports} - {port.proxy_port for port in previous.ports}:
@@ -312,7 +324,7 @@ class AddressAllocator:
         listeners: Sequence[ListenerKey],
         wanted: WantedFamilies,
     ) -> tuple[Allocation, Condition | None]:
-        """Return one address of each wanted family that there is; or what it had, and why it gets no other."""
+        """Return one address of each wanted family that exists; or the previous ones, and why there are no others."""
         without_ports = msgspec.structs.replace(previous, ports=[])
         requests = by_family(requested_addresses(requested))
         earlier = by_family(address for address, _ in previous.places)
@@ -340,7 +352,7 @@ class AddressAllocator:
         return Allocation(address, pool=pool, second_address=second, second_pool=second_pool), None
 
     def _family_of_pools(self, claimant: AddressClaimant) -> Family:
-        """Return the family of what is given to a load balancer that asks for none: IPv4 where there is any."""
+        """Return the family of a load balancer that requests none: IPv4 where a pool has any."""
         families = {family for pool in self.pools.serving(claimant) for family in pool.ranges.families}
         return IPV6 if families == {IPV6} else IPV4
 
@@ -360,7 +372,7 @@ class AddressAllocator:
         if wanted != earlier_address and (why := self._not_usable(claimant, wanted, pool)):
             return None, _problem(ConditionReason.ADDRESS_NOT_USABLE, f"spec.address: {why}")
         if (other := self._clash(key, wanted, listeners)) is not None:
-            # Which load balancers other members have is not for this one to know.
+            # A member does not read which load balancers other members have.
             owner = other if other.namespace == key.namespace else "another load balancer"
             return None, _problem(
                 ConditionReason.PORT_CONFLICT,
@@ -369,7 +381,7 @@ class AddressAllocator:
             )
         reserved = pool is not None and wanted in pool.reservations
         if wanted != earlier_address and not reserved and self._rests_for(key, wanted):
-            # The author of the same member decides what becomes of its clients; another member does not.
+            # Only the same member may decide that its former clients reach another load balancer.
             return None, _problem(
                 ConditionReason.ADDRESS_NOT_USABLE,
                 f"spec.address: {wanted} was released by another member less than {REST_S / 60:g} minutes ago; wait, "
@@ -378,21 +390,21 @@ class AddressAllocator:
         return earlier if earlier is not None and wanted == earlier_address else _place(wanted, pool), None
 
     def _not_usable(self, claimant: AddressClaimant, wanted: str, pool: Pool | None) -> str:
-        """Return why ``claimant`` may not have ``wanted``, which it asks for; empty when it may."""
+        """Return why ``claimant`` may not have ``wanted``, which it requests; empty when it may."""
         choose = f"choose one of it, or {_ANY}"
         if pool is None:
             serving = self.pools.serving(claimant)
             if (held := next((each for each in self.pools.held if wanted in each.ranges), None)) is not None:
-                return f"{wanted} is of AddressPool {held.name}, whose spec is not valid now; correct it, or {_ANY}"
+                return f"{wanted} is in AddressPool {held.name}, whose spec is invalid; correct it, or {_ANY}"
             if self.pools.incomplete and not self.pools:
-                return f"{wanted} is not given while {self.pools.incomplete}; correct it, or {_ANY}"
+                return f"{wanted} is not assigned while {self.pools.incomplete}; correct it, or {_ANY}"
             if not self.pools:
                 return f"{wanted} is not an address that one load balancer can have; {_ANY}" if _is_odd(wanted) else ""
             if not serving:
                 return self._nothing_serves(claimant)
             if len(serving) == 1 and serving[0].name == OWN_POOL:
                 return f"{wanted} is not in {describe(serving[0])}; {choose}"
-            return f"{wanted} is in no pool that serves this load balancer; {_ANY}"
+            return f"no pool that serves this load balancer contains {wanted}; {_ANY}"
         if not pool.may_have(claimant, wanted):
             return f"{wanted} is reserved for another load balancer; {_ANY}"
         family = family_of(wanted)
@@ -408,11 +420,8 @@ class AddressAllocator:
             why = f"no address is assigned while {self.pools.unknown_ranges}; correct or delete it"
             return None, _problem(ConditionReason.ADDRESS_NOT_ASSIGNED, why)
         if not serving:
-            why = (
-                self._nothing_serves(claimant)
-                if self.pools
-                else ("the hub has no address pool; create an AddressPool, or start it with --address-pool CIDR")
-            )
+            no_pool = "the hub has no address pool; create an AddressPool, or start it with --address-pool CIDR"
+            why = self._nothing_serves(claimant) if self.pools else no_pool
             return None, _problem(ConditionReason.ADDRESS_NOT_ASSIGNED, why)
         of_family = [pool for pool in serving if family in pool.ranges.families]
         if not of_family:
@@ -435,7 +444,7 @@ class AddressAllocator:
         return place, None if place is not None else _problem(reason, "; ".join(used_up))
 
     def _free_place(self, key: LoadBalancerKey, pools: Sequence[Pool], family: Family) -> _Place | None:
-        """Return the address that ``key`` gave back a moment ago, else a free one, else the one that rests longest."""
+        """Return the address that ``key`` released recently, else a free one, else the longest resting one."""
         for address, rest in self._resting.items():
             if rest.owner == key and (pool := _free_in(address, family, pools)) is not None:
                 return _place(address, pool)
@@ -449,7 +458,7 @@ class AddressAllocator:
         return None
 
     def _rests_for(self, key: LoadBalancerKey, address: str) -> bool:
-        """Return whether another member than that of ``key`` released ``address`` a moment ago."""
+        """Return whether another member than that of ``key`` released ``address`` recently."""
         rest = self._resting.get(address)
         return rest is not None and rest.owner.namespace != key.namespace
 
@@ -460,13 +469,13 @@ class AddressAllocator:
         )
 
     def _has_its_share(self, claimant: AddressClaimant, pool: Pool, family: Family) -> bool:
-        """Return whether the member of ``claimant`` has as many addresses of a family of ``pool`` as it may have."""
+        """Return whether the member of ``claimant`` has its maximum of addresses of a family of ``pool``."""
         return 0 < pool.max_per_tenant <= self._share_of(claimant, pool, family)
 
     def _share_of(self, claimant: AddressClaimant, pool: Pool, family: Family) -> int:
-        """Return how many addresses of a family of ``pool`` the other load balancers of the member have.
+        """Return how many addresses of a family of ``pool`` the member's other load balancers have.
 
-        The address that ``claimant`` has alone is given back for another one.
+        An address that only ``claimant`` has is released for the new one.
         """
         key = claimant.key
         addresses = self._addresses_of_member.get(key.namespace, ())
@@ -485,7 +494,7 @@ class AddressAllocator:
         )
 
     def _clash(self, key: LoadBalancerKey, address: str, listeners: Sequence[ListenerKey]) -> LoadBalancerKey | None:
-        """Return who stands in the way: another member, or another load balancer with one of the same ports."""
+        """Return the load balancer that prevents sharing: one of another member, or one with a port in common."""
         for other, holding in self._addresses.get(address, {}).items():
             shares = other.namespace == key.namespace and not holding.alone and holding.listeners.isdisjoint(listeners)
             if other != key and not shares:
@@ -512,12 +521,12 @@ class AddressAllocator:
 
 
 def listeners_of(spec: TCPLoadBalancerSpec) -> list[ListenerKey]:
-    """Return the listeners that a spec asks for, in its own order."""
+    """Return the listeners of a spec, in its order."""
     return [ListenerKey(Protocol(port.protocol), port.port) for port in spec.ports]
 
 
 class _Taken(msgspec.Struct, frozen=True):
-    """The addresses that are given, reserved or resting; none is copied."""
+    """The addresses that are allocated, reserved or resting, without a copy."""
 
     given: Container[object]
     reserved: Container[object]
@@ -528,14 +537,14 @@ class _Taken(msgspec.Struct, frozen=True):
 
 
 def _free_in(address: str, family: Family, pools: Iterable[Pool]) -> Pool | None:
-    """Return the pool that may give a resting ``address``; None when none of ``pools`` may."""
+    """Return the pool that a resting ``address`` can be allocated from; None when there is none in ``pools``."""
     if family_of(address) != family:
         return None
     return next((pool for pool in pools if address in pool.ranges and address not in pool.reservations), None)
 
 
 def _is_odd(address: str) -> bool:
-    """Return whether ``address`` represents all, for many, or for another one: none of these can be listened on."""
+    """Return whether one load balancer cannot listen on ``address``, such as an unspecified or multicast one."""
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:
@@ -555,14 +564,15 @@ def _place(address: str, pool: Pool | None) -> _Place:
 def _all_taken(pool: Pool, family: Family) -> str:
     reserved = sum(family_of(address) == family for address in pool.reservations)
     count = pool.ranges.of(family).size - reserved
-    beside = f" ({reserved} more are reserved)" if reserved else ""
+    also_reserved = f" ({reserved} more are reserved)" if reserved else ""
     more = "start the hub with a larger --address-pool" if pool.name == OWN_POOL else "add to its spec.addresses"
     name = f"the pool {pool.ranges}" if pool.name == OWN_POOL else describe(pool)
-    return f"all {count} {_of(pool, family)}addresses of {name} are taken{beside}; delete a load balancer, or {more}"
+    taken = f"all {count} {_of(pool, family)}addresses of {name} are taken{also_reserved}"
+    return f"{taken}; delete a load balancer, or {more}"
 
 
 def _of(pool: Pool, family: Family) -> str:
-    """Return the family with a space after it, where the pool has the other one, too."""
+    """Return the family and a space, where the pool has both families."""
     return f"{family} " if len(pool.ranges.families) > 1 else ""
 
 
@@ -576,3 +586,122 @@ def _no_family(serving: Sequence[Pool], family: Family) -> str:
 
 def _problem(reason: ConditionReason, message: str) -> Condition:
     return Condition(ConditionType.PROGRAMMED, False, reason, message)
+
+
+class AddressPools:
+    """Keeps the allocator's pools in step with the AddressPools, and writes the status of each."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        inventory: Inventory,
+        config: HubConfig,
+        leading: Callable[[], bool],
+    ) -> None:
+        self._cluster = cluster
+        self._inventory = inventory
+        self._config = config
+        self._clock = cluster.clock
+        self._leading = leading
+        self._conditions: dict[str, Condition] = {}
+        self.queue: KeyedQueue[str] = KeyedQueue(clock=cluster.clock)
+        self.allocator = AddressAllocator(
+            config.address_pool,
+            clock=cluster.clock,
+            given=inventory.given,
+            changed=self._given_changed,
+            wake=inventory.wake,
+        )
+
+    def watch(self) -> None:
+        """Subscribe to AddressPools."""
+        self._inventory.address_pools.on_change(self._changed)
+        self._inventory.address_pools.broken.on_change(lambda _pool: self._changed(None, None))
+
+    def lead(self) -> None:
+        """Write the status of every pool: this replica has begun to lead."""
+        for name in self._conditions:
+            self.queue.add(name)
+
+    async def reconcile(self, name: str) -> float | None:
+        """Write the status of pool ``name`` when it differs; for ``OWN_POOL``, only wake load balancers that wait."""
+        if name == OWN_POOL:
+            return self.allocator.wake_rested()
+        await self._write(name)
+        return None
+
+    async def _write(self, name: str) -> None:
+        obj, accepted = self._inventory.address_pools.get("", name), self._conditions.get(name)
+        if obj is None or accepted is None or not self._leading():
+            return
+        pool = next((pool for pool in self.allocator.pools.pools if pool.name == name), None)
+        counted = self._count(name, pool)
+        if accepted.status and counted.outside:
+            accepted = msgspec.structs.replace(accepted, message=self._outside(name, pool))
+        generation = obj.metadata.generation
+        new = msgspec.structs.replace(
+            counted,
+            # While the spec is invalid, the accepted addresses are kept.
+            accepted_addresses=pool.ranges.spans if pool is not None else obj.status.accepted_addresses,
+            observed_generation=generation,
+            conditions=wire_conditions(
+                [accepted], obj.status.conditions, generation=generation, now=wire_time(self._clock.now())
+            ),
+        )
+        always = ("size", "used", "reserved", "free", "outside")
+        with suppress(NotFound):  # it was deleted meanwhile
+            await write_status(self._cluster, ADDRESS_POOLS, obj, obj.status, new, manager=MANAGER_HUB, always=always)
+
+    def _count(self, name: str, pool: Pool | None) -> AddressPoolStatus:
+        if pool is None:
+            return AddressPoolStatus(outside=len(self._given(name)))
+        used = {address for address, _ in self.allocator.given() if address in pool.ranges}
+        reserved = pool.reservations.keys() - used
+        taken = Counter(map(family_of, (*used, *reserved)))
+        free = {family: pool.ranges.of(family).size - taken[family] for family in pool.ranges.families}
+        return AddressPoolStatus(
+            size=min(pool.ranges.size, COUNTED),
+            used=len(used),
+            reserved=len(reserved),
+            free=min(sum(free.values()), COUNTED),
+            free_ipv4=free.get(IPV4),
+            free_ipv6=min(free[IPV6], COUNTED) if IPV6 in free else None,
+            outside=sum(address not in pool.ranges for address in self._given(name)),
+        )
+
+    def _given(self, name: str) -> set[str]:
+        """Return the addresses that were allocated from the pool ``name``, also those that it no longer contains."""
+        return {address for address, pool in self.allocator.given() if pool == name}
+
+    def _outside(self, name: str, pool: Pool | None) -> str:
+        outside = sorted(address for address in self._given(name) if pool is None or address not in pool.ranges)
+        return (
+            f"spec.addresses: the pool no longer contains {listed(outside, _NAMED)}; a load balancer keeps such an "
+            "address until it is deleted or requests another one (spec.address)"
+        )
+
+    def _changed(self, old: AddressPool | None, new: AddressPool | None) -> None:
+        if old is not None and new is not None and only_status_changed(old, new):
+            return
+        cache = self._inventory.address_pools
+        unread = {
+            first_broken(ADDRESS_POOLS.kind, cache, [key]): remains.obj if remains.has("status") else None
+            for key, remains in cache.remains().items()
+            if remains.obj is None
+            or not remains.has("spec.region")
+            or remains.obj.spec.region.lower() == self._config.region.lower()
+        }
+        pools, self._conditions = usable_pools(
+            self._config.address_pool, cache.values(), region=self._config.region, unread=unread
+        )
+        changed = new or old
+        name = changed.metadata.name if changed is not None else OWN_POOL
+        self.allocator.use(pools, f"AddressPool {name} changed")
+        for each in self._conditions:
+            self.queue.add(each)
+
+    def _given_changed(self) -> None:
+        self.queue.add_after(OWN_POOL, REST_S)
+        for name in self._conditions:
+            self.queue.add_after(name, _GATHER_S)

@@ -1,1 +1,0 @@
-"""Validation by providers, and protection of classes in use."""
