@@ -100,6 +100,8 @@ class WatchCache(Generic[T]):
         self._resumes = False  # whether a watch may go on from it
         self._ends_when_restored = False
         self._offers_watch_list = True
+        #: What events have added since the last whole state.
+        self._added = self._new_size()
         self._synced_event = asyncio.Event()
         self._reader = EventReader(cluster, resource, namespace=namespace, transform=transform)
         self._counters = {
@@ -323,7 +325,7 @@ class WatchCache(Generic[T]):
         self, chunks: AsyncIterator[bytes], splitter: LineSplitter, first: InitialState[T], *, before: str
     ) -> bool:
         """Take the whole state from the start of a stream; say whether the stream may go on."""
-        size = StateSize(self.cluster.call_for("watch", self.resource, self.namespace))
+        size = self._new_size()
         while True:
             try:
                 async with asyncio.timeout(self._settings.first_idle_s):
@@ -350,6 +352,20 @@ class WatchCache(Generic[T]):
                 self._event(line)
             return True
 
+    def _new_size(self) -> StateSize:
+        return StateSize(self.cluster.call_for("watch", self.resource, self.namespace))
+
+    def _count_object(self, frame: Frame, key: ObjectKey) -> None:
+        """Count the object of an event; if there is too much, the whole state is read again."""
+        if frame.type == "DELETED":
+            self._added.remove(key)
+            return
+        try:
+            self._added.put(key, memoryview(frame.object).nbytes)
+        except Unreachable:
+            self._resumes = False
+            raise
+
     def _event(self, line: bytes) -> None:
         frame = self._reader.frame(line)
         if frame.type == "BOOKMARK":
@@ -364,6 +380,7 @@ class WatchCache(Generic[T]):
             return
         if self._includes(obj.metadata.resource_version):
             return
+        self._count_object(frame, obj.key)
         self._version = obj.metadata.resource_version
         self.broken.pop(obj.key, None)
         if frame.type == "DELETED":
@@ -419,6 +436,7 @@ class WatchCache(Generic[T]):
             self._complain(key, why)
         self._version, self._resumes = version, True
         self.synced = True
+        self._added = self._new_size()
         self._count("relist")
         for old, new in changes:
             self._notify(old, new)
@@ -429,6 +447,7 @@ class WatchCache(Generic[T]):
         meta = self._reader.meta(frame)
         if self._includes(meta.metadata.resource_version):
             return
+        self._count_object(frame, meta.key)
         key, self._version = meta.key, meta.metadata.resource_version or self._version
         if frame.type == "DELETED":
             self.broken.pop(key, None)

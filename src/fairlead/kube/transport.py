@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -52,11 +52,15 @@ _MUTATING = {"POST", "PUT", "PATCH", "DELETE"}
 
 
 class StateSize:
-    """Counts the parts of the state of one kind, so that no server fills the memory with parts without end."""
+    """Counts the parts of the state of one kind, so that no server fills the memory with parts without end.
+
+    The parts are pages and chunks, or the objects that events have brought since: of these the last version counts.
+    """
 
     def __init__(self, call: Call) -> None:
         self._call = call
         self._size_bytes = 0
+        self._objects: dict[Hashable, int] = {}
 
     def add(self, size_bytes: int) -> None:
         """Count one page, or one chunk of a stream.
@@ -67,6 +71,16 @@ class StateSize:
         self._size_bytes += size_bytes
         if self._size_bytes > STATE_LIMIT_BYTES:
             raise no_api_answer(self._call, f"more than {STATE_LIMIT_BYTES >> 20} MiB")
+
+    def put(self, key: Hashable, size_bytes: int) -> None:
+        """Count an object; raises as ``add``."""
+        before = self._objects.get(key, 0)
+        self._objects[key] = size_bytes
+        self.add(size_bytes - before)
+
+    def remove(self, key: Hashable) -> None:
+        """Count an object no longer."""
+        self._size_bytes -= self._objects.pop(key, 0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -324,6 +324,35 @@ async def test_a_state_without_end_fills_no_memory_and_removes_nothing(
         await asyncio.gather(running_cache, return_exceptions=True)
 
 
+@pytest.mark.req("CORE-02")
+async def test_events_without_end_fill_no_memory_and_remove_nothing(
+    api: ScriptedApi, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.kube.transport.STATE_LIMIT_BYTES", 2_000_000)
+    large = "x" * 50_000
+    cache = WatchCache(cluster, SERVICES)
+    running_cache = asyncio.create_task(cache.run())
+    try:
+        await cache.wait_synced(60)
+        for version in range(100):
+            api.put("services", service("often", externalName=large))
+            api.put("services", service(f"short-{version}", externalName=large))
+            api.drop("services", "a", f"short-{version}")
+        api.put("services", service("last"))
+        await api.until(lambda: names(cache) == ["last", "often"])
+        assert cache.problem == "", "only what is there counts"
+        for number in range(100):
+            api.put("services", service(f"web-{number}", externalName=large))
+        await api.until(lambda: "more than" in cache.problem)
+        assert 2 <= len(cache) <= 41
+        assert {"last", "often"} <= set(names(cache))
+        monkeypatch.setattr("fairlead.kube.transport.STATE_LIMIT_BYTES", 2_000_000_000)
+        await api.until(lambda: len(cache) == 102)
+    finally:
+        running_cache.cancel()
+        await asyncio.gather(running_cache, return_exceptions=True)
+
+
 POISON = [
     b'{"f:a":' * 1_200 + b"{}" + b"}" * 1_200,
     b"[" * 300_000 + b"]" * 300_000,
