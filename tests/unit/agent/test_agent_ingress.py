@@ -9,7 +9,8 @@ import pytest
 
 from fairlead.agent.sources.ingress.plan import IngressRoutes, IngressView, translate_ingress
 from fairlead.api.kubernetes import IngressObject, Service
-from fairlead.model.http import Attachment, PathMatch
+from fairlead.model.http import Attachment, L7Config, L7Listener, PathMatch, Route
+from fairlead.providers.envoy.http.route_lookup import ClientRequest, lookup
 
 
 def service(name: str = "web", **port: Any) -> Service:
@@ -48,6 +49,47 @@ def test_path_types() -> None:
         PathMatch("PathPrefix", "/"),
     ]
     assert (route.created, route.origin.name) == ("2026-01-01T00:00:00Z", "main")
+
+
+@pytest.mark.req("GI-2", "GI-3")
+@pytest.mark.parametrize(
+    ("host", "path", "expected"),
+    [
+        ("a.example", "/foo", "exact"),
+        ("a.example", "/foo/x", "prefix"),
+        ("a.example", "/foobar", "root"),
+        ("a.example", "/", "root-exact"),
+        ("a.example", "/deep/path", "root"),
+        ("b.example", "/deep/path", "any-host"),
+        ("b.example", "/a.example/foo", ""),
+    ],
+)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_most_specific_path_of_the_most_specific_host_is_served(
+    host: str, path: str, expected: str, *, reverse: bool
+) -> None:
+    """Whichever order the paths have, and whatever another host has: as the reports of other controllers ask for."""
+    names = {
+        ("/foo", "Exact"): "exact",
+        ("/foo", "Prefix"): "prefix",
+        ("/", "Exact"): "root-exact",
+        ("/", "Prefix"): "root",
+    }
+    entries = [{"path": value, "pathType": kind, "backend": backend(name)} for (value, kind), name in names.items()]
+    any_host = [{"path": "/deep/path", "pathType": "Prefix", "backend": backend("any-host")}]
+    rules = [
+        {"host": "a.example", "http": {"paths": entries[::-1] if reverse else entries}},
+        {"http": {"paths": any_host}},
+    ]
+    services = [service(name) for name in (*names.values(), "any-host")]
+    translated = translate({"rules": rules[::-1] if reverse else rules}, *services)
+    routes = tuple(
+        Route(name or "any", "HTTP", spec.attachments, spec.rules, spec.created)
+        for name, spec in translated.routes.items()
+    )
+    decision = lookup(L7Config((L7Listener("http", 80),), routes), ClientRequest(host, path))
+    served = decision.rule.backends[0].backend if decision.rule is not None else ""
+    assert served == (f"shop/{expected}:80" if expected else "")
 
 
 @pytest.mark.req("GI-4")

@@ -24,7 +24,7 @@ Source: https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_filt
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, cast
 
 from fairlead.model.http import (
@@ -57,12 +57,15 @@ _NOTHING_ADDED: Mapping[str, Fields] = {}
 STREAM_IDLE_S = 300.0
 
 
-def status_without_backend(kind: RouteKind) -> int:
+def status_without_backend(kind: RouteKind, backends: Iterable[BackendRef] = ()) -> int:
     """Return the answer to requests of a rule, or of the share of a rule, without a backend that could be resolved.
 
+    ``backends`` are those of the rule. If none has a weight although one is resolved, it is 503 as without targets.
     Envoy makes UNAVAILABLE of 503 for gRPC, which is what Gateway API asks for; of 500 it makes UNKNOWN.
     """
-    return 503 if kind == "GRPC" else 500
+    given = list(backends)
+    drained = not any(each.weight for each in given) and any(each.backend for each in given)
+    return 503 if drained or kind == "GRPC" else 500
 
 
 def action_fields(
@@ -86,7 +89,7 @@ def action_fields(
         return {**headers, "redirect": action}
     backends = [backend for backend in rule.backends if backend.weight]
     if not any(backend.backend for backend in backends):
-        return {**headers, "direct_response": {"status": status_without_backend(kind)}}
+        return {**headers, "direct_response": {"status": status_without_backend(kind, rule.backends)}}
     route: dict[str, object] = {
         **_clusters(backends, cluster_of, added_to_answers),
         "cluster_not_found_response_code": _NOT_FOUND[status_without_backend(kind)],

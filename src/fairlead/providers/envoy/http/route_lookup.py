@@ -188,9 +188,12 @@ def _met(
 ) -> RouteDecision:
     rule = candidate.rule
     answered = rule.filters.redirect is None and not any(each.backend and each.weight for each in rule.backends)
-    reason = "the rule has no backend that could be resolved" if answered else "the rule takes it"
+    drained = any(each.backend for each in rule.backends) and not any(each.weight for each in rule.backends)
+    reason = "the rule takes it"
+    if answered:
+        reason = "all backends have weight 0" if drained else "the rule has no backend that could be resolved"
     return RouteDecision(
-        status_without_backend(candidate.route.kind) if answered else 0,
+        status_without_backend(candidate.route.kind, rule.backends) if answered else 0,
         reason,
         listener.name,
         hostname,

@@ -37,9 +37,16 @@ def action(*backends: BackendRef, kind: RouteKind = "HTTP", **more: Any) -> dict
 
 @pytest.mark.req("G-54", "G-56", "G-110")
 @pytest.mark.parametrize(("kind", "status"), [("HTTP", 500), ("GRPC", 503)])
-@pytest.mark.parametrize("backends", [(), (BackendRef(),), (BackendRef("a", 0),), (BackendRef("a", 0), BackendRef())])
+@pytest.mark.parametrize("backends", [(), (BackendRef(),), (BackendRef("", 0),), (BackendRef("a", 0), BackendRef())])
 def test_without_a_backend(backends: tuple[BackendRef, ...], kind: RouteKind, status: int) -> None:
     assert fields(Rule(backends=backends), kind)["direct_response"] == {"status": status}
+
+
+@pytest.mark.req("G-55")
+@pytest.mark.parametrize("kind", ["HTTP", "GRPC"])
+def test_backends_that_are_all_drained_answer_as_those_without_targets(kind: RouteKind) -> None:
+    backends = (BackendRef("a", 0), BackendRef("", 0), BackendRef("c", 0))
+    assert fields(Rule(backends=backends), kind)["direct_response"] == {"status": 503}
 
 
 @pytest.mark.req("G-55", "G-61", "G-110")
