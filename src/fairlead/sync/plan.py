@@ -84,7 +84,9 @@ def plan_load_balancer(key: LoadBalancerKey, state: LoadBalancerState, *, now_s:
     changes: list[TargetChange] = []
     wake_at_s: float | None = None
     for listener, wanted in desired.targets.items():
-        done = state.recorded.get(listener, {})
+        if state.settled.get(listener) is wanted:
+            continue
+        done, before = state.recorded.get(listener, {}), len(changes)
         # Registered targets that are exactly as wanted are the common case, and need no row.
         for target_key, target in wanted.items():
             registered = done.get(target_key)
@@ -105,11 +107,13 @@ def plan_load_balancer(key: LoadBalancerKey, state: LoadBalancerState, *, now_s:
                 continue
             row = _unwanted_row(registered, desired, listener)
             changes.append(_change(key, listener, registered.target, *row, state.generation))
-    for listener, done in state.recorded.items():
-        if listener not in desired.targets:
+        if len(changes) == before and done.keys() == wanted.keys():
+            state.settled[listener] = wanted
+    if not state.recorded.keys() <= desired.targets.keys():
+        for listener in (listener for listener in state.recorded if listener not in desired.targets):
             changes += [
                 _change(key, listener, registered.target, Action.DEREGISTER, Reason.LISTENER_REMOVED, state.generation)
-                for registered in done.values()
+                for registered in state.recorded[listener].values()
             ]
     return Plan(key, _frontend(desired, state), tuple(changes), wake_at_s=wake_at_s)
 

@@ -13,7 +13,7 @@ import msgspec
 
 from fairlead.errors import Bug
 from fairlead.model.change import Action, FrontendChange, Outcome, OutcomeStatus, Reason, TargetChange
-from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Target
+from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Target, Targets
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 
 
@@ -61,6 +61,21 @@ class LoadBalancerState(msgspec.Struct):
     unanswered: bool = False
     #: Known from the ledger, and its desired side has not been put yet: nothing is done about it until then.
     awaiting_desired: bool = False
+    #: The targets of listeners whose recorded ones were found to be exactly these, and have not changed since: a plan
+    #: need not look at them.
+    settled: dict[ListenerKey, Targets] = msgspec.field(default_factory=dict[ListenerKey, Targets])
+
+    def entries(self, listener: ListenerKey) -> dict[TargetKey, Registered]:
+        """Return the recorded targets of a listener, to be changed."""
+        self.settled.pop(listener, None)
+        return self.recorded.setdefault(listener, {})
+
+    def drop_entry(self, listener: ListenerKey, target: TargetKey) -> None:
+        """Drop one recorded target."""
+        entries = self.entries(listener)
+        entries.pop(target, None)
+        if not entries:
+            del self.recorded[listener]
 
     @property
     def made(self) -> FrontendSpec | None:
@@ -196,7 +211,7 @@ class Tracker:
             state = self._states.get(change.load_balancer)
             if state is None or state.generation != change.generation:
                 continue
-            targets = state.recorded.setdefault(change.listener, {})
+            targets = state.entries(change.listener)
             known = targets.get(change.key)
             leaves = change.action is Action.DEREGISTER
             targets[change.key] = (
@@ -214,7 +229,7 @@ class Tracker:
         state = self._states.get(key)
         if state is None:
             return
-        targets = state.recorded.setdefault(listener, {})
+        targets = state.entries(listener)
         if anew or registered.target.key not in targets:
             targets[registered.target.key] = registered
             self._dirty[key] = None
@@ -223,16 +238,13 @@ class Tracker:
         """Have one target deregistered, wanted or not: its record was deleted."""
         registered = self._registered(key, listener, target)
         if registered is not None and not registered.deregistering:
-            self._states[key].recorded[listener][target] = msgspec.structs.replace(registered, deregistering=True)
+            self._states[key].entries(listener)[target] = msgspec.structs.replace(registered, deregistering=True)
             self._dirty[key] = None
 
     def forget(self, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> None:
         """Drop one target without a call: its record was deleted, so Fairlead no longer owns it."""
         if self._registered(key, listener, target) is not None:
-            targets = self._states[key].recorded[listener]
-            del targets[target]
-            if not targets:
-                del self._states[key].recorded[listener]
+            self._states[key].drop_entry(listener, target)
             self._dirty[key] = None
 
     def mark_unknown(
@@ -243,6 +255,7 @@ class Tracker:
         if state is None:
             return
         wanted = None if targets is None else set(targets)
+        state.settled.clear()
         for listener, entries in state.recorded.items():
             for target, registered in entries.items():
                 if wanted is None or (listener, target) in wanted:
@@ -271,6 +284,7 @@ class Tracker:
         if change.action is Action.DELETE:
             state.recorded_spec = None
             state.recorded.clear()
+            state.settled.clear()
             state.ensure_again = state.missing = state.unanswered = False
             if state.desired is None:
                 del self._states[change.load_balancer]
@@ -289,7 +303,7 @@ class Tracker:
                 _forget_attempt(state, change)
             if outcome.status is not OutcomeStatus.DONE:
                 continue
-            targets = state.recorded.setdefault(change.listener, {})
+            targets = state.entries(change.listener)
             match change.action:
                 case Action.REGISTER | Action.UPDATE:
                     targets[change.key] = _registered_now(change, targets.get(change.key), now_s)
@@ -298,9 +312,7 @@ class Tracker:
                         change.target, draining_since=now_s, since=now_s, reason=change.reason
                     )
                 case Action.DEREGISTER:
-                    targets.pop(change.key, None)
-                    if not targets:
-                        del state.recorded[change.listener]
+                    state.drop_entry(change.listener, change.key)
                 case Action.ENSURE | Action.DELETE:
                     raise Bug(f"{change.action} is not a change of a target")
 
@@ -313,13 +325,10 @@ def _registered_now(change: TargetChange, known: Registered | None, now_s: float
 
 def _forget_attempt(state: LoadBalancerState, change: TargetChange) -> None:
     """Undo ``begin_targets``: a rejection means that the call had no effect."""
-    targets = state.recorded.get(change.listener, {})
-    known = targets.get(change.key)
+    known = state.recorded.get(change.listener, {}).get(change.key)
     if known is None:
         return
     if not known.unacknowledged:
-        targets[change.key] = msgspec.structs.replace(known, unknown=False)
-        return
-    del targets[change.key]
-    if not targets:
-        del state.recorded[change.listener]
+        state.entries(change.listener)[change.key] = msgspec.structs.replace(known, unknown=False)
+    else:
+        state.drop_entry(change.listener, change.key)

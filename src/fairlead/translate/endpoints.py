@@ -110,21 +110,22 @@ def in_service(states: Mapping[K, EndpointState]) -> frozenset[K]:
 class Admission:
     """What may be a target of one load balancer: ``policy``, and how many there are already.
 
-    ``refused`` are the addresses that may not be targets; ``full``: others were left out, as there would be too many.
+    ``refused`` are the addresses that may not be targets. ``left``: how many endpoints may still be looked at;
+    ``full``: others were left out, as there would be too many.
     """
 
     def __init__(self, policy: TargetPolicy, *, limit: int = MAX_TARGETS) -> None:
         self.policy = policy
         self.refused: set[str] = set()
         self.full = False
-        self._left = limit
+        self.left = limit
 
     def has_room(self) -> bool:
         """Count one endpoint more; return whether it may be looked at."""
-        if not self._left:
+        if not self.left:
             self.full = True
             return False
-        self._left -= 1
+        self.left -= 1
         return True
 
     def admit(self, raw: str) -> str | None:

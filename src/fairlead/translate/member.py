@@ -33,6 +33,7 @@ import ipaddress
 import re
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, pairwise
 from typing import TypeVar
 
@@ -44,7 +45,7 @@ from fairlead.api.intent import Allocation
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import ObjectMeta
-from fairlead.api.names import ANNOTATION_ROUTE_FIGURES, DEFAULT_CLASS, LABEL_ORIGIN_UID, hub_name, label_value
+from fairlead.api.names import DEFAULT_CLASS, LABEL_ORIGIN_UID, hub_name, label_value
 from fairlead.api.tcploadbalancer import Origin, TCPLoadBalancerSpec
 from fairlead.api.tenant import Tenant, TenantSpec
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
@@ -59,7 +60,7 @@ from fairlead.model.desired import (
     ProxyProtocol,
     Targets,
 )
-from fairlead.model.http import Backend, L7Config, L7Listener, hostname_problem
+from fairlead.model.http import Backend, L7Listener, hostname_problem
 from fairlead.model.keys import (
     ANY_FAMILY,
     IPV4,
@@ -69,7 +70,6 @@ from fairlead.model.keys import (
     Protocol,
     TargetKey,
     WantedFamilies,
-    backend_key,
     by_family,
     family_of,
     requested_addresses,
@@ -91,11 +91,10 @@ from fairlead.translate.endpoints import (
     owner_of_endpoints,
     states_from_slices,
     targets_from_nodes,
-    targets_from_slices,
     targets_from_states,
     without_family,
 )
-from fairlead.translate.generated import with_challenge_listeners, with_generated_names
+from fairlead.translate.http_backends import KnownTargets, Translated
 from fairlead.translate.view import (
     Allocated,
     Decision,
@@ -191,10 +190,16 @@ def decide_tcp(view: TCPView, allocate: Callable[[TCPView], Allocated] | None = 
     return _decide(view, spec, accepted, validate_tcp(view, spec), allocate, _serve_tcp)
 
 
-def decide_http(view: HTTPView, allocate: Callable[[HTTPView], Allocated] | None = None) -> Decision:
-    """Return the desired load balancer of ``view``, with its conditions; ``allocate`` is called once it is valid."""
+def decide_http(
+    view: HTTPView, allocate: Callable[[HTTPView], Allocated] | None = None, before: Translated | None = None
+) -> Decision:
+    """Return the desired load balancer of ``view``, with its conditions; ``allocate`` is called once it is valid.
+
+    ``before`` is the translation of earlier views of the same load balancer: only what differs is translated again.
+    """
     spec, accepted = view.load_balancer.spec, view.load_balancer.status.accepted
-    return _decide(view, spec, accepted, validate_http(view, spec), allocate, _serve_http)
+    serve = partial(_serve_http, translated=before or Translated())
+    return _decide(view, spec, accepted, validate_http(view, spec), allocate, serve)
 
 
 def recorded_tcp(view: TCPView) -> Decision | None:
@@ -202,9 +207,10 @@ def recorded_tcp(view: TCPView) -> Decision | None:
     return _recorded(view, view.load_balancer.status.accepted, _serve_tcp)
 
 
-def recorded_http(view: HTTPView) -> Decision | None:
+def recorded_http(view: HTTPView, before: Translated | None = None) -> Decision | None:
     """Return what is on record as it is served, whatever the present spec asks for; None when nothing is."""
-    return _recorded(view, view.load_balancer.status.accepted, _serve_http)
+    serve = partial(_serve_http, translated=before or Translated())
+    return _recorded(view, view.load_balancer.status.accepted, serve)
 
 
 def _decide(
@@ -287,6 +293,7 @@ def _decision(
     *,
     node_families: Collection[Family],
     count: str,
+    complete: bool | None = None,
 ) -> Decision:
     """Return the decision to serve ``frontend`` as the spec says; Accepted is its first condition."""
     paused = build_paused(view.load_balancer, view.load_balancer_class)
@@ -304,6 +311,7 @@ def _decision(
         targets=count,
         provider=view.provider,
         allocation=view.allocation,
+        complete=complete,
     )
 
 
@@ -584,20 +592,25 @@ def _tcp_resolved(
     return resolved()
 
 
-def _serve_http(view: HTTPView, spec: HTTPLoadBalancerSpec) -> Decision:
+def _serve_http(view: HTTPView, spec: HTTPLoadBalancerSpec, *, translated: Translated) -> Decision:
     admission, loop_targets = Admission(target_policy(view)), set[TargetKey]()
-    config = _config(view, spec)
+    config = translated.update_config(view, spec)
     families = _http_node_families(view, spec, config.backends)
-    targets = without_load_balancers(view, _http_targets(view, spec, config.backends, admission), loop_targets)
+    known = translated.update_targets(view, spec, config.backends, admission)
+    targets: Mapping[ListenerKey, Targets] = known.targets
+    if not view.given.keys().isdisjoint(known.places.keys()):
+        targets = without_load_balancers(view, targets, loop_targets)
     frontend = frontend_at_allocation(view, spec, ports_of(config.listeners), spec.origin)
     return _decision(
         view,
         msgspec.structs.replace(frontend, l7=config),
         targets,
-        {} if view.stale else _owners(view, spec, config.backends),
-        leads_to_load_balancers(view, loop_targets) or _http_resolved(view, targets, families, admission),
+        {} if view.stale else known.owners,
+        leads_to_load_balancers(view, loop_targets)
+        or _http_resolved(view, translated.unresolved, known, families, admission),
         node_families=sorted({family for each in families for family in each}),
-        count=count_targets(targets),
+        count=count_targets(targets) if loop_targets else known.count,
+        complete=None if loop_targets else not known.empty,
     )
 
 
@@ -605,59 +618,6 @@ def ports_of(listeners: Iterable[L7Listener]) -> tuple[Listener, ...]:
     """Return the distinct ports that ``listeners`` open, ordered; those of HTTP, HTTPS and TLS are TCP."""
     ports = {(each.port, Protocol.UDP if each.protocol == "UDP" else Protocol.TCP) for each in listeners}
     return tuple(Listener(port, protocol) for port, protocol in sorted(ports))
-
-
-def _config(view: HTTPView, spec: HTTPLoadBalancerSpec) -> L7Config:
-    backends: dict[str, Backend] = {}
-    for route in view.routes:
-        for backend in route.spec.backends:
-            backends.setdefault(backend.name, backend)
-    listeners, routes = with_generated_names(
-        view.domains, spec.origin, spec.listeners, view.routes, view.domain_certificates
-    )
-    return L7Config(
-        listeners=with_challenge_listeners(listeners, view.answers),
-        routes=tuple(each.route for each in routes),
-        backends=tuple(backends[name] for name in sorted(backends)),
-        certificates=view.certificates,
-        answers=view.answers,
-        route_figures=view.load_balancer.annotation(ANNOTATION_ROUTE_FIGURES, "false") != "false",
-    )
-
-
-def _http_targets(
-    view: HTTPView, spec: HTTPLoadBalancerSpec, backends: Sequence[Backend], admission: Admission
-) -> dict[ListenerKey, Targets]:
-    if view.member.drained:
-        return {backend_key(backend.name): {} for backend in backends}
-    slices = {service: by_port(listed) for service, listed in view.slices.items()}
-    addresses = {
-        families: addresses_in(view.nodes, node_families(families, ipv6=admission.policy.ipv6))
-        for families in {backend.ip_families for backend in backends}
-    }
-    targets: dict[ListenerKey, Targets] = {}
-    for backend in backends:
-        if spec.targets == "Node" and backend.node_port:
-            listed = targets_from_nodes(addresses[backend.ip_families], backend.node_port, admission)
-        else:
-            port = (backend.port_name, "UDP" if backend.protocol == "UDP" else "TCP")
-            listed = targets_from_slices(slices.get(backend.service, {}).get(port, ()), admission, backend.service)
-        targets[backend_key(backend.name)] = listed
-    return targets
-
-
-def _owners(
-    view: HTTPView, spec: HTTPLoadBalancerSpec, backends: Sequence[Backend]
-) -> dict[ListenerKey, frozenset[str]]:
-    """Return the Services whose endpoints each backend lists; none where the slices do not say, or there are none."""
-    owners: dict[ListenerKey, frozenset[str]] = {}
-    for backend in backends:
-        if spec.targets == "Node" and backend.node_port:
-            continue
-        uids = {each.label(LABEL_ORIGIN_UID) for each in view.slices.get(backend.service, ())}
-        if uids and "" not in uids:
-            owners[backend_key(backend.name)] = frozenset(owner_of_endpoints(backend.service, uid) for uid in uids)
-    return owners
 
 
 def _http_node_families(
@@ -673,7 +633,8 @@ def _http_node_families(
 
 def _http_resolved(
     view: HTTPView,
-    targets: Mapping[ListenerKey, Targets],
+    unresolved_routes: Mapping[str, str],
+    known: KnownTargets,
     families: Iterable[tuple[Family, ...]],
     admission: Admission,
 ) -> Condition:
@@ -691,12 +652,11 @@ def _http_resolved(
         if problem := without_family(view.nodes, each):
             return problem
     problems: list[str] = []
-    if without := {route.unresolved for route in view.routes} - {""}:
-        of = f"a backend of {first_three(without)}"
+    if unresolved_routes:
+        of = f"a backend of {first_three(set(unresolved_routes.values()))}"
         problems.append(f"{of} cannot be resolved, so its requests are answered 500; Events in the member say why")
-    empty = {str(key) for key, by_key in targets.items() if all(target.draining for target in by_key.values())}
-    if empty:
-        problems.append(no_ready("endpoint", first_three(empty)))
+    if known.empty:
+        problems.append(no_ready("endpoint", first_three(set(map(str, known.empty)))))
     return unresolved(ConditionReason.BACKEND_NOT_FOUND, "; ".join(problems)) if problems else resolved()
 
 

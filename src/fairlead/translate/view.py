@@ -301,6 +301,7 @@ class Decision(msgspec.Struct, frozen=True):
     ``desired`` None means that there is nothing to program (yet): not that something is to be removed. ``targets`` is
     the count shown in the status. ``serving_last_accepted``: ``desired`` is from an earlier, valid version, so that the
     present spec is not recorded as accepted. ``allocation`` is what it has now, to be recorded before it is used.
+    ``complete``: each listener is to have a target that takes connections; None when that is not known yet.
     """
 
     desired: DesiredLoadBalancer | None
@@ -309,6 +310,7 @@ class Decision(msgspec.Struct, frozen=True):
     provider: str = ""
     serving_last_accepted: bool = False
     allocation: Allocation = Allocation()
+    complete: bool | None = None
 
     def summary(self) -> Self:
         """Return the decision without what is only needed to carry it out."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from fairlead.model.change import Action, Reason
-from fairlead.model.desired import Listener
-from fairlead.model.keys import ListenerKey, Protocol
+from fairlead.model.change import Action, Outcome, OutcomeStatus, Reason
+from fairlead.model.desired import Listener, Target
+from fairlead.model.keys import ListenerKey, Protocol, TargetKey
 from fairlead.sync.plan import plan_load_balancer
-from fairlead.sync.tracker import LoadBalancerState, Registered
+from fairlead.sync.tracker import LoadBalancerState, Registered, Tracker
 from fairlead.testing.builders import HTTP, desired, lb_key, target
 
 NOW_S = 100.0
@@ -181,3 +183,74 @@ class TestFrontend:
 
 def test_a_renamed_port_keeps_its_targets():
     assert Listener(80, name="http").key == Listener(80, name="web").key
+
+
+PARTS = [READY, DRAINING, HEAVY, target("2")]
+PORTS = (80, 443)
+DONE, FAILED = Outcome(OutcomeStatus.DONE), Outcome(OutcomeStatus.RETRY, "later")
+#: Mappings of targets that stay the same objects, as those that are translated once do.
+WANTED = [{each.key: each for each in parts} for parts in ([], PARTS[:1], PARTS[1:2], PARTS[2:], PARTS[3:])]
+TRACKED = st.lists(
+    st.one_of(
+        st.tuples(st.just("want"), st.sampled_from(PORTS), st.sampled_from(WANTED)),
+        st.tuples(st.sampled_from(["work", "fail", "lose", "restart", "lost"])),
+        st.tuples(st.sampled_from(["recall", "forget", "observe"]), st.sampled_from(PORTS), st.sampled_from(PARTS)),
+    ),
+    max_size=20,
+)
+
+
+@given(TRACKED)
+@settings(max_examples=300, deadline=None)
+def test_listeners_that_a_plan_passes_over_have_no_rows(steps) -> None:
+    tracker, wanted, now_s = Tracker(), desired([READY], ports=PORTS, drain_s=1.0), NOW_S
+    key = wanted.key
+    tracker.put(wanted)
+    for what, *rest in steps:
+        now_s += 0.4
+        state = tracker.state(key)
+        assert state is not None
+        plan = plan_load_balancer(key, state, now_s=now_s)
+        assert plan == plan_load_balancer(key, msgspec.structs.replace(state, settled={}), now_s=now_s)
+        match what:
+            case "want":
+                listener = ListenerKey(Protocol.TCP, rest[0])
+                wanted = msgspec.structs.replace(wanted, targets={**wanted.targets, listener: rest[1]})
+                tracker.put(wanted)
+            case "restart":
+                tracker.mark_unknown(key)
+            case "lost":
+                tracker.mark_unknown(key, [(HTTP, READY.key)])
+            case "recall":
+                tracker.request_deregister(key, ListenerKey(Protocol.TCP, rest[0]), rest[1].key)
+            case "forget":
+                tracker.forget(key, ListenerKey(Protocol.TCP, rest[0]), rest[1].key)
+            case "observe":
+                tracker.observe(key, ListenerKey(Protocol.TCP, rest[0]), Registered(rest[1]), anew=True)
+            case _:
+                if plan.frontend is not None:
+                    tracker.apply_frontend_result(plan.frontend, DONE)
+                tracker.begin_targets(plan.changes)
+                if what != "lose":
+                    outcomes = [DONE if what == "work" else FAILED] * len(plan.changes)
+                    tracker.apply_results(plan.changes, outcomes, now_s=now_s)
+
+
+def test_a_plan_looks_only_at_listeners_that_changed() -> None:
+    class Counted(dict[TargetKey, Target]):
+        looks = 0
+
+        def items(self):
+            Counted.looks += 1
+            return super().items()
+
+    first, second = (ListenerKey(Protocol.TCP, port) for port in PORTS)
+    wanted = desired(ports=PORTS)
+    wanted = msgspec.structs.replace(wanted, targets={each: Counted({READY.key: READY}) for each in (first, second)})
+    recorded = {each: {READY.key: L_READY} for each in (first, second)}
+    state = LoadBalancerState(desired=wanted, recorded_spec=wanted.spec, recorded=recorded)
+    assert plan_load_balancer(wanted.key, state, now_s=NOW_S).empty
+    Counted.looks = 0
+    state.desired = msgspec.structs.replace(wanted, targets={**wanted.targets, first: Counted({HEAVY.key: HEAVY})})
+    (change,) = plan_load_balancer(wanted.key, state, now_s=NOW_S).changes
+    assert (change.listener, change.reason, Counted.looks) == (first, Reason.CHANGED, 1)

@@ -56,6 +56,8 @@ class TargetCounts:
 def is_complete(translation: Decision) -> bool:
     """Return whether every listener is to have a target that takes connections."""
     desired = translation.desired
+    if translation.complete is not None:
+        return translation.complete
     return desired is not None and all(
         any(not target.draining and target.weight for target in targets.values())
         for targets in desired.targets.values()

@@ -29,9 +29,10 @@ from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.intents.target_counts import shown_targets
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.in_words import listed
-from fairlead.model.keys import ListenerKey
+from fairlead.model.keys import ListenerKey, LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.translate.generated import is_domain_certificate, with_challenge_listeners, with_generated_names
+from fairlead.translate.http_backends import Translated
 from fairlead.translate.member import decide_http, ports_of, recorded_http
 from fairlead.translate.view import Decision, HTTPView
 
@@ -41,6 +42,9 @@ class HTTPIntent(MemberIntent[HTTPView]):
 
     def __init__(self, context: IntentContext) -> None:
         self._http_objects = HTTPObjects(context.cluster, context.inventory)
+        #: The last translation of each load balancer, and that of its accepted version.
+        self._translated: dict[LoadBalancerKey, Translated] = {}
+        self._recorded: dict[LoadBalancerKey, Translated] = {}
         self._certificates = TenantCertificates(context.cluster, changed=self._certificates_changed)
         rules = HTTPStatus(objects=self._http_objects, events=context.events, resource=HTTP_LOAD_BALANCERS)
         super().__init__(context, views=HTTPViews(context, self._http_objects, self._certificates), rules=rules)
@@ -54,11 +58,18 @@ class HTTPIntent(MemberIntent[HTTPView]):
 
     def decide(self, view: HTTPView) -> Decision:
         """Return what is decided about ``view``."""
-        return decide_http(view, self.allocation_of(view))
+        return decide_http(view, self.allocation_of(view), self._translated.setdefault(view.key, Translated()))
 
     def recorded(self, view: HTTPView) -> Decision | None:
         """Return what is served as it is on record."""
-        return recorded_http(view)
+        return recorded_http(view, self._recorded.setdefault(view.key, Translated()))
+
+    def forget(self, key: LoadBalancerKey) -> None:
+        """Drop what is known of a load balancer that is not to exist (any more)."""
+        super().forget(key)
+        for known in (self._translated, self._recorded):
+            known.pop(key, None)
+        self._http_objects.forget(key)
 
     def tasks(self) -> Sequence[Coroutine[None, None, None]]:
         """Return the reader of certificates."""
@@ -125,7 +136,6 @@ class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
         """Return the view of ``obj`` with its routes, and the slices of the Services that they name."""
         key, namespace = common["key"], obj.metadata.namespace
         routes = self._http_objects.routes_of(key)
-        services = {backend.service for route in routes for backend in route.spec.backends if backend.service}
         named = {each.name: each for each in (*(obj.status.accepted or obj.spec).certificates, *obj.spec.certificates)}
         references = [self._managed.newest(namespace, each) for each in named.values()]
         of_domains = self._managed.of_domains(namespace, common["tenant"], common["load_balancer_class"])
@@ -139,7 +149,7 @@ class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
         return HTTPView(
             load_balancer=obj,
             routes=routes,
-            slices={service: self.inventory.backend_slices_of(namespace, service) for service in services},
+            slices=self._http_objects.slices_of(key),
             certificates=certificates,
             missing_certificates=missing,
             domain_certificates={domain: each.name for domain, each in of_domains.items() if each.name in certificates},

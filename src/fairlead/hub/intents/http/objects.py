@@ -7,7 +7,9 @@ route with a backend of that Service, and no other.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 
 import msgspec
 
@@ -59,6 +61,11 @@ class HTTPObjects(IntentObjects[HTTPLoadBalancer]):
         #: The routes of a load balancer until one of them changes: of thousands, each reconcile reads all.
         self._ordered: dict[LoadBalancerKey, tuple[LoadBalancerRoute, ...]] = {}
         self.routes.on_change(self._forget_order)
+        #: The slices of the Services that the routes of a load balancer name, once these have been asked for.
+        self._slices: dict[LoadBalancerKey, SlicesOfRoutes] = {}
+        self.routes.on_change(self._note_services)
+        inventory.slices.on_change(self._note_slice)
+        inventory.slices.broken.on_change(lambda _obj: self._slices.clear())
 
     def open_ports(self, obj: HTTPLoadBalancer) -> Collection[int]:
         """Return the ports of what was accepted last, else of what is asked for."""
@@ -98,6 +105,36 @@ class HTTPObjects(IntentObjects[HTTPLoadBalancer]):
             self._ordered[key] = known
         return known
 
+    def slices_of(self, key: LoadBalancerKey) -> Mapping[str, tuple[EndpointSlice, ...]]:
+        """Return the readable slices of the Services that its routes name, by Service.
+
+        It is the same mapping while nothing changes, and has the same tuples for what has not changed.
+        """
+        known = self._slices.get(key)
+        if known is None:
+            known = self._slices[key] = SlicesOfRoutes(partial(self._inventory.backend_slices_of, key.namespace))
+            for route in self.routes_of(key):
+                known.add(route)
+        return known.current()
+
+    def forget(self, key: LoadBalancerKey) -> None:
+        """Drop what is known of a load balancer that is gone."""
+        self._slices.pop(key, None)
+        self._ordered.pop(key, None)
+
+    def _note_services(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
+        if new is not None and not new.deleting and (known := self._slices.get(load_balancer_of(new))) is not None:
+            known.add(new)
+        if old is not None and not old.deleting and (known := self._slices.get(load_balancer_of(old))) is not None:
+            known.drop(old)
+
+    def _note_slice(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        labels = {label for each in (old, new) if each is not None for label in backend_labels(each)}
+        for namespace, label in labels:
+            for key in {load_balancer_of(route) for route in self.routes.indexed("service", (namespace, label))}:
+                if (known := self._slices.get(key)) is not None:
+                    known.note(label)
+
     def unreadable_routes(self, namespace: str) -> str:
         """Return which route in ``namespace`` cannot be decoded, empty when there is none."""
         broken = sorted(key for key in self.routes.broken if key[0] == namespace)
@@ -134,8 +171,7 @@ def load_balancer_of(route: LoadBalancerRoute) -> LoadBalancerKey:
 
 def _services_of(route: LoadBalancerRoute) -> list[tuple[str, str]]:
     """Return namespace and label of the Services that a route's backends name."""
-    services = {backend.service for backend in route.spec.backends if backend.service}
-    return [(route.metadata.namespace, backend_label(service)) for service in services]
+    return [(route.metadata.namespace, backend_label(service)) for service in _service_names(route)]
 
 
 def _node_ports_of(route: LoadBalancerRoute) -> set[tuple[str, int]]:
@@ -206,3 +242,53 @@ def open_answers(obj: ManagedCertificate) -> tuple[FixedAnswer, ...]:
 
 def _seen(obj: ManagedCertificate) -> tuple[object, ...]:
     return (open_answers(obj), obj.status.digest, obj.spec.load_balancers, obj.secret_name, obj.deleting)
+
+
+class SlicesOfRoutes:
+    """The slices of the Services that the routes of one load balancer name; ``read`` returns those of a Service."""
+
+    def __init__(self, read: Callable[[str], tuple[EndpointSlice, ...]]) -> None:
+        self._read = read
+        #: How many routes name a Service, and the Services that have a label.
+        self._routes: Counter[str] = Counter()
+        self._labelled: dict[str, set[str]] = {}
+        self._slices: dict[str, tuple[EndpointSlice, ...]] = {}
+        self._changed: set[str] = set()
+
+    def add(self, route: LoadBalancerRoute) -> None:
+        """Add a route."""
+        for service in _service_names(route):
+            self._routes[service] += 1
+            if self._routes[service] == 1:
+                self._labelled.setdefault(backend_label(service), set()).add(service)
+                self._changed.add(service)
+
+    def drop(self, route: LoadBalancerRoute) -> None:
+        """Remove a route that was added."""
+        for service in _service_names(route):
+            self._routes[service] -= 1
+            if not self._routes[service]:
+                del self._routes[service]
+                self._labelled[backend_label(service)].discard(service)
+                self._changed.add(service)
+
+    def note(self, label: str) -> None:
+        """Note that a slice with this label of a Service has changed."""
+        self._changed |= self._labelled.get(label, set())
+
+    def current(self) -> Mapping[str, tuple[EndpointSlice, ...]]:
+        """Return the slices as they are now."""
+        if self._changed:
+            slices, changed = dict(self._slices), self._changed
+            self._changed = set()
+            for service in changed:
+                if service in self._routes:
+                    slices[service] = self._read(service)
+                else:
+                    slices.pop(service, None)
+            self._slices = slices
+        return self._slices
+
+
+def _service_names(route: LoadBalancerRoute) -> set[str]:
+    return {backend.service for backend in route.spec.backends if backend.service}

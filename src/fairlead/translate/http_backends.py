@@ -1,0 +1,292 @@
+"""The routes and backends of one HTTP load balancer with their targets, where only what differs is translated again.
+
+In: the ``HTTPView`` of a load balancer, one after the other. Out: its configuration and targets, with the same objects
+for what has not changed, so that whatever is made of them can pass over it too. Parts of views are immutable, and
+compared by identity. Pure: the result is that of the last view alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import is_
+from typing import NamedTuple
+
+from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec, LoadBalancerRoute
+from fairlead.api.names import ANNOTATION_ROUTE_FIGURES, LABEL_ORIGIN_UID
+from fairlead.model.desired import Targets
+from fairlead.model.http import Backend, L7Config, L7Listener, Route
+from fairlead.model.keys import Family, ListenerKey, TargetKey, backend_key
+from fairlead.translate.endpoints import (
+    MAX_TARGETS,
+    Admission,
+    EndpointState,
+    TargetPolicy,
+    addresses_in,
+    by_port,
+    node_families,
+    owner_of_endpoints,
+    targets_from_nodes,
+    targets_from_slices,
+)
+from fairlead.translate.generated import with_challenge_listeners, with_generated_names
+from fairlead.translate.view import HTTPView
+
+
+class _Translated(NamedTuple):
+    """One backend with its targets, and what they were translated from.
+
+    ``owners`` are the Services whose endpoints it lists, none where the slices do not say or there are none.
+    ``endpoints`` is how many there were to look at.
+    """
+
+    backend: Backend
+    source: object
+    targets: Targets
+    owners: frozenset[str]
+    refused: frozenset[str]
+    endpoints: int
+
+
+class KnownTargets:
+    """The targets of the backends of one load balancer; a changed backend costs its own targets."""
+
+    def __init__(self) -> None:
+        self.backends: dict[ListenerKey, _Translated] = {}
+        self.targets: dict[ListenerKey, Targets] = {}
+        self.owners: dict[ListenerKey, frozenset[str]] = {}
+        #: Behind how many backends each target is, and is ready.
+        self.places: dict[TargetKey, list[int]] = {}
+        #: The backends without a ready target.
+        self.empty: set[ListenerKey] = set()
+        self.refused: dict[ListenerKey, frozenset[str]] = {}
+        self.endpoints = 0
+        self._ready = 0
+
+    @property
+    def count(self) -> str:
+        """Return "ready/total" of distinct targets."""
+        return f"{self._ready}/{len(self.places)}"
+
+    def put(self, key: ListenerKey, backend: _Translated) -> None:
+        """Replace a backend; it keeps its place in the order."""
+        self._uncount(key)
+        self.backends[key], self.targets[key] = backend, backend.targets
+        self.endpoints += backend.endpoints
+        if backend.owners:
+            self.owners[key] = backend.owners
+        if backend.refused:
+            self.refused[key] = backend.refused
+        if all(target.draining for target in backend.targets.values()):
+            self.empty.add(key)
+        for place, target in backend.targets.items():
+            self._count(place, 1, ready=not target.draining)
+
+    def drop(self, key: ListenerKey) -> None:
+        """Forget a backend."""
+        self._uncount(key)
+        del self.backends[key], self.targets[key]
+
+    def _uncount(self, key: ListenerKey) -> None:
+        if (known := self.backends.get(key)) is None:
+            return
+        self.endpoints -= known.endpoints
+        self.empty.discard(key)
+        self.owners.pop(key, None)
+        self.refused.pop(key, None)
+        for place, target in known.targets.items():
+            self._count(place, -1, ready=not target.draining)
+
+    def copy_results(self, order: Iterable[ListenerKey] | None = None) -> None:
+        """Leave what was given out as it is; ``order`` is that of the backends, None for the same as before."""
+        self.targets = dict(self.targets) if order is None else {key: self.targets[key] for key in order}
+        self.owners = dict(self.owners)
+
+    def _count(self, place: TargetKey, by: int, *, ready: bool) -> None:
+        counts = self.places.setdefault(place, [0, 0])
+        self._ready -= counts[1] > 0
+        counts[0] += by
+        counts[1] += by * ready
+        self._ready += counts[1] > 0
+        if not counts[0]:
+            del self.places[place]
+
+
+class Translated:
+    """The translation of the last view of one load balancer; parts whose source is the same object are kept."""
+
+    def __init__(self) -> None:
+        #: The routes without a backend that can be resolved, with the member's object.
+        self.unresolved: dict[str, str] = {}
+        self._config: L7Config | None = None
+        self._made_of: tuple[object, ...] = ()
+        self._routes: tuple[LoadBalancerRoute, ...] = ()
+        self._by_name: dict[str, tuple[LoadBalancerRoute, Route]] = {}
+        #: Which routes have each backend, with what each says of it: the first by name counts.
+        self._named_by: dict[str, dict[str, Backend]] = {}
+        self._backends: dict[str, Backend] = {}
+        self._known = KnownTargets()
+        self._targets_of: tuple[object, ...] = ()
+        self._policy: TargetPolicy | None = None
+        self._keys: dict[str, ListenerKey] = {}
+
+    def update_config(self, view: HTTPView, spec: HTTPLoadBalancerSpec) -> L7Config:
+        """Return the configuration of ``view``: the same object while it is equal."""
+        figures = view.load_balancer.annotation(ANNOTATION_ROUTE_FIGURES, "false") != "false"
+        settings = (view.domains, spec.origin, spec.listeners, view.domain_certificates)
+        made_of = (*settings, view.certificates, view.answers, figures)
+        same_settings = settings == self._made_of[: len(settings)]
+        if same_settings and view.routes is self._routes and made_of == self._made_of and self._config is not None:
+            return self._config
+        listeners = self._update_routes(view, spec, again=not same_settings)
+        self._made_of, self._routes = made_of, view.routes
+        self._config = L7Config(
+            listeners=with_challenge_listeners(listeners, view.answers),
+            routes=tuple(self._by_name[route.metadata.name][1] for route in view.routes),
+            backends=tuple(self._backends.values()),
+            certificates=view.certificates,
+            answers=view.answers,
+            route_figures=figures,
+        )
+        return self._config
+
+    def _update_routes(self, view: HTTPView, spec: HTTPLoadBalancerSpec, *, again: bool) -> tuple[L7Listener, ...]:
+        """Take over the changed routes, all of them ``again`` if asked; returns the listeners."""
+        known = self._by_name
+        changed = [
+            route
+            for route in view.routes
+            if again or (there := known.get(route.metadata.name)) is None or there[0] is not route
+        ]
+        present = {route.metadata.name for route in view.routes}
+        names: set[str] = set()
+        for name in known.keys() - present:
+            names |= self._drop_route(name)
+        listeners, served = with_generated_names(
+            view.domains, spec.origin, spec.listeners, changed, view.domain_certificates
+        )
+        for source, route in zip(changed, served, strict=True):
+            name = source.metadata.name
+            before = known.get(name)
+            same = before is not None and before[1] == route.route
+            names |= self._drop_route(name)
+            self._by_name[name] = (source, before[1] if same and before is not None else route.route)
+            if source.unresolved:
+                self.unresolved[name] = source.unresolved
+            for backend in source.spec.backends:
+                self._named_by.setdefault(backend.name, {}).setdefault(name, backend)
+                names.add(backend.name)
+        backends = dict(self._backends)
+        for name in names:
+            if by_route := self._named_by.get(name):
+                backend = by_route[min(by_route)]
+                backends[name] = backends[name] if backends.get(name) == backend else backend
+            else:
+                backends.pop(name, None)
+        self._backends = {name: backends[name] for name in sorted(backends)} if names else backends
+        return listeners
+
+    def _drop_route(self, name: str) -> set[str]:
+        """Forget a route; returns the backends that it names."""
+        self.unresolved.pop(name, None)
+        if (known := self._by_name.pop(name, None)) is None:
+            return set()
+        backends = {backend.name for backend in known[0].spec.backends}
+        for backend in backends:
+            del self._named_by[backend][name]
+            if not self._named_by[backend]:
+                del self._named_by[backend]
+        return backends
+
+    def update_targets(
+        self, view: HTTPView, spec: HTTPLoadBalancerSpec, backends: tuple[Backend, ...], admission: Admission
+    ) -> KnownTargets:
+        """Return the targets of ``backends``, which are those of the configuration."""
+        if view.member.drained:
+            return _translate_all(view, spec, backends, admission)
+        known = self._known
+        made_of = (backends, view.slices, view.nodes, spec.targets)
+        same = len(self._targets_of) == len(made_of) and all(map(is_, made_of, self._targets_of))
+        if admission.policy != self._policy:
+            self._known = known = KnownTargets()
+            self._policy, same = admission.policy, False
+        if not same:
+            self._keys = keys = {each.name: self._keys.get(each.name) or backend_key(each.name) for each in backends}
+            translate = _Translator(view, spec, admission.policy)
+            changed = [
+                (key, each)
+                for key, each in zip(keys.values(), backends, strict=True)
+                if (there := known.backends.get(key)) is None
+                or there.backend is not each
+                or there.source is not translate.source_of(each)
+            ]
+            gone = known.backends.keys() - keys.values()
+            order = keys.values() if gone or len(keys) != len(known.backends) else None
+            if changed or gone:
+                known.copy_results()
+            for key in gone:
+                known.drop(key)
+            for key, backend in changed:
+                known.put(key, translate(backend))
+            if order is not None:
+                known.copy_results(order)
+            self._targets_of = made_of
+        if known.endpoints > MAX_TARGETS:
+            return _translate_all(view, spec, backends, admission)
+        admission.refused.update(*known.refused.values())
+        return known
+
+
+class _Translator:
+    """Translates single backends of one view."""
+
+    def __init__(self, view: HTTPView, spec: HTTPLoadBalancerSpec, policy: TargetPolicy) -> None:
+        self._view = view
+        self._at_nodes = spec.targets == "Node"
+        self._policy = policy
+        self._addresses: dict[tuple[Family, ...], Mapping[str, EndpointState]] = {}
+
+    def source_of(self, backend: Backend) -> object:
+        """Return what the targets of a backend are translated from; another object when it differs."""
+        if self._at_nodes and backend.node_port:
+            return self._view.nodes
+        return self._view.slices.get(backend.service, ())
+
+    def __call__(self, backend: Backend, admission: Admission | None = None) -> _Translated:
+        """Return the backend with its targets, of those that ``admission`` still takes."""
+        admission = admission or Admission(self._policy)
+        all_refused, left, refused = admission.refused, admission.left, set[str]()
+        admission.refused = refused
+        owners = frozenset[str]()
+        if self._at_nodes and backend.node_port:
+            targets = targets_from_nodes(self._nodes(backend.ip_families), backend.node_port, admission)
+        else:
+            slices = self._view.slices.get(backend.service, ())
+            port = (backend.port_name, "UDP" if backend.protocol == "UDP" else "TCP")
+            targets = targets_from_slices(by_port(slices).get(port, ()), admission, backend.service)
+            uids = {each.label(LABEL_ORIGIN_UID) for each in slices}
+            if uids and "" not in uids:
+                owners = frozenset(owner_of_endpoints(backend.service, uid) for uid in uids)
+        all_refused |= refused
+        admission.refused = all_refused
+        endpoints = left - admission.left + admission.full
+        return _Translated(backend, self.source_of(backend), targets, owners, frozenset(refused), endpoints)
+
+    def _nodes(self, families: tuple[Family, ...]) -> Mapping[str, EndpointState]:
+        known = self._addresses.get(families)
+        if known is None:
+            wanted = node_families(families, ipv6=self._policy.ipv6)
+            known = self._addresses[families] = addresses_in(self._view.nodes, wanted)
+        return known
+
+
+def _translate_all(
+    view: HTTPView, spec: HTTPLoadBalancerSpec, backends: Sequence[Backend], admission: Admission
+) -> KnownTargets:
+    """Return the targets of all backends, where those of one depend on the others: in their order, with one limit."""
+    translate, known = _Translator(view, spec, admission.policy), KnownTargets()
+    for backend in backends:
+        # A drained member has no targets; its owners are those that the endpoints would have.
+        drained = view.member.drained
+        translated = translate(backend)._replace(targets={}) if drained else translate(backend, admission)
+        known.put(backend_key(backend.name), translated)
+    return known
