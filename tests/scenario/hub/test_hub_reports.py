@@ -75,3 +75,32 @@ async def test_ports_that_change_leave_the_address_and_the_targets(world: HubWor
     )
     assert await world.programmed("web") == address
     await world.until(lambda: bool(world.at_cloud("web")), what="targets behind the new port")
+
+
+@pytest.mark.req("L4-3")
+async def test_load_balancers_that_swap_ports_keep_them_and_say_how(world: HubWorld) -> None:
+    """No port can be opened before the other one closes it, so both report it, and the way out works."""
+    await world.start()
+    await world.tenant()
+    address = "192.0.2.2"
+    for name, port in (("a", 80), ("b", 443)):
+        assert await served(world, name, ports=[{"port": port}], spec={"address": address}) == address
+    for name, port in (("a", 443), ("b", 80)):
+        await world.lb(name, ports=[{"port": port}], spec={"address": address})
+    for name, other, own in (("a", "b", "TCP/80"), ("b", "a", "TCP/443")):
+
+        async def reported(name: str = name, other: str = other, own: str = own) -> bool:
+            problem = await world.condition("Accepted", name)
+            return problem.reason == "PortConflict" and all(text in problem.message for text in (f"/{other} with", own))
+
+        await world.until(reported, what=f"the way out at {name}")
+    await world.quiet(60)
+    assert {name: listeners(world, name) for name in "ab"} == {"a": [80], "b": [443]}
+    await world.lb("a", ports=[{"port": 8080}], spec={"address": address})
+    await world.until(lambda: listeners(world, "b") == [80], what="the port of a at b")
+    await world.lb("a", ports=[{"port": 443}], spec={"address": address})
+    await world.until(lambda: listeners(world, "a") == [443], what="the port of b at a")
+
+
+def listeners(world: HubWorld, name: str) -> list[int]:
+    return [each.port for each in world.cloud.load_balancers[lb_key(name)].spec.listeners]

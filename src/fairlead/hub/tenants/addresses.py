@@ -122,6 +122,10 @@ class AddressAllocator:
         #: Released addresses, the longest resting first.
         self._resting: dict[str, _Rest] = {}
         self._waiting: set[LoadBalancerKey] = set()
+        #: The address and the ports for which load balancers wait that another one of their member has.
+        self._wanted: dict[LoadBalancerKey, tuple[str, frozenset[ListenerKey]]] = {}
+        #: Pairs that wait for a port of each other, and were woken to report it.
+        self._swaps: set[frozenset[LoadBalancerKey]] = set()
         #: Load balancers whose allocation cannot be read, each with the reason.
         self._unknown: dict[LoadBalancerKey, str] = {}
         self._addresses: dict[str, dict[LoadBalancerKey, _Holding]] = {}
@@ -183,6 +187,7 @@ class AddressAllocator:
     def leave(self, key: LoadBalancerKey) -> None:
         """Release the allocation of ``key``, whose object is deleted; also wakes load balancers over a quota."""
         self._waiting.discard(key)
+        self._want_no_longer(key)
         if not self._put(key, None):
             self._wake_waiting(f"{key} was deleted")
 
@@ -304,7 +309,13 @@ class AddressAllocator:
             self.hold(key, allocation, listeners, internal=internal, recorded=recorded, served=served)
         else:
             self._waiting.add(key)
+        if problem is None or problem.reason != ConditionReason.PORT_CONFLICT:
+            self._want_no_longer(key)
         return allocation, problem
+
+    def _want_no_longer(self, key: LoadBalancerKey) -> None:
+        if self._wanted.pop(key, None) is not None:
+            self._swaps = {pair for pair in self._swaps if key not in pair}
 
     def _unknown_to(self, key: LoadBalancerKey, previous: Allocation, allocation: Allocation) -> str:
         """Return why ``allocation`` may already belong to another load balancer; empty when it cannot."""
@@ -372,13 +383,7 @@ class AddressAllocator:
         if wanted != earlier_address and (why := self._not_usable(claimant, wanted, pool)):
             return None, _problem(ConditionReason.ADDRESS_NOT_USABLE, f"spec.address: {why}")
         if (other := self._clash(key, wanted, listeners)) is not None:
-            # A member does not read which load balancers other members have.
-            owner = other if other.namespace == key.namespace else "another load balancer"
-            return None, _problem(
-                ConditionReason.PORT_CONFLICT,
-                f"{wanted} is taken by {owner}; leave spec.address empty to get a free one, "
-                "or use other ports of the same member",
-            )
+            return None, _problem(ConditionReason.PORT_CONFLICT, self._why_taken(key, other, wanted, listeners))
         reserved = pool is not None and wanted in pool.reservations
         if wanted != earlier_address and not reserved and self._rests_for(key, wanted):
             # Only the same member may decide that its former clients reach another load balancer.
@@ -500,6 +505,29 @@ class AddressAllocator:
             if other != key and not shares:
                 return other
         return None
+
+    def _why_taken(
+        self, key: LoadBalancerKey, other: LoadBalancerKey, wanted: str, listeners: Sequence[ListenerKey]
+    ) -> str:
+        """Return the sentence about an address that ``other`` has, with the next step."""
+        if other.namespace != key.namespace:
+            # A member does not read which load balancers other members have.
+            return f"{wanted} is taken by another load balancer; leave spec.address empty to get a free one"
+        theirs, ours = self._held[other].listeners, self._held.get(key, _Holding()).listeners
+        common = ", ".join(map(str, sorted(theirs.intersection(listeners))))
+        taken = f"{wanted} is taken by {other}" + (f" with {common}" if common else "")
+        address, awaited = self._wanted.get(other, ("", frozenset[ListenerKey]()))
+        self._wanted[key] = wanted, frozenset(listeners)
+        if address == wanted and (swapped := ", ".join(map(str, sorted(ours & awaited)))):
+            if (pair := frozenset((key, other))) not in self._swaps:
+                self._swaps.add(pair)
+                self._wake({other}, f"{key} waits for a port of it")
+            # A port belongs to one of them at a time, so a swap that closes no port is impossible.
+            return (
+                f"{taken}, which waits for {swapped} of {key}: both keep their ports. Remove one of these ports from "
+                "one of them, and add the new one once the other has it"
+            )
+        return f"{taken}; leave spec.address empty to get a free one, or use other ports of the same member"
 
     def _proxy_ports(
         self, key: LoadBalancerKey, previous: Allocation, listeners: Sequence[ListenerKey]
