@@ -117,11 +117,20 @@ class GatewayForm:
             attachments = [attachment for attachment in route.attachments if attachment.listener in parents]
             if not attachments:
                 continue
-            problem = next(_problems(route, attachments, backends), "")
-            if problem:
-                refused.append(RefusedPart("route", route.name, problem))
-            else:
-                objects += _routes(spec.key, route, attachments, parents)
+            problems = {number: text for number, text in enumerate(_problems(route, backends)) if text}
+            whole = next(_problems_of_route(attachments), "")
+            if route.kind not in {"HTTP", "GRPC"} or len(problems) == len(route.rules):
+                whole = whole or next(iter(problems.values()), "")
+            if whole:
+                refused.append(RefusedPart("route", route.name, whole))
+                continue
+            refused += [RefusedPart("rule", route.name, text) for text in problems.values()]
+            # Gateway API has a rule without backends answered 500, and so no other rule takes its requests.
+            rules = tuple(
+                Rule(name=rule.name, matches=rule.matches) if number in problems else rule
+                for number, rule in enumerate(route.rules)
+            )
+            objects += _routes(spec.key, msgspec.structs.replace(route, rules=rules), attachments, parents)
         return Rendered(tuple(objects), tuple(refused))
 
     def answer(self, obj: KubeObject) -> FormAnswer:
@@ -181,26 +190,33 @@ def _section(listener: str) -> str:
     return dns_name(listener, listener)
 
 
-def _problems(route: Route, attachments: list[Attachment], backends: Mapping[str, Backend]) -> Iterator[str]:
+def _problems_of_route(attachments: list[Attachment]) -> Iterator[str]:
     for attachment in attachments:
         stars = [hostname for hostname in attachment.hostnames if hostname.startswith("*.")]
         if attachment.one_label and stars:
             yield f"the star of {stars[0]} matches one label, and several in Gateway API"
+
+
+def _problems(route: Route, backends: Mapping[str, Backend]) -> Iterator[str]:
+    """Yield the first problem of each rule, empty for a rule without any."""
     for number, rule in enumerate(route.rules, 1):
-        title = f"rule {rule.name or number}"
-        for ref in rule.backends:
-            backend = backends.get(ref.backend)
-            if backend is not None and backend.tls is not None:
-                yield f"backend {ref.backend} speaks TLS, which this provider does not ask for"
-        if rule.session is not None:
-            yield f"{title} has sessions, which this provider does not ask for"
-        if rule.requests_per_second:
-            yield f"{title} limits requests per second, which Gateway API cannot express"
-        yield from (f"{title}: {problem}" for problem in unsafe_parts(rule))
-        try:
-            _timing(rule)
-        except ValueError as error:
-            yield f"{title}: {error}"
+        yield next(_problems_of_rule(f"rule {rule.name or number}", rule, backends), "")
+
+
+def _problems_of_rule(title: str, rule: Rule, backends: Mapping[str, Backend]) -> Iterator[str]:
+    for ref in rule.backends:
+        backend = backends.get(ref.backend)
+        if backend is not None and backend.tls is not None:
+            yield f"{title}: backend {ref.backend} speaks TLS, which this provider does not ask for"
+    if rule.session is not None:
+        yield f"{title} has sessions, which this provider does not ask for"
+    if rule.requests_per_second:
+        yield f"{title} limits requests per second, which Gateway API cannot express"
+    yield from (f"{title}: {problem}" for problem in unsafe_parts(rule))
+    try:
+        _timing(rule)
+    except ValueError as error:
+        yield f"{title}: {error}"
 
 
 def _routes(

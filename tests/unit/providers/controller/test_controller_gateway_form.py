@@ -207,6 +207,25 @@ def test_what_cannot_be_said_is_refused_and_the_rest_is_served():
     ]
 
 
+@pytest.mark.req("L7-1")
+@pytest.mark.parametrize("kind", ["HTTP", "GRPC"])
+def test_of_a_route_only_the_rules_that_cannot_be_said_answer_500(kind: RouteKind):
+    matches = (RequestMatch(PathMatch("PathPrefix", "/limited")),) if kind == "HTTP" else ()
+    limited = Rule("limited", matches, backends=(TO_WEB,), requests_per_second=5)
+    plain = Backend("shop/api:80", "shop/api", tls=BackendTls("api", system_ca=True))
+    secret = Rule("secret", backends=(BackendRef("shop/api:80"),))
+    good = Rule("good", backends=(TO_WEB,))
+    made = rendered(route(limited, good, secret, kind=kind), backends=(WEB, plain))
+    (rules,) = [each.body["spec"]["rules"] for each in made.objects if each.resource.kind == f"{kind}Route"]
+    assert [(rule["name"], "backendRefs" in rule) for rule in rules] == [
+        ("limited", False),
+        ("good", True),
+        ("secret", False),
+    ]
+    assert ("matches" in rules[0]) is bool(matches)
+    assert [(part.kind, part.reason.partition(" ")[0]) for part in made.refused] == [("rule", "rule")] * 2
+
+
 @pytest.mark.parametrize(
     ("status", "generation", "waiting"),
     [
