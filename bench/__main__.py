@@ -31,6 +31,7 @@ from bench import (
     hub_scale,
     names,
     page,
+    peers,
     records,
     records_restart,
     regions,
@@ -88,6 +89,7 @@ CASES: dict[str, Callable[[], AsyncIterator[Figure]]] = {
 #: Cases whose size is chosen on the command line.
 SIZED: dict[str, Callable[[Settings], AsyncIterator[Figure]]] = {
     "storm": storm.measured,
+    "peers": peers.measured,
 }
 
 
@@ -109,34 +111,42 @@ async def main(names: list[str], settings: Settings) -> int:
     return 1 if failed else 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     known = {**CASES, **SIZED}
-    lines = [f"  {name:<16} {_first_line(case)}" for name, case in known.items()]
-    parser = argparse.ArgumentParser(
+    lines = [f"  {name:<16} {first_line(case)}" for name, case in known.items()]
+    commands = argparse.ArgumentParser(
         prog="python -m bench",
         description="Print each figure next to its limit; without a CASE, all cases run.",
         epilog="cases:\n" + "\n".join(lines),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("cases", nargs="*", metavar="CASE")
-    sized = parser.add_argument_group(f"options of {' and '.join(SIZED)}")
+    commands.add_argument("cases", nargs="*", metavar="CASE")
+    sized = commands.add_argument_group(f"options of {' and '.join(SIZED)}")
     sized.add_argument("--routes", type=int, default=5000, metavar="N", help="routes on the Gateway (default: 5000)")
     sized.add_argument("--seconds", type=float, default=60.0, metavar="S", help="length of the churn (default: 60)")
+    sized.add_argument("--runs", type=int, default=1, metavar="N", help="runs of each side; medians count (default: 1)")
     sized.add_argument("--real", action="store_true", help="use kube-apiserver, in a network namespace; needs root")
-    return parser
+    sized.add_argument("--beside", action="store_true", help="peers: compare with Envoy Gateway; implies --real")
+    return commands
 
 
-def _first_line(case: Callable[..., object]) -> str:
+def first_line(case: Callable[..., object]) -> str:
     of = case.func if isinstance(case, functools.partial) else case
     return (inspect.getdoc(of) or "").partition("\n")[0]
 
 
 def _run(arguments: list[str]) -> int:
-    parser = _parser()
-    chosen = parser.parse_args(arguments)
+    commands = parser()
+    chosen = commands.parse_args(arguments)
     if unknown := [name for name in chosen.cases if name not in CASES and name not in SIZED]:
-        parser.error(f"no such case: {', '.join(unknown)}; --help lists them")
-    settings = Settings(routes=chosen.routes, seconds=chosen.seconds, real=chosen.real)
+        commands.error(f"no such case: {', '.join(unknown)}; --help lists them")
+    settings = Settings(
+        routes=chosen.routes,
+        seconds=chosen.seconds,
+        runs=chosen.runs,
+        real=chosen.real or chosen.beside,
+        beside=chosen.beside,
+    )
     return asyncio.run(main(chosen.cases, settings))
 
 

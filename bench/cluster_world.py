@@ -65,8 +65,8 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _RECEIVED = re.compile(r"^cluster\.[\w.-]*xds[\w.-]*\.upstream_cx_rx_bytes_total: (\d+)$", re.MULTILINE)
 #: The verbs of kube-apiserver that have another name here.
 _VERBS = {"post": "create", "put": "update", "apply": "patch"}
-#: Every control plane renews its lease, whatever happens; reviews are reads.
-_NOT_COUNTED = frozenset({"leases", "selfsubjectaccessreviews"})
+#: Every control plane renews its lease, whatever happens; reviews are reads; the API server itself writes IPAddresses.
+_NOT_COUNTED = frozenset({"leases", "selfsubjectaccessreviews", "ipaddresses"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +75,12 @@ class Settings:
 
     routes: int
     seconds: float
+    #: Of each side, where there are two; the median counts.
     runs: int = 1
+    #: Use kube-apiserver instead of the embedded API.
     real: bool = False
+    #: Compare with Envoy Gateway, which needs ``real``.
+    beside: bool = False
 
 
 # --- API servers -----------------------------------------------------------------------------------------------------
@@ -366,6 +370,19 @@ class Usage:
         return ", ".join(f"{count} {what}" for what, count in self.writes.most_common())
 
 
+def count_writes(metrics: str) -> Counter[str]:
+    """Return the successful writes by verb and kind in the metrics of an API server, of this project or Kubernetes."""
+    writes: Counter[str] = Counter()
+    for labels, value in _METRIC.findall(metrics):
+        named: dict[str, str] = dict(_LABEL.findall(labels))
+        verb = named["verb"].lower()
+        verb = _VERBS.get(verb, verb)
+        resource, sub = named["resource"], named.get("subresource", "")
+        if verb in WRITE_VERBS and named["code"].startswith("2") and resource not in _NOT_COUNTED:
+            writes[f"{verb} {resource}{sub and f'/{sub}'}"] += int(float(value))
+    return writes
+
+
 class World:
     """A running cluster; ``address`` is that of the Gateway."""
 
@@ -390,15 +407,7 @@ class World:
         )
 
     async def _writes(self) -> Counter[str]:
-        text = (await self.user.cluster.raw("GET", "/metrics")).decode()
-        writes: Counter[str] = Counter()
-        for labels, value in _METRIC.findall(text):
-            named: dict[str, str] = dict(_LABEL.findall(labels))
-            verb = _VERBS.get(named["verb"].lower(), named["verb"].lower())
-            resource, sub = named["resource"], named.get("subresource", "")
-            if verb in WRITE_VERBS and named["code"].startswith("2") and resource not in _NOT_COUNTED:
-                writes[f"{verb} {resource}{sub and f'/{sub}'}"] += int(float(value))
-        return writes
+        return count_writes((await self.user.cluster.raw("GET", "/metrics")).decode())
 
     async def settled(self, *, quiet_s: float = 2.0, timeout_s: float = 600.0) -> float:
         """Wait until nothing is written or computed for a moment; return how many seconds that took."""

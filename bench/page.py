@@ -57,6 +57,7 @@ async def none(_key: object) -> None:
 
 
 async def measured() -> AsyncIterator[Figure]:
+    """Measure the first paint, a change until a viewer sees it, and idle viewers, with 5,000 load balancers."""
     fleet = LoadBalancers()
     page = WebPage(Board([fleet], clock=SystemClock()), gate=AllRights(), explain=none)
     with tempfile.TemporaryDirectory(prefix="fairlead-") as home:

@@ -1,0 +1,8 @@
+//go:build tools
+
+// Package tools pins the version of Envoy Gateway that the benchmarks are run beside.
+package tools
+
+import (
+	_ "github.com/envoyproxy/gateway/cmd/envoy-gateway"
+)
