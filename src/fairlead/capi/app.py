@@ -123,7 +123,7 @@ class Capi:
             try:
                 self.inventory.management = await read_cluster_uid(self._cluster)
             except FairleadError as error:
-                log.warning("LoadBalancers do not go with their Clusters", sentence=error.sentence)
+                log.warning("LoadBalancers are not deleted with their Clusters", sentence=error.sentence)
             await self._cluster.clock.sleep(0.0 if self.inventory.management else _IDENTITY_S)
         self._begin()
 

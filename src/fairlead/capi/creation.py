@@ -58,7 +58,7 @@ class LoadBalancerCreator:
     async def reconcile(self, namespace: str) -> float | None:
         """Create the missing LoadBalancers of ``namespace``; idempotent."""
         if not self._leading():
-            raise Wait("another replica leads, or may: nothing is written")
+            raise Wait("not the leader; write skipped")
         inventory = self._inventory
         policies = inventory.policies.by_index("namespace", namespace)
         load_balancers = inventory.load_balancers.by_index("all in namespace", namespace)
@@ -130,7 +130,7 @@ def planned_for(
     if any(obj.spec.cluster_name == name and not obj.spec.additional for obj in present):
         return PlannedLoadBalancer()
     if any(obj.metadata.name == name for obj in present):
-        text = f"LoadBalancer {name} is there already, and not of this Cluster: give the Cluster one of another name"
+        text = f"LoadBalancer {name} exists and belongs to another Cluster; create one with another name"
         return PlannedLoadBalancer(refusal=text)
     return PlannedLoadBalancer(_body(cluster, class_name or "", policy))
 
@@ -140,7 +140,7 @@ def problem_of(policy: ClusterLoadBalancerPolicy) -> str:
     try:
         _selector(policy)
     except BadSelector as error:
-        return f"spec.clusterSelector: {error}; no Cluster is chosen until it is corrected"
+        return f"spec.clusterSelector: {error}; the policy selects no Cluster until it is corrected"
     return ""
 
 

@@ -218,7 +218,9 @@ class ClusterFacts:
         except NotFound:
             return Plane(initialized=False)
         except FairleadError as error:
-            self._log_once("not known whether it is initialized", f"{key.namespace}/{cluster}-kubeconfig", error)
+            self._log_once(
+                "cannot read whether the control plane is initialized", f"{key.namespace}/{cluster}-kubeconfig", error
+            )
             return self._planes.get(key)
         self._logged.pop(f"{key.namespace}/{cluster}-kubeconfig", None)
         return Plane(

@@ -333,7 +333,7 @@ class Infrastructures:
         ref = load_balancer.spec.infrastructure_ref
         cache = self._caches.get(_kind(ref)) if ref is not None else None
         if cache is None:
-            raise NotFound(f"LoadBalancer {load_balancer.key}: the kind in spec.infrastructureRef is not followed yet")
+            raise NotFound(f"LoadBalancer {load_balancer.key}: the kind in spec.infrastructureRef is not watched yet")
         return cache.resource
 
     def _cache(self, kind: TargetKind, resource: Resource[InfraLoadBalancer]) -> OptionalCache[InfraLoadBalancer]:
@@ -393,7 +393,7 @@ class Targets:
     def incomplete(self, kind: TargetKind) -> str:
         """Return why objects of ``kind`` are not all known, empty when they are; starts to watch the kind."""
         if not self.discovery.asked or not self.clusters.synced:
-            return self.problem or "Cluster API has not been looked for yet"
+            return self.problem or "Cluster API has not been discovered yet"
         if missing := self._kinds.incomplete(kind):
             return missing
         if (cache := self._caches[kind]).broken:

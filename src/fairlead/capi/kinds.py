@@ -54,7 +54,7 @@ class NamedKinds(Generic[T]):
         cache = self.caches.get(kind)
         if cache is None:
             if kind not in self._missing:
-                self._missing[kind] = f"{self._field}: {kind} has not been looked for yet"
+                self._missing[kind] = f"{self._field}: {kind} has not been discovered yet"
                 self._wanted.put_nowait(kind)
             return self._missing[kind]
         return "" if cache.synced else cache.problem or f"{kind} has not been read yet"
@@ -75,7 +75,7 @@ class NamedKinds(Generic[T]):
                     break
             except FairleadError as error:
                 self._missing[kind] = f"{self._field}: {error.sentence}"
-                log.warning("a kind cannot be looked for", kind=str(kind), field=self._field, sentence=error.sentence)
+                log.warning("a kind cannot be discovered", kind=str(kind), field=self._field, sentence=error.sentence)
             self._looked()
             await self._cluster.clock.sleep(self._look_s)
         cache = self.caches[kind] = self._make(kind, resource)

@@ -400,7 +400,7 @@ def _plane(view: CapiView) -> Iterator[Condition]:
     plane = view.plane
     if plane is None or not plane.initialized:
         name = f"{view.load_balancer.spec.cluster_name}-kubeconfig"
-        why = "not checked yet" if plane is None else f"there is not a Secret {name} in this namespace"
+        why = "not checked yet" if plane is None else f"Secret {name} not found in this namespace"
         status = None if plane is None else False
         yield Condition(ConditionType.CONTROL_PLANE_INITIALIZED, status, ConditionReason.PENDING, why)
         yield Condition(ConditionType.CONTROL_PLANE_READY, status, ConditionReason.PENDING, why)
@@ -451,7 +451,7 @@ _OF_CONTRACT = {
 def _of_provider(view: CapiView, kind: ConditionType, good: ConditionReason) -> Condition:
     """Yield the conditions that another provider reports of its load balancer."""
     if view.foreign is None:
-        missing = view.foreign_problem or f"spec.infrastructureRef: there is no {view.foreign_name!r} in this namespace"
+        missing = view.foreign_problem or f"spec.infrastructureRef: {view.foreign_name!r} not found in this namespace"
         return Condition(kind, False, ConditionReason.PENDING, missing)
     names = _OF_CONTRACT[kind]
     reported = next((condition for condition in view.foreign.status.conditions or () if condition.type in names), None)
@@ -469,7 +469,7 @@ def _exists(view: CapiView) -> Condition:
     programmed = _of_hub(view, ConditionType.PROGRAMMED)
     if programmed is not None and programmed.status == "True":
         return Condition(ConditionType.EXISTS, True, ConditionReason.EXISTS, "")
-    message = programmed.message if programmed is not None else "the hub has not looked at it yet"
+    message = programmed.message if programmed is not None else "the hub has not processed it yet"
     return Condition(ConditionType.EXISTS, False, ConditionReason.PENDING, message)
 
 
@@ -498,7 +498,7 @@ def _published(view: CapiView, plan: CapiPlan) -> Condition:
         case _:
             pass
     if view.cluster is None:
-        text = f"spec.clusterName: there is no Cluster {view.load_balancer.spec.cluster_name!r} in this namespace yet"
+        text = f"spec.clusterName: Cluster {view.load_balancer.spec.cluster_name!r} not found in this namespace"
         return no(ConditionReason.NO_SUCH_PARENT, text)
     if verdict.state in (State.COPY_DOWN, State.PUBLISH):
         return no(ConditionReason.PENDING, plan.held_up or f"{verdict.endpoint} is being published")

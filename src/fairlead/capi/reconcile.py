@@ -89,7 +89,7 @@ class CapiReconciler:
     async def reconcile(self, key: ObjectKey) -> float | None:
         """Reconcile ``key``; return in how many seconds to reconcile again, None for no time. Idempotent."""
         if not self._leading():
-            raise Wait("another replica leads, or may: nothing is written")
+            raise Wait("not the leader; write skipped")
         facts = self._facts
         view = self._inventory.view(key, authority=facts.authority(key), probe=facts.probe(key), plane=facts.plane(key))
         if view is None:
@@ -104,7 +104,7 @@ class CapiReconciler:
         if self._hub is not self._cluster and view.cluster_is_gone:
             if view.load_balancer.annotation(ANNOTATION_PAUSED) == PAUSED_BY_CAPI:
                 return None  # paused, and gone: it moved to another management cluster
-            log.info("the Cluster is gone", key=str(key))
+            log.info("deleting with its Cluster", key=str(key))
             with suppress(NotFound):
                 await self._hub.delete(LOAD_BALANCERS, *key)
             return None

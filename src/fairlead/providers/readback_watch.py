@@ -150,7 +150,7 @@ class LoadBalancerStates(Mapping[LoadBalancerKey, State]):
         """
         if change.is_removal and change.load_balancer in self._released and change.load_balancer not in self._states:
             return DONE
-        return Outcome(OutcomeStatus.RETRY, f"{change.key}: {change.load_balancer} {missing}; it is tried again")
+        return Outcome(OutcomeStatus.RETRY, f"{change.key}: {change.load_balancer} {missing}; the hub retries")
 
 
 def outcome_from_error(error: Retry) -> Outcome:

@@ -36,7 +36,7 @@ _HEALTHY_AFTER_S = 60.0
 #: Of this process; each ``Telemetry`` shows it.
 TASK_FAILURES = Counter(
     "fairlead_task_failures",
-    "Failures of tasks that run in the background; those that serve on are started again.",
+    "Failures of tasks that run in the background; permanent ones are started again.",
     ["task"],
     registry=None,
 )

@@ -7,7 +7,7 @@ import resource
 import sys
 
 #: What is wrong, and the next step, to end a sentence.
-NO_MORE_FILES = "this process has as many files open as it may; raise the limit (ulimit -n, or LimitNOFILE in the unit)"
+NO_MORE_FILES = "this process has reached its limit of open files; raise it (ulimit -n, or LimitNOFILE in the unit)"
 
 #: With fewer a hub runs out of them: files of its own, its API, Envoy's streams, one for each watch.
 _FEW = 512

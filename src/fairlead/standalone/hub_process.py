@@ -334,13 +334,14 @@ def taken_ports(refusals: Sequence[str], owner: Callable[[str], PortOwner | None
         return ""
     places = [text.partition("cannot bind '")[2].partition("'")[0] or text for text in taken]
     start = f"this hub's Envoy cannot open {listed(places, 1)}"
+    step = "stop that process, or remove the address from --address-pool"
     process = owner(places[0])
     if process is None:
-        return f"{start}: another process of this machine has it; end that one, or take it out of --address-pool"
+        return f"{start}: another process of this machine uses it; {step}"
     directory = directory_of(process.command)
     if directory is None:
         name = Path(process.command[0]).name
-        return f"{start}: process {process.pid} ({name}) has it; end that one, or take it out of --address-pool"
+        return f"{start}: process {process.pid} ({name}) uses it; {step}"
     return (
         f"{start}: another hub's Envoy has it (process {process.pid}, --data-dir {hub_directory(directory)}). Hubs of "
         "one API on one machine share one --data-dir: start this hub with it when the other has ended. "
@@ -478,7 +479,7 @@ class Replicas:
             await self._cluster.merge_patch(CONFIG_MAPS, SYSTEM_NAMESPACE, NAME, patch, manager=MANAGER_HUB)
         elif lease is not None:
             await self._delete(lease)
-        log.info("dropped what a hub that is gone had reported", hub=key, silent_s=self._gone_s)
+        log.info("dropped the report of a hub that no longer exists", hub=key, silent_s=self._gone_s)
 
     async def _delete(self, lease: Lease) -> None:
         version = lease.metadata.resource_version

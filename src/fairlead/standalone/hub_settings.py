@@ -85,9 +85,7 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.domain and (problem := domain_problem(self.domain)):
             raise BadConfiguration(f"--domain: {self.domain!r} is not a valid domain for names: {problem}")
         if self.domain and self.region:
-            raise BadConfiguration(
-                "--domain: a hub of one region makes no names; give it to the hub without --region, which serves all"
-            )
+            raise BadConfiguration("--domain: a hub of one region creates no names; set it at the hub without --region")
 
     def pool(self) -> AddressRanges | None:
         """Return the address pool, None without one.
@@ -231,6 +229,6 @@ def missing_rights(server: str, problems: Sequence[str]) -> Forbidden:
     A hub without its ClusterRole lacks them all, and a screen full of rules hides the one thing that is to be done.
     """
     more = f" {len(problems) - 1} more rules are missing; --verbose lists them." if problems[1:] else ""
-    step = " All that a hub needs is granted by: kubectl apply -f deploy/kubernetes/hub.yaml"
+    step = " Grant all rights of a hub with: kubectl apply -f deploy/kubernetes/hub.yaml"
     sentence = f"The hub cannot work at {server}: {problems[0]}{more}{step}"
     return Forbidden(sentence, detail=" ".join(problems))

@@ -197,13 +197,13 @@ async def ensure_ingress_class(cluster: Cluster) -> list[str]:
             await cluster.create(INGRESS_CLASSES, wanted)
         existing: IngressClass = await cluster.get(INGRESS_CLASSES, "", USUAL_CLASS)
     except Forbidden as error:
-        return [f"IngressClass {USUAL_CLASS} could not be made: {error.sentence}"]
+        return [f"IngressClass {USUAL_CLASS} could not be created: {error.sentence}"]
     except NotServed:
         return ["this cluster does not serve the kinds of networking.k8s.io/v1, so it has no Ingresses"]
     if not existing.is_ours:
         return [
-            f"IngressClass {USUAL_CLASS} is of another controller ({existing.spec.controller}), so its Ingresses are "
-            f"not served here; make one of another name with controller {INGRESS_CONTROLLER}"
+            f"IngressClass {USUAL_CLASS} belongs to another controller ({existing.spec.controller}), so its Ingresses "
+            f"are not served here; create one with another name and controller {INGRESS_CONTROLLER}"
         ]
     return []
 
@@ -236,7 +236,7 @@ def report(facts: RunFacts) -> list[str]:
     end = (
         "Envoy ends with this command (--stop-proxy); to end it should this command be killed"
         if facts.stop_proxy
-        else "Envoy goes on serving when this command ends; to end it too"
+        else "Envoy still serves when this command ends; to stop it too"
     )
     lines.append(f"State is kept in {facts.data_dir}. {end}:  fairlead standalone --stop --data-dir {facts.data_dir}")
     missing = list(facts.missing)
@@ -321,7 +321,7 @@ async def make_gateway_class(cluster: Cluster, *, name: str = GATEWAY_CLASS_NAME
         except FairleadError as error:
             if error.sentence != problem:
                 problem = error.sentence
-                log.warning("the GatewayClass is not made yet", sentence=error.sentence, detail=error.detail)
+                log.warning("the GatewayClass is not created yet", sentence=error.sentence, detail=error.detail)
         else:
             log.info("made", kind=GATEWAY_CLASSES.full_name, name=name)
             return

@@ -229,7 +229,7 @@ async def stop_orphans() -> tuple[list[str], list[Path]]:
             remaining.append(directory)
             continue
         await _stop_envoy(directory, running)
-        ended.append(f"Envoy {running.pid} of {directory}, which is gone")
+        ended.append(f"Envoy {running.pid} of {directory}, which was deleted")
     return ended, remaining
 
 
@@ -238,7 +238,7 @@ def orphans_problem() -> str:
     missing = [str(directory) for directory in sorted(local_envoys()) if not directory.exists()]
     if not missing:
         return ""
-    return f"Envoy still serves for {', '.join(missing)}, which is gone; end it with  fairlead standalone --stop"
+    return f"Envoy still serves for {', '.join(missing)}, which was deleted; stop it with  fairlead standalone --stop"
 
 
 async def _stop_hub(directory: Path, pid: int) -> None:
@@ -255,7 +255,7 @@ async def _stop_hub(directory: Path, pid: int) -> None:
         async with asyncio.timeout(_HUB_S):
             await wait_gone(hub)
             return
-    raise Terminal(f"The hub {pid} of {directory} has not ended within {_HUB_S:g} s: end it with  kill -9 {pid}")
+    raise Terminal(f"The hub {pid} of {directory} has not stopped within {_HUB_S:g} s: stop it with  kill -9 {pid}")
 
 
 async def _stop_envoy(directory: Path, running: Running) -> None:

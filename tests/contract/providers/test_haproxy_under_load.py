@@ -63,7 +63,7 @@ async def test_drain_waits_for_sessions(balanced: Balanced) -> None:
     await balanced.must(Action.REGISTER, new)
     (waiting,) = await balanced.apply(Action.DEREGISTER, old)
     assert waiting.status is OutcomeStatus.RUNNING
-    assert "1 are still open" in waiting.message
+    assert "the 1 open ones" in waiting.message
     assert {await balanced.get() for _ in range(6)} == {"new"}
     (waiting,) = await balanced.apply(Action.DEREGISTER, old)
     assert waiting.status is OutcomeStatus.RUNNING

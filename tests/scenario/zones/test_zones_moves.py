@@ -108,7 +108,7 @@ async def test_a_new_zone_that_has_a_record_of_others_is_not_taken_and_the_name_
     await publish(world)
     await child.write(("add", NAME, "A", "192.0.2.50"))
     await add_child(world, child)
-    await world.says("www.dev", "Programmed", "False", "stays in zone example.test", "has not made")
+    await world.says("www.dev", "Programmed", "False", "stays in zone example.test", "did not create")
     assert (await world.hostname("www.dev")).status.zone == "test"
     assert await world.bind.ask(NAME, "A") == {"192.0.2.1"}
     assert await child.ask(NAME, "A") == {"192.0.2.50"}

@@ -14,5 +14,5 @@ from fairlead.errors import Wait
 async def test_a_replica_that_does_not_lead_makes_nothing():
     nothing: Any = SimpleNamespace()
     maker = LoadBalancerCreator(hub=nothing, inventory=nothing, events=nothing, leading=lambda: False)
-    with pytest.raises(Wait, match="another replica leads"):
+    with pytest.raises(Wait, match="not the leader"):
         await maker.reconcile("fleet")

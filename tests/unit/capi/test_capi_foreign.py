@@ -79,6 +79,6 @@ def test_missing_objects_are_named():
         each.type.value: (each.status, each.message) for each in build_conditions(given, plan_load_balancer(given))
     }
     assert shown["Exists"][0] is False
-    assert "spec.infrastructureRef: there is no 'far'" in shown["Exists"][1]
+    assert "spec.infrastructureRef: 'far' not found" in shown["Exists"][1]
     held = plan_load_balancer(view(load_balancer=served(), foreign_problem="not served"))
     assert (held.held_up, held.patch, held.to_provider) == ("not served", {}, None)

@@ -14,6 +14,6 @@ async def test_an_object_of_an_unwatched_kind_is_not_taken_for_gone():
     async with Cluster(ClusterConfig(server="http://127.0.0.1:9"), name="hub") as api:
         kinds = Infrastructures(api, changed=lambda _kind, _obj: None, looked=lambda: None, look_s=1.0)
         assert kinds.get("fleet", REF) is None
-        assert "has not been looked for yet" in kinds.problem("fleet", REF)
+        assert "has not been discovered yet" in kinds.problem("fleet", REF)
         assert not kinds.is_absent("fleet", REF)
         assert kinds.caches == {}

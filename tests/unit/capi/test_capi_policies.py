@@ -97,7 +97,7 @@ def test_a_cluster_with_a_load_balancer_gets_no_other():
 def test_a_name_that_is_taken_is_refused_in_words():
     planned = planned_for(cluster(), [policy()], [lb("blue", clusterName="red")])
     assert planned.body is None
-    assert planned.refusal.startswith("LoadBalancer blue is there already, and not of this Cluster")
+    assert planned.refusal.startswith("LoadBalancer blue exists and belongs to another Cluster")
 
 
 def test_a_selector_that_cannot_be_read_chooses_nothing():

@@ -13,7 +13,7 @@ def test_many_missing_rights_are_one_line_with_the_first_and_the_next_step() -> 
     error = missing_rights("https://hub:6443", problems)
     assert error.sentence == (
         "The hub cannot work at https://hub:6443: Cannot list things-0. 21 more rules are missing; --verbose lists "
-        "them. All that a hub needs is granted by: kubectl apply -f deploy/kubernetes/hub.yaml"
+        "them. Grant all rights of a hub with: kubectl apply -f deploy/kubernetes/hub.yaml"
     )
     assert all(problem in error.detail for problem in problems)
 

@@ -48,6 +48,6 @@ def test_backends_are_on_loopback_only_where_load_balancers_are(
 
 
 def test_a_hub_of_one_region_makes_no_names() -> None:
-    with pytest.raises(BadConfiguration, match="--domain: a hub of one region makes no names"):
+    with pytest.raises(BadConfiguration, match=r"--domain: .* without --region"):
         HubSettings(data_dir=Path("unused"), domain="lb.example.com", region="north").check()
     HubSettings(data_dir=Path("unused"), domain="lb.example.com").check()

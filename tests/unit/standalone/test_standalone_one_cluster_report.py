@@ -37,13 +37,13 @@ def test_everything_is_served_at_addresses_of_a_network() -> None:
         "Gateways of class fairlead."
     )
     assert "192.0.2.0/24 (254 addresses); your network has to route them" in second
-    assert "Envoy goes on serving when this command ends" in third
+    assert "Envoy still serves" in third
     assert "fairlead standalone --stop --data-dir /var/lib/fairlead" in third
 
 
 def test_an_envoy_that_is_to_end_with_the_command_is_not_said_to_go_on() -> None:
     third = lines("192.0.2.0/24", stop_proxy=True)[2]
-    assert "goes on serving" not in third
+    assert "still serves" not in third
     assert "Envoy ends with this command (--stop-proxy)" in third
     assert "fairlead standalone --stop --data-dir /var/lib/fairlead" in third
 

@@ -37,6 +37,6 @@ def test_whose_ports_these_are_is_one_sentence() -> None:
     sentence = taken_ports(refused, lambda place: PortOwner(4711, ENVOY) if place == "127.200.0.1:80" else None)
     assert "cannot open 127.200.0.1:80 and 1 more: another hub's Envoy has it" in sentence
     assert "process 4711, --data-dir /var/lib/first)" in sentence
-    assert "process 5 (nginx) has it" in taken_ports(refused, lambda _: PortOwner(5, ("/usr/sbin/nginx", "-g")))
-    assert "another process of this machine has it" in taken_ports(refused, lambda _: None)
+    assert "process 5 (nginx) uses it" in taken_ports(refused, lambda _: PortOwner(5, ("/usr/sbin/nginx", "-g")))
+    assert "another process of this machine uses it" in taken_ports(refused, lambda _: None)
     assert taken_ports(["refused for another reason"], lambda _: None) == ""

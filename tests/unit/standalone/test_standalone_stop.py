@@ -55,9 +55,9 @@ async def test_the_envoy_of_a_directory_that_is_gone_is_named_and_ended_and_othe
         assert set(mine) == {there, gone}
         # Of all that this machine runs, only what this test has started.
         monkeypatch.setattr(stop, "local_envoys", lambda: mine)
-        assert f"{gone}, which is gone; end it with  fairlead standalone --stop" in stop.orphans_problem()
+        assert f"{gone}, which was deleted; stop it with  fairlead standalone --stop" in stop.orphans_problem()
         assert str(there) not in stop.orphans_problem()
-        assert await stop.stop_orphans() == ([f"Envoy {orphan.pid} of {gone}, which is gone"], [there])
+        assert await stop.stop_orphans() == ([f"Envoy {orphan.pid} of {gone}, which was deleted"], [there])
         assert await ended(orphan)
         assert kept.returncode is None
         assert await stop.stop_machine(there) == [f"Envoy {kept.pid} of {there}"]

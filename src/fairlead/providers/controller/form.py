@@ -56,7 +56,7 @@ class ControllerForm(Protocol):
 
 def unrendered_parts(config: L7Config) -> list[RefusedPart]:
     """Return as refused what no form has an object for: fixed answers, and figures of routes."""
-    reason = "another controller cannot give it; prove the name with DNS-01"
+    reason = "another controller cannot serve fixed answers; prove the name with DNS-01"
     refused = [
         RefusedPart("answer", f"{answer.hostname}{answer.path}"[:_LONGEST_NAME], reason) for answer in config.answers
     ]
@@ -101,7 +101,7 @@ def class_problem(parameters: Mapping[str, str], *, provider: str) -> str:
     unknown = sorted(name for name in parameters if name != CONTROLLER_CLASS and not name.startswith(ANNOTATION))
     if unknown:
         return (
-            f"parameters.{unknown[0][:60]} of its class is unknown to provider {provider}; there are "
+            f"parameters.{unknown[0][:60]} of its class is unknown to provider {provider}; valid are "
             f"{CONTROLLER_CLASS} and {ANNOTATION}<key>"
         )
     if not parameters.get(CONTROLLER_CLASS, ""):

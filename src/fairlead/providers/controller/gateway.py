@@ -103,7 +103,7 @@ class GatewayForm:
         """Return the Gateway and its routes."""
         config = spec.l7 or L7Config(())
         refused = [
-            RefusedPart("listener", listener.name, "this provider does not ask for client certificates")
+            RefusedPart("listener", listener.name, "this provider does not support client certificates")
             for listener in config.listeners
             if listener.client_validation is not None
         ]
@@ -194,7 +194,7 @@ def _problems_of_route(attachments: list[Attachment]) -> Iterator[str]:
     for attachment in attachments:
         stars = [hostname for hostname in attachment.hostnames if hostname.startswith("*.")]
         if attachment.one_label and stars:
-            yield f"the star of {stars[0]} matches one label, and several in Gateway API"
+            yield f"{stars[0]} matches one label, which Gateway API cannot express"
 
 
 def _problems(route: Route, backends: Mapping[str, Backend]) -> Iterator[str]:
@@ -207,9 +207,9 @@ def _problems_of_rule(title: str, rule: Rule, backends: Mapping[str, Backend]) -
     for ref in rule.backends:
         backend = backends.get(ref.backend)
         if backend is not None and backend.tls is not None:
-            yield f"{title}: backend {ref.backend} speaks TLS, which this provider does not ask for"
+            yield f"{title}: backend {ref.backend} requires TLS, which this provider does not support"
     if rule.session is not None:
-        yield f"{title} has sessions, which this provider does not ask for"
+        yield f"{title} has sessions, which this provider does not support"
     if rule.requests_per_second:
         yield f"{title} limits requests per second, which Gateway API cannot express"
     yield from (f"{title}: {problem}" for problem in unsafe_parts(rule))

@@ -50,7 +50,7 @@ class IngressForm:
                 continue
             problem = next(_problems(route, attachments, backends), "")
             if problem:
-                refused.append(RefusedPart("route", route.name, f"an Ingress cannot say it: {problem}"))
+                refused.append(RefusedPart("route", route.name, f"an Ingress cannot express this: {problem}"))
             else:
                 objects.append(_ingress(spec.key, route, attachments, listeners, settings))
         return Rendered(tuple(objects), tuple(refused))
@@ -71,7 +71,7 @@ def _refused_listeners(config: L7Config) -> Iterator[RefusedPart]:
                 "listener", listener.name, f"an Ingress is served at ports 80 and 443, not at {listener.port}"
             )
         elif listener.client_validation is not None:
-            yield RefusedPart("listener", listener.name, "an Ingress cannot ask for client certificates")
+            yield RefusedPart("listener", listener.name, "an Ingress cannot request client certificates")
 
 
 def _problems(route: Route, attachments: tuple[Attachment, ...], backends: Mapping[str, Backend]) -> Iterator[str]:
@@ -80,7 +80,7 @@ def _problems(route: Route, attachments: tuple[Attachment, ...], backends: Mappi
     for attachment in attachments:
         for hostname in attachment.hostnames:
             if hostname.startswith("*.") and not attachment.one_label:
-                yield f"the star of {hostname} matches several labels"
+                yield f"{hostname} matches several labels"
     for rule in route.rules:
         yield from _rule_problems(rule, backends)
 
@@ -99,11 +99,11 @@ def _rule_problems(rule: Rule, backends: Mapping[str, Backend]) -> Iterator[str]
         yield "limits requests per second"
     wanted = [ref for ref in rule.backends if ref.weight]
     if len(wanted) != 1:
-        yield "a rule has not exactly one backend"
+        yield "a rule does not have exactly one backend"
     elif wanted[0].backend not in backends:
         yield "a rule names a backend that cannot be resolved"
     elif backends[wanted[0].backend].tls is not None:
-        yield "a backend speaks TLS"
+        yield "a backend requires TLS"
 
 
 def _ingress(

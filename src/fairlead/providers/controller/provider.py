@@ -239,7 +239,7 @@ class ControllerProvider:
             if there is None:
                 return f"{name} is no longer in the hub's cluster"
             if there.annotation(ANNOTATION_APPLIED) != wanted.digest:
-                return f"{name} is not as it was applied last"
+                return f"{name} differs from what was applied last"
             if wanted.resource in self._form.reporting and (waiting := self._form.answer(there).waiting):
                 controller = spec.parameters.get(CONTROLLER_CLASS, "")
                 return f"{name}: {waiting}; is the controller of class {controller} running?"

@@ -91,7 +91,7 @@ def refusal(change: TargetChange) -> str:
     if not 1 <= change.key.port <= 65535:
         return f"{change.key.port} is not a port"
     if not 0 <= change.target.weight <= _MAX_WEIGHT:
-        return f"HAProxy knows weights from 0 to {_MAX_WEIGHT}, not {change.target.weight}"
+        return f"weight {change.target.weight} is not from 0 to {_MAX_WEIGHT}, the range of HAProxy"
     return ""
 
 
@@ -197,7 +197,7 @@ async def load_authority(api: RuntimeApi, name: str, bundle: str, *, epoch: str)
         await api.run([f"abort ssl ca-file {name}"])
         reason = "; ".join(line.strip() for line in answer.splitlines() if line.strip())[:300]
         raise Retry(
-            f"HAProxy at {api.path} does not take the authority of its health checks (spec.healthCheck.caBundle): "
+            f"HAProxy at {api.path} rejects the CA bundle of the health checks (spec.healthCheck.caBundle): "
             f"{reason or 'no reason given'}"
         )
     api.authorities[name] = epoch
@@ -299,7 +299,7 @@ def _outcome_of(change: ServerChange, now: BackendSnapshot) -> Outcome | None:
 
 
 def _no_effect(change: ServerChange, refusal: str) -> Outcome:
-    because = f": {refusal}" if refusal else ", and HAProxy does not say why"
+    because = f": {refusal}" if refusal else ", and HAProxy gave no reason"
     return Outcome(
         OutcomeStatus.RETRY,
         f"{change.change.key} on {change.change.load_balancer}: {change.change.action} had no effect on HAProxy server "
@@ -320,10 +320,10 @@ def _waiting(change: ServerChange, server: Server | None, outdated: Sequence[Ser
     sessions = sum(max(0, entry.sessions) for entry in leaving)
     if change.cuts_sessions:
         return Outcome(
-            OutcomeStatus.RUNNING, f"{target}: its drain time is over, {sessions} sessions are cut", _RETRY_CUT_S
+            OutcomeStatus.RUNNING, f"{target}: its drain time is over; {sessions} sessions are closed", _RETRY_CUT_S
         )
     text = (
-        f"{target} gets no new sessions; {sessions} are still open, it is removed when they end"
+        f"{target} gets no new sessions and is removed when the {sessions} open ones end"
         if change.removes
         else f"{target} is served by HAProxy server {change.path}; {sessions} sessions of the earlier one are still "
         "open, which is removed when they end"
@@ -339,7 +339,8 @@ def _without_backend(change: ServerChange, api: RuntimeApi, backend: str) -> Out
 
 def _reloaded(api: RuntimeApi) -> Retry:
     return Retry(
-        f"HAProxy at {api.path} was reloaded meanwhile; everything is registered again", reason="HAProxyReloaded"
+        f"HAProxy at {api.path} was reloaded during the change; all servers are registered again",
+        reason="HAProxyReloaded",
     )
 
 

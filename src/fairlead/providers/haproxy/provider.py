@@ -129,7 +129,7 @@ class HAProxyProvider:
         del backend_type, old_parameters
         if unknown := sorted(parameters.keys() - BACKEND_PARAMETERS):
             raise BadConfiguration(
-                f"{spec.key}: parameters.{unknown[0][:60]} of backends is unknown to provider haproxy; there is "
+                f"{spec.key}: parameters.{unknown[0][:60]} of backends is unknown to provider haproxy; valid is "
                 f"{', '.join(sorted(BACKEND_PARAMETERS))}"
             )
 
@@ -301,9 +301,9 @@ async def require_no_move(
         count = len(targets_of(snapshot.servers or (), prefix(before.installation, key, listener)))
         if count:
             raise BadConfiguration(
-                f"{key}: its {count} servers are in backend {backend} of HAProxy at {before.socket} and serve on; "
-                f"they do not move to backend {moved_to} at {after.socket}. Take the change of the class's "
-                "parameters back, or delete the load balancer and make it again"
+                f"{key}: its {count} servers are in backend {backend} of HAProxy at {before.socket} and still serve; "
+                f"they are not moved to backend {moved_to} at {after.socket}. Revert the change of the class's "
+                "parameters, or delete the load balancer and create it again"
             )
 
 
@@ -331,7 +331,7 @@ class BackendOwners:
                 # Whose another member's are is not for this one to know.
                 who = owner if owner.namespace == key.namespace else "another load balancer"
                 raise Retry(
-                    f"{key}: backend {backend} of HAProxy at {socket} serves {who} already; give each its own "
+                    f"{key}: backend {backend} of HAProxy at {socket} serves {who} already; use one for each "
                     "(parameters.backend of the class may hold {member}, {namespace} and {name})",
                     reason="Conflicted",
                 )
@@ -483,9 +483,9 @@ class HAProxyTraffic:
             self._counts[socket] = counts
             return Reading(source, totals, gone=counts.gone)
         except TimeoutError:
-            return Reading(source, problem=f"{source} does not say what it has counted within {_ANSWER_S:g} s")
+            return Reading(source, problem=f"{source} returned no statistics within {_ANSWER_S:g} s")
         except ValueError:
-            return Reading(source, problem=f"{source} prints statistics that cannot be read; is it another version?")
+            return Reading(source, problem=f"{source} returned statistics that cannot be read; check its version")
         except Retry as error:
             return Reading(source, problem=error.sentence)
 

@@ -68,7 +68,8 @@ class RuntimeApi:
             ) from error
         except PermissionError as error:
             raise Retry(
-                f"we may not open {self.path}; change its mode or group where HAProxy's stats socket is configured",
+                f"no permission to open {self.path}; change the mode or group of the stats socket in HAProxy's "
+                "configuration",
                 reason="HAProxyUnreachable",
             ) from error
         except OSError as error:

@@ -244,7 +244,7 @@ def _problem_of_names(parameters: Mapping[str, str]) -> str:
     for name in sorted(parameters):
         if name not in _PARAMETERS and not _OF_PORT.fullmatch(name):
             near = near_names(name, _PARAMETERS, most=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_PARAMETERS)} and backend.<port>"
+            hint = f"did you mean {near[0]}?" if near else f"valid are {', '.join(_PARAMETERS)} and backend.<port>"
             return f"parameters.{name[:60]} is unknown to provider haproxy; {hint}"
     return ""
 

@@ -114,10 +114,10 @@ def snapshot_from_text(text: str, backend: str, *, socket: str) -> BackendSnapsh
             messages.append(line.strip())
     if "Permission denied" in messages:
         raise Retry(
-            f"HAProxy at {socket} lets us only read; its stats socket needs 'level admin'", reason="HAProxyPermission"
+            f"HAProxy at {socket} allows only reading; its stats socket needs 'level admin'", reason="HAProxyPermission"
         )
     if "Pid" not in info:
-        raise Retry(f"what answers on {socket} does not speak HAProxy's Runtime API; check parameters.socket")
+        raise Retry(f"the process at {socket} does not speak HAProxy's Runtime API; check parameters.socket")
     sessions = {
         row.get("svname", ""): _count(row, "scur") + _count(row, "qcur") for row in stat if row.get("pxname") == backend
     }
@@ -128,7 +128,7 @@ def snapshot_from_text(text: str, backend: str, *, socket: str) -> BackendSnapsh
         number = mine[0]["be_id"] if mine else ""
     except (KeyError, ValueError) as error:
         raise Retry(
-            f"HAProxy at {socket} lists its servers in a way that we cannot read; is it another version?",
+            f"HAProxy at {socket} returned a list of servers that cannot be read; check its version",
             detail=f"{type(error).__name__} {error}",
         ) from error
     return BackendSnapshot(
@@ -145,7 +145,7 @@ def _cells(line: str, socket: str) -> list[str]:
     try:
         return next(csv.reader([line]), [])
     except csv.Error as error:
-        raise Retry(f"HAProxy at {socket} answers with a table that we cannot read", detail=str(error)) from error
+        raise Retry(f"HAProxy at {socket} returned a table that cannot be read", detail=str(error)) from error
 
 
 def is_complaint(line: str) -> bool:

@@ -129,8 +129,8 @@ class Driver:
             raise _down(where, error) from error
         except TimeoutError:
             raise Retry(
-                f"{where} gave no answer within its timeout of {timeout_s:g} s; it may still be running and is called "
-                f"again. If it needs longer, raise timeout.{hook} or let it answer Running",
+                f"{where} gave no answer within its timeout of {timeout_s:g} s; it may still be running; the hub "
+                f"calls it again. If it needs longer, raise timeout.{hook} or let it answer Running",
                 reason="DriverTimeout",
             ) from None
         except (aiohttp.ClientError, OSError) as error:
@@ -202,9 +202,9 @@ def _bad_status(where: str, response: aiohttp.ClientResponse) -> Retry:
     elif status in (404, 405):
         step = "the driver has no such hook there: check the path in parameters.url, and that it answers POST"
     elif status == 429:
-        step = "the driver is asked again later; lower parameters.parallel if this happens often"
+        step = "the hub retries later; lower parameters.parallel if this happens often"
     else:
-        step = "the driver's own log says why; it is asked again"
+        step = "check the driver's log; the hub retries"
     return Retry(
         f"{where} was answered with HTTP {status}; {step}", reason="DriverHTTPError", after_s=_after_s(response)
     )
@@ -236,7 +236,7 @@ def _no_connection(where: str) -> str:
 
 def _broken(where: str, error: BaseException) -> Retry:
     return Retry(
-        f"{where}: the connection broke before the answer was complete; it is asked again",
+        f"{where}: the connection broke before the answer was complete; the hub retries",
         detail=_kind(error),
         reason="DriverUnreachable",
     )
@@ -361,7 +361,7 @@ class Credentials:
             )
         url = urlsplit(settings.url)
         if self._has("token") and url.scheme == "http" and not is_loopback(url.hostname or ""):
-            raise BadConfiguration(f"{settings.name}: a token would be sent in the clear; use https in parameters.url")
+            raise BadConfiguration(f"{settings.name}: a token would be sent unencrypted; use https in parameters.url")
 
     def stamp(self) -> Stamp:
         """Return a value that changes with the files."""

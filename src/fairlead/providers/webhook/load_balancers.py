@@ -201,7 +201,7 @@ class BackendHooks:
         # A crash between this answer and ensureBackend must find the address in the ledger, or the backend leaks.
         return Outcome(
             OutcomeStatus.RUNNING,
-            f"{about}: the driver gave it the address {address[:200]}; it is registered next",
+            f"{about}: the driver generated address {address[:200]}; it is registered next",
             generated_address=address,
         )
 

@@ -182,7 +182,7 @@ def message_of(body: Mapping[str, object]) -> str:
 def failure(name: str, hook: Hook, about: str, answer: WebhookAnswer) -> Retry:
     """Return the error for an answer Fail or Running, with the driver's delay."""
     if answer.status is DriverStatus.RUNNING:
-        sentence = f"{name} is still working on {hook} for {about}{_because(answer.message)}; it is asked again"
+        sentence = f"{name} is still working on {hook} for {about}{_because(answer.message)}; the hub retries"
     else:
         sentence = (
             f"{name} failed {hook} for {about}{_because(answer.message)}; fix it at the driver; the call is retried"

@@ -288,7 +288,7 @@ class DriverReadback:
             programmed=not missing,
             targets=tuple(sorted(targets, key=lambda target: (target.listener, target.key))),
             foreign=tuple(sorted(present - {backend.address for backend in ours})),
-            message=f"{missing} of our backends are missing there" if missing else "",
+            message=f"{missing} of our backends are not registered at the driver" if missing else "",
         )
 
     async def health(self, load_balancer: DriverLoadBalancer) -> Health:
@@ -418,7 +418,7 @@ class ValidationHooks:
         if response.get("healthy") is not True:
             message = message_of(response)
             raise Retry(
-                f"{settings.name} says that it is not healthy{': ' + message if message else ''}; its own log says why",
+                f"{settings.name} reports that it is not healthy{': ' + message if message else ''}; check its log",
                 reason="DriverUnhealthy",
             )
 
@@ -517,7 +517,7 @@ async def run_batch(
         async with limits.slots:
             if driver.lost is not None:
                 after_s = driver.lost.after_s or 0.0
-                return Outcome(OutcomeStatus.RETRY, f"not tried, after: {driver.lost.sentence}", after_s)
+                return Outcome(OutcomeStatus.RETRY, f"skipped after: {driver.lost.sentence}", after_s)
             if clock.monotonic() - started_s > limits.start_s:
                 return _LATER
             try:

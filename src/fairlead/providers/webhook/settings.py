@@ -76,7 +76,7 @@ def settings_from_parameters(parameters: Mapping[str, str]) -> DriverSettings:
         if key.startswith("timeout."):
             hook = key.removeprefix("timeout.")
             if hook not in tuple(Hook):
-                raise BadConfiguration(f"parameters.{key} names no hook; the hooks are {', '.join(Hook)}")
+                raise BadConfiguration(f"parameters.{key} is not the name of a hook; valid are {', '.join(Hook)}")
             hook_timeouts.append((hook, _timeout(key, value)))
     return DriverSettings(
         url=url,
@@ -138,7 +138,8 @@ def _checked_url(url: str) -> str:
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         # Not repeated in the message: this is where people put secrets.
         raise BadConfiguration(
-            "parameters.url may hold no user, password, query or fragment; put secrets into parameters.credentials"
+            "parameters.url must not contain a user, password, query or fragment; put secrets into "
+            "parameters.credentials"
         )
     # A scheme is the same in capital letters (RFC 3986, 3.1), and decides about TLS and tokens.
     return parts.scheme + url[len(parts.scheme) :].rstrip("/")

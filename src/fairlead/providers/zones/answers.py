@@ -42,7 +42,7 @@ _NO_CONFLICT = frozenset({"RRSIG", "NSEC", "KEY", "HINFO"})
 OUTSIDE_ZONE = frozenset({"DNSDelegated", "DNSRedirected"})
 _NEXT_STEPS = {
     dns.rcode.REFUSED: "allow this hub to query it, or correct parameters.server",
-    dns.rcode.SERVFAIL: "look into the server's log: the zone may not be loaded",
+    dns.rcode.SERVFAIL: "check the server's log: the zone may not be loaded",
     dns.rcode.NOTAUTH: "make it a primary server of the zone, or correct parameters.server",
     dns.rcode.NOTIMP: "use a server that takes queries and dynamic updates",
 }
@@ -133,7 +133,7 @@ def require_authority(answer: dns.message.Message, settings: ServerSettings) -> 
 def refused(rcode: dns.rcode.Rcode, settings: ServerSettings, *, what: str = "a query") -> Retry:
     """Return the error for an answer that is none."""
     word = dns.rcode.to_text(rcode)
-    step = _NEXT_STEPS.get(rcode, "look into the server's log")
+    step = _NEXT_STEPS.get(rcode, "check the server's log")
     return Retry(
         f"DNS server {settings.name} answers {what} about zone {settings.zone} with {word}: {step}",
         reason=f"DNS{word.capitalize()}",

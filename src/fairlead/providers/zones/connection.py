@@ -138,13 +138,13 @@ class DNSConnection:
         except TimeoutError:
             self._drop(connection)
             raise Retry(
-                f"{where} gave no answer within {settings.timeout_s:g} s; it is asked again. Check that it runs, or "
+                f"{where} gave no answer within {settings.timeout_s:g} s; the hub retries. Check that it runs, or "
                 "raise parameters.timeout",
                 reason="DNSTimeout",
             ) from None
         except Lost:
             raise Retry(
-                f"{where} closed the connection without an answer; it is asked again", reason="DNSUnreachable"
+                f"{where} closed the connection without an answer; the hub retries", reason="DNSUnreachable"
             ) from None
         except OSError as error:
             raise Retry(
@@ -303,7 +303,7 @@ class Together:
             _fail(asks, error)
             return
         except BaseException:
-            _fail(asks, Retry(f"an update of zone {settings.zone} was interrupted; it is tried again"))
+            _fail(asks, Retry(f"an update of zone {settings.zone} was interrupted; the hub retries"))
             raise
         start = 0
         for ask in asks:

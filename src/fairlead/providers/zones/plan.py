@@ -150,7 +150,7 @@ class _Zone:
         if change.value in foreign if change.type == TXT else foreign:
             what = "this very text" if change.type == TXT else "a record"
             return (
-                f"{change.host} has {what} of type {change.type} that Fairlead has not made; it is left as it is. "
+                f"{change.host} has {what} of type {change.type} that Fairlead did not create, and keeps it. "
                 "Delete it, or choose another host"
             )
         return ""
@@ -164,8 +164,8 @@ class _Zone:
         for type_, (values, mine) in ours.items():
             if any(marked(value) not in {mark.value for mark in mine} for value in values):
                 return (
-                    f"{change.host} has a record of type {type_} of another owner; a name with a CNAME has no other "
-                    "record; delete it, or choose another host"
+                    f"{change.host} has a record of type {type_} of another owner; a name with a CNAME cannot have "
+                    "others; delete it, or choose another host"
                 )
         for type_, (values, mine) in ours.items():
             if values:

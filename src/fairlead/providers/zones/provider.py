@@ -256,7 +256,7 @@ class DNSProvider:
         for outcome in await self._together.change(settings.server, rows) if rows else ():
             if outcome != DONE:
                 raise Retry(
-                    f"{key} stays in zone {before.server.zone}, since zone {settings.server.zone} does not take it: "
+                    f"{key} stays in zone {before.server.zone}, since zone {settings.server.zone} rejects it: "
                     f"{outcome.message}",
                     reason="DNSZoneChange",
                 )
@@ -284,7 +284,7 @@ class DNSProvider:
             if there is None:
                 edits = blind_removal(held, settings)
                 if edits and not await self._update(settings.server, edits, {}):
-                    raise Retry(f"{key}: zone {settings.server.zone} has changed meanwhile; it is tried again")
+                    raise Retry(f"{key}: zone {settings.server.zone} has changed meanwhile; the hub retries")
                 return
             rows = [row(settings, type_, value, 0, wanted=False) for type_, value in values_of(there, settings.name)]
             left = [outcome for outcome in await self._run(settings.server, rows) if outcome != DONE] if rows else []
@@ -325,7 +325,7 @@ class DNSProvider:
                 self._recent.keep(settings, {key: now.get(key, EMPTY) for key in keys})
                 return [self._judge(row, planned.refused.get(index, ""), now, there) for index, row in enumerate(rows)]
         raise Retry(
-            f"zone {settings.zone} at {settings.name} is being changed by others at the same time; it is tried again",
+            f"zone {settings.zone} at {settings.name} is being changed by other clients; the hub retries",
             reason="DNSChanging",
         )
 
@@ -345,9 +345,7 @@ class DNSProvider:
             return _outcome(refused)
         rrset = now.get(row.key, EMPTY if row.key in now or mark_key(*row.key) in now else there.get(row.key, EMPTY))
         if row.wanted and row.value not in rrset.values:
-            text = (
-                f"{row.host}: the server took the update, and does not answer the {row.type} record; it is tried again"
-            )
+            text = f"{row.host}: the server accepted the update, but returns no {row.type} record; the hub retries"
             return Outcome(OutcomeStatus.RETRY, text)
         return DONE
 
@@ -490,7 +488,7 @@ class SharedOwners:
             if sentence:
                 self._said[holder] = sentence
                 if sentence != before:
-                    log.warning("the ownerId of a zone is not ours alone", host=changes[0].host, why=sentence)
+                    log.warning("another hub has the ownerId of a zone", host=changes[0].host, why=sentence)
 
     async def look(self, settings: NameSettings, held: Collection[Value], kept: set[Value], server: ZoneServer) -> None:
         """Look at a name that was read back; its marks are asked for only when it has more than is on record."""
@@ -526,9 +524,9 @@ def _sentence(holder: Holder, values: Sequence[str]) -> str:
     if not values:
         return ""
     return (
-        f"{', '.join(values[:3])} is marked with ownerId {holder.owner} and is not on record here: another hub has the "
-        "same ownerId. Set another spec.ownerId in the DNSZone of one of them. If this hub's API was restored to an "
-        "earlier state, delete the record by hand"
+        f"{', '.join(values[:3])} is marked with ownerId {holder.owner} and is not in this hub's records: another "
+        "hub has the same ownerId. Set another spec.ownerId in the DNSZone of one of them. If this hub's API was "
+        "restored to an earlier state, delete the record by hand"
     )
 
 

@@ -75,7 +75,7 @@ def settings_from_spec(spec: FrontendSpec, *, own: frozenset[str]) -> NameSettin
     _check_names(spec, own)
     zone, name = (canonical_name(parameters.get(field, "")) for field in ("zone", "host"))
     if not zone or not name or not parameters.get("ownerId"):
-        raise BadConfiguration(f"{spec.key}: this provider publishes names; only a DNSZone can name it")
+        raise BadConfiguration(f"{spec.key}: this provider publishes names; only a DNSZone can use it")
     if not is_within(name, zone):
         raise BadConfiguration(f"{spec.key}: {name} is not in zone {zone}")
     if len(name) + PREFIX_LENGTH > LONGEST_NAME:
@@ -107,7 +107,7 @@ def _check_names(spec: FrontendSpec, own: frozenset[str]) -> None:
     valid_names = sorted({*_COMMON, *own})
     for name in sorted(spec.parameters.keys() - _GIVEN - set(valid_names)):
         near = near_names(name, valid_names, most=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(valid_names)}"
+        hint = f"did you mean {near[0]}?" if near else f"valid are {', '.join(valid_names)}"
         raise BadConfiguration(f"parameters.{name[:60]} of the DNSZone is unknown to its provider; {hint}")
 
 
@@ -188,7 +188,7 @@ class HubSecrets:
             secret: Secret = await self._cluster.get(SECRETS, SYSTEM_NAMESPACE, name)
         except (NotFound, Forbidden) as error:
             raise Retry(
-                f"there is no Secret {SYSTEM_NAMESPACE}/{name} that the hub may read; create it, or correct "
+                f"Secret {SYSTEM_NAMESPACE}/{name} is missing, or the hub may not read it; create it, or correct "
                 "parameters.credentials of the DNSZone",
                 detail=error.sentence,
                 reason="CredentialsMissing",

@@ -100,8 +100,8 @@ def test_a_route_of_every_host_has_a_rule_without_host():
         (Rule(filters=Filters(redirect=Redirect("https")), backends=TO_WEB), "has filters"),
         (Rule(backends=TO_WEB, request_timeout_ms=500), "timeouts"),
         (Rule(backends=TO_WEB, retry=RetryRule((500,))), "retries"),
-        (Rule(), "not exactly one backend"),
-        (Rule(backends=(BackendRef("shop/web:80"), BackendRef("shop/api:80"))), "not exactly one backend"),
+        (Rule(), "exactly one backend"),
+        (Rule(backends=(BackendRef("shop/web:80"), BackendRef("shop/api:80"))), "exactly one backend"),
         (Rule(backends=(BackendRef(""),)), "cannot be resolved"),
     ],
 )
@@ -130,7 +130,7 @@ def test_routes_of_other_kinds_and_stars_for_several_labels_are_refused(changed,
 def test_a_backend_that_speaks_tls_is_refused():
     secret = Backend("shop/web:80", "shop/web", tls=BackendTls("web.internal", system_ca=True))
     made = rendered(route(Rule(backends=TO_WEB)), backends=(secret,))
-    assert "speaks TLS" in made.refused[0].reason
+    assert "requires TLS" in made.refused[0].reason
 
 
 def test_unsupported_listeners_of_an_ingress_are_rejected():

@@ -102,7 +102,7 @@ def test_checks_and_the_proxy_header_are_asked_for_when_a_server_is_added() -> N
         (TargetKey("2001:DB8:0::1", 80), 1, "canonical"),
         (TargetKey("fe80::1%eth0;x", 80), 1, "canonical"),
         (TargetKey("10.0.0.1", 0), 1, "not a port"),
-        (TargetKey("10.0.0.1", 80), 257, "weights"),
+        (TargetKey("10.0.0.1", 80), 257, "weight 257"),
     ],
 )
 def test_what_haproxy_can_never_serve_is_refused(at: TargetKey, weight: int, message: str) -> None:

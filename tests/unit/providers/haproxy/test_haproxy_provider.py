@@ -25,5 +25,5 @@ async def test_mistakes_are_refused_before_anything_is_made() -> None:
     bad = msgspec.structs.replace(good, parameters={"socket": "/s", "backend": "b", "sockt": "/t"})
     with pytest.raises(BadConfiguration, match=r"parameters\.sockt is unknown"):
         await provider.validate(bad, old=good)
-    with pytest.raises(BadConfiguration, match=r"parameters\.wieght of backends is unknown .* there is weight"):
+    with pytest.raises(BadConfiguration, match=r"parameters\.wieght of backends is unknown .* weight"):
         await provider.validate_backends(good, backend_type="Pod", parameters={"wieght": "3"})

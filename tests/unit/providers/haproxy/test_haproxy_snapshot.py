@@ -11,8 +11,8 @@ from fairlead.providers.haproxy.snapshot import snapshot_from_text
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("Pid: 7\n\n1\n# be_id be_name srv_id\n3 b 1\n", "cannot read"),
-        ("Pid: 7\n\n1\n# be_id be_name srv_name srv_admin_state\n3 b x many\n", "cannot read"),
+        ("Pid: 7\n\n1\n# be_id be_name srv_id\n3 b 1\n", "cannot be read"),
+        ("Pid: 7\n\n1\n# be_id be_name srv_name srv_admin_state\n3 b x many\n", "cannot be read"),
         ("", "does not speak"),
         ("HTTP/1.1 400 Bad Request\r\n", "does not speak"),
         ("Permission denied\n", "level admin"),

@@ -33,14 +33,14 @@ def bomb(_body) -> web.Response:
 @pytest.mark.parametrize(
     ("reply", "message"),
     [
-        (http_status(500), "HTTP 500.*own log"),
+        (http_status(500), "HTTP 500.*log"),
         (http_status(201), "HTTP 201"),
         (http_status(204), "HTTP 204"),
         (http_status(301, Location="/prefix/elsewhere"), "redirects are not followed"),
         (http_status(307, Location="http://198.51.100.1/"), "redirects are not followed"),
         (http_status(401), "credentials"),
         (http_status(404), "HTTP 404.*path in parameters.url"),
-        (http_status(429), "asked again later"),
+        (http_status(429), "lower parameters.parallel"),
         (lambda _body: web.Response(text="<html>geheim</html>", content_type="text/html"), "HTML page"),
         (lambda _body: web.Response(text=""), "empty body"),
         ({}, "no status"),

@@ -57,7 +57,7 @@ def test_a_value_without_a_mark_is_left_alone_and_the_change_refused():
     planned = plan_records([change(), change("192.0.2.2")], records("A", "192.0.2.1"))
     assert planned.edits == ()
     assert set(planned.refused) == {0, 1}
-    assert "Fairlead has not made" in planned.refused[0]
+    assert "a record of type A" in planned.refused[0]
 
 
 def test_a_value_whose_mark_was_lost_is_ours_while_the_ledger_has_it():

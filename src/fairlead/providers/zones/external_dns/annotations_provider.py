@@ -40,7 +40,7 @@ class ServiceForm:
     kind = SERVICES
     #: The name of a Service begins with a letter.
     prefix = "dns-"
-    missing = "every cluster has this kind: look into the API server's log"
+    missing = "every cluster has this kind: check the API server's log"
     refused = "an admission policy of the hub's cluster may forbid it"
     manifest = "deploy/kubernetes/external-dns-annotations.yaml"
 

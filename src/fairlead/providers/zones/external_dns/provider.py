@@ -60,7 +60,7 @@ class EndpointForm:
     kind = DNS_ENDPOINTS
     prefix = ""
     missing = "install external-dns's CustomResourceDefinition, and run it with --source=crd"
-    refused = "is external-dns's CustomResourceDefinition an older one?"
+    refused = "check the version of external-dns's CustomResourceDefinition:"
     manifest = "deploy/kubernetes/external-dns.yaml"
 
     def records(self, obj: DNSEndpoint) -> Mapping[RRKey, RRSet]:
@@ -204,7 +204,7 @@ class ObjectServer(AnsweringServer):
 
     def _not_served(self, error: NotServed) -> Retry:
         return Retry(
-            f"the hub's cluster does not have the kind {self._form.kind.full_name} that external-dns is to read; "
+            f"the hub's cluster does not have the kind {self._form.kind.full_name} that external-dns reads; "
             f"{self._form.missing}",
             detail=error.sentence,
             reason=f"No{self._form.kind.kind}s",

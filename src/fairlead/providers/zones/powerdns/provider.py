@@ -118,8 +118,8 @@ def _merged(key: RRKey, edits: Sequence[Edit], now: ApiSet | None, there: RRSets
         disabled = [record for record in same if record.disabled]
         if disabled and not _is_ours(edit, there):
             raise Retry(
-                f"{key.name} has a disabled record {key.type} {edit.value[:100]} in PowerDNS that Fairlead has not "
-                "made; delete it there, or choose another host",
+                f"{key.name} has a disabled record {key.type} {edit.value[:100]} in PowerDNS that Fairlead did not "
+                "create; delete it there, or choose another host",
                 reason="DNSRecordDisabled",
             )
         if disabled or not same:
@@ -177,7 +177,7 @@ def _rdata(type_: str, record: ApiRecord) -> dns.rdata.Rdata:
         return dns.rdata.from_text("IN", type_, record.content)
     except dns.exception.DNSException as error:
         raise Retry(
-            f"PowerDNS lists a {type_} record that cannot be read; look at it there", reason="DNSBadAnswer"
+            f"PowerDNS lists a {type_} record that cannot be read; check it there", reason="DNSBadAnswer"
         ) from error
 
 
@@ -277,7 +277,7 @@ class PowerDNSApi:
                 raw = await self._read(answer)
                 status = answer.status
         except TimeoutError:
-            text = f"gave no answer within {settings.timeout_s:g} s; it is asked again, or raise parameters.timeout"
+            text = f"gave no answer within {settings.timeout_s:g} s; the hub retries. Raise parameters.timeout"
             raise Retry(f"{where} {text}", reason="DNSTimeout") from None
         except aiohttp.ClientError as error:
             raise Retry(
@@ -286,7 +286,7 @@ class PowerDNSApi:
                 reason="DNSUnreachable",
             ) from error
         if status >= 300:
-            step = _STEPS.get(status, "look into its log")
+            step = _STEPS.get(status, "check its log")
             reason = f" ({_message(raw)})" if status == 422 else ""
             raise Retry(f"{where} answers {status} about zone {settings.zone}: {step}{reason}", reason=f"DNS{status}")
         return raw
@@ -303,7 +303,7 @@ class PowerDNSApi:
     def _bad_answer(self, what: str) -> Retry:
         settings = self._settings
         return Retry(
-            f"PowerDNS at {settings.other('url')} gives {what} about zone {settings.zone}; it is asked again. "
+            f"PowerDNS at {settings.other('url')} gives {what} about zone {settings.zone}; the hub retries. "
             "Check that parameters.url is that of PowerDNS's API",
             reason="DNSBadAnswer",
         )

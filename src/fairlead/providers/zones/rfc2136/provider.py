@@ -103,7 +103,7 @@ class UpdateServer(AnsweringServer):
             if await self._send(message) == dns.rcode.YXDOMAIN and not await self.answers(keys):
                 raise Retry(
                     f"{name} has records of a type that DNS server {self._settings.name} does not show. A name with a "
-                    "CNAME has no other record; delete them, or choose another host",
+                    "CNAME cannot have others; delete them, or choose another host",
                     reason="DNSNameInUse",
                 )
 
