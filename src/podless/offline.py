@@ -18,8 +18,7 @@ from podless.objects import Obj, clone, decode
 from podless.registry.admission import collect_causes
 from podless.registry.context import Context
 from podless.schema.builtin import BuiltinSchemas
-from podless.schema.defaults import fill_defaults
-from podless.schema.prune import prune
+from podless.schema.prune import fill_defaults, prune
 from podless.schema.rules import Rules
 
 

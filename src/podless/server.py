@@ -23,11 +23,9 @@ from pathlib import Path
 import yaml
 
 from podless.auth.accounts import MIN_TTL_S, Accounts
-from podless.auth.bootstrap import default_roles
 from podless.auth.identity import TokenSigner
-from podless.auth.rbac import Authorizer
-from podless.background.collector import Collector
-from podless.background.owners import Owners
+from podless.auth.rbac import Authorizer, default_roles
+from podless.background.collector import Collector, Owners
 from podless.background.restarted_task import restarted_task
 from podless.credentials import ServerSecrets, TlsIdentity, load_credentials, load_tls, write_private
 from podless.failure import ConfigurationError

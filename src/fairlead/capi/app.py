@@ -176,6 +176,3 @@ class Capi:
                 if problem:
                     log.warning("waiting", sentence=problem)
             await self._cluster.clock.sleep(self._config.look_s)
-
-
-_TRIES = 5

@@ -88,6 +88,22 @@ _AT_ONCE = 32
 _PROBES_PER_READ = 6
 
 
+class _Facts:
+    """The facts about one load balancer; ``cluster`` empty: no certificate is needed."""
+
+    def __init__(self) -> None:
+        self.endpoint: ControlPlaneEndpoint | None = None
+        self.cluster = ""
+        #: The name of its Cluster, where that has no control-plane provider, and its state is probed, too.
+        self.unmanaged = ""
+        self.served = False
+        self.authority = ""
+        #: When the certificate was read last (monotonic seconds).
+        self.read_s: float | None = None
+        self.probe: Probe | None = None
+        self.plane: Plane | None = None
+
+
 class ClusterFacts:
     """Facts by load balancer; ``changed`` is called with the key of each whose facts have changed."""
 
@@ -101,19 +117,10 @@ class ClusterFacts:
         telemetry: Telemetry | None = None,
     ) -> None:
         self._resolve = resolve
-        #: The Clusters without a control-plane provider, whose state is probed; and what came of it.
-        self._unmanaged: dict[ObjectKey, str] = {}
-        self._planes: dict[ObjectKey, Plane] = {}
         self._cluster = cluster
         self._changed = changed
         self._probe_s = probe_s
-        self._endpoints: dict[ObjectKey, ControlPlaneEndpoint] = {}
-        self._clusters: dict[ObjectKey, str] = {}
-        self._authorities: dict[ObjectKey, str] = {}
-        #: When the certificate of each Cluster was read last (monotonic seconds).
-        self._read_s: dict[ObjectKey, float] = {}
-        self._probes: dict[ObjectKey, Probe] = {}
-        self._served: set[ObjectKey] = set()
+        self._facts: dict[ObjectKey, _Facts] = {}
         self._telemetry = telemetry
         #: The last reason, by Secret, why it could not be read.
         self._logged: dict[str, str] = {}
@@ -121,112 +128,93 @@ class ClusterFacts:
 
     def authority(self, key: ObjectKey) -> str:
         """Return the CA certificate (PEM) of the Cluster of ``key``, empty while it is not known."""
-        return self._authorities.get(key, "")
+        return self._of(key).authority
 
     def probe(self, key: ObjectKey) -> Probe | None:
         """Return the result of the last probe of the endpoint of ``key``."""
-        return self._probes.get(key)
+        return self._of(key).probe
+
+    def plane(self, key: ObjectKey) -> Plane | None:
+        """Return the state of the control plane of a Cluster without a control-plane provider."""
+        return self._of(key).plane
 
     def want(self, key: ObjectKey, endpoint: ControlPlaneEndpoint, view: CapiView, *, served: bool) -> None:
         """Schedule probes of the endpoint, and reads of the CA certificate if needed; at once when one of them is new.
 
         ``served``: its provider has the load balancer; until then the endpoint is not probed before ``probe_s``.
         """
-        if view.unmanaged:
-            self._unmanaged[key] = view.load_balancer.spec.cluster_name
-        else:
-            self._unmanaged.pop(key, None)
-        check = view.load_balancer.spec.health_check
-        needed = not view.load_balancer.spec.additional and not (check is not None and check.disabled)
-        before = (self._endpoints.get(key), self._clusters.get(key), key in self._served)
-        if endpoint.given:
-            self._endpoints[key] = endpoint
-        if needed:
-            self._clusters[key] = view.load_balancer.spec.cluster_name
-        else:
-            self._clusters.pop(key, None)
-        if served:
-            self._served.add(key)
-        wanted = (self._endpoints.get(key), self._clusters.get(key), key in self._served)
-        if before != wanted and wanted[:2] != (None, None):
-            self._queue.add_after(key, 0.0 if served or before[1] != wanted[1] else self._probe_s)
-
-    def plane(self, key: ObjectKey) -> Plane | None:
-        """Return the state of the control plane of a Cluster without a control-plane provider."""
-        return self._planes.get(key)
+        facts, spec = self._facts.setdefault(key, _Facts()), view.load_balancer.spec
+        before = (facts.endpoint, facts.cluster, facts.served)
+        facts.unmanaged = spec.cluster_name if view.unmanaged else ""
+        needs_authority = not spec.additional and not (spec.health_check is not None and spec.health_check.disabled)
+        facts.cluster = spec.cluster_name if needs_authority else ""
+        facts.endpoint = endpoint if endpoint.given else facts.endpoint
+        facts.served = facts.served or served
+        if before != (facts.endpoint, facts.cluster, facts.served) and (facts.cluster or facts.endpoint is not None):
+            self._queue.add_after(key, 0.0 if served or before[1] != facts.cluster else self._probe_s)
 
     def forget(self, key: ObjectKey) -> None:
         """Delete the facts of a load balancer that no longer exists."""
-        for facts in (
-            self._endpoints,
-            self._clusters,
-            self._authorities,
-            self._read_s,
-            self._probes,
-            self._unmanaged,
-            self._planes,
-        ):
-            facts.pop(key, None)
-        self._served.discard(key)
+        self._facts.pop(key, None)
 
     async def run(self) -> None:
         """Read and probe each load balancer at its interval, until cancelled."""
         await run_workers(self._queue, self._look, workers=_AT_ONCE, name="capi-facts", telemetry=self._telemetry)
 
-    async def _look(self, key: ObjectKey) -> float | None:
-        cluster, read_s = self._clusters.get(key), self._read_s.get(key)
-        due_s = self._cluster.clock.monotonic() - _PROBES_PER_READ * self._probe_s
-        if cluster is not None and (read_s is None or read_s <= due_s):
-            await self._read_authority(key, cluster)
-        if (endpoint := self._endpoints.get(key)) is not None:
-            await self._probe(key, endpoint)
-        return self._probe_s if cluster is not None or endpoint is not None else None
+    def _of(self, key: ObjectKey) -> _Facts:
+        return self._facts.get(key) or _Facts()
 
-    async def _read_authority(self, key: ObjectKey, cluster: str) -> None:
+    async def _look(self, key: ObjectKey) -> float | None:
+        facts = self._of(key)
+        due_s = self._cluster.clock.monotonic() - _PROBES_PER_READ * self._probe_s
+        if facts.cluster and (facts.read_s is None or facts.read_s <= due_s):
+            await self._read_authority(key, facts)
+        if facts.endpoint is not None:
+            await self._probe(key, facts, facts.endpoint)
+        return self._probe_s if facts.cluster or facts.endpoint is not None else None
+
+    async def _read_authority(self, key: ObjectKey, facts: _Facts) -> None:
+        name = f"{facts.cluster}-ca"
         try:
-            secret = await self._cluster.get(SECRETS, key.namespace, f"{cluster}-ca")
+            secret = await self._cluster.get(SECRETS, key.namespace, name)
             text = base64.b64decode((secret.data or {}).get("tls.crt", ""), validate=True).decode()
         except NotFound:
             return
         except (FairleadError, binascii.Error, UnicodeDecodeError) as error:
-            self._log_once(
-                "members are checked without the Cluster's authority", f"{key.namespace}/{cluster}-ca", error
-            )
+            self._log_once("members are checked without the Cluster's authority", f"{key.namespace}/{name}", error)
             return
-        self._logged.pop(f"{key.namespace}/{cluster}-ca", None)
-        if text and key in self._clusters:
-            self._read_s[key] = self._cluster.clock.monotonic()
-            if self._authorities.get(key) != text:
-                self._authorities[key] = text
-                self._changed(key)
+        self._logged.pop(f"{key.namespace}/{name}", None)
+        if text and facts.cluster:
+            facts.read_s = self._cluster.clock.monotonic()
+            if facts.authority != text:
+                facts.authority = text
+                self._notify(key, facts)
 
-    async def _probe(self, key: ObjectKey, endpoint: ControlPlaneEndpoint) -> None:
+    async def _probe(self, key: ObjectKey, facts: _Facts, endpoint: ControlPlaneEndpoint) -> None:
         probe = await probe_endpoint(endpoint, resolve=self._resolve)
-        plane = await self._plane(key, endpoint)
-        if key in self._endpoints and (self._probes.get(key), self._planes.get(key)) != (probe, plane):
-            self._probes[key] = probe
-            if plane is not None:
-                self._planes[key] = plane
+        plane = await self._plane(key, facts, endpoint)
+        if (facts.probe, facts.plane) != (probe, plane):
+            facts.probe, facts.plane = probe, plane
+            self._notify(key, facts)
+
+    def _notify(self, key: ObjectKey, facts: _Facts) -> None:
+        if self._facts.get(key) is facts:  # else the load balancer was deleted meanwhile
             self._changed(key)
 
-    async def _plane(self, key: ObjectKey, endpoint: ControlPlaneEndpoint) -> Plane | None:
-        cluster = self._unmanaged.get(key)
-        if cluster is None:
+    async def _plane(self, key: ObjectKey, facts: _Facts, endpoint: ControlPlaneEndpoint) -> Plane | None:
+        if not facts.unmanaged:
             return None
+        name = f"{facts.unmanaged}-kubeconfig"
         try:
-            await self._cluster.get(SECRETS, key.namespace, f"{cluster}-kubeconfig")
+            await self._cluster.get(SECRETS, key.namespace, name)
         except NotFound:
             return Plane(initialized=False)
         except FairleadError as error:
-            self._log_once(
-                "cannot read whether the control plane is initialized", f"{key.namespace}/{cluster}-kubeconfig", error
-            )
-            return self._planes.get(key)
-        self._logged.pop(f"{key.namespace}/{cluster}-kubeconfig", None)
-        return Plane(
-            initialized=True,
-            problem=await why_not_ready(endpoint, self._authorities.get(key, ""), resolve=self._resolve),
-        )
+            self._log_once("cannot read whether the control plane is initialized", f"{key.namespace}/{name}", error)
+            return facts.plane
+        self._logged.pop(f"{key.namespace}/{name}", None)
+        problem = await why_not_ready(endpoint, facts.authority, resolve=self._resolve)
+        return Plane(initialized=True, problem=problem)
 
     def _log_once(self, description: str, secret: str, error: Exception) -> None:
         """Log why a Secret could not be read; again when the reason is another one, or it could be read meanwhile."""

@@ -4,6 +4,10 @@
     else        what ``plan`` says, in its order
 
 In: a key. Out: writes; seconds until the endpoint is probed again. Never: a write while another replica leads.
+
+Before Fairlead is removed from a management cluster, ``release_hooks`` removes its hooks, finalizers and markers from
+all machines, and its finalizer from LoadBalancers. No backend is touched: each stays registered until its LoadBalancer
+is deleted.
 """
 
 from __future__ import annotations
@@ -42,10 +46,10 @@ from fairlead.api.names import (
 )
 from fairlead.api.times import wire_time
 from fairlead.capi.facts import ClusterFacts
-from fairlead.capi.hooks import Marks, is_marked, patch_of, released
+from fairlead.capi.hooks import Marks, is_marked, patch_of, released, released_of_all
 from fairlead.capi.inventory import CapiInventory
 from fairlead.capi.plan import active, build_conditions, group_body, is_same, is_served, plan_load_balancer
-from fairlead.capi.view import CapiPlan, CapiView, MarkPlan, State
+from fairlead.capi.view import DEFAULT_KIND, CapiPlan, CapiView, MarkPlan, State
 from fairlead.errors import Conflict, FairleadError, Forbidden, NotFound, NotServed, Retry, Wait
 from fairlead.kube.cluster import Cluster as ApiCluster
 from fairlead.kube.discovery import find_kind
@@ -431,3 +435,52 @@ class ExternallyManaged:
                 resource, *place, {"status": status}, subresource="status", manager=MANAGER_CAPI
             )
             log.info("infrastructure provisioned", cluster=str(cluster.key), endpoint=str(endpoint))
+
+
+_TRIES = 5
+
+
+async def release_hooks(cluster: ApiCluster, hub: ApiCluster | None = None) -> list[str]:
+    """Release every object; return those that were changed, as "kind namespace/name", sorted.
+
+    ``hub`` has the LoadBalancers; None: ``cluster`` has them, too.
+
+    Raises:
+        Conflict: another client writes an object faster than it can be read.
+    """
+    hub = hub or cluster
+    load_balancers = [obj for obj in await hub.list(LOAD_BALANCERS) if obj.spec.cluster_name]
+    kinds = {obj.spec.target_kind or DEFAULT_KIND for obj in load_balancers} | {DEFAULT_KIND}
+    freed: list[str] = []
+    for kind in sorted(kinds, key=str):
+        resource = await find_kind(cluster, kind.api_group, kind.kind, TargetObject)
+        if resource is None:
+            continue
+        marked = [obj for obj in await cluster.list(resource) if await _free(cluster, resource, obj)]
+        freed += [f"{kind.kind} {obj.key}" for obj in marked]
+    for obj in load_balancers:
+        if obj.held_by(FINALIZER_MEMBERS):
+            fresh = await hub.get(LOAD_BALANCERS, *obj.key)
+            await release(hub, LOAD_BALANCERS, fresh, FINALIZER_MEMBERS, manager=MANAGER_CAPI)
+            freed.append(f"LoadBalancer {obj.key}")
+    return freed
+
+
+async def _free(cluster: ApiCluster, resource: Resource[TargetObject], obj: TargetObject) -> bool:
+    for number in range(_TRIES):
+        before = Marks.of(obj.metadata.annotations, obj.metadata.finalizers)
+        patch = patch_of(before, released_of_all(before))
+        if not patch:
+            return False
+        body: JSONObject = {"metadata": {**patch, "resourceVersion": obj.metadata.resource_version}}
+        try:
+            await cluster.merge_patch(resource, *obj.key, body, manager=MANAGER_CAPI)
+        except NotFound:
+            return True
+        except Conflict:
+            if number == _TRIES - 1:
+                raise
+            obj = await cluster.get(resource, *obj.key)
+        else:
+            return True
+    return False

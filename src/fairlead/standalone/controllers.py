@@ -15,7 +15,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from fairlead.capi.app import Capi, CapiConfig
-from fairlead.capi.release import release_hooks
+from fairlead.capi.reconcile import release_hooks
 from fairlead.kube.cluster import CONTROLLER_QPS, Cluster
 from fairlead.kube.lease import ReplicaConfig
 from fairlead.kube.transport import KubeMetrics

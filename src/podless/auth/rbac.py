@@ -1,7 +1,10 @@
 """RBAC over the stored roles and bindings.
 
 In: a user and an access request. Out: whether it is allowed, and the rules of a user. ``system:masters`` may do
-everything. Rules are cached per user and namespace until any role or binding changes.
+everything. Rules are cached per user and namespace until any role or binding changes. A role or binding that grants
+more than its writer has is refused with 403, except by writers with verb ``escalate`` (roles) or ``bind`` (bindings).
+A new server has the ClusterRoles and ClusterRoleBindings of a new Kubernetes cluster that clients rely on.
+Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/
 """
 
 from __future__ import annotations
@@ -9,9 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
-from podless.auth.identity import User
+from podless.auth.identity import AUTHENTICATED, MASTERS, User
+from podless.failure import forbidden, not_found
+from podless.kinds.kind import Kind
 from podless.kinds.names import RBAC
-from podless.objects import Obj, items
+from podless.objects import Obj, encode, items, meta
 from podless.store.entry import BucketEntry
 from podless.store.store import ObjectStore
 
@@ -170,3 +175,108 @@ def _requests(rule: PolicyRule) -> list[AccessRequest]:
                     AccessRequest(verb, group, name, sub, name=object_name) for object_name in rule.names or ("",)
                 ]
     return requests
+
+
+def check_escalation(authorizer: Authorizer, user: User, kind: Kind, obj: Obj, old: Obj | None) -> None:
+    """Raise 403 when ``obj`` would grant permissions that ``user`` does not have."""
+    if kind.group != RBAC or user.is_master:
+        return
+    namespace, name = str(meta(obj).get("namespace") or ""), str(meta(obj).get("name") or "")
+    if kind.plural in {"roles", "clusterroles"}:
+        if old is not None and old.get("rules") == obj.get("rules"):
+            return
+        rules = rules_of(obj)
+        exempt = AccessRequest("escalate", RBAC, kind.plural, namespace=namespace, name=name)
+    else:
+        if old is not None and (old.get("subjects"), old.get("roleRef")) == (obj.get("subjects"), obj.get("roleRef")):
+            return
+        ref = obj["roleRef"]
+        plural = "clusterroles" if ref.get("kind") == "ClusterRole" else "roles"
+        exempt = AccessRequest("bind", RBAC, plural, namespace=namespace, name=str(ref.get("name")))
+        rules = authorizer.role_rules(ref, namespace)
+        if rules is None:
+            if authorizer.allows(user, exempt):
+                return
+            raise not_found(plural, RBAC, str(ref.get("name")))
+    if authorizer.allows(user, exempt):
+        return
+    if lacking := authorizer.missing_rules(user, rules, namespace):
+        missing_rules = "\n".join(encode(rule.to_obj()).decode() for rule in lacking)
+        why = f'user "{user.name}" (groups={encode(user.groups).decode()}) is attempting to grant RBAC permissions '
+        why += "not currently held:\n"
+        raise forbidden(kind.plural, kind.group, name, why + missing_rules)
+
+
+_READ = ["get", "list", "watch"]
+_WRITE = ["create", "delete", "deletecollection", "patch", "update"]
+_WORKLOADS = [
+    "configmaps",
+    "endpoints",
+    "events",
+    "pods",
+    "pods/status",
+    "serviceaccounts",
+    "services",
+    "services/status",
+]
+_PATHS = [
+    "/api",
+    "/api/*",
+    "/apis",
+    "/apis/*",
+    "/openapi",
+    "/openapi/*",
+    "/version",
+    "/version/",
+    "/healthz",
+    "/livez",
+    "/readyz",
+]
+
+
+def _role(name: str, *rules: Obj) -> Obj:
+    return _object("ClusterRole", name) | {"rules": list(rules)}
+
+
+def _binding(name: str, role: str, group: str) -> Obj:
+    ref = {"apiGroup": RBAC, "kind": "ClusterRole", "name": role}
+    subject = {"apiGroup": RBAC, "kind": "Group", "name": group}
+    return _object("ClusterRoleBinding", name) | {"roleRef": ref, "subjects": [subject]}
+
+
+def _object(kind: str, name: str) -> Obj:
+    labels = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+    return {"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": {"name": name, "labels": labels}}
+
+
+def _common(verbs: list[str], *, secrets: bool) -> list[Obj]:
+    core = _WORKLOADS + (["secrets"] if secrets else [])
+    return [
+        {"apiGroups": [""], "resources": core, "verbs": verbs},
+        {"apiGroups": ["apps", "networking.k8s.io", "policy", "discovery.k8s.io"], "resources": ["*"], "verbs": verbs},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs},
+    ]
+
+
+def default_roles() -> list[Obj]:
+    """Return the ClusterRoles and ClusterRoleBindings of a new server, as JSON objects."""
+    see_namespaces: Obj = {"apiGroups": [""], "resources": ["namespaces"], "verbs": _READ}
+    everything: Obj = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+    everywhere: Obj = {"nonResourceURLs": ["*"], "verbs": ["*"]}
+    roles_too: Obj = {"apiGroups": [RBAC], "resources": ["roles", "rolebindings"], "verbs": _READ + _WRITE}
+    access = ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]
+    reviews: list[Obj] = [
+        {"apiGroups": ["authorization.k8s.io"], "resources": access, "verbs": ["create"]},
+        {"apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"], "verbs": ["create"]},
+    ]
+    return [
+        _role("cluster-admin", everything, everywhere),
+        _role("admin", *_common(_READ + _WRITE, secrets=True), roles_too, see_namespaces),
+        _role("edit", *_common(_READ + _WRITE, secrets=True), see_namespaces),
+        _role("view", *_common(_READ, secrets=False), see_namespaces),
+        _role("system:discovery", {"nonResourceURLs": _PATHS, "verbs": ["get"]}),
+        _role("system:basic-user", *reviews),
+        _binding("cluster-admin", "cluster-admin", MASTERS),
+        _binding("system:discovery", "system:discovery", AUTHENTICATED),
+        _binding("system:basic-user", "system:basic-user", AUTHENTICATED),
+    ]

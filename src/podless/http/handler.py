@@ -21,11 +21,10 @@ from podless.auth.identity import User
 from podless.failure import ApiFailure, NoSuchPath, bad_request, no_such_path, not_allowed
 from podless.http.gate import OPEN_PATHS, AccessGate
 from podless.http.info import RequestInfo, parse
-from podless.http.messages import ProtoField, message_classes
+from podless.http.listener import RareLog
 from podless.http.openapi import OpenApi
 from podless.http.parse import parse_object, read_bytes
-from podless.http.protobuf import ProtobufReader
-from podless.http.rare_log import RareLog
+from podless.http.protobuf import ProtobufReader, ProtoField, message_classes
 from podless.http.reads import Reads
 from podless.http.responses import failure_response, json_response
 from podless.http.reviews import Reviews

@@ -18,8 +18,9 @@ import logging
 import resource
 import socket
 import ssl
+import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import structlog
@@ -27,7 +28,6 @@ from aiohttp import web
 
 from podless.auth.identity import User
 from podless.background.restarted_task import restarted_task
-from podless.http.rare_log import RareLog
 
 #: For the handshake and the first whole request together; it comes at once from every client that means it.
 WAIT_S = 15.0
@@ -267,3 +267,25 @@ class Connections:
 
 def _of_this_machine(address: str) -> bool:
     return address.startswith("127.") or address in {"::1", ""}
+
+
+EVERY_S = 10.0
+
+
+class RareLog:
+    """The rate limit of one log message that clients can trigger at any rate."""
+
+    def __init__(self, every_s: float = EVERY_S, clock: Callable[[], float] = time.monotonic) -> None:
+        self._every_s = every_s
+        self._clock = clock
+        self._next_s = -1.0
+        self._others = 0
+
+    def due(self) -> int | None:
+        """Return how many messages were suppressed since the last one, or None when this one is suppressed, too."""
+        now_s = self._clock()
+        if now_s < self._next_s:
+            self._others += 1
+            return None
+        others, self._others, self._next_s = self._others, 0, now_s + self._every_s
+        return others

@@ -1,25 +1,61 @@
 """Read protobuf bodies, which some kubectl commands send.
 
 In: the Kubernetes envelope (four bytes of prefix and a ``runtime.Unknown``). Out: the object as JSON would have it.
-The field numbers are with the schemas (``x-protobuf``); the message classes of all built-in kinds are built from them
-when the first such body arrives. Never writes protobuf: responses are JSON.
+The field numbers are with the schemas (``x-protobuf``). There is no generated code: the message classes of all built-in
+kinds are built from the schemas when the first such body arrives. Never writes protobuf: responses are JSON.
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 
 from podless.failure import bad_request
-from podless.http.messages import ProtoField, message_classes
 from podless.objects import Obj, decode
+
+_Proto = descriptor_pb2.FieldDescriptorProto
+SCALARS = {
+    "string": _Proto.TYPE_STRING,
+    "bytes": _Proto.TYPE_BYTES,
+    "bool": _Proto.TYPE_BOOL,
+    "int32": _Proto.TYPE_INT32,
+    "int64": _Proto.TYPE_INT64,
+    "double": _Proto.TYPE_DOUBLE,
+}
+
+
+class ProtoField(NamedTuple):
+    """One field; ``type`` is a key of ``SCALARS`` or the name of another message of the same tables."""
+
+    number: int
+    name: str
+    type: str = "string"
+    repeated: bool = False
+
+
+def message_classes(messages: Mapping[str, Iterable[ProtoField]]) -> dict[str, type[Message]]:
+    """Return one proto2 message class for each name."""
+    file = descriptor_pb2.FileDescriptorProto(name="tables.proto", syntax="proto2")
+    for name, fields in messages.items():
+        message = file.message_type.add(name=name)
+        for field in fields:
+            label = _Proto.LABEL_REPEATED if field.repeated else _Proto.LABEL_OPTIONAL
+            proto = message.field.add(name=field.name, number=field.number, label=label)
+            proto.type = SCALARS.get(field.type, _Proto.TYPE_MESSAGE)
+            if field.type not in SCALARS:
+                proto.type_name = f".{field.type}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClassesForFiles([file.name], pool)
+
 
 MAGIC = b"k8s\x00"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."

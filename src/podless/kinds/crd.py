@@ -10,8 +10,7 @@ import re
 from typing import Any, cast
 
 from podless.failure import Cause, immutable_field, invalid_value, required_value, unsupported_value
-from podless.kinds.columns import custom_columns
-from podless.kinds.jsonpath import parse
+from podless.kinds.columns import custom_columns, parse_path
 from podless.kinds.kind import Behaviour, Conversion, Kind, ObjectChange
 from podless.kinds.names import DNS_1035, DNS_1035_RULE, DNS_SUBDOMAIN, SUBDOMAIN_RULE
 from podless.objects import Obj, at, child, clone, items, meta, rfc3339
@@ -150,7 +149,7 @@ class CrdBehaviour(Behaviour):
         causes = self._check_schema(cast("Obj", schema), f"{path}.schema.openAPIV3Schema", root=True)
         for index, column in enumerate(items(version, "additionalPrinterColumns")):
             try:
-                parse(str(column.get("jsonPath")))
+                parse_path(str(column.get("jsonPath")))
             except ValueError as error:
                 field = f"{path}.additionalPrinterColumns[{index}].jsonPath"
                 causes.append(invalid_value(field, column.get("jsonPath"), str(error)))

@@ -1,8 +1,9 @@
-"""Apply a JSON patch (RFC 6902) with the status codes of a Kubernetes API server.
+"""Apply a JSON patch (RFC 6902) or merge patch (RFC 7386) with the status codes of a Kubernetes API server.
 
-In: a document and a list of operations. Out: the changed document (the input is consumed). A test that fails, or a path
-that does not exist, is 422; a malformed operation is 400. The messages of the
-package ``jsonpatch`` are never passed on: they quote the document, which the client may not be allowed to read.
+A merge patch merges mappings, removes fields by null, and replaces everything else. A JSON patch has operations.
+In: a document and a patch. Out: the changed document (the input is consumed). A test that fails, or a path that does
+not exist, is 422; a malformed operation is 400. The messages of the package ``jsonpatch`` are never passed on: they
+quote the document, which the client may not be allowed to read.
 """
 
 from __future__ import annotations
@@ -74,3 +75,18 @@ def _apply(library: Any, document: Any, operation: Obj) -> Any:
         why = f"testing path {path} failed" if name == "test" else f"operation {name!r} at {path!r} does not apply"
         message = f"the server rejected our request due to an error in our request: {why}"
         raise ApiFailure(422, "Invalid", message) from error
+
+
+def merge_patch(document: Any, patch: Any) -> Any:
+    """Return ``document`` with ``patch`` merged in (``document`` is consumed)."""
+    if not isinstance(patch, dict):
+        return patch
+    target: Obj = cast("Obj", document) if isinstance(document, dict) else {}
+    for key, value in cast("Obj", patch).items():
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, dict):
+            target[key] = merge_patch(target.get(key), value)
+        else:
+            target[key] = value
+    return target

@@ -14,9 +14,8 @@ from podless.kinds.kind import Kind, ObjectChange
 from podless.kinds.names import RBAC, check_metadata, check_standard_finalizers
 from podless.objects import Obj, meta
 from podless.registry.context import Context
-from podless.schema.defaults import fill_defaults
 from podless.schema.node import SchemaNode
-from podless.schema.prune import prune
+from podless.schema.prune import fill_defaults, prune
 from podless.schema.rules import Rules
 from podless.schema.validate import ABSENT, validate
 

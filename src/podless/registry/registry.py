@@ -11,8 +11,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any, cast
 
-from podless.auth.escalation import check_escalation
-from podless.auth.rbac import Authorizer
+from podless.auth.rbac import Authorizer, check_escalation
 from podless.bounds import LEASES_BYTES, MAX_NAMESPACE_BYTES
 from podless.failure import (
     ApiFailure,
@@ -27,9 +26,8 @@ from podless.kinds.catalog import Catalog
 from podless.kinds.kind import Kind, ObjectChange
 from podless.objects import Obj, at, meta, same
 from podless.patch.apply import server_side_apply
-from podless.patch.json_patch import json_patch
+from podless.patch.json_patch import json_patch, merge_patch
 from podless.patch.managers import FieldWriter, track_update
-from podless.patch.merge_patch import merge_patch
 from podless.patch.strategic import strategic_merge
 from podless.registry.admission import check_identity, check_valid, strip_unknown, to_storage
 from podless.registry.context import Context, WriteResult

@@ -1,13 +1,14 @@
-"""Remove the fields of an object that its schema does not have, and collect their paths.
+"""Remove the fields of an object that its schema does not have, and apply the defaults of the schema.
 
-In: an object and its node. Out: the object without unknown fields (in place) and their paths, in document order.
+In: an object and its node. Out: the same object, changed in place, and the paths of removed fields in document order. A
+null that may not be null takes the default.
 """
 
 from __future__ import annotations
 
 from typing import Any, cast
 
-from podless.objects import Obj
+from podless.objects import Obj, clone
 from podless.schema.node import SchemaNode
 
 EMBEDDED = frozenset({"apiVersion", "kind", "metadata"})
@@ -43,3 +44,23 @@ def _prune_map(value: Obj, node: SchemaNode, path: str, unknown: list[str], *, d
             prune(item, sub, f"{path}.{key}" if path else key, unknown, drop_nulls=drop_nulls)
     for key in removed:
         del value[key]
+
+
+def fill_defaults(value: Any, node: SchemaNode) -> None:
+    """Set the defaults of ``node`` in ``value`` and below, in place."""
+    if not node.has_defaults:
+        return
+    if isinstance(value, dict):
+        mapping = cast("Obj", value)
+        for key, sub in node.properties.items():
+            if sub.default is not None and (key not in mapping or (mapping[key] is None and not sub.nullable)):
+                mapping[key] = clone(sub.default)
+            if sub.has_defaults and mapping.get(key) is not None:
+                fill_defaults(mapping[key], sub)
+        if node.additional is not None and node.additional.has_defaults:
+            for key, item in mapping.items():
+                if key not in node.properties:
+                    fill_defaults(item, node.additional)
+    elif isinstance(value, list) and node.items is not None and node.items.has_defaults:
+        for item in cast("list[Any]", value):
+            fill_defaults(item, node.items)

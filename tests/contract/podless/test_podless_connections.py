@@ -20,7 +20,7 @@ from podless.failure import ApiFailure
 from podless.http import handler as seats
 from podless.http import listener, responses
 from podless.http.handler import StreamLimit
-from podless.http.rare_log import RareLog
+from podless.http.listener import RareLog
 
 HALF = b"GET /api/v1/namespaces HTTP/1.1\r\nHost: x\r\n"
 

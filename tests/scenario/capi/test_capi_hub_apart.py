@@ -8,7 +8,7 @@ import pytest
 from capi_world import NAMESPACE, World, new_world, ours_on
 
 from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.capi.release import release_hooks
+from fairlead.capi.reconcile import release_hooks
 from fairlead.errors import NotFound, NotServed
 from fairlead.kube.config import ClusterConfig
 from tests.scenario.any_api import embedded_api, until

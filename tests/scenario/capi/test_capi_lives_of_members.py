@@ -9,7 +9,7 @@ from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.clusterapi import CLUSTERS, MACHINES, TargetObject
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import Resource
-from fairlead.capi.release import release_hooks
+from fairlead.capi.reconcile import release_hooks
 from fairlead.errors import NotFound
 from fairlead.kube.discovery import install_crds
 from fairlead_demo.worlds.clusterapi_kinds import member_crd

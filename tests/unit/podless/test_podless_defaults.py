@@ -4,7 +4,7 @@ from typing import Any
 
 from podless_objects import node
 
-from podless.schema.defaults import fill_defaults
+from podless.schema.prune import fill_defaults
 
 
 def test_defaults_are_copies() -> None:

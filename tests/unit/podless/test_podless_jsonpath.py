@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from podless.kinds.jsonpath import find
-from podless.kinds.jsonpath import parse as parse_path
+from podless.kinds.columns import find_values, parse_path
 
 
 @pytest.mark.parametrize(
@@ -27,7 +26,7 @@ from podless.kinds.jsonpath import parse as parse_path
 )
 def test_json_paths(path: str, values: list[Any]) -> None:
     obj = {"a": {"b": 1, "c.d": 2}, "l": [{"n": "x", "v": 1}, {"n": "y", "v": 2}]}
-    assert find(parse_path(path), obj) == values
+    assert find_values(parse_path(path), obj) == values
 
 
 def test_a_json_path_beyond_the_subset() -> None:

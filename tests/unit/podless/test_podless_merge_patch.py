@@ -6,7 +6,7 @@ from hypothesis import given
 from podless_objects import VALUES
 
 from podless.objects import clone
-from podless.patch.merge_patch import merge_patch
+from podless.patch.json_patch import merge_patch
 
 
 def test_merge_patch_removes_nested_nulls_even_where_nothing_was() -> None:

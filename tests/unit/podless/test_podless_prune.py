@@ -2,8 +2,7 @@
 
 from podless_objects import node
 
-from podless.schema.defaults import fill_defaults
-from podless.schema.prune import prune
+from podless.schema.prune import fill_defaults, prune
 
 
 def test_pruning_names_what_it_removes() -> None:

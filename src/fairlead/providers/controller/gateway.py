@@ -56,8 +56,17 @@ from fairlead.model.http import (
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.keys import Protocol as TransportProtocol
 from fairlead.model.observed import RefusedPart
-from fairlead.providers.controller.form import ControllerSettings, FormAnswer, unrendered_parts
-from fairlead.providers.controller.objects import SERVICE_PORT, AppliedObject, Rendered, dns_name, made, service_name
+from fairlead.providers.controller.objects import (
+    SERVICE_PORT,
+    AppliedObject,
+    ControllerSettings,
+    FormAnswer,
+    Rendered,
+    dns_name,
+    made,
+    service_name,
+    unrendered_parts,
+)
 from fairlead.providers.controller.provider import ControllerProvider
 
 

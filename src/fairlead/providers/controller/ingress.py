@@ -12,8 +12,16 @@ from fairlead.model.http import Attachment, Backend, Filters, L7Config, L7Listen
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.keys import Protocol as TransportProtocol
 from fairlead.model.observed import RefusedPart
-from fairlead.providers.controller.form import ControllerSettings, FormAnswer, unrendered_parts
-from fairlead.providers.controller.objects import SERVICE_PORT, AppliedObject, Rendered, made, service_name
+from fairlead.providers.controller.objects import (
+    SERVICE_PORT,
+    AppliedObject,
+    ControllerSettings,
+    FormAnswer,
+    Rendered,
+    made,
+    service_name,
+    unrendered_parts,
+)
 from fairlead.providers.controller.provider import ControllerProvider
 
 

@@ -39,22 +39,20 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import Backend
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured, Observed
-from fairlead.providers.controller.form import (
+from fairlead.providers.controller.objects import (
     ANNOTATION,
     CONTROLLER_CLASS,
-    ControllerForm,
-    class_problem,
-    settings_from_spec,
-)
-from fairlead.providers.controller.objects import (
     AppliedObject,
+    ControllerForm,
     Rendered,
     changed_slices,
+    class_problem,
     made_for,
     observed_targets,
     selector,
     service,
     service_name,
+    settings_from_spec,
 )
 from fairlead.providers.readback_watch import LoadBalancerStates, outcome_from_error
 from fairlead.runtime.background import end, keep_running

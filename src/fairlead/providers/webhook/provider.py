@@ -33,7 +33,13 @@ from fairlead.providers.webhook.client import (
     checking_answer,
     run_task_to_success,
 )
-from fairlead.providers.webhook.load_balancers import BackendHooks, LoadBalancerHooks
+from fairlead.providers.webhook.load_balancers import (
+    BackendCache,
+    BackendHooks,
+    DriverLoadBalancer,
+    LoadBalancerHooks,
+    RegisteredBackend,
+)
 from fairlead.providers.webhook.protocol import (
     Body,
     Hook,
@@ -51,7 +57,6 @@ from fairlead.providers.webhook.settings import (
     lb_spec,
     settings_from_parameters,
 )
-from fairlead.providers.webhook.state import BackendCache, DriverLoadBalancer, RegisteredBackend
 from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.runtime.queue import KeyedLock
 

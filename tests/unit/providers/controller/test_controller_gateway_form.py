@@ -33,9 +33,8 @@ from fairlead.model.http import (
     ValueMatch,
 )
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.controller.form import ControllerSettings
 from fairlead.providers.controller.gateway import GatewayForm
-from fairlead.providers.controller.objects import service_name
+from fairlead.providers.controller.objects import ControllerSettings, service_name
 
 KEY = LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "gateway.shop.public")
 WEB, API = Backend("shop/web:80", "shop/web"), Backend("shop/api:80", "shop/api", protocol="HTTP2")

@@ -27,10 +27,9 @@ from fairlead.model.http import (
     ValueMatch,
 )
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.controller.form import ControllerSettings
 from fairlead.providers.controller.gateway import GatewayForm
 from fairlead.providers.controller.ingress import IngressForm
-from fairlead.providers.controller.objects import service_name
+from fairlead.providers.controller.objects import ControllerSettings, service_name
 
 KEY = LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "ingressclass.public")
 WEB = Backend("shop/web:80", "shop/web")

@@ -8,7 +8,7 @@ from fairlead.errors import BadConfiguration
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.http import L7Config
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.controller.form import settings_from_spec
+from fairlead.providers.controller.objects import settings_from_spec
 
 
 def spec(parameters, *, l7=True):
