@@ -57,6 +57,7 @@ from fairlead.kube.events import EventRecorder
 from fairlead.kube.status import emit_transitions, write_status
 from fairlead.kube.writes import release
 from fairlead.model.condition import CAPI_CONDITIONS, ConditionType
+from fairlead.runtime.background import all_done
 
 log = structlog.get_logger(__name__)
 
@@ -244,31 +245,29 @@ class CapiReconciler:
         if not plans:
             return view, None
         gate = asyncio.Semaphore(_MARKS_AT_ONCE)
-        results = await asyncio.gather(*(self._patch(view, plan, gate) for plan in plans), return_exceptions=True)
+        resource = self._inventory.targets.resource(view.kind)
         written: dict[ObjectKey, TargetObject] = {}
-        failure: Retry | None = None
-        for result in results:
-            if isinstance(result, Retry):
-                failure = failure or result
-            elif isinstance(result, BaseException):
-                raise result
-            elif result is not None:
-                written[result.key] = result
+        failures: list[Retry] = []
+
+        async def patch(plan: MarkPlan) -> None:
+            fields = patch_of(plan.before, plan.after)
+            if resource is None or not fields:
+                return
+            body: JSONObject = {"metadata": {**fields, "resourceVersion": plan.target.metadata.resource_version}}
+            async with gate:
+                try:
+                    key = plan.target.key
+                    written[key] = await self._cluster.merge_patch(resource, *key, body, manager=MANAGER_CAPI)
+                except NotFound:
+                    pass
+                except Retry as error:
+                    failures.append(error)
+
+        await all_done(patch(plan) for plan in plans)
+        failure = failures[0] if failures else None
         if not written:
             return view, failure
         return msgspec.structs.replace(view, objects=tuple(written.get(obj.key, obj) for obj in view.objects)), failure
-
-    async def _patch(self, view: CapiView, plan: MarkPlan, gate: asyncio.Semaphore) -> TargetObject | None:
-        """Write the marks of one member; return the object, None when nothing was written."""
-        resource = self._inventory.targets.resource(view.kind)
-        patch = patch_of(plan.before, plan.after)
-        if resource is None or not patch:
-            return None
-        body: JSONObject = {"metadata": {**patch, "resourceVersion": plan.target.metadata.resource_version}}
-        async with gate:
-            with suppress(NotFound):
-                return await self._cluster.merge_patch(resource, *plan.target.key, body, manager=MANAGER_CAPI)
-        return None
 
     async def _end(self, view: CapiView) -> None:
         """Release the members of a deleted load balancer, once the hub has deregistered it."""

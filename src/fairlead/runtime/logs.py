@@ -45,15 +45,17 @@ def as_one_line(_logger: WrappedLogger, _method: str, event: EventDict) -> Event
 
 
 def _redacted(key: object, value: object) -> object:
-    if isinstance(key, str) and _SECRET_KEY.search(key) and isinstance(value, str | bytes | Mapping | list | tuple):
-        return REDACTED
-    if isinstance(value, str):
-        return _SECRET_TEXT.sub(REDACTED, value)
-    if isinstance(value, Mapping):
-        return {k: _redacted(k, v) for k, v in cast("Mapping[object, object]", value).items()}
-    if isinstance(value, list | tuple):
-        return [_redacted("", item) for item in cast("list[object]", value)]
-    return value
+    match value:
+        case str() | bytes() | Mapping() | list() | tuple() if _SECRET_KEY.search(str(key)):
+            return REDACTED
+        case str():
+            return _SECRET_TEXT.sub(REDACTED, value)
+        case Mapping():
+            return {k: _redacted(k, v) for k, v in cast("Mapping[object, object]", value).items()}
+        case list() | tuple():
+            return [_redacted("", item) for item in cast("list[object]", value)]
+        case _:
+            return value
 
 
 def configure_logging(level: str = "info", json: bool | None = None) -> None:

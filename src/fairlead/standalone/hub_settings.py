@@ -27,6 +27,7 @@ from fairlead.api.kubernetes import (
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS, MANAGED_CERTIFICATES
+from fairlead.api.meta import AnyResource
 from fairlead.api.names import AGENT_SERVICE_ACCOUNT, SYSTEM_NAMESPACE, region_problem
 from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
@@ -131,77 +132,39 @@ def _may_bind(address: str, kind: socket.AddressFamily) -> bool:
 
 _READ = ("get", "list", "watch")
 _APPLY = ("get", "create", "patch")
+#: The kinds whose status a hub writes.
+_REPORTED = (
+    *(TENANTS, LOAD_BALANCER_CLASSES, ADDRESS_POOLS, TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES),
+    *(LOAD_BALANCERS, BACKEND_GROUPS, HOSTNAMES, DNS_ZONES, CERTIFICATE_ISSUERS, MANAGED_CERTIFICATES),
+)
+#: The rights of every hub: verbs and kinds, in any namespace. It reads PoolServices for its page only.
+_ANYWHERE: tuple[tuple[Sequence[str], Sequence[AnyResource]], ...] = (
+    (_READ, (*_REPORTED, ENDPOINT_SLICES, LEASES, BACKEND_RECORDS, POOL_SERVICES)),
+    (("patch", "delete"), (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCERS)),
+    (("create", "patch"), (LOAD_BALANCER_CLASSES, EVENTS)),
+    # A tenant that is removed is marked on the Lease of its agent.
+    (("patch",), (TENANTS, BACKEND_GROUPS, HOSTNAMES, DNS_ZONES, LEASES)),
+    (("create", "patch", "delete"), (BACKEND_RECORDS,)),
+    (_APPLY, (NAMESPACES, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)),
+)
+#: Those in the hub's own namespace.
+_IN_SYSTEM: tuple[tuple[Sequence[str], AnyResource], ...] = (
+    (("create", "update", "patch", "delete"), LEASES),
+    (_APPLY, CONFIG_MAPS),
+    (("create", "delete"), HOSTNAMES),
+)
 
 
 def hub_needs(*, deployment: bool) -> list[AccessNeed]:
     """Return every right that a hub uses, those to read first."""
-    needs = [
-        AccessNeed(verb, resource)
-        for resource in (
-            TENANTS,
-            LOAD_BALANCER_CLASSES,
-            ADDRESS_POOLS,
-            TCP_LOAD_BALANCERS,
-            HTTP_LOAD_BALANCERS,
-            LOAD_BALANCER_ROUTES,
-            ENDPOINT_SLICES,
-            LEASES,
-            LOAD_BALANCERS,
-            BACKEND_GROUPS,
-            BACKEND_RECORDS,
-            HOSTNAMES,
-            DNS_ZONES,
-            CERTIFICATE_ISSUERS,
-            MANAGED_CERTIFICATES,
-            # For its page only.
-            POOL_SERVICES,
-        )
-        for verb in _READ
-    ]
-    needs += [
-        AccessNeed("patch", TCP_LOAD_BALANCERS),
-        AccessNeed("delete", TCP_LOAD_BALANCERS),
-        AccessNeed("patch", TENANTS),
-        AccessNeed("patch", HTTP_LOAD_BALANCERS),
-        AccessNeed("delete", HTTP_LOAD_BALANCERS),
-        AccessNeed("create", LOAD_BALANCER_CLASSES),
-        AccessNeed("patch", LOAD_BALANCER_CLASSES),
-        AccessNeed("patch", BACKEND_GROUPS),
-        AccessNeed("patch", HOSTNAMES),
-        AccessNeed("patch", DNS_ZONES),
-    ]
-    needs += [
-        AccessNeed("patch", resource, subresource="status")
-        for resource in (
-            TCP_LOAD_BALANCERS,
-            HTTP_LOAD_BALANCERS,
-            LOAD_BALANCER_ROUTES,
-            TENANTS,
-            LOAD_BALANCERS,
-            BACKEND_GROUPS,
-            LOAD_BALANCER_CLASSES,
-            ADDRESS_POOLS,
-            HOSTNAMES,
-            DNS_ZONES,
-            CERTIFICATE_ISSUERS,
-            MANAGED_CERTIFICATES,
-        )
-    ]
-    needs += [AccessNeed(verb, LOAD_BALANCERS) for verb in ("patch", "delete")]
-    # A tenant that is removed is marked on the Lease of its agent.
-    needs += [AccessNeed("patch", LEASES)]
-    needs += [AccessNeed(verb, BACKEND_RECORDS) for verb in ("create", "patch", "delete")]
-    needs += [AccessNeed(verb, LEASES, SYSTEM_NAMESPACE) for verb in ("create", "update", "patch", "delete")]
-    needs += [AccessNeed(verb, CONFIG_MAPS, SYSTEM_NAMESPACE) for verb in _APPLY]
-    needs += [AccessNeed(verb, HOSTNAMES, SYSTEM_NAMESPACE) for verb in ("create", "delete")]
-    applied = (NAMESPACES, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
-    needs += [AccessNeed(verb, resource) for resource in applied for verb in _APPLY]
+    needs = [AccessNeed(verb, resource) for verbs, kinds in _ANYWHERE for resource in kinds for verb in verbs]
+    needs += [AccessNeed("patch", resource, subresource="status") for resource in _REPORTED]
+    needs += [AccessNeed(verb, resource, SYSTEM_NAMESPACE) for verbs, resource in _IN_SYSTEM for verb in verbs]
     needs += [AccessNeed(verb, SERVICE_ACCOUNTS) for verb in (_READ if deployment else _APPLY)]
     if not deployment:
         # Agents renew their own tokens, and a hub can only give away what it holds; else by the role that it binds.
         needs += [AccessNeed("create", SERVICE_ACCOUNTS, subresource="token", name=AGENT_SERVICE_ACCOUNT)]
         needs += [AccessNeed(verb, SECRETS) for verb in _APPLY]
-    needs += [AccessNeed(verb, EVENTS) for verb in ("create", "patch")]
     if deployment:
         from fairlead.providers.envoy.kubernetes.objects import WRITTEN
 

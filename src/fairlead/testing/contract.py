@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import msgspec
 
-from fairlead.errors import FairleadError, Retry
+from fairlead.errors import Retry
 from fairlead.model.change import Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.contract import Provider
 from fairlead.model.desired import FrontendSpec, Target
@@ -261,16 +261,15 @@ class ProviderContract:
         more = subject.targets(4)[2:]
         await subject.make_unreachable()
         try:
-            failure = await _failure(subject.provider.ensure(spec))
-            assert isinstance(failure, Retry)
-            assert failure.sentence
-            outcomes = await _failure(subject.provider.apply([*additions(spec, more), *removals(spec, targets)]))
-            if isinstance(outcomes, FairleadError):
-                assert isinstance(outcomes, Retry)
-                assert outcomes.sentence
-            else:
-                assert statuses(outcomes) == [OutcomeStatus.RETRY] * 4
-                assert all(outcome.message for outcome in outcomes)
+            sentence = ""
+            try:
+                await subject.provider.ensure(spec)
+            except Retry as error:
+                sentence = error.sentence
+            assert sentence, "ensure succeeded"
+            outcomes = await _attempted(subject, [*additions(spec, more), *removals(spec, targets)])
+            assert statuses(outcomes) == [OutcomeStatus.RETRY] * 4
+            assert all(outcome.message for outcome in outcomes)
         finally:
             await subject.make_reachable()
         await ensure(subject, spec)
@@ -279,12 +278,9 @@ class ProviderContract:
 
     async def test_targets_of_a_load_balancer_that_was_not_ensured_are_not_lost(self, subject: Subject) -> None:
         """Targets of an unknown load balancer are neither a success nor a permanent failure."""
-        rows = additions(subject.spec("never"), subject.targets(1))
-        outcomes = await _failure(subject.provider.apply(rows))
-        if isinstance(outcomes, FairleadError):
-            assert outcomes.sentence
-        else:
-            assert statuses(outcomes)[0] is not OutcomeStatus.DONE
+        (outcome,) = await _attempted(subject, additions(subject.spec("never"), subject.targets(1)))
+        assert outcome.status is not OutcomeStatus.DONE
+        assert outcome.message
 
     async def _filled(self, subject: Subject, count: int, *, name: str = "one") -> tuple[FrontendSpec, list[TargetKey]]:
         spec = subject.spec(name)
@@ -383,12 +379,12 @@ async def _patiently(call: Callable[[], Awaitable[Answer]]) -> Answer:
             await asyncio.sleep(min(0.05, error.after_s or 0.05))
 
 
-async def _failure(call: Awaitable[Answer]) -> Answer | FairleadError:
-    """Return the result, or the ``FairleadError`` that was raised; any other exception is a bug and propagates."""
+async def _attempted(subject: Subject, rows: Sequence[TargetChange]) -> Sequence[Outcome]:
+    """Apply ``rows`` once; a ``Retry`` of the whole call counts for each, any other error propagates."""
     try:
-        return await call
-    except FairleadError as error:
-        return error
+        return await subject.provider.apply(rows)
+    except Retry as error:
+        return [Outcome(OutcomeStatus.RETRY, error.sentence)] * len(rows)
 
 
 def canonical(observed: Observed | None) -> object:

@@ -91,7 +91,7 @@ async def test_a_proxy_that_does_not_answer_is_reported():
 
     envoy = EnvoyTraffic(get, name="the Envoy of this machine")
     (first,), (reading,), (again,) = await envoy.read(), await envoy.read(), await envoy.read()
-    assert reading.problem == "the Envoy of this machine does not answer a question for its statistics"
+    assert "the Envoy of this machine does not answer" in reading.problem
     # After a gap everything is read again.
     assert again == first
 

@@ -36,7 +36,6 @@ from fairlead.providers.webhook.client import (
     Driver,
     DriverDown,
     checking_answer,
-    invalid,
     run_task,
     run_task_to_success,
 )
@@ -306,9 +305,9 @@ class BackendHooks:
         answer = await run_task(driver, hook, body, about=about)
         if answer.status is not DriverStatus.SUCC:
             return _outcome(driver, hook, about, answer)
-        address = answer.body.get("backendaddr")
-        if not isinstance(address, str) or not address:
-            raise invalid(f"{driver.settings.name}: {hook} for {about}", Malformed("Succ, but no backendAddr"))
+        with checking_answer(driver, hook, about):
+            if not (address := answer.text("backendAddr")):
+                raise Malformed("Succ, but no backendAddr")
         if not self._dry_run:
             self._cache.store_address(change, address)
         # A crash between this answer and ensureBackend must find the address in the ledger, or the backend leaks.

@@ -23,6 +23,9 @@ DEFAULT_RETRY_S = 10.0
 LONGEST_RETRY_S = 3600.0
 _LONGEST_MESSAGE = 500
 
+#: What drivers write where the specification has a text or a number.
+_Plain = str | int | float
+
 Body = dict[str, object]
 T = TypeVar("T")
 
@@ -74,6 +77,10 @@ class WebhookAnswer(msgspec.Struct, frozen=True):
         """Return a list of strings from the answer; ``Malformed`` when it is something else."""
         return self._read(name, tuple[str, ...], "a list of strings") or ()
 
+    def text(self, name: str) -> str:
+        """Return a string, empty when it is missing; ``Malformed`` when it is something else."""
+        return self._read(name, str, "a string") or ""
+
     def _read(self, name: str, kind: type[T], expected: str) -> T | None:
         value = self.body.get(name.lower())
         return None if value is None else _converted(value, kind, f"{name} is not {expected}")
@@ -100,23 +107,18 @@ def task_body(hook: Hook, subject: str, *, dry_run: bool, **extras: object) -> B
 
 def answer_from_body(body: Mapping[str, object]) -> WebhookAnswer:
     """Check the answer to a hook that is retried; ``Malformed`` says what is wrong."""
-    status = body.get("status")
-    if status not in tuple(DriverStatus):
-        text = str(status)[:40] if isinstance(status, str | int | float) else f"({type(status).__name__})"
-        shown = "no status" if status is None else f"the unknown status {text!r}"
-        raise Malformed(f"{shown} instead of Succ, Fail or Running")
-    after_s = DEFAULT_RETRY_S if status != DriverStatus.SUCC else 0.0
-    delay = body.get("minretrydelayinseconds", 0)
+    value = body.get("status")
+    shown = "no status" if value is None else f"the unknown status {str(value)[:40]!r}"
+    status = _converted(value, DriverStatus, f"{shown} instead of Succ, Fail or Running")
     try:
         # The specification says string, the implementation int: both are in use.
-        delay_s = float(delay) if isinstance(delay, str | int | float) else None
-    except (ValueError, OverflowError):
-        delay_s = None
-    if delay_s is None:
-        raise Malformed("minRetryDelayInSeconds is not a number")
-    if delay_s > 0:
-        after_s = min(delay_s, LONGEST_RETRY_S)
-    return WebhookAnswer(DriverStatus(status), message_of(body), after_s, body)
+        delay = msgspec.convert(body.get("minretrydelayinseconds", 0), _Plain)
+        delay_s = min(float(delay), LONGEST_RETRY_S)
+    except (msgspec.ValidationError, ValueError, OverflowError):
+        raise Malformed("minRetryDelayInSeconds is not a number") from None
+    if delay_s <= 0:
+        delay_s = DEFAULT_RETRY_S if status is not DriverStatus.SUCC else 0.0
+    return WebhookAnswer(status, message_of(body), delay_s, body)
 
 
 def verdict_from_body(body: Mapping[str, object]) -> str:
@@ -125,9 +127,7 @@ def verdict_from_body(body: Mapping[str, object]) -> str:
     Raises:
         Malformed: the answer is neither.
     """
-    agrees = body.get("succ")
-    if not isinstance(agrees, bool):
-        raise Malformed("no succ: true or false")
+    agrees = _converted(body.get("succ"), bool, "no succ: true or false")
     return "" if agrees else message_of(body) or "the driver gave no reason"
 
 
@@ -173,8 +173,10 @@ def _lowered(fields: Mapping[str, object]) -> dict[str, object]:
 
 def message_of(body: Mapping[str, object]) -> str:
     """Return the driver's own message on one line of at most 500 characters, as an Event needs it."""
-    message = body.get("msg")
-    text = message if isinstance(message, str) else str(message) if isinstance(message, int | float) else ""
+    try:
+        text = str(msgspec.convert(body.get("msg"), _Plain))
+    except msgspec.ValidationError:
+        text = ""
     printable = "".join(char if char.isprintable() else " " for char in text)
     return " ".join(printable.split())[:_LONGEST_MESSAGE]
 

@@ -19,7 +19,7 @@ def test_a_backend_is_its_owners_until_that_leaves() -> None:
     owners = BackendOwners()
     owners.claim(WEB, SETTINGS)
     owners.require_free(WEB, SETTINGS)
-    with pytest.raises(Retry, match=r"backend b of HAProxy at /s serves LoadBalancer/shop/web already") as caught:
+    with pytest.raises(Retry, match=r"backend b .* /s .* LoadBalancer/shop/web") as caught:
         owners.require_free(OTHER, SETTINGS)
     assert caught.value.reason == "Conflicted"
     of_another = LoadBalancerKey("LoadBalancer", "other", "web")

@@ -96,7 +96,7 @@ async def test_a_driver_that_takes_no_connection_has_not_been_asked(webhook: Web
             waiting.setblocking(False)
             waiting.connect_ex(("127.0.0.1", port))
         for ask in (webhook.reach, webhook.ensure):
-            with pytest.raises(Retry, match=r"createLoadBalancer.*no connection; check that the driver runs"):
+            with pytest.raises(Retry, match=r"createLoadBalancer.*no connection; check"):
                 await ask(spec(f"http://127.0.0.1:{port}", timeout="500ms"))
     await webhook.delete(KEY)
 
@@ -110,7 +110,7 @@ async def test_reaching_a_driver_asks_it_for_nothing(webhook: WebhookProvider, s
         await webhook.reach(spec("http://a..b"))
     tls = scripted.url.replace("http:", "https:")
     for ask in (webhook.reach, webhook.ensure):
-        with pytest.raises(Retry, match="the TLS handshake failed; check that the driver serves TLS"):
+        with pytest.raises(Retry, match="TLS handshake failed; check"):
             await ask(spec(tls))
 
 

@@ -50,7 +50,7 @@ async def test_a_zone_that_comes_in_many_parts_is_read_whole() -> None:
 @pytest.mark.parametrize("body", [b"<html>", b"", b'{"rrsets": 1}', b'{"rrsets": [{"name": "a'])
 async def test_an_answer_that_cannot_be_read_is_asked_for_again(body: bytes) -> None:
     async with answering(body) as asked:
-        with pytest.raises(Retry, match="an answer that cannot be read about zone") as caught:
+        with pytest.raises(Retry, match="cannot be read about zone") as caught:
             await asked.sets()
     assert caught.value.reason == "DNSBadAnswer"
 
