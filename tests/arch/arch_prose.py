@@ -2,7 +2,7 @@
 
 In: the tree. Out: findings as ``file:line: kind: rule: excerpt``; ``python -m tests.arch.arch_prose [DIRECTORY ...]``
 prints them, and ``--count`` prints their number for each package. Kinds of text are messages (every string of the
-source with a space, and the help of commands), docstrings, comments, pages, and names of tests.
+source with a space, and the help of commands), docstrings, comments, pages, names of tests, and names of variables.
 """
 
 from __future__ import annotations
@@ -27,6 +27,14 @@ PRIVATE = re.compile(r"\b(?:CORE|EDGE|L4|L7|X|LOOP|LT|AT|[GILOS])-\d+\b")
 WORDS = 25
 #: More characters than this make the name of a test too long.
 NAME_LENGTH = 79
+
+#: Variables are named by nouns, not by pronouns or bare participles; so far in these packages.
+NOT_NOUNS = frozenset({"each", "its", "said", "known", "given", "listed"})
+NOUNS_IN = (
+    *("src/fairlead/capi/", "src/fairlead/runtime/", "src/fairlead/standalone/", "src/fairlead/testing/"),
+    *(f"src/fairlead/providers/{name}/" for name in ("controller", "haproxy", "webhook", "zones")),
+    *("src/podless/", "src/fairlead_demo/"),
+)
 
 #: The subject of a sentence is named: no message, docstring or paragraph starts like this.
 START = re.compile(r"(?:it|its|it's|what (?:is|are|was|were)|that which|of several|one that)\b", re.IGNORECASE)
@@ -74,13 +82,18 @@ def findings(under: tuple[str, ...] = ("",)) -> Iterator[Finding]:
         if file.startswith(under):
             for text in texts(ROOT / file):
                 for rule, excerpt in broken(text):
-                    if rule != "private number" or not file.startswith("tests/"):
+                    nouns = rule == "not a noun" and not file.startswith(NOUNS_IN)
+                    if not nouns and (rule != "private number" or not file.startswith("tests/")):
                         yield Finding(file, text.line, text.kind, rule, excerpt)
 
 
 def broken(text: Text) -> Iterator[tuple[str, str]]:
     """Yield each rule that a text breaks, with an excerpt."""
     prose = text.text
+    if text.kind == "variable":
+        if prose in NOT_NOUNS:
+            yield "not a noun", prose
+        return
     if text.kind == "test name":
         if len(prose) > NAME_LENGTH:
             yield "length", prose
@@ -127,7 +140,7 @@ def _files() -> Iterator[tuple[str, Callable[[Path], Iterator[Text]]]]:
 
 
 def of_source(path: Path) -> Iterator[Text]:
-    """Yield the messages, docstrings and comments of a module."""
+    """Yield the messages, docstrings, comments and variables of a module."""
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text)
     docstrings = dict(_docstrings(tree))
@@ -135,6 +148,11 @@ def of_source(path: Path) -> Iterator[Text]:
         yield Text(node.lineno, "message" if is_help else "docstring", str(node.value))
     yield from _messages(tree, docstrings)
     yield from _comments(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            yield Text(node.lineno, "variable", node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield Text(node.lineno, "variable", node.id)
 
 
 def of_test(path: Path) -> Iterator[Text]:

@@ -52,6 +52,11 @@ def test_plain_sentences_are_accepted(text):
     assert list(broken(Text(1, "page", text))) == []
 
 
+def test_variables_are_nouns():
+    assert [rule for rule, _ in broken(Text(1, "variable", "each"))] == ["not a noun"]
+    assert list(broken(Text(1, "variable", "its_length"))) == []
+
+
 def test_names_of_tests_are_checked():
     assert [rule for rule, _ in broken(Text(1, "test name", "test_it_" + "long_" * 16))] == ["length", "start"]
 

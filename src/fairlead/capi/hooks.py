@@ -242,9 +242,9 @@ def patch_of(before: Marks, after: Marks) -> dict[str, object]:
 def _summed(annotations: Mapping[str, str]) -> dict[str, str]:
     """Return ``annotations`` with the markers without a suffix as they follow from those that have one."""
     start = f"{MARKER_STATUS}."
-    each = {key.removeprefix(start): value for key, value in annotations.items() if key.startswith(start)}
+    statuses = {key.removeprefix(start): value for key, value in annotations.items() if key.startswith(start)}
     rest = {key: value for key, value in annotations.items() if key not in (MARKER_NAME, MARKER_STATUS)}
-    if not each:
+    if not statuses:
         return rest
-    worst = min(each.values(), key=lambda status: _LEAST_FIRST.index(status) if status in _LEAST_FIRST else -1)
-    return {**rest, MARKER_NAME: ",".join(sorted(each)), MARKER_STATUS: worst}
+    worst = min(statuses.values(), key=lambda status: _LEAST_FIRST.index(status) if status in _LEAST_FIRST else -1)
+    return {**rest, MARKER_NAME: ",".join(sorted(statuses)), MARKER_STATUS: worst}

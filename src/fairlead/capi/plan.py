@@ -147,13 +147,13 @@ class _Members:
         self.holds: list[MarkPlan] = []
         self.releases: list[MarkPlan] = []
         selected = {obj.metadata.name for obj in selection.members}
-        known = {member for members in self._asked.values() for member in members.values()}
+        registered_members = {member for members in self._asked.values() for member in members.values()}
         registered = {self._asked[name][backend] for name, static in self._static.items() for backend in static}
         objects = {obj.metadata.name: obj for obj in view.objects}
         marked = {name for name, obj in objects.items() if is_marked(_marks(obj), view.name)}
         #: Nothing at all is left of them: as after a restore, or when another controller has removed the kind.
         self.kept = tuple(sorted(registered)) if registered and not selected | marked else ()
-        for name in sorted(selected | marked | (known - set(self.kept))):
+        for name in sorted(selected | marked | (registered_members - set(self.kept))):
             self._member(name, objects.get(name), selected=name in selected)
 
     def groups(self) -> Mapping[str, GroupPlan]:

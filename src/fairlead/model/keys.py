@@ -139,4 +139,4 @@ def in_order(addresses: Iterable[str], families: tuple[Family, ...]) -> tuple[st
     """
     present = tuple(addresses)
     wanted = [address for family in families for address in present if family_of(address) == family]
-    return (*wanted, *(each for each in present if family_of(each) is None)) if wanted else present
+    return (*wanted, *(address for address in present if family_of(address) is None)) if wanted else present

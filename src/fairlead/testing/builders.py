@@ -167,7 +167,7 @@ def tcp_view(
 ) -> TCPView:
     """Return the view of a valid load balancer; ``others`` are further fields of ``TCPView``."""
     viewed = load_balancer if load_balancer is not None else tcp()
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "tenant": tenant(),
         "load_balancer_class": lb_class(),
         "accepted_class": lb_class() if viewed.status.accepted is not None else None,
@@ -180,7 +180,7 @@ def tcp_view(
         slices=tuple(slices),
         nodes=ready_nodes(nodes, stale=nodes_stale),
         allocation=allocation if allocation is not None else viewed.status.allocation,
-        **known,
+        **fields,
     )
 
 

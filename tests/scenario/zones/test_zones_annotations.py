@@ -124,7 +124,7 @@ async def test_a_service_of_another_writer_is_left_alone_and_the_name_says_so(
         await world.user.merge_patch(SERVICES, SYSTEM_NAMESPACE, "by-hand", patch, subresource="status")
     before = await world.user.get(SERVICES, SYSTEM_NAMESPACE, "by-hand")
     await world.name("www", addresses=["192.0.2.1"])
-    await world.says("www", "ResolvedRefs", "False", "that Fairlead has not made")
+    await world.says("www", "ResolvedRefs", "False", "that Fairlead did not create")
     await world.delete("www")
     await world.gone("www")
     assert await services(world) == [before]

@@ -71,7 +71,7 @@ async def test_a_record_that_is_not_ours_is_never_touched_and_the_name_says_so(w
     before = await world.bind.names()
     await world.name("theirs", addresses=["192.0.2.1"])
     await world.name("edns", addresses=["192.0.2.1"])
-    await world.says("theirs", "ResolvedRefs", "False", "has a record of type A that Fairlead has not made")
+    await world.says("theirs", "ResolvedRefs", "False", "has a record of type A that Fairlead did not create")
     await world.says("edns", "ResolvedRefs", "False", "registry mark of external-dns")
     for name in ("theirs", "edns"):
         await world.delete(name)
@@ -183,7 +183,7 @@ async def test_a_wrong_key_is_corrected_without_a_restart(world: ZonesWorld):
 @pytest.mark.parametrize(
     ("parameters", "text", "of_zone"),
     [
-        ({"credentials": "missing"}, "there is no Secret fairlead-system/missing", ("True", "Accepted", "")),
+        ({"credentials": "missing"}, "Secret fairlead-system/missing is missing", ("True", "Accepted", "")),
         ({"server": "not an address"}, "must be host:port", ("False", "Invalid", "spec.parameters.server")),
         ({"keyname": "fairlead"}, "did you mean keyName?", ("False", "Invalid", "spec.parameters.keyname")),
         ({"algorithm": "md5"}, "parameters.algorithm", ("False", "Invalid", "spec.parameters.algorithm")),
@@ -217,7 +217,7 @@ async def test_a_name_of_an_invalid_zone_is_removed_after_a_restart(
 ):
     for parameters, text in (
         ({"server": "127.0.0.1:1"}, "127.0.0.1:1"),
-        ({"credentials": "missing"}, "there is no Secret fairlead-system/missing"),
+        ({"credentials": "missing"}, "Secret fairlead-system/missing is missing"),
         ({"algorithm": "md5"}, "parameters.algorithm"),
     ):
         await world.zone(parameters=parameters)
@@ -273,7 +273,7 @@ async def test_names_shows_what_resolves_and_what_does_not(world: ZonesWorld):
     await world.name("www", addresses=["192.0.2.1"])
     await world.name("theirs", addresses=["192.0.2.1"])
     await world.published("www")
-    await world.says("theirs", "ResolvedRefs", "False", "Fairlead has not made")
+    await world.says("theirs", "ResolvedRefs", "False", "Fairlead did not create")
     hostnames, zones = await world.user.list(HOSTNAMES), await world.user.list(DNS_ZONES)
     rows = {row.name: row for row in name_rows(hostnames, await ask_zones(hostnames, zones))}
     assert (rows["www"].resolves, rows["www"].state, rows["www"].good) == ("Yes", "Published", True)

@@ -93,7 +93,7 @@ async def test_an_endpoint_of_another_writer_is_left_alone_and_the_name_says_so(
     }
     before = await world.user.create(DNS_ENDPOINTS, by_hand)
     await world.name("www", addresses=["192.0.2.1"])
-    await world.says("www", "ResolvedRefs", "False", "that Fairlead has not made")
+    await world.says("www", "ResolvedRefs", "False", "that Fairlead did not create")
     await world.delete("www")
     await world.gone("www")
     assert await objects(world) == [before]

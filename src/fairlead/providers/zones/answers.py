@@ -175,20 +175,28 @@ def rdata_of(type_: str, value: str) -> dns.rdata.Rdata:
     return dns.rdata.from_text("IN", type_, f"{value}." if type_ == CNAME else value)
 
 
-class ZoneServer(Protocol):
-    """One zone at one server. ``immediate``: what was written is answered at once, so that ``kept`` is ``answers``."""
+class Answering(Protocol):
+    """The part of a ``ZoneServer`` that following a zone needs."""
 
     @property
     def immediate(self) -> bool:
-        """Return whether what was written is answered at once."""
-        ...
-
-    async def check(self) -> int:
-        """Raise what is wrong with zone, server or credentials, as far as reading can show it; returns the serial."""
+        """Return whether what was written is answered at once, so that ``kept`` is ``answers``."""
         ...
 
     async def serial(self) -> int:
         """Return the serial of the zone, which moves with each change of it."""
+        ...
+
+    async def answers(self, keys: Iterable[RRKey]) -> RRSets:
+        """Return what the server answers to a question for ``keys``."""
+        ...
+
+
+class ZoneServer(Answering, Protocol):
+    """One zone at one server."""
+
+    async def check(self) -> int:
+        """Raise what is wrong with zone, server or credentials, as far as reading can show it; returns the serial."""
         ...
 
     async def read(self, keys: Iterable[RRKey]) -> RRSets:
@@ -196,10 +204,6 @@ class ZoneServer(Protocol):
 
         Where a CNAME is asked for, records of every other type of its name are in the answer too.
         """
-        ...
-
-    async def answers(self, keys: Iterable[RRKey]) -> RRSets:
-        """Return what the server answers to a question for ``keys``."""
         ...
 
     async def kept(self, keys: Iterable[RRKey]) -> RRSets:

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Protocol
 
 import msgspec
 import structlog
 
 from fairlead.errors import FairleadError, Retry
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.zones.answers import OUTSIDE_ZONE
+from fairlead.providers.zones.answers import OUTSIDE_ZONE, Answering
 from fairlead.providers.zones.plan import EMPTY, RRKey, RRSets
 from fairlead.providers.zones.settings import ServerSettings
 from fairlead.runtime.clock import Clock
@@ -51,23 +50,6 @@ def is_complete(records: Iterable[tuple[RRKey, str]], there: RRSets) -> bool:
 def moved_by_others(before: int, now: int, ours: int) -> bool:
     """Return whether a serial moved further than ``ours`` updates did (serials wrap around, RFC 1982)."""
     return (now - before) % _SERIALS > ours
-
-
-class Answering(Protocol):
-    """The part of a ``ZoneServer`` that following needs."""
-
-    @property
-    def immediate(self) -> bool:
-        """Return whether what was written is answered at once."""
-        ...
-
-    async def serial(self) -> int:
-        """Return the serial of the zone."""
-        ...
-
-    async def answers(self, keys: Iterable[RRKey]) -> RRSets:
-        """Return what the server answers."""
-        ...
 
 
 class ZoneFollower:

@@ -170,7 +170,7 @@ class DNSProvider:
         parameters_of_name = {"ownerId": "any", "host": f"any.{zone}", **parameters}
         spec = FrontendSpec(LoadBalancerKey("DNSZone", "", zone), group="", listeners=(), parameters=parameters_of_name)
         try:
-            self._server(self._settings(spec).server)
+            self._servers.get(self._settings(spec).server)
         except BadConfiguration as error:
             return error.sentence
         return ""
@@ -178,7 +178,7 @@ class DNSProvider:
     async def validate(self, spec: FrontendSpec, *, old: FrontendSpec | None = None) -> None:
         """Raise ``BadConfiguration`` for wrong parameters; no server is called."""
         del old
-        self._server(self._settings(spec).server)
+        self._servers.get(self._settings(spec).server)
 
     async def validate_backends(
         self,
@@ -194,7 +194,9 @@ class DNSProvider:
     async def ensure(self, spec: FrontendSpec) -> Ensured:
         """Check that the server answers for the zone; a name that is in another zone moves."""
         settings = self._settings(spec)
-        self._follower.began(settings.server, await self._recent.check(settings.server, self._server(settings.server)))
+        self._follower.began(
+            settings.server, await self._recent.check(settings.server, self._servers.get(settings.server))
+        )
         before = self._names.get(spec.key)
         if before is not None and is_elsewhere(before, settings):
             await self._move(spec.key, before, settings)
@@ -229,7 +231,7 @@ class DNSProvider:
             return None
         held = frozenset(self._held.get(key, ()))
         types = {type_ for type_, _ in held}
-        server, keys = self._server(settings.server), {RRKey(settings.name, type_) for type_ in types}
+        server, keys = self._servers.get(settings.server), {RRKey(settings.name, type_) for type_ in types}
         kept = _values(await self._recent.kept(settings.server, server, keys))
         self._complete[key] = False
         if held and not held & kept:
@@ -265,7 +267,7 @@ class DNSProvider:
 
     async def _read_whole(self, settings: NameSettings) -> RRSets | None:
         """Return all that the zone has of a name; None when it has been delegated, and so is not answered for here."""
-        server = self._server(settings.server)
+        server = self._servers.get(settings.server)
         try:
             marks = await server.read({key for key in zone_reads(settings.name) if key.name != settings.name})
             if not any(map(mark_from_text, (text for rrset in marks.values() for text in rrset.values))):
@@ -294,9 +296,6 @@ class DNSProvider:
     def _settings(self, spec: FrontendSpec) -> NameSettings:
         return settings_from_spec(spec, own=self._own)
 
-    def _server(self, settings: ServerSettings) -> ZoneServer:
-        return self._servers.get(settings)
-
     def _in_use(self) -> Mapping[ServerSettings, ZoneServer]:
         """Return the servers that a name is written at, or is on its way to."""
         parts = {part.server for parts in self._parts.values() for part in parts}
@@ -313,7 +312,7 @@ class DNSProvider:
 
     async def _run(self, settings: ServerSettings, rows: Sequence[RecordChange]) -> list[Outcome]:
         """Make the changes of one zone, and read back what came of them."""
-        server = self._server(settings)
+        server = self._servers.get(settings)
         for _ in range(_ATTEMPTS):
             there = await server.read(reads(rows))
             planned = plan_records(rows, there)
@@ -333,7 +332,7 @@ class DNSProvider:
         """Send ``edits``; False when one of the updates was not done because the zone had changed."""
         done = True
         for batch in _batches(edits, settings.max_records):
-            if await self._server(settings).update(batch, there):
+            if await self._servers.get(settings).update(batch, there):
                 self._follower.updated(settings)
             else:
                 done = False

@@ -73,7 +73,7 @@ class ServiceForm:
 
 def _annotated(obj: Service, name: str) -> list[str]:
     text = next((text for prefix in PREFIXES if (text := obj.annotation(f"{prefix}{name}"))), "")
-    return [each for part in text.split(",") if (each := part.strip())]
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _type_of(target: str) -> str:
