@@ -125,7 +125,7 @@ class PodTemplate(Wire, frozen=True):
 
 
 class DeployedSpec(Wire, frozen=True):
-    """How many pods of which containers."""
+    """The number of pods by container."""
 
     replicas: int = 1
     template: PodTemplate = PodTemplate()
