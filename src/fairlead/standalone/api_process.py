@@ -44,7 +44,7 @@ class ApiProcess:
         self._port = port
         self._options = options
         self._process: asyncio.subprocess.Process | None = None
-        self._said = bytearray()
+        self._output = bytearray()
         self._serves = False
         self._listening: asyncio.Task[None] | None = None
 
@@ -93,7 +93,7 @@ class ApiProcess:
     async def _start(self) -> None:
         listen = host_port(self._host, self._port)
         command = ("apiserver", "--data-dir", str(self._data_dir), "--listen", listen, "--end-with-parent")
-        self._said.clear()
+        self._output.clear()
         self._serves = False
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "fairlead.cli.main", *command, *self._options),
@@ -125,15 +125,15 @@ class ApiProcess:
 
     def _pass_on(self, output: bytes) -> None:
         """Write its log to stderr; until it serves the log is buffered, since it may have the reason of a failure."""
-        self._said += output
+        self._output += output
         if self._serves:
             # If stderr was closed, nothing can be logged; it must still be read: with a full pipe
             # the API server would stand still.
             with contextlib.suppress(OSError):
-                sys.stderr.write(self._said.decode(errors="replace"))
+                sys.stderr.write(self._output.decode(errors="replace"))
                 sys.stderr.flush()
-            self._said.clear()
-        del self._said[:-65_536]
+            self._output.clear()
+        del self._output[:-65_536]
 
     async def _why(self) -> FairleadError:
         process, listening = self._process, self._listening
@@ -143,7 +143,7 @@ class ApiProcess:
             async with asyncio.timeout(_STOP_S):
                 await asyncio.shield(listening)
                 await process.wait()
-        lines = self._said.decode(errors="replace").splitlines()
+        lines = self._output.decode(errors="replace").splitlines()
         sentence = next((line for line in reversed(lines) if line.startswith("fairlead: ")), "").removeprefix(
             "fairlead: "
         )

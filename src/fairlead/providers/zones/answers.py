@@ -223,7 +223,7 @@ class ZoneServer(Answering, Protocol):
 FRESH_S = 1.0
 
 
-class Recent:
+class RecentAnswers:
     """The answers of the last second, by zone."""
 
     def __init__(self, clock: Clock) -> None:

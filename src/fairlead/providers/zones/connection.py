@@ -253,16 +253,16 @@ _NO_ANSWER = frozenset({"DNSTimeout", "DNSUnreachable"})
 PAUSE_S = 1.0
 _MANY = 3
 #: After so many names that are refused on their own, the rest is taken to be refused for the same reason.
-_MOST_CULPRITS = 8
+_MOST_REJECTED = 8
 
 
-class _Ask:
+class _WaitingChange:
     def __init__(self, rows: Sequence[RecordChange]) -> None:
         self.rows = rows
         self.answer: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
 
 
-class Together:
+class UpdateBatcher:
     """The changes that wait, by zone; ``run`` makes them."""
 
     def __init__(self, run: Run, *, clock: Clock) -> None:
@@ -270,12 +270,12 @@ class Together:
         self._clock = clock
         #: When the next update of a zone may begin, after one of many (monotonic seconds).
         self._next_s: dict[ServerSettings, float] = {}
-        self._waiting: dict[ServerSettings, list[_Ask]] = {}
+        self._waiting: dict[ServerSettings, list[_WaitingChange]] = {}
         self.locks = KeyedLock()
 
     async def change(self, settings: ServerSettings, rows: Sequence[RecordChange]) -> list[Outcome]:
         """Make ``rows``, with those that wait for the same zone."""
-        ask = _Ask(rows)
+        ask = _WaitingChange(rows)
         self._waiting.setdefault(settings, []).append(ask)
         try:
             async with self.locks.hold((settings.name, settings.zone)):
@@ -296,9 +296,9 @@ class Together:
         if wait_s > 0:
             await self._clock.sleep(wait_s)
 
-    async def _run_all(self, settings: ServerSettings, asks: Sequence[_Ask]) -> None:
+    async def _run_all(self, settings: ServerSettings, asks: Sequence[_WaitingChange]) -> None:
         try:
-            outcomes = await self._outcomes(settings, [row for ask in asks for row in ask.rows], [_MOST_CULPRITS])
+            outcomes = await self._outcomes(settings, [row for ask in asks for row in ask.rows], [_MOST_REJECTED])
         except FairleadError as error:
             _fail(asks, error)
             return
@@ -313,31 +313,31 @@ class Together:
             start = end
 
     async def _outcomes(
-        self, settings: ServerSettings, rows: Sequence[RecordChange], culprits_left: list[int]
+        self, settings: ServerSettings, rows: Sequence[RecordChange], rejections_left: list[int]
     ) -> list[Outcome]:
         """Make ``rows``; when they are refused together, only the names that cause it fail."""
         try:
             return await self._run(settings, rows)
         except Retry as error:
             hosts = sorted({row.host for row in rows})
-            if error.reason in _NO_ANSWER or len(hosts) == 1 or culprits_left[0] <= 0:
+            if error.reason in _NO_ANSWER or len(hosts) == 1 or rejections_left[0] <= 0:
                 raise
         half = set(hosts[: len(hosts) // 2])
         outcomes: dict[int, Outcome] = {}
         for part in (half, {*hosts} - half):
             at = [index for index, row in enumerate(rows) if row.host in part]
             try:
-                done = await self._outcomes(settings, [rows[index] for index in at], culprits_left)
+                done = await self._outcomes(settings, [rows[index] for index in at], rejections_left)
             except Retry as error:
                 if error.reason in _NO_ANSWER:
                     raise
-                culprits_left[0] -= 1
+                rejections_left[0] -= 1
                 done = [outcome_from_error(error)] * len(at)
             outcomes |= dict(zip(at, done, strict=True))
         return [outcomes[index] for index in range(len(rows))]
 
 
-def _fail(asks: Sequence[_Ask], error: FairleadError) -> None:
+def _fail(asks: Sequence[_WaitingChange], error: FairleadError) -> None:
     for ask in asks:
         if not ask.answer.done():
             ask.answer.set_exception(error)

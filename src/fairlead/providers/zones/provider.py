@@ -28,8 +28,8 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
 from fairlead.model.observed import UNFINISHED, Ensured, Health, Observed, ObservedTarget
 from fairlead.providers.readback_watch import LoadBalancerStates
-from fairlead.providers.zones.answers import Recent, ZoneServer
-from fairlead.providers.zones.connection import Together
+from fairlead.providers.zones.answers import RecentAnswers, ZoneServer
+from fairlead.providers.zones.connection import UpdateBatcher
 from fairlead.providers.zones.follow import Followed, ZoneFollower
 from fairlead.providers.zones.plan import (
     EMPTY,
@@ -86,8 +86,8 @@ class DNSProvider:
         self._held: dict[LoadBalancerKey, set[Value]] = {}
         self._servers = ZoneServers(make)
         self._clock = clock or SystemClock()
-        self._together = Together(self._run, clock=self._clock)
-        self._recent = Recent(self._clock)
+        self._batcher = UpdateBatcher(self._run, clock=self._clock)
+        self._recent = RecentAnswers(self._clock)
         self._notify: list[Callable[[LoadBalancerKey], None]] = []
         #: Whether all records of a name were answered when it was read back.
         self._complete: dict[LoadBalancerKey, bool] = {}
@@ -219,7 +219,7 @@ class DNSProvider:
                 row = self._record_change(change, settings)
                 by_server.setdefault(settings.server, []).append((index, row))
         for settings, rows in by_server.items():
-            done = await self._together.change(settings, [row for _, row in rows])
+            done = await self._batcher.change(settings, [row for _, row in rows])
             outcomes |= {index: outcome for (index, _), outcome in zip(rows, done, strict=True)}
         self._remember(changes, outcomes)
         return [outcomes[index] for index in range(len(changes))]
@@ -255,7 +255,7 @@ class DNSProvider:
         held = self._held.get(key, set())
         there = await self._read_whole(before) or {}
         rows = copies(held | ours_in(there, before), there, settings)
-        for outcome in await self._together.change(settings.server, rows) if rows else ():
+        for outcome in await self._batcher.change(settings.server, rows) if rows else ():
             if outcome != DONE:
                 raise Retry(
                     f"{key} stays in zone {before.server.zone}, since zone {settings.server.zone} rejects it: "
@@ -281,7 +281,7 @@ class DNSProvider:
 
     async def _withdraw(self, key: LoadBalancerKey, settings: NameSettings, held: Collection[Value]) -> None:
         """Take from a zone what is ours of a name; ``held``: what is known to be, should the zone not answer for it."""
-        async with self._together.locks.hold((settings.server.name, settings.server.zone)):
+        async with self._batcher.locks.hold((settings.server.name, settings.server.zone)):
             there = await self._read_whole(settings)
             if there is None:
                 edits = blind_removal(held, settings)
@@ -472,20 +472,20 @@ class SharedOwners:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._said: dict[Holder, str] = {}
+        self._sentences: dict[Holder, str] = {}
         #: Since when a name has more than is on record (monotonic seconds).
         self._since_s: dict[Holder, float] = {}
 
     def of(self, holder: Holder) -> str:
         """Return the problem of one holder as a sentence, empty for none."""
-        return self._said.get(holder, "")
+        return self._sentences.get(holder, "")
 
     def note(self, changes: Sequence[RecordChange], there: RRSets) -> None:
         """Look at a batch of changes, with the marks that were there before it."""
         for holder, sentence in shared_owner(changes, there).items():
-            before = self._said.pop(holder, "")
+            before = self._sentences.pop(holder, "")
             if sentence:
-                self._said[holder] = sentence
+                self._sentences[holder] = sentence
                 if sentence != before:
                     log.warning("another hub has the ownerId of a zone", host=changes[0].host, why=sentence)
 
@@ -503,7 +503,7 @@ class SharedOwners:
 
     def forget(self, holder: Holder) -> None:
         """Drop what was seen of a name that is gone, or has what is on record."""
-        self._said.pop(holder, None)
+        self._sentences.pop(holder, None)
         self._since_s.pop(holder, None)
 
 

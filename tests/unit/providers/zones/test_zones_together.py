@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.errors import Retry
 from fairlead.model.change import DONE, Outcome, OutcomeStatus
-from fairlead.providers.zones.connection import PAUSE_S, Together
+from fairlead.providers.zones.connection import PAUSE_S, UpdateBatcher
 from fairlead.providers.zones.plan import Holder, RecordChange
 from fairlead.providers.zones.settings import ServerSettings
 from fairlead.runtime.clock import SystemClock, VirtualClock
@@ -42,8 +42,8 @@ class Zone:
 
 
 async def start(zone: Zone, *hosts: str) -> list[asyncio.Task[list[Outcome]]]:
-    together = Together(zone.run, clock=SystemClock())
-    tasks = [asyncio.create_task(together.change(ZONE, [row(host)])) for host in hosts]
+    batcher = UpdateBatcher(zone.run, clock=SystemClock())
+    tasks = [asyncio.create_task(batcher.change(ZONE, [row(host)])) for host in hosts]
     await zone.begun.wait()
     for _ in range(5):
         await asyncio.sleep(0)
@@ -75,7 +75,7 @@ async def test_one_refused_name_of_a_batch_of_one_caller_does_not_stop_the_other
     zone = Zone()
     zone.refuses = "c"
     zone.free.set()
-    outcomes = await Together(zone.run, clock=SystemClock()).change(ZONE, [row(host) for host in "abcd"])
+    outcomes = await UpdateBatcher(zone.run, clock=SystemClock()).change(ZONE, [row(host) for host in "abcd"])
     assert [outcome.status for outcome in outcomes] == [OutcomeStatus.DONE] * 2 + [
         OutcomeStatus.RETRY,
         OutcomeStatus.DONE,
@@ -88,7 +88,9 @@ async def test_a_zone_that_refuses_every_name_is_not_asked_for_each_of_hundreds(
         raise Retry("refused", reason="DNSRefused")
 
     calls: list[int] = []
-    outcomes = await Together(refuse, clock=SystemClock()).change(ZONE, [row(f"n{number}") for number in range(200)])
+    outcomes = await UpdateBatcher(refuse, clock=SystemClock()).change(
+        ZONE, [row(f"n{number}") for number in range(200)]
+    )
     assert {outcome.status for outcome in outcomes} == {OutcomeStatus.RETRY}
     assert len(calls) < 40
 
@@ -122,11 +124,11 @@ async def test_the_end_of_the_one_who_runs_is_a_retry_for_the_others():
         await asyncio.Event().wait()
         return []
 
-    together = Together(slow, clock=SystemClock())
-    first = asyncio.create_task(together.change(ZONE, [row("a")]))
+    batcher = UpdateBatcher(slow, clock=SystemClock())
+    first = asyncio.create_task(batcher.change(ZONE, [row("a")]))
     await gate.wait()
     gate.clear()
-    others = [asyncio.create_task(together.change(ZONE, [row(host)])) for host in ("b", "c")]
+    others = [asyncio.create_task(batcher.change(ZONE, [row(host)])) for host in ("b", "c")]
     await asyncio.sleep(0)
     first.cancel()
     await gate.wait()
@@ -142,12 +144,12 @@ async def test_while_many_change_the_next_update_waits_so_that_more_go_out_toget
         updates.append([each.host.partition(".")[0] for each in rows])
         return [DONE] * len(rows)
 
-    together = Together(run, clock=clock)
-    await together.change(ZONE, [row("alone")])
-    await together.change(ZONE, [row("again")])
+    batcher = UpdateBatcher(run, clock=clock)
+    await batcher.change(ZONE, [row("alone")])
+    await batcher.change(ZONE, [row("again")])
     assert updates == [["alone"], ["again"]]
-    await together.change(ZONE, [row("a"), row("b"), row("c")])
-    waiting = [asyncio.create_task(together.change(ZONE, [row(host)])) for host in ("d", "e")]
+    await batcher.change(ZONE, [row("a"), row("b"), row("c")])
+    waiting = [asyncio.create_task(batcher.change(ZONE, [row(host)])) for host in ("d", "e")]
     await clock.advance(PAUSE_S * 0.9)
     assert len(updates) == 3
     await clock.advance(PAUSE_S * 0.2)
