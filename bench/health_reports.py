@@ -27,7 +27,7 @@ _CHECKED_S = 3_600.0
 async def reports() -> AsyncIterator[Figure]:
     """Measure the share of a core that unchanged reports take, and the time for one that has one change."""
     schema, places = packaged_schema(), _places()
-    checks = GroupChecks(lambda name: check_of(schema, *places[name]), published=lambda: True)
+    checks = GroupChecks(lambda name, pace: check_of(schema, *places[name], pace), published=lambda: True)
     streams = [HealthStream(checks=checks, schema=schema, node_id=f"proxy-{number}") for number in range(PROXIES)]
     checks.touch(places)
     for stream in streams:

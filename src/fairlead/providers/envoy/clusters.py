@@ -32,6 +32,8 @@ _UNLIMITED = 1_000_000
 _MAGLEV_TABLE_SIZE = 16_381
 #: After how many seconds without a sign of life of a target its idle connections are cut.
 _DEAD_S = 30
+#: How many times its interval a healthy target may go unchecked, where checks would cost a proxy too much.
+SLOWEST_PACE = 5
 
 
 @lru_cache(maxsize=65_536)
@@ -165,9 +167,13 @@ def dead_peer_fields() -> Fields:
     }
 
 
-def health_check_fields(check: HealthCheck) -> Fields:
-    """Return the active check: of TCP connections, or of the answer to a request."""
+def health_check_fields(check: HealthCheck, *, unused_s: float | None = None) -> Fields:
+    """Return the active check: of TCP connections, or of the answer to a request.
+
+    ``unused_s``: how often a healthy target is checked whose cluster has never made a connection; None: like others.
+    """
     interval = duration(check.interval_s)
+    unused: Fields = {} if unused_s is None else {"no_traffic_healthy_interval": duration(unused_s)}
     request = check.request
     how: Fields = {"tcp_health_check": {}}
     if request is not None:
@@ -180,6 +186,7 @@ def health_check_fields(check: HealthCheck) -> Fields:
         "interval": interval,
         # Defaults to 60 s: an idle load balancer would notice nothing.
         "no_traffic_interval": interval,
+        **unused,
         "unhealthy_threshold": {"value": check.unhealthy_threshold},
         "healthy_threshold": {"value": check.healthy_threshold},
         **how,

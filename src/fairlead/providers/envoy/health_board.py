@@ -206,9 +206,9 @@ class HealthBoard:
             checks = self._groups[group] = GroupChecks(self._check, published=self._published)
         return checks
 
-    def _check(self, name: str) -> ClusterCheck | None:
+    def _check(self, name: str, pace: int) -> ClusterCheck | None:
         place = self._find(name)
-        return check_of(self._schema, *place) if place is not None else None
+        return check_of(self._schema, *place, pace) if place is not None else None
 
 
 #: Between two reports; for every further 20,000 targets as much again, up to the longest.

@@ -21,6 +21,7 @@ from fairlead.model.keys import ListenerKey, TargetKey
 from fairlead.model.keys import Protocol as Transport
 from fairlead.model.observed import RefusedPart
 from fairlead.providers.envoy.clusters import (
+    SLOWEST_PACE,
     EndpointSet,
     health_check_fields,
     is_dns_name,
@@ -141,8 +142,10 @@ class HealthReader(Protocol):
 class GroupChecks:
     """The checks of one node group, and the streams that get them."""
 
-    def __init__(self, find: Callable[[str], ClusterCheck | None], *, published: Callable[[], bool]) -> None:
+    def __init__(self, find: Callable[[str, int], ClusterCheck | None], *, published: Callable[[], bool]) -> None:
         self._find = find
+        #: How many times its interval a healthy target goes unchecked: a proxy makes so many checks in a second only.
+        self._pace = 1
         self.published = published
         self.readers: list[HealthReader] = []
         self._checks: dict[str, ClusterCheck] = {}
@@ -159,11 +162,15 @@ class GroupChecks:
     def current(self) -> dict[str, ClusterCheck]:
         """Return all checks by the name of their cluster."""
         for name in self._changed:
-            old, new = self._checks.pop(name, None), self._find(name)
+            old, new = self._checks.pop(name, None), self._find(name, self._pace)
             self._targets += (len(new.targets) if new else 0) - (len(old.targets) if old else 0)
             if new is not None:
                 self._checks[name] = new
         self._changed.clear()
+        if (pace := next_pace(self._pace, self._targets)) != self._pace:
+            self._pace = pace
+            found = {name: self._find(name, pace) for name in self._checks}
+            self._checks = {name: check for name, check in found.items() if check is not None}
         return self._checks
 
     @property
@@ -172,14 +179,30 @@ class GroupChecks:
         return self._targets
 
 
+#: So many more targets have each healthy one go unchecked for one interval longer.
+_TARGETS_PER_PACE = 1_000
+
+
+def next_pace(pace: int, targets: int) -> int:
+    """Return the pace for so many checked targets, where it is ``pace`` now.
+
+    An unhealthy target, or one that has just failed or passed a check, is checked at its interval whatever the pace.
+    """
+    # Between two steps it stays what it is: each change encodes all checks again.
+    least, most = targets // _TARGETS_PER_PACE, -(-targets // _TARGETS_PER_PACE)
+    return max(1, min(SLOWEST_PACE, max(least, min(pace, most))))
+
+
 def is_checked(spec: FrontendSpec, key: ListenerKey, port: TargetPort) -> bool:
     """Return whether the proxies check the targets behind ``key``, and can report on them."""
     datagrams = port.datagrams or key.protocol is Transport.UDP
     return spec.health_check is not None and not datagrams and not port.inline
 
 
-def check_of(schema: Schema, spec: FrontendSpec, key: ListenerKey, port: TargetPort) -> ClusterCheck | None:
-    """Build the check of the targets behind one key; None when there is nothing to check."""
+def check_of(
+    schema: Schema, spec: FrontendSpec, key: ListenerKey, port: TargetPort, pace: int = 1
+) -> ClusterCheck | None:
+    """Build the check of the targets behind one key, at this pace; None when there is nothing to check."""
     if spec.health_check is None or not is_checked(spec, key, port):
         return None
     targets = [target.key for target in port.targets.targets() if not target.draining and target.weight]
@@ -188,7 +211,7 @@ def check_of(schema: Schema, spec: FrontendSpec, key: ListenerKey, port: TargetP
     endpoints = b"".join(
         delimited(2, delimited(1, delimited(1, text(2, key.address) + number(3, key.port)))) for key in targets
     )
-    how = _how(schema, spec.health_check, spec.proxy_protocol)
+    how = _how(schema, spec.health_check, spec.proxy_protocol, pace)
     field = delimited(1, text(1, port.name) + how + delimited(3, endpoints))
     return ClusterCheck(field, frozenset(targets), spec.health_check.timeout_s)
 
@@ -200,9 +223,12 @@ def specifier_bytes(schema: Schema, checks: Iterable[ClusterCheck], *, interval_
 
 
 @lru_cache(maxsize=1024)
-def _how(schema: Schema, check: HealthCheck, version: ProxyProtocol) -> bytes:
+def _how(schema: Schema, check: HealthCheck, version: ProxyProtocol, pace: int) -> bytes:
     # Targets that were asked for at once would be checked at once ever after, in bursts that hold up configuration.
     asked: dict[str, object] = {**health_check_fields(check), "interval_jitter_percent": _JITTER_PERCENT}
+    if pace > 1:
+        # No requests pass through these clusters of Envoy, so that its interval is the one without traffic.
+        asked["no_traffic_healthy_interval"] = duration(pace * check.interval_s)
     fields: dict[str, object] = {"health_checks": [asked]}
     if check.request is not None:
         fields["transport_socket_matches"] = [socket_of_checks(schema, check.request)]

@@ -12,7 +12,7 @@ from fairlead.providers.envoy.clusters import EndpointSet
 from fairlead.providers.envoy.health_board import HealthStream, report_interval_s
 from fairlead.providers.envoy.resources import resource_name
 from fairlead.providers.envoy.schema import packaged_schema
-from fairlead.providers.envoy.serving import GroupChecks, TargetPort, check_of
+from fairlead.providers.envoy.serving import GroupChecks, TargetPort, check_of, next_pace
 from tests.envoy_json import to_json
 
 pytestmark = pytest.mark.req("X-1")
@@ -36,9 +36,9 @@ class Group:
         self.checks = GroupChecks(self._find, published=lambda: self.published)
         self.stream = HealthStream(checks=self.checks, schema=SCHEMA, node_id="p1")
 
-    def _find(self, name):
+    def _find(self, name, pace):
         self.encoded += 1
-        return check_of(SCHEMA, *self.ports[name]) if name in self.ports else None
+        return check_of(SCHEMA, *self.ports[name], pace) if name in self.ports else None
 
     def put(self, *targets: Target, key: LoadBalancerKey = KEY, protocol: Protocol = Protocol.TCP, **spec) -> str:
         listener = Listener(80, protocol)
@@ -306,3 +306,21 @@ def test_a_proxy_without_checks_owes_no_report():
     group.checks.touch([name])
     group.asked(now=CHECKED_S + 1)
     assert not group.stream.is_overdue(now=1000.0)
+
+
+def test_the_more_targets_a_proxy_checks_the_longer_healthy_ones_go_unchecked() -> None:
+    group = Group()
+    group.put(Target(ONE))
+
+    def first_check() -> tuple[object, ...]:
+        field = group.checks.current()[NAME].field
+        (check,) = checks_in(field)[0]["health_checks"]
+        return tuple(check.get(f"{name}interval") for name in ("", "no_traffic_", "no_traffic_healthy_"))
+
+    assert first_check() == ("2s", "2s", None)
+    many = [Target(TargetKey(f"10.1.{number // 250}.{number % 250}", 80)) for number in range(5_000)]
+    group.put(*many, key=LoadBalancerKey("TCPLoadBalancer", "shop", "many"))
+    encoded = group.encoded
+    assert first_check() == ("2s", "2s", "10s"), "what fails is checked as often as before"
+    assert group.encoded == encoded + 3, "the changed one, and both for their pace"
+    assert [next_pace(3, targets) for targets in (3_999, 2_001, 2_000, 4_000, 90_000)] == [3, 3, 2, 4, 5]

@@ -13,6 +13,7 @@ from fairlead.model.http import Backend
 from fairlead.model.keys import ListenerKey, backend_key
 from fairlead.providers.envoy.clusters import (
     CLUSTER,
+    SLOWEST_PACE,
     cluster_fields,
     health_check_fields,
     outlier_detection_fields,
@@ -166,7 +167,9 @@ def backend_cluster_bytes(
     elif backend.protocol == "TCP":
         fields["outlier_detection"] = outlier_detection_fields()
     if spec.health_check is not None and backend.protocol != "UDP":
-        fields["health_checks"] = [health_check_fields(spec.health_check)]
+        # Of thousands of backends most are idle: a dead one is seen late there, and its first request is tried again.
+        check = spec.health_check
+        fields["health_checks"] = [health_check_fields(check, unused_s=SLOWEST_PACE * check.interval_s)]
     socket = backend_tls(schema, backend, certificate=certificate, authority=authority) if backend.tls else None
     if spec.proxy_protocol is not ProxyProtocol.NONE and backend.protocol != "UDP":
         socket = proxy_protocol_to_backend(schema, spec.proxy_protocol, inner=socket)
