@@ -126,7 +126,7 @@ def parser() -> argparse.ArgumentParser:
     sized.add_argument("--seconds", type=float, default=60.0, metavar="S", help="length of the churn (default: 60)")
     sized.add_argument("--runs", type=int, default=1, metavar="N", help="runs of each side; medians count (default: 1)")
     sized.add_argument("--real", action="store_true", help="use kube-apiserver, in a network namespace; needs root")
-    sized.add_argument("--beside", action="store_true", help="peers: compare with Envoy Gateway; implies --real")
+    sized.add_argument("--compare", action="store_true", help="peers: compare with Envoy Gateway; implies --real")
     return commands
 
 
@@ -144,8 +144,8 @@ def _run(arguments: list[str]) -> int:
         routes=chosen.routes,
         seconds=chosen.seconds,
         runs=chosen.runs,
-        real=chosen.real or chosen.beside,
-        beside=chosen.beside,
+        real=chosen.real or chosen.compare,
+        compare=chosen.compare,
     )
     return asyncio.run(main(chosen.cases, settings))
 

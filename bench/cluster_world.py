@@ -80,7 +80,7 @@ class Settings:
     #: Use kube-apiserver instead of the embedded API.
     real: bool = False
     #: Compare with Envoy Gateway, which needs ``real``.
-    beside: bool = False
+    compare: bool = False
 
 
 # --- API servers -----------------------------------------------------------------------------------------------------

@@ -48,8 +48,8 @@ _LOAD_PER_S = 200.0
 
 
 async def measured(settings: Settings) -> AsyncIterator[Figure]:
-    """Measure five works, with --beside next to Envoy Gateway: CPU, writes by kind, bytes, errors, ratios."""
-    sides: list[Callable[[], ControlPlane]] = [Fairlead, EnvoyGateway] if settings.beside else [Fairlead]
+    """Measure five works alone, or with --compare next to Envoy Gateway: CPU, writes, bytes, errors, ratios."""
+    sides: list[Callable[[], ControlPlane]] = [Fairlead, EnvoyGateway] if settings.compare else [Fairlead]
     for work in (_probe, _changes, _attached, _scale):
         rows: list[list[list[Figure]]] = [[] for _ in sides]
         for _ in range(settings.runs):

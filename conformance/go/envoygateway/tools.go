@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package tools pins the version of Envoy Gateway that the benchmarks are run beside.
+// Package tools pins the version of Envoy Gateway that the benchmarks are compared with.
 package tools
 
 import (
