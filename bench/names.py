@@ -24,8 +24,7 @@ from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROU
 from fairlead.api.kubernetes import NAMESPACES, SECRETS
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
-from fairlead.hub.app import Hub
-from fairlead.hub.config import HubConfig
+from fairlead.hub.app import Hub, HubConfig
 from fairlead.kube.cluster import Cluster
 from fairlead.model.contract import AllocationKind
 from fairlead.providers.memory import MemoryProvider

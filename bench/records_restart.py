@@ -16,8 +16,7 @@ from fairlead.api.backendgroup import BACKEND_RECORDS
 from fairlead.api.kubernetes import CRDS, ENDPOINT_SLICES, NAMESPACES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
-from fairlead.hub.app import Hub
-from fairlead.hub.config import HubConfig
+from fairlead.hub.app import Hub, HubConfig
 from fairlead.hub.providers.runner import DurableRunner, TermSettings
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.transport import KubeMetrics
@@ -165,7 +164,7 @@ async def ledger_alone(cluster: Cluster, records: int) -> Figure:
         TermSettings(
             name="memory",
             provider=MemoryProvider(),
-            cluster=cluster,
+            store=cluster,
             clock=SystemClock(),
             report=lambda _report: None,
             epoch=lambda: 1,

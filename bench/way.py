@@ -34,8 +34,7 @@ from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import FairleadError
-from fairlead.hub.app import Hub
-from fairlead.hub.config import HubConfig
+from fairlead.hub.app import Hub, HubConfig
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import Access, ClusterConfig, SignIn
 from fairlead.kube.discovery import install_crds

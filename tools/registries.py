@@ -30,8 +30,7 @@ async def registries() -> dict[str, list[Family]]:
 
 
 async def _hub() -> list[Family]:
-    from fairlead.hub.app import Hub
-    from fairlead.hub.config import HubConfig
+    from fairlead.hub.app import Hub, HubConfig
     from fairlead.kube.cluster import Cluster
     from fairlead.kube.config import ClusterConfig
     from fairlead.kube.transport import KubeMetrics

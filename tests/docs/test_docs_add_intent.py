@@ -15,9 +15,8 @@ from fairlead.api.crd import build_crd
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.errors import NotFound
-from fairlead.hub.app import Hub
-from fairlead.hub.config import HubConfig
-from fairlead.hub.intents import kinds
+from fairlead.hub.app import Hub, HubConfig
+from fairlead.hub.intents import INTENTS
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.discovery import install_crds
@@ -137,4 +136,4 @@ async def test_the_example_is_served_refused_and_finalized(world: World) -> None
 
 
 def test_a_kind_is_one_line_of_the_list(example: Any) -> None:
-    assert (*kinds.INTENTS, example.StaticIntent) == example.INTENTS
+    assert (*INTENTS, example.StaticIntent) == example.INTENTS

@@ -21,8 +21,7 @@ from fairlead.agent.config import AgentConfig
 from fairlead.agent.identity import hub_name
 from fairlead.api.crd import build_crd
 from fairlead.api.kinds import CRDS
-from fairlead.hub.app import Hub
-from fairlead.hub.config import HubConfig
+from fairlead.hub.app import Hub, HubConfig
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.model.desired import Target

@@ -1,12 +1,12 @@
-"""The hub as a process: caches, providers and controllers wired together, started in order.
+"""The hub as a process: caches, providers and controllers, started in order; and one step for one key.
 
-    1 caches synced          nothing is decided on half a view
-    2 every key once         what is desired is complete, from what is recorded
-    3 providers publish      the data plane is updated only now, and with differences only
+    1 caches synced          no decision on an incomplete view
+    2 every key once         the desired state is complete, from what is recorded
+    3 providers publish      only now is the data plane updated, with differences only
     4 leading                addresses, finalizers, statuses: one writer
 
-In: a Cluster, providers, settings. Out: a running hub. Losing the lease stops step 4 and nothing else: proxies are
-served by every replica.
+In: a Cluster, providers, settings. Out: a running hub. Losing the lease stops step 4 only: every replica serves the
+proxies.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
+import msgspec
 import structlog
 
 from fairlead.api.backendgroup import RecordOrigin
@@ -28,19 +29,16 @@ from fairlead.api.names import DEFAULT_CLASS, HUB_LEASE, MANAGER_HUB, SYSTEM_NAM
 from fairlead.api.tenant import Tenant
 from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, NotFound, Retry, first_of
 from fairlead.hub.certificates.control import CertificateControl
-from fairlead.hub.config import HubConfig, RunningProvider
-from fairlead.hub.inspect.debug import KeyState, debug_key
 from fairlead.hub.inspect.metrics import HubCollector
-from fairlead.hub.intents.conditions import decision
-from fairlead.hub.intents.finalization import Finalization
-from fairlead.hub.intents.intent import Controller, Intent, IntentContext
-from fairlead.hub.intents.kinds import INTENTS, Intents, MakeIntent
-from fairlead.hub.intents.target_counts import TargetCounts
+from fairlead.hub.inspect.preview import KeyState, debug_key
+from fairlead.hub.intents import INTENTS
+from fairlead.hub.intents.conditions import decision_text
+from fairlead.hub.intents.intent import Controller, Finalization, Intent, IntentContext, Intents, MakeIntent
+from fairlead.hub.intents.status import FirstPublication
 from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.hub.names.controller import Names
 from fairlead.hub.providers.migration import AGAIN_S, ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
-from fairlead.hub.publication import FirstPublication
 from fairlead.hub.tenants.addresses import AddressPools
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.hub.tenants.tenants import Tenants, concerned_by
@@ -58,12 +56,52 @@ from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.runtime.telemetry import Telemetry
 from fairlead.sync.history import History, Report
+from fairlead.translate.addresses import AddressRanges
 
 log = structlog.get_logger(__name__)
 
 _PREPARE_AGAIN_S = 5.0
 #: A hub without a region sees within this time that a region has a hub of its own.
 _HAND_OVER_S = 10.0
+
+
+class RunningProvider(Provider, Protocol):
+    """A provider whose data plane the hub itself serves: the hub starts, publishes and closes it."""
+
+    async def start(self) -> None:
+        """Start, without publishing anything."""
+        ...
+
+    def publish(self) -> None:
+        """Send the data plane the present state, and every later change."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect from the data plane, which keeps serving its last state."""
+        ...
+
+
+class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a hub.
+
+    ``identity`` names this replica in the lease; it is the same after a restart on one machine. ``region`` empty: load
+    balancers of all regions without a hub of their own. ``reclaim_lease``: a lock keeps other processes from this
+    identity, so a restarted hub leads again at once. ``loopback_targets``: all load balancers are on this machine, so
+    loopback addresses may be backends. ``bound_in_tenants``: the hub binds the role for a Tenant's namespace itself.
+    ``tenant_ports``: the port quota of Tenants without one; 0: no limit. ``domain``: each member's objects get names in
+    <tenant>.<domain>; empty: no names.
+    """
+
+    identity: str
+    address_pool: AddressRanges | None = None
+    loopback_targets: bool = False
+    tenant_ports: int = 0
+    domain: str = ""
+    bound_in_tenants: bool = False
+    region: str = ""
+    workers: int = 8
+    lease_s: float = 15.0
+    reclaim_lease: bool = False
 
 
 class Hub:
@@ -97,8 +135,9 @@ class Hub:
         self._events = EventRecorder(cluster, component="fairlead-hub")
         self.history = History(now=self._clock.now)
         self.inventory = Inventory(cluster, region=config.region)
-        self._target_counts = TargetCounts()
-        self._pools = AddressPools(cluster=cluster, inventory=self.inventory, config=config, leading=self._may_write)
+        self._pools = AddressPools(
+            cluster=cluster, inventory=self.inventory, own_pool=config.address_pool, leading=self._may_write
+        )
         self.allocator = self._pools.allocator
         self.member_health = MemberHealth(clock=self._clock, changed=self._member_changed, leases=self.inventory.leases)
         self.providers = ProviderRegistry(
@@ -115,7 +154,22 @@ class Hub:
             target_ref=self._target_ref,
         )
         self._migration = ProviderMigration(providers=self.providers, clock=self._clock)
-        self.intents = Intents(self._context(), intents)
+        context = IntentContext(
+            cluster=cluster,
+            inventory=self.inventory,
+            providers=self.providers,
+            migration=self._migration,
+            allocator=self.allocator,
+            member_health=self.member_health,
+            events=self._events,
+            clock=self._clock,
+            leading=self._may_write,
+            status_queue=self._status_queue,
+            publication=self.publication,
+            loopback_targets=config.loopback_targets,
+            tenant_ports=config.tenant_ports,
+        )
+        self.intents = Intents(context, intents)
         self._names = Names(
             cluster=cluster, inventory=self.inventory, clock=self._clock, leading=self._may_write, domain=config.domain
         )
@@ -127,8 +181,8 @@ class Hub:
             clock=self._clock,
             leading=self._may_write,
         )
-        self._certificates = CertificateControl(self._context())
-        self._controllers = self._make_controllers()
+        self._certificates = CertificateControl(context)
+        self._controllers = self._make_controllers(context)
         for controller in self._controllers:
             cluster.reachable.on_back(controller.queue.retry_now)
         self.elector = LeaderElector(
@@ -146,45 +200,14 @@ class Hub:
                 providers=self.providers,
                 member_health=self.member_health,
                 allocator=self.allocator,
-                target_counts=self._target_counts,
+                target_counts=context.target_counts,
                 leading=self._may_write,
                 clock=self._clock,
             )
         )
 
-    def _context(self) -> IntentContext:
-        return IntentContext(
-            cluster=self._cluster,
-            inventory=self.inventory,
-            providers=self.providers,
-            migration=self._migration,
-            allocator=self.allocator,
-            member_health=self.member_health,
-            events=self._events,
-            clock=self._clock,
-            leading=self._may_write,
-            status_queue=self._status_queue,
-            publication=self.publication,
-            loopback_targets=self._config.loopback_targets,
-            tenant_ports=self._config.tenant_ports,
-            target_counts=self._target_counts,
-        )
-
-    def _make_controllers(self) -> Sequence[Controller]:
-        reconciler = Reconciler(
-            intents=self.intents,
-            migration=self._migration,
-            finalization=Finalization(
-                cluster=self._cluster,
-                inventory=self.inventory,
-                providers=self.providers,
-                allocator=self.allocator,
-                leading=self._may_write,
-            ),
-            history=self.history,
-            leading=self._may_write,
-            decides=self.inventory.decides,
-        )
+    def _make_controllers(self, context: IntentContext) -> Sequence[Controller]:
+        reconciler = Reconciler(context, intents=self.intents, history=self.history)
         tenants = Tenants(
             cluster=self._cluster,
             bound_in_tenants=self._config.bound_in_tenants,
@@ -211,33 +234,33 @@ class Hub:
 
     @property
     def leading(self) -> bool:
-        """Return whether this replica writes."""
+        """Return whether this replica leads."""
         return self._lead
 
     def _may_write(self) -> bool:
-        """Say whether it leads at this very moment: a process that was suspended may not know yet that it does not."""
+        """Return whether this replica leads at this moment: a process that was suspended may have lost its lease."""
         return self._lead and self.elector.is_leader
 
     async def _raise_epoch(self, above: int) -> int:
         return await self.elector.raise_epoch(above)
 
     def not_ready(self) -> list[str]:
-        """Return the reasons why this hub is not ready, one sentence each; none when it is."""
+        """Return why this hub is not ready, one sentence for each reason; empty when it is ready."""
         reasons = [
             f"{name}: {cache.problem or 'not read yet'}"
             for name, cache in self.inventory.caches.items()
             if cache.problem or not cache.synced
         ]
-        # A class that was there before this start serves, also while the API takes no writes.
+        # A class from an earlier start serves, also while the API accepts no writes.
         has_class = any((self._prepared, self.inventory.classes.get("", DEFAULT_CLASS)))
         later = {
             "not every load balancer has been reconciled once": self.publication.is_done,
-            f"the class {DEFAULT_CLASS} could not be made yet; it is tried again": has_class,
+            f"the class {DEFAULT_CLASS} could not be created yet; the hub retries automatically": has_class,
         }
         return reasons or [reason for reason, done in later.items() if not done]
 
     def debug_key(self, key: LoadBalancerKey) -> KeyState | None:
-        """Return what is known of the load balancer ``key``, None when that is nothing."""
+        """Return the state of the load balancer ``key``, None when it is unknown."""
         return debug_key(key, inventory=self.inventory, providers=self.providers, history=self.history)
 
     async def prepare(self) -> None:
@@ -248,7 +271,7 @@ class Hub:
         with suppress(AlreadyExists):
             await self._cluster.create(NAMESPACES, {"metadata": {"name": SYSTEM_NAMESPACE}})
         with suppress(AlreadyExists):
-            # Created, not applied: what an operator changes in it stays.
+            # Created, not applied: changes by an operator are kept.
             await self._cluster.create(LOAD_BALANCER_CLASSES, default_class())
 
     async def run(self) -> None:
@@ -262,7 +285,7 @@ class Hub:
                 for task in self._loops():
                     group.create_task(task)
         except* FairleadError as errors:
-            # The caller needs the one reason, not the tree of tasks that it came up through.
+            # The caller needs the one reason, not the tree of tasks.
             raise first_of(errors) from errors
         finally:
             self._lead = False
@@ -270,7 +293,7 @@ class Hub:
             await self.providers.close()
 
     async def _try_to_prepare(self) -> bool:
-        """Prepare; an API that cannot take writes now holds up nothing that is on record already."""
+        """Prepare; while the API accepts no writes, the hub serves what is on record."""
         try:
             await self.prepare()
         except Retry as error:
@@ -284,13 +307,13 @@ class Hub:
             await self._clock.sleep(_PREPARE_AGAIN_S)
 
     def _loops(self) -> Sequence[Coroutine[None, None, None]]:
-        # Of an older state nothing is read into what is served: a hub that starts knows what may wait.
+        # When the API was restored from an older state, the hub ends: only a starting hub knows what may wait.
         caches = [cache.run(end_when_restored=True) for cache in self.inventory.caches.values()]
         tasks = [task for intent in self.intents.values() for task in intent.tasks()]
-        beside = [self._events.run(), self.member_health.run(), self.inventory.wake_incomplete()]
+        others = [self._events.run(), self.member_health.run(), self.inventory.wake_incomplete()]
         if (regional := self.inventory.regional_hubs) is not None:
-            beside.append(regional.run())
-        return [*caches, *tasks, *beside, self._start()]
+            others.append(regional.run())
+        return [*caches, *tasks, *others, self._start()]
 
     def _watch(self) -> None:
         self.inventory.on_wake(self._woken)
@@ -311,7 +334,7 @@ class Hub:
             provider.on_change(self._status_queue.add)
 
     async def _start(self) -> None:
-        """Begin in the order of the module's picture; then work until cancelled."""
+        """Start in the order of the module docstring; then work until cancelled."""
         for cache in self.inventory.caches.values():
             await cache.wait_synced()
         self._restore()
@@ -339,7 +362,7 @@ class Hub:
             intent.restore()
 
     async def _publish_once(self) -> None:
-        """Publish when every key that there was at the start has been reconciled, and its providers are done."""
+        """Publish once every key of the start has been reconciled, and the workers have settled."""
         keys = self.inventory.all_keys()
         await self._first_pass.run(keys, self.intents.values(), self.inventory.wake)
         for runner in self.providers.served.values():
@@ -353,7 +376,7 @@ class Hub:
         log.info("hub publishes", load_balancers=len(keys))
 
     async def _while_leading(self, epoch: int) -> None:
-        """Lead; which regions are this hub's is fixed while it works, so that it keeps no record of another hub."""
+        """Lead; start again when the regions of this hub change, so that it keeps no record of another hub."""
         log.info("leading", epoch=epoch, identity=self._config.identity)
         if epoch == 1 and self._config.region:
             await self._wait_for_hand_over()
@@ -364,7 +387,7 @@ class Hub:
                 return
 
     async def _wait_for_hand_over(self) -> None:
-        """Return once the hub without a region has seen that this region has a hub of its own now."""
+        """Return once the hub without a region has seen that this region has a hub of its own."""
         try:
             lease = await self._cluster.get(LEASES, SYSTEM_NAMESPACE, HUB_LEASE)
         except NotFound:
@@ -380,9 +403,9 @@ class Hub:
     def _note_region_of(
         self, objects: IntentObjects[Any]
     ) -> Callable[[IntentObject | None, IntentObject | None], None]:
-        """Return what begins the work again when a load balancer of a kind changes its region.
+        """Return a callback that starts the work again when a load balancer of a kind changes its region.
 
-        A hub that takes it over has to read what the former one has on record of it.
+        A hub that takes the load balancer over must read what the former hub has recorded.
         """
 
         def changed(old: IntentObject | None, new: IntentObject | None) -> None:
@@ -419,7 +442,7 @@ class Hub:
         finally:
             self._lead = False
             self._on_lead(False)
-            log.info("not leading any more", holder=self.elector.holder)
+            log.info("no longer leading", holder=self.elector.holder)
 
     async def _write_status(self, key: LoadBalancerKey) -> float | None:
         return await intent.status.write(key) if (intent := self.intents.of(key)) is not None else None
@@ -432,7 +455,7 @@ class Hub:
         self._queue.add(key)
 
     def _reported(self, report: Report) -> None:
-        """Take over what a worker did; a load balancer that no provider has any more may be finalized."""
+        """Take over a worker's report; a load balancer that no provider has may be finalized."""
         self.history.record(report)
         intent = self.intents.of(report.load_balancer)
         if intent is not None and self._migration.reported(report, intent.status.report):
@@ -459,12 +482,12 @@ class Hub:
 
 
 Reconcile = Callable[[LoadBalancerKey], Awaitable[float | None]]
-#: Limit for reading what load balancers refer to, in seconds.
+#: The time limit for reading the objects that load balancers refer to, in seconds.
 READ_S = 60.0
 
 
 class FirstPass:
-    """Counts keys off as they are reconciled, successfully or not."""
+    """Waits until each key has been reconciled once, successfully or not."""
 
     def __init__(self) -> None:
         self._left: set[LoadBalancerKey] = set()
@@ -476,11 +499,11 @@ class FirstPass:
         intents: Iterable[Intent[Any, Any]],
         wake: Callable[[Iterable[LoadBalancerKey], str], None],
     ) -> None:
-        """Return once every key has been reconciled, with all that it refers to."""
+        """Return once every key has been reconciled, with the objects that it refers to."""
         await self._round(keys, "the hub started", wake)
         read = [intent for intent in intents if await intent.wait_read(READ_S)]
         again = [intent.objects.key(obj) for intent in read for obj in intent.objects.served()]
-        await self._round(again, "what it refers to has been read", wake)
+        await self._round(again, "the objects that it refers to have been read", wake)
 
     async def _round(
         self, keys: Iterable[LoadBalancerKey], cause: str, wake: Callable[[Iterable[LoadBalancerKey], str], None]
@@ -493,7 +516,7 @@ class FirstPass:
         await self._done.wait()
 
     def counted(self, reconcile: Reconcile) -> Reconcile:
-        """Return ``reconcile``, counting."""
+        """Return ``reconcile``, which then also counts keys."""
 
         async def counting(key: LoadBalancerKey) -> float | None:
             try:
@@ -508,30 +531,17 @@ class FirstPass:
 
 
 class Reconciler:
-    """Reconciles load balancers.
+    """Reconciles load balancers."""
 
-    ``leading`` says whether this replica may write, ``decides`` whether its hub does so about one load balancer.
-    """
-
-    def __init__(
-        self,
-        *,
-        intents: Intents,
-        migration: ProviderMigration,
-        finalization: Finalization,
-        history: History,
-        leading: Callable[[], bool],
-        decides: Callable[[LoadBalancerKey], bool],
-    ) -> None:
+    def __init__(self, context: IntentContext, *, intents: Intents, history: History) -> None:
+        self._context = context
         self._intents = intents
-        self._migration = migration
-        self._finalization = finalization
+        self._migration = context.migration
+        self._finalization = Finalization(context)
         self._history = history
-        self._leading = leading
-        self._decides = decides
 
     async def reconcile(self, key: LoadBalancerKey) -> float | None:
-        """Bring ``key`` one step further; may be repeated at any time. Returns seconds until it is due again."""
+        """Take ``key`` one step further; idempotent. Returns seconds until the key is due again."""
         due_s = await self._step(key)
         await self._intents[key.kind].unreadable.write(key)
         return due_s
@@ -543,20 +553,20 @@ class Reconciler:
             intent.forget(key)
             self._migration.forget(key)
             if await self._finalization.finalize(key):
-                intent.status.leave(key)
+                intent.status.await_deletion(key)
             return None
         self._finalization.cancel(key)
-        translation = intent.decide(view)
-        decides = self._decides(key)
-        if decides and self._leading():
-            recorded = await intent.record(view, translation)
+        decision = intent.decide(view)
+        if self._context.may_write(key):
+            result = await intent.record(view, decision)
         else:
-            recorded = intent.on_record(view, translation)
-        moving = bool(recorded.waiting_for)
-        if recorded.placement is not None:
-            moving = self._migration.place(key, view.load_balancer, recorded.placement, decides=decides) or moving
-        if recorded.translation is not None and intent.status.publish(key, recorded.translation, recorded.waiting_for):
-            self._history.note(key, HistoryKind.DECIDED, decision(recorded.translation, recorded.waiting_for))
-        if recorded.failure is not None:
-            raise recorded.failure
+            result = intent.placement_from_record(view, decision)
+        moving = bool(result.waiting_for)
+        if result.placement is not None:
+            decides = self._context.inventory.decides(key)
+            moving = self._migration.place(key, view.load_balancer, result.placement, decides=decides) or moving
+        if result.decision is not None and intent.status.publish(key, result.decision, result.waiting_for):
+            self._history.note(key, HistoryKind.DECIDED, decision_text(result.decision, result.waiting_for))
+        if result.failure is not None:
+            raise result.failure
         return AGAIN_S if moving else None

@@ -1,7 +1,8 @@
 """The objects that a hub reads: one watch cache for each kind, and the keys that a change of them concerns.
 
 In: a Cluster. Out: typed objects by key, and calls of ``wake`` with the keys of load balancers to reconcile. The kinds
-that ask for load balancers (intents) register their objects here; all others are the same for every intent.
+that request load balancers (intents) register their objects here; all other kinds are the same for every intent.
+``AddressesInUse`` has the addresses and ports at which load balancers answer.
 Never decides anything, and never reports an object as gone because it could not be read.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -44,7 +46,6 @@ from fairlead.api.names import (
     label_value,
 )
 from fairlead.api.tenant import STAMPED_LEASES, TENANTS, StampedLease, Tenant
-from fairlead.hub.given_addresses import AddressSource, GivenAddresses
 from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.writes import Overlay
@@ -56,21 +57,21 @@ Wake = Callable[[Iterable[LoadBalancerKey], str], None]
 
 log = structlog.get_logger(__name__)
 
-#: Between two looks whether everything can be read again.
+#: How often it is checked whether everything can be read again.
 _LOOK_S = 1.0
 #: A hub whose Lease was deleted creates it again within seconds.
 _LEASE_AGAIN_S = 30.0
-#: The rest of a sentence about an object that holds targets, and cannot be read.
-UNTIL_READ = "correct or delete it: until then no target is removed that this hub has read"
+#: The end of a sentence about an object that holds targets and cannot be read.
+UNTIL_READ = "correct or delete the object: until then the hub removes no target that it has read"
 
 T = TypeVar("T", bound=IntentObject)
 
 
 class IntentObjects(Generic[T]):
-    """The objects of one kind of intent, as far as this hub serves them.
+    """The objects of one kind of intent that this hub serves.
 
-    ``serves`` says which those are; ``recorded`` returns the part of the status that a reconcile depends on. ``region``
-    returns the region of an object. ``present`` has the cache with the hub's own writes on top.
+    ``serves`` selects them; ``recorded`` returns the part of the status that a reconcile depends on; ``region`` returns
+    the region of an object. ``present`` is the cache with the hub's own writes on top.
     """
 
     def __init__(
@@ -98,11 +99,11 @@ class IntentObjects(Generic[T]):
         }
 
     def key(self, obj: T) -> LoadBalancerKey:
-        """Return the key of the load balancer that ``obj`` asks for."""
+        """Return the key of the load balancer that ``obj`` requests."""
         return LoadBalancerKey(self.resource.kind, obj.metadata.namespace, obj.metadata.name)
 
     def get(self, key: LoadBalancerKey) -> T | None:
-        """Return the object of ``key`` as it was written last, None when there is none that this hub serves."""
+        """Return the object of ``key`` as it was written last, None when this hub serves none."""
         obj = self.present.get(key.namespace, key.name)
         return obj if obj is not None and self.serves(obj) else None
 
@@ -115,17 +116,17 @@ class IntentObjects(Generic[T]):
         return [self.key(obj) for obj in self.cache.by_index(name, value) if self.serves(obj)]
 
     def open_ports(self, obj: T) -> Collection[int]:
-        """Return the ports at which the load balancer of ``obj`` answers; none for what is no load balancer."""
+        """Return the ports at which the load balancer of ``obj`` answers; none for a Hostname."""
         del obj
         return ()
 
     def with_targets(self, address: str, ports: Collection[int]) -> Collection[LoadBalancerKey]:
-        """Return the load balancers that have an endpoint at one of these ports; none for those without endpoints."""
+        """Return the load balancers with an endpoint at this address and one of these ports."""
         del address, ports
         return ()
 
     def wake_on_change(self, wake: Wake) -> None:
-        """Wake the key of each object whose spec, metadata or recorded status changes; other status does not."""
+        """Wake the key of each object whose spec, metadata or recorded status changes."""
 
         def changed(old: T | None, new: T | None) -> None:
             concerned = [obj for obj in (new, old) if obj is not None and self.serves(obj)]
@@ -138,8 +139,55 @@ class IntentObjects(Generic[T]):
         return only_status_changed(old, new) and self._recorded(old) == self._recorded(new)
 
 
+class AddressSource(Enum):
+    """How an address is known: allocated, perhaps not on record yet; or shown in a status, perhaps of a paused one."""
+
+    ALLOCATED = "allocated"
+    SHOWN = "shown"
+
+
+class AddressesInUse:
+    """The addresses and ports of all load balancers; ``changed`` gets the pairs that come into use or go out of use."""
+
+    def __init__(self, changed: Callable[[Collection[TargetKey]], None]) -> None:
+        self._changed = changed
+        self._pairs: dict[tuple[LoadBalancerKey, AddressSource], frozenset[TargetKey]] = {}
+        self._holders: dict[TargetKey, set[LoadBalancerKey]] = {}
+
+    @property
+    def holders(self) -> Mapping[TargetKey, Collection[LoadBalancerKey]]:
+        """Return the load balancers that answer at each address (canonical) and port; a live mapping."""
+        return self._holders
+
+    def put(
+        self, key: LoadBalancerKey, source: AddressSource, *, addresses: Iterable[str] = (), ports: Collection[int] = ()
+    ) -> None:
+        """Replace the places at which ``key`` answers according to ``source``."""
+        now = frozenset(TargetKey(canonical_address(address), port) for address in addresses for port in ports)
+        before = self._pairs.get((key, source), frozenset())
+        if now == before:
+            return
+        if now:
+            self._pairs[key, source] = now
+        else:
+            del self._pairs[key, source]
+        others = frozenset[TargetKey]().union(
+            *(self._pairs.get((key, other), ()) for other in AddressSource if other != source)
+        )
+        changed = [pair for pair in now - before if pair not in self._holders]
+        for pair in now - before:
+            self._holders.setdefault(pair, set()).add(key)
+        for pair in before - now - others:
+            self._holders[pair].discard(key)
+            if not self._holders[pair]:
+                del self._holders[pair]
+                changed.append(pair)
+        if changed:
+            self._changed(changed)
+
+
 class RegionalHubs:
-    """The hubs of regions that work at one API, by their Leases.
+    """The hubs of regions at one API, by their Leases.
 
     A Lease that is no longer renewed still counts: the proxies of its region serve while no hub runs there. A region
     whose Lease was deleted is free once its hub has had time to create it again.
@@ -210,7 +258,7 @@ class RegionalHubs:
 class Inventory:
     """The hub's caches, wired to the keys that depend on them.
 
-    ``region``: that of this hub; empty: it decides about every region that has no hub of its own; None: about all.
+    ``region``: the region of this hub; empty: it decides about every region without a hub of its own; None: about all.
     """
 
     def __init__(self, cluster: Cluster, *, region: str | None = None) -> None:
@@ -223,7 +271,7 @@ class Inventory:
         )
         self.classes: WatchCache[LoadBalancerClass] = WatchCache(cluster, LOAD_BALANCER_CLASSES)
         self.address_pools: WatchCache[AddressPool] = WatchCache(cluster, ADDRESS_POOLS)
-        #: The default class as it was before it was deleted; the leader makes it again like that.
+        #: The default class as it was before it was deleted; the leader creates it again like that.
         self.last_default_class: LoadBalancerClass | None = None
         self.slices: WatchCache[EndpointSlice] = WatchCache(
             cluster,
@@ -248,15 +296,15 @@ class Inventory:
             cluster,
             MANAGED_CERTIFICATES,
             indexes={
-                "lb": lambda obj: [(obj.metadata.namespace, each) for each in obj.spec.load_balancers],
+                "lb": lambda obj: [(obj.metadata.namespace, name) for name in obj.spec.load_balancers],
                 "secret": lambda obj: [(obj.metadata.namespace, obj.secret_name)],
                 "issuer": lambda obj: [obj.spec.issuer],
                 "namespace": lambda obj: [obj.metadata.namespace],
                 "host": lambda obj: [host.lower() for host in obj.spec.hosts],
             },
         )
-        #: Where load balancers answer; no member's endpoint is there.
-        self.given = GivenAddresses(self._given_changed)
+        #: The addresses of load balancers, at which no member may have an endpoint.
+        self.in_use = AddressesInUse(self._in_use_changed)
         #: The objects of each kind of intent, by kind.
         self.intents: dict[str, IntentObjects[Any]] = {}
         self._intent_caches: dict[str, AnyCache] = {}
@@ -267,22 +315,22 @@ class Inventory:
         self.tenants.on_change(self._tenant_changed)
 
     def register(self, objects: IntentObjects[Any], others: Mapping[str, AnyCache] | None = None) -> None:
-        """Add one kind of intent, and the ``others`` (by plural) that only this kind reads."""
+        """Add one kind of intent, and the other caches (by plural) that only this kind reads."""
         self.intents[objects.resource.kind] = objects
         self._intent_caches |= {objects.resource.plural: objects.cache, **(others or {})}
         objects.wake_on_change(self.wake)
 
-        def shown(old: Any, new: Any) -> None:
+        def status_shown(old: Any, new: Any) -> None:
             addresses, ports = (new.status.addresses, objects.open_ports(new)) if new is not None else ((), ())
-            self.given.put(objects.key(new or old), AddressSource.SHOWN, addresses=addresses, ports=ports)
+            self.in_use.put(objects.key(new or old), AddressSource.SHOWN, addresses=addresses, ports=ports)
 
-        objects.cache.on_change(shown)
+        objects.cache.on_change(status_shown)
         kind = objects.resource.kind
         self.wake_on_readability(kind, objects.cache, lambda obj: [LoadBalancerKey(kind, obj.namespace, obj.name)])
 
     @property
     def hostnames(self) -> WatchCache[Hostname]:
-        """Return the cache of the names that members own: that of their intent, when this hub has it."""
+        """Return the cache of the names that members own."""
         objects = self.intents.get(HOSTNAMES.kind)
         return objects.cache if objects is not None else self._hostnames
 
@@ -304,7 +352,7 @@ class Inventory:
         }
 
     async def refresh(self) -> None:
-        """Read again what a leader may have recorded: the watch of a replica that begins to lead may lag by seconds.
+        """Read again what a leader may have recorded: the watch of a new leader may lag by seconds.
 
         Endpoints and heartbeats are not on record.
 
@@ -328,7 +376,7 @@ class Inventory:
         return problem
 
     async def wake_incomplete(self) -> None:
-        """Wake what was judged on an incomplete view once that is complete, until cancelled."""
+        """Wake the keys that were decided on an incomplete view once everything can be read, until cancelled."""
         while await self._was_incomplete.wait():
             await self.tenants.clock.sleep(_LOOK_S)
             if not self.problem:
@@ -343,7 +391,7 @@ class Inventory:
         return not self.region or (bool(region) and hub_lease(region) == hub_lease(self.region))
 
     def decides(self, key: LoadBalancerKey) -> bool:
-        """Return whether this hub may write about ``key``: the hub of its region does, where there is one."""
+        """Return whether this hub may write about ``key``; if its region has a hub, only that hub may."""
         objects = self.intents.get(key.kind)
         if objects is None or not self.regional_hubs:
             return True
@@ -367,17 +415,17 @@ class Inventory:
     # --- intents of every kind --------------------------------------------------------------------------------
 
     def intent(self, key: LoadBalancerKey) -> IntentObject | None:
-        """Return the object that asks for ``key``, None when there is none that this hub serves."""
+        """Return the object that requests ``key``, None when this hub serves none."""
         objects = self.intents.get(key.kind)
         return objects.get(key) if objects is not None else None
 
     def exists(self, key: LoadBalancerKey) -> bool:
-        """Return whether there is an object that asks for ``key``, whichever hub serves it."""
+        """Return whether an object requests ``key``, whichever hub serves it."""
         objects = self.intents.get(key.kind)
         return objects is not None and objects.cache.get(key.namespace, key.name) is not None
 
     def is_unreadable(self, key: LoadBalancerKey) -> bool:
-        """Return whether the object that asks for ``key`` exists and cannot be decoded."""
+        """Return whether the object of ``key`` exists and cannot be decoded."""
         objects = self.intents.get(key.kind)
         return objects is not None and (key.namespace, key.name) in objects.cache.broken
 
@@ -396,7 +444,7 @@ class Inventory:
                 yield objects.key(obj), obj
 
     def load_balancer_class(self, name: str) -> LoadBalancerClass | None:
-        """Return a class; the default one as it was before it was deleted, since the leader makes it again."""
+        """Return a class; for a deleted default class its last version, since the leader creates it again."""
         known = self.classes.get("", name or DEFAULT_CLASS)
         if (name or DEFAULT_CLASS) == DEFAULT_CLASS and (known is None or known.deleting):
             return self.last_default_class or known
@@ -413,18 +461,18 @@ class Inventory:
     # --- members ------------------------------------------------------------------------------------------------
 
     def all_tenants(self) -> list[Tenant]:
-        """Return every Tenant; of one that cannot be read, what can be."""
+        """Return every Tenant, with the readable part of those that cannot be decoded."""
         unread = (remains.obj for remains in self.tenants.remains().values())
         return [*self.tenants.values(), *(tenant for tenant in unread if tenant is not None)]
 
     def domains_problem(self) -> str:
-        """Return which Tenant may have any domain, since its domains cannot be read; empty for none."""
+        """Return which Tenant has domains that cannot be read, so it may have any domain; empty for none."""
         unread = self.tenants.remains().items()
         lost = [key for key, remains in unread if not (remains.has("spec.domains") and remains.has("status.domain"))]
         return first_broken(TENANTS.kind, self.tenants, sorted(lost))
 
     def tenant_problem(self, namespace: str) -> str:
-        """Return why it is not known what the member with this namespace may do, empty when it is."""
+        """Return why the rights of the member with this namespace are unknown, empty when they are known."""
         if not self.tenants.broken or any(
             not tenant.refused for tenant in self.tenants.by_index("namespace", namespace)
         ):
@@ -465,23 +513,24 @@ class Inventory:
         return self._readable_slices("nodes", namespace)
 
     def _readable_slices(self, index: str, value: Hashable) -> tuple[EndpointSlice, ...]:
-        """Return slices as they are now: of one that cannot be read any more the targets are held, and listed as held.
+        """Return slices as they are now, without unreadable ones.
 
-        So a hub that starts before it can be read again brings them back.
+        The targets of an unreadable slice are held, and listed as held, so a hub that starts meanwhile restores them.
         """
         slices, broken = self.slices.by_index(index, value), self.slices.broken
-        return tuple(each for each in slices if each.key not in broken) if broken else tuple(slices)
+        return tuple(item for item in slices if item.key not in broken) if broken else tuple(slices)
 
     def members_with_node(self, address: str) -> set[str]:
         """Return the namespaces of the members that have a node at ``address``, in canonical form."""
-        return {space for each in self.slices.indexed("address", address) for space in nodes_namespaces(each)}
+        slices = self.slices.indexed("address", address)
+        return {namespace for endpoint_slice in slices for namespace in nodes_namespaces(endpoint_slice)}
 
     def slices_at(self, address: str, ports: Collection[int]) -> Iterator[EndpointSlice]:
         """Yield the slices with an endpoint at this address, in canonical form, and one of these ports."""
-        wanted = frozenset(ports)
-        for each in self.slices.indexed("address", address):
-            if not wanted.isdisjoint(port.port for port in each.ports or ()):
-                yield each
+        numbers = frozenset(ports)
+        for endpoint_slice in self.slices.indexed("address", address):
+            if not numbers.isdisjoint(port.port for port in endpoint_slice.ports or ()):
+                yield endpoint_slice
 
     def unreadable_slices(self, namespace: str) -> str:
         """Return which slice of a member cannot be decoded, empty when there is none."""
@@ -491,11 +540,11 @@ class Inventory:
     # --- wake-ups -----------------------------------------------------------------------------------------------
 
     def on_wake(self, wake: Callable[[LoadBalancerKey, str], None]) -> None:
-        """Call ``wake`` with every load balancer that a change concerns, and what changed."""
+        """Call ``wake`` with every load balancer that a change concerns, and the cause."""
         self._wakes.append(wake)
 
     def wake(self, keys: Iterable[LoadBalancerKey], cause: str) -> None:
-        """Have ``keys`` reconciled; ``cause`` says why, in their history."""
+        """Have ``keys`` reconciled; ``cause`` is for their history."""
         for key in keys:
             for call in self._wakes:
                 call(key, cause)
@@ -503,20 +552,20 @@ class Inventory:
     def wake_on_readability(
         self, kind: str, cache: AnyCache, concerned: Callable[[ObjectKey], Iterable[LoadBalancerKey]]
     ) -> None:
-        """Wake the load balancers that an object concerns which becomes unreadable, or is so no more."""
+        """Wake the load balancers that an object concerns when it becomes unreadable, or readable again."""
 
         def changed(obj: ObjectKey) -> None:
-            self.wake(concerned(obj), f"{kind} {obj.name} became unreadable, or is so no more")
+            self.wake(concerned(obj), f"{kind} {obj.name} became unreadable, or readable again")
 
         cache.broken.on_change(changed)
 
-    def _given_changed(self, targets: Collection[TargetKey]) -> None:
+    def _in_use_changed(self, targets: Collection[TargetKey]) -> None:
         ports_at: dict[str, list[int]] = {}
         for target in sorted(targets):
             ports_at.setdefault(target.address, []).append(target.port)
         for address, ports in ports_at.items():
-            more = f" and {len(ports) - 1} more ports" if len(ports) > 1 else ""
-            cause = f"{TargetKey(address, ports[0])}{more} is where a load balancer answers, or is not any more"
+            more = f" (and {len(ports) - 1} more ports)" if len(ports) > 1 else ""
+            cause = f"a load balancer began or ceased to answer at {TargetKey(address, ports[0])}{more}"
             for objects in self.intents.values():
                 self.wake(objects.with_targets(address, ports), cause)
 
@@ -527,7 +576,7 @@ class Inventory:
 
     def _record_changed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
         record = new or old
-        # The number of records in each state is in the status; a record that comes or goes may change what is desired.
+        # The status counts records by state; a new or deleted record may change what is desired.
         if record is not None and (old is None or new is None or old.status.state != new.status.state):
             self.wake([load_balancer_of(record)], f"BackendRecord {record.metadata.name} changed")
 
@@ -536,7 +585,7 @@ class Inventory:
         if new is not None and new.metadata.name == DEFAULT_CLASS:
             metadata = msgspec.structs.replace(new.metadata, deletion_timestamp=None)
             self.last_default_class = msgspec.structs.replace(new, metadata=metadata)
-        # Its status counts its users, which concerns none of them.
+        # The status of a class counts its users, which does not concern them.
         if changed is not None and not (old and new and old.spec == new.spec and only_status_changed(old, new)):
             for objects in self.intents.values():
                 keys = objects.keys_by_index("class", changed.metadata.name)
@@ -549,7 +598,7 @@ def _of_load_balancers(tenant: Tenant) -> tuple[object, ...]:
 
 
 def first_broken(kind: str, cache: AnyCache, keys: Sequence[ObjectKey]) -> str:
-    """Return a sentence about the first of ``keys``, objects that cannot be decoded; empty when there are none."""
+    """Return a sentence about the first of ``keys``, which cannot be decoded; empty for no keys."""
     return f"{kind} {keys[0]} cannot be read: {cache.broken[keys[0]]}" if keys else ""
 
 
@@ -572,5 +621,6 @@ def nodes_namespaces(endpoint_slice: EndpointSlice) -> list[str]:
 
 
 def addresses_of_slice(endpoint_slice: EndpointSlice) -> set[str]:
-    """Return the addresses of a slice in canonical form; not with its ports, of which it may have thousands, too."""
-    return {canonical_address(each.addresses[0]) for each in endpoint_slice.endpoints or () if each.addresses}
+    """Return the addresses of a slice in canonical form, without its ports: there may be thousands of both."""
+    endpoints = endpoint_slice.endpoints or ()
+    return {canonical_address(endpoint.addresses[0]) for endpoint in endpoints if endpoint.addresses}

@@ -1,21 +1,21 @@
-"""The pace of status writes: one for each object, and the differences between two statuses that it depends on.
+"""The pace of status writes: when the next status of an object is written, by how it differs from the written one.
 
-    nothing is decided yet: the first status only awaits an answer      waits ``first_s``, and is most often replaced
-    was programmed, and only awaits an answer                           waits ``patience_s``
-    a condition awaits its first answer                                 waits ``AWAITED_S``, with the counts next to it
-    counts and messages (*progress*)                                    gathered for a moment, at most once a second
-    a condition is decided, appears or goes; an address or the
-    generation changes                                                  at once
+    the first status only awaits an answer                               waits ``first_s``
+    Programmed was true, and now only awaits an answer                   waits ``patience_s``
+    a condition awaits its first answer                                  waits ``AWAITED_S``, with the counts
+    counts and messages (*progress*)                                     gathered for a moment, at most once a second
+    a condition is decided, appears or disappears; an address or the
+    generation changes                                                   at once
 
-In: the written status and the next one. Out: seconds to wait. Never: a delay of a record, which is written before it is
-used, and by other means. What waits when a term ends is left to the next leader, which compares every status.
+In: the written status and the next one. Out: seconds to wait. Never: a delay of a record, which is written elsewhere,
+before it is used. A status that waits when a term ends is left to the next leader, which compares every status.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from typing import Any, Generic, TypeVar
+from collections.abc import Collection, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -39,52 +39,63 @@ GATHER_S = 1.0
 #: How long a status that only awaits an answer is held back: the first one, and a later one.
 FIRST_S = 1.0
 PATIENCE_S = 5.0
-#: So many writes of progress in a minute keep that pace; each further one takes twice as long.
+#: This many writes of progress in a minute keep that pace; each further one takes twice as long.
 _QUICK_WRITES = 5
 _SLOWEST = 16
 _WINDOW_S = 60.0
 
 _SEEN = frozenset({ConditionType.PROGRAMMED, ConditionType.SERVING})
 _MAY_PASS = frozenset({ConditionReason.PENDING, ConditionReason.NO_PROXY_CONNECTED})
-#: Reasons that say only that nothing is known yet.
+#: Reasons of conditions that await an answer.
 _AWAITED = _MAY_PASS | {ConditionReason.WAITING_FOR_FIRST_CHECK}
 _UNDECIDED = _AWAITED | {ConditionReason.NOT_CHECKED}
 
 
-def is_passing(old: list[WireCondition] | None, new: list[WireCondition] | None) -> bool:
-    """Return whether ``new`` is only the moment until an answer: of a provider, of a proxy, or of the first read-back.
+class PacedStatus(Protocol):
+    """The fields of every paced status; some kinds also have addresses, in ``load_balancer``."""
 
-    It is not when nothing is served any more.
-    """
+    @property
+    def observed_generation(self) -> int:
+        """Return the generation that the status is about."""
+        ...
+
+    @property
+    def conditions(self) -> Sequence[WireCondition] | None:
+        """Return the conditions."""
+        ...
+
+
+def is_passing(old: Sequence[WireCondition] | None, new: Sequence[WireCondition] | None) -> bool:
+    """Return whether ``new`` only awaits an answer of a provider, a proxy or the first read-back, and still serves."""
     before = condition_of(old, ConditionType.PROGRAMMED)
     return before is not None and before.reason not in _MAY_PASS and awaits(new) and not has_stopped(old, new)
 
 
-def awaits(conditions: list[WireCondition] | None) -> bool:
-    """Return whether it is not programmed only since an answer is awaited."""
+def awaits(conditions: Sequence[WireCondition] | None) -> bool:
+    """Return whether Programmed is false only because an answer is awaited."""
     after = condition_of(conditions, ConditionType.PROGRAMMED)
     return after is not None and after.status == "False" and after.reason in _MAY_PASS
 
 
-def only_seen(old: Any, new: Any) -> bool:
-    """Say whether two statuses differ only in what is seen of the provider, and are about one version of the spec."""
+def only_seen(old: PacedStatus, new: PacedStatus) -> bool:
+    """Return whether two statuses of one generation differ only in Programmed and Serving."""
 
-    def rest(conditions: list[WireCondition] | None) -> list[WireCondition]:
-        return [each for each in conditions or () if each.type not in _SEEN]
+    def rest(status: PacedStatus) -> list[WireCondition]:
+        return [condition for condition in status.conditions or () if condition.type not in _SEEN]
 
-    return old.observed_generation == new.observed_generation and rest(old.conditions) == rest(new.conditions)
+    return old.observed_generation == new.observed_generation and rest(old) == rest(new)
 
 
-def has_stopped(old: list[WireCondition] | None, new: list[WireCondition] | None) -> bool:
-    """Return whether it serves nothing any more since ``new``; never of one that had no condition Serving before."""
+def has_stopped(old: Sequence[WireCondition] | None, new: Sequence[WireCondition] | None) -> bool:
+    """Return whether Serving became false; without a condition Serving before, no."""
     before, after = (condition_of(conditions, ConditionType.SERVING) for conditions in (old, new))
     return after is not None and after.status == "False" and before is not None and before.status != "False"
 
 
 def is_without_targets_yet(change: Transition) -> bool:
-    """Return whether a condition says that it has no target, of a load balancer that is not known to have had any.
+    """Return whether a load balancer that had no target before reports that it has none.
 
-    Its endpoints are written next to it, a moment later.
+    Its endpoints are written a moment after it.
     """
     reason, before = change.condition.reason, change.before
     if reason == ConditionReason.BACKEND_NOT_FOUND:
@@ -92,8 +103,8 @@ def is_without_targets_yet(change: Transition) -> bool:
     return reason == ConditionReason.NO_TARGETS and (before is None or before.status == "Unknown")
 
 
-def is_said_by_references(change: Transition, conditions: list[WireCondition] | None) -> bool:
-    """Return whether that there is no target has its Event already: no endpoint is ready, which is read first."""
+def repeats_references(change: Transition, conditions: Sequence[WireCondition] | None) -> bool:
+    """Return whether ResolvedRefs already has the Event about missing targets: no endpoint is ready."""
     references = condition_of(conditions, ConditionType.RESOLVED_REFS)
     return (
         change.condition.reason == ConditionReason.NO_TARGETS
@@ -102,7 +113,7 @@ def is_said_by_references(change: Transition, conditions: list[WireCondition] | 
     )
 
 
-def is_progress(old: Any, new: Any) -> bool:
+def is_progress(old: PacedStatus, new: PacedStatus) -> bool:
     """Return whether two statuses differ only in counts, messages, and conditions that await an answer."""
     if old.observed_generation != new.observed_generation or _addresses(old) != _addresses(new):
         return False
@@ -111,7 +122,7 @@ def is_progress(old: Any, new: Any) -> bool:
     return before.keys() == after.keys() and all(_is_same_or_awaits(before[kind], after[kind]) for kind in after)
 
 
-def awaits_more(old: Any, new: Any) -> bool:
+def awaits_more(old: PacedStatus, new: PacedStatus) -> bool:
     """Return whether a condition of ``new`` awaits an answer that it did not await before."""
     awaited = {condition.type: condition.reason for condition in old.conditions or ()}
     return any(
@@ -126,14 +137,17 @@ def _is_same_or_awaits(before: WireCondition, after: WireCondition) -> bool:
     return before.status != "True" and after.status != "True" and after.reason in _UNDECIDED
 
 
-def _addresses(status: Any) -> object:
-    """Return the addresses that users read in a status; a BackendGroup has none."""
+def _addresses(status: PacedStatus) -> object:
+    """Return the addresses that users read in a status; some kinds have none."""
     return getattr(status, "load_balancer", None)
 
 
 class Pace(msgspec.Struct):
     """When the next status of one object is written; all times are monotonic seconds."""
 
+    first_s: float = FIRST_S
+    patience_s: float = PATIENCE_S
+    settle_s: float = SETTLE_S
     #: Since when a status is held back that only awaits an answer, and since when one that shows progress.
     awaits_since_s: float | None = None
     progress_since_s: float | None = None
@@ -141,32 +155,23 @@ class Pace(msgspec.Struct):
     #: The writes of progress since the last quiet minute.
     writes: int = 0
 
-    def wait_s(
-        self,
-        old: Any,
-        new: Any,
-        *,
-        now_s: float,
-        first_s: float = FIRST_S,
-        patience_s: float = PATIENCE_S,
-        settle_s: float = SETTLE_S,
-    ) -> float:
-        """Return for how many seconds ``new`` is held back, 0 when it is worth a write now."""
+    def wait_s(self, old: PacedStatus, new: PacedStatus, *, now_s: float) -> float:
+        """Return for how many seconds ``new`` is held back, 0 when it is due."""
         first = not old.conditions and awaits(new.conditions)
         if first or is_passing(old.conditions, new.conditions):
             if self.awaits_since_s is None:
                 self.awaits_since_s = now_s
-            return max(0.0, self.awaits_since_s + (first_s if first else patience_s) - now_s)
+            return max(0.0, self.awaits_since_s + (self.first_s if first else self.patience_s) - now_s)
         self.awaits_since_s = None
         if not is_progress(old, new):
             return 0.0
         if self.progress_since_s is None:
             self.progress_since_s = now_s
-        settles_s = self.progress_since_s + (AWAITED_S if awaits_more(old, new) else settle_s)
+        settles_s = self.progress_since_s + (AWAITED_S if awaits_more(old, new) else self.settle_s)
         return max(0.0, settles_s - now_s, self.written_s + self._gather_s(now_s) - now_s)
 
     def rest(self) -> None:
-        """Note that the written status is the present one: nothing is held back."""
+        """Note that the written status is the present one, so nothing is held back."""
         self.awaits_since_s = self.progress_since_s = None
 
     def written(self, now_s: float, *, progress: bool) -> None:
@@ -185,8 +190,8 @@ class Pace(msgspec.Struct):
 class CoalescingWriter(Generic[T]):
     """Writes the statuses of one kind, each at its own pace.
 
-    ``objects`` are those of the cache with our own writes, which the next status is composed from. ``others`` are the
-    fields of the status that have another field manager, ``always`` those that are written though they are 0.
+    ``objects`` are those of the cache with our own writes on top; the next status is composed from them. ``others`` are
+    the fields of the status that another field manager writes, ``always`` those that are written even if they are 0.
     """
 
     def __init__(
@@ -208,25 +213,21 @@ class CoalescingWriter(Generic[T]):
         self._clock = clock
         self._others = others
         self._always = always
-        self._first_s = first_s
-        self._patience_s = patience_s
-        self._settle_s = settle_s
+        self._new_pace = lambda: Pace(first_s, patience_s, settle_s)
         self._paces: dict[ObjectKey, Pace] = {}
 
     async def write(self, obj: T, old: Any, new: Any, *, at_least_s: float = 0.0) -> tuple[T | None, float]:
-        """Write ``new`` when it differs from ``old``, the status of ``obj``, and is worth a write.
+        """Write ``new`` when it differs from ``old``, the status of ``obj``, and is due.
 
-        Returns the object as written, None for no write, and seconds until the status is to be compared again, 0 for
-        none. ``at_least_s``: how long a status that differs is held back in any case.
+        Returns the object as written, None for no write, and seconds until the next comparison, 0 for none.
+        ``at_least_s``: how long a status that differs is held back in any case.
         """
-        pace, now_s = self._paces.setdefault(obj.key, Pace()), self._clock.monotonic()
+        pace, now_s = self._paces.get(obj.key) or self._new_pace(), self._clock.monotonic()
+        self._paces[obj.key] = pace
         if new == old or msgspec.to_builtins(new) == msgspec.to_builtins(old):
             pace.rest()
             return None, 0.0
-        wait_s = pace.wait_s(
-            old, new, now_s=now_s, first_s=self._first_s, patience_s=self._patience_s, settle_s=self._settle_s
-        )
-        if (wait_s := max(wait_s, at_least_s)) > 0:
+        if (wait_s := max(pace.wait_s(old, new, now_s=now_s), at_least_s)) > 0:
             return None, wait_s
         pace.written(now_s, progress=is_progress(old, new))
         answer = await write_status(

@@ -26,7 +26,7 @@ from fairlead.api.poolservice import PoolService
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import StampedLease, Tenant
 from fairlead.api.times import wire_time
-from fairlead.hub.inspect.debug import KeyState, ProviderState
+from fairlead.hub.inspect.preview import KeyState, ProviderState
 from fairlead.hub.inventory import Inventory
 from fairlead.ledger.frontends import held_changes
 from fairlead.ledger.records import listener_of, target_of

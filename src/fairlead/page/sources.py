@@ -19,8 +19,7 @@ from fairlead.api.kinds import LOAD_BALANCER_KINDS
 from fairlead.api.meta import KubeObject, ObjectKey, Resource
 from fairlead.api.names import AGENT_LEASE
 from fairlead.api.tenant import TENANTS, StampedLease, Tenant
-from fairlead.hub.inspect.preview import Previewed
-from fairlead.hub.inspect.running import pending_keys, running_plans
+from fairlead.hub.inspect.preview import Previewed, pending_keys, running_plans
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.kube.cache import WatchCache

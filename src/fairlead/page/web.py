@@ -33,7 +33,7 @@ from aiohttp import web
 from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
 from fairlead.api.names import GROUP
 from fairlead.errors import FairleadError, Forbidden, Unauthorized
-from fairlead.hub.inspect.debug import KeyState
+from fairlead.hub.inspect.preview import KeyState
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.service_account_token import user_name

@@ -29,8 +29,7 @@ from fairlead.api.names import DEFAULT_CLASS, GROUP, MANAGER_HUB, SYSTEM_NAMESPA
 from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError
-from fairlead.hub.app import Hub
-from fairlead.hub.config import HubConfig
+from fairlead.hub.app import Hub, HubConfig
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.registry import installed_providers
 from fairlead.kube.cache import WatchCache

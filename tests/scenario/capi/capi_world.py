@@ -22,8 +22,7 @@ from fairlead.api.tenant import TENANTS
 from fairlead.capi.app import Capi, CapiConfig
 from fairlead.capi.facts import Resolve, system_resolver
 from fairlead.errors import AlreadyExists, Conflict, NotFound
-from fairlead.hub.app import Hub
-from fairlead.hub.config import HubConfig
+from fairlead.hub.app import Hub, HubConfig
 from fairlead.kube.cluster import Cluster as ApiCluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.discovery import install_crds

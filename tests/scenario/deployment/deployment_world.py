@@ -23,8 +23,7 @@ from fairlead.api.names import DEFAULT_CLASS, HUB_LEASE, LABEL_MANAGED_BY, LABEL
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import AlreadyExists, FairleadError, NotFound
-from fairlead.hub.app import Hub
-from fairlead.hub.config import HubConfig
+from fairlead.hub.app import Hub, HubConfig
 from fairlead.hub.pacing import PATIENCE_S
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig

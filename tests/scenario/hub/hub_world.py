@@ -20,9 +20,9 @@ from fairlead.api.names import AGENT_LEASE, LABEL_MANAGED_BY, MANAGED_BY, SYSTEM
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.errors import NotFound, Unreachable
-from fairlead.hub.app import Hub
-from fairlead.hub.config import HubConfig
-from fairlead.hub.intents.kinds import INTENTS, MakeIntent
+from fairlead.hub.app import Hub, HubConfig
+from fairlead.hub.intents import INTENTS
+from fairlead.hub.intents.intent import MakeIntent
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.model.contract import AllocationKind, Provider

@@ -6,7 +6,7 @@ import aiohttp
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from fairlead.hub.inspect.debug import KeyState
+from fairlead.hub.inspect.preview import KeyState
 from fairlead.page.board import Board
 from fairlead.page.web import AllRights, WebPage
 from fairlead.runtime.clock import SystemClock

@@ -90,7 +90,7 @@ async def test_a_load_balancer_that_fails_to_move_serves_at_the_old_provider(mov
     failed = await moves.world.said("Programmed", "False")
     assert failed.reason == "ProviderFailed"
     assert "rack 7 does not answer" in failed.message
-    assert f"LoadBalancerClass {first} serves until LoadBalancerClass rack has all of it" in failed.message
+    assert f"LoadBalancerClass {first} serves until LoadBalancerClass rack is ready" in failed.message
     await moves.world.until(moves.world.events)
     assert ("Warning", "ProviderFailed") in await moves.world.events()
     await moves.world.slice("web", "10.1.0.2", "10.1.0.3")

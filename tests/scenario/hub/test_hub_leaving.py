@@ -34,7 +34,7 @@ async def test_a_driver_that_fails_is_named_until_it_has_released_it(shop: Drive
     shop.driver.on("deregisterBackend", {"status": "Fail", "msg": "the appliance is in maintenance"})
     await shop.api.delete(LOAD_BALANCERS, "shop", "mine")
     said = await shop.lb_says(
-        "Programmed", "False", "it is being deleted", "webhook", "the appliance is in maintenance", name="mine"
+        "Programmed", "False", "being deleted", "webhook", "the appliance is in maintenance", name="mine"
     )
     assert said.reason == "ProviderFailed"
     await shop.warned("mine", "ProviderFailed", "the appliance is in maintenance")
@@ -50,12 +50,12 @@ async def test_a_driver_that_is_down_is_named_also_by_a_hub_that_starts(shop: Dr
     world = shop.world
     await shop.driver.stop()
     await shop.api.delete(LOAD_BALANCERS, "shop", "mine")
-    first = await shop.lb_says("Programmed", "False", "it is being deleted", "webhook", name="mine")
+    first = await shop.lb_says("Programmed", "False", "being deleted", "webhook", name="mine")
     for hub in list(world.hubs):
         await world.stop(hub)
     await world.start()
     await world.quiet(60)
-    again = await shop.lb_says("Programmed", "False", "it is being deleted", "webhook", name="mine")
+    again = await shop.lb_says("Programmed", "False", "being deleted", "webhook", name="mine")
     assert (again.reason, again.last_transition_time) == ("ProviderFailed", first.last_transition_time)
 
 
@@ -66,9 +66,9 @@ async def test_a_hub_without_the_provider_says_that_only_that_can_release_it(sho
     factory = world.factories.pop("webhook")
     await world.start()
     await shop.api.delete(LOAD_BALANCERS, "shop", "mine")
-    said = await shop.lb_says("Programmed", "False", "only provider webhook can release it", name="mine")
+    said = await shop.lb_says("Programmed", "False", "only provider webhook can release", name="mine")
     assert said.reason == "NoSuchProvider"
-    await shop.warned("mine", "NoSuchProvider", "only provider webhook can release it")
+    await shop.warned("mine", "NoSuchProvider", "only provider webhook can release")
     for hub in list(world.hubs):
         await world.stop(hub)
     world.factories["webhook"] = factory

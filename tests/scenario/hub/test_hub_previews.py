@@ -234,7 +234,7 @@ async def test_an_orphaned_record_is_deleted_on_demand_and_deregistered_by_the_h
     (previewed,) = await preview(world.user)
     (orphan,) = orphans_of(previewed)
     assert orphan.leaving
-    assert await remove_orphan(world.user, previewed, orphan) == "on its way out already"
+    assert await remove_orphan(world.user, previewed, orphan) == "already being deleted"
     await world.start(identity="hub-1")
     await shop.until()
 

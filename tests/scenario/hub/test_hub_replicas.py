@@ -12,7 +12,7 @@ from fairlead.api.kubernetes import LEASES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import MANAGER_HUB, SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.hub.intents.tcp.intent import TCPStatus
+from fairlead.hub.intents.tcp import TCPStatus
 from fairlead.kube.status import write_status
 from fairlead.testing.builders import lb_key
 from tests.scenario.hub.hub_world import POOL, RunningHub
@@ -138,7 +138,8 @@ async def test_a_hub_is_ready_only_when_the_default_class_is_there(world):
     world.hubs.append(replica)
     await world.until(lambda: replica.hub.leading, what="the hub leads")
     await world.quiet()
-    assert replica.hub.not_ready() == ["the class envoy could not be made yet; it is tried again"]
+    (reason,) = replica.hub.not_ready()
+    assert "the class envoy could not be created yet" in reason
     replica.cluster.refuse_name = ""
     await world.until(lambda: not replica.hub.not_ready(), what="the hub is ready")
     await world.user.merge_patch(LOAD_BALANCER_CLASSES, "", "envoy", {"spec": {"drain": "3s"}}, manager="operator")

@@ -58,7 +58,7 @@ async def test_a_slice_is_named_and_nothing_is_removed_until_it_is_mended(
         await world.start()
     condition = await world.said("ResolvedRefs", "False")
     assert condition.reason == "Invalid"
-    for text in ("EndpointSlice", "web-2", "cannot be read", "correct or delete it"):
+    for text in ("EndpointSlice", "web-2", "cannot be read", "correct or delete"):
         assert text in condition.message
     await world.slice("web", "10.1.0.3")
     await world.until(lambda: "10.1.0.3:8080" in world.at_cloud())
@@ -98,7 +98,7 @@ async def test_a_group_is_named_and_nothing_is_removed_until_it_is_mended(
         return next((each for each in conditions if (each.type, each.status) == ("ResolvedRefs", status)), None)
 
     condition = await world.until(lambda: said("False"), what="the group is named")
-    for text in ("BackendGroup", "two", "cannot be read", "correct or delete it"):
+    for text in ("BackendGroup", "two", "cannot be read", "correct or delete"):
         assert text in condition.message
     await shop.group("one", static=["10.9.0.3:8080"])
     await world.until(lambda: "10.9.0.3:8080" in shop.at_cloud())
@@ -208,11 +208,11 @@ async def test_an_unreadable_load_balancer_reports_that_deletion_waits(
         of_it = (each for each in events if each.involved_object.get("name") == "web" and each.reason == "Invalid")
         return next((each for each in of_it if each.message.startswith(start)), None)
 
-    event = await world.until(lambda: warned("it cannot be read"), what="an Event says that it cannot be read")
+    event = await world.until(lambda: warned("the object cannot be read"), what="an Event says that it cannot be read")
     assert event.involved_object["uid"]
     assert "ports" in event.message
     await world.user.delete(TCP_LOAD_BALANCERS, NAMESPACE, "web")
-    await world.until(lambda: warned("it is being deleted, and waits: it cannot be read"), what="it says why it waits")
+    await world.until(lambda: warned("the deletion waits: the object cannot be read"), what="it says why it waits")
     assert world.at_cloud() == {"10.1.0.1:8080"}
     await world.lb("web")
     await world.until(

@@ -17,8 +17,7 @@ from regions_world import NAMESPACE, World, until
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import condition_of
 from fairlead.api.names import ANNOTATION_REQUESTED_ADDRESS, FINALIZER_LOAD_BALANCER
-from fairlead.hub.app import Hub
-from fairlead.hub.config import HubConfig
+from fairlead.hub.app import Hub, HubConfig
 from fairlead.kube.cluster import Cluster
 from fairlead.model.contract import AllocationKind
 from fairlead.providers.memory import MemoryCloud, MemoryProvider

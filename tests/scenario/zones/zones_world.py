@@ -17,8 +17,7 @@ from fairlead.api.kubernetes import NAMESPACES, SECRETS
 from fairlead.api.meta import AnyResource, KubeObject, WireCondition, condition_of
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.errors import AlreadyExists, NotFound, NotServed
-from fairlead.hub.app import Hub
-from fairlead.hub.config import HubConfig
+from fairlead.hub.app import Hub, HubConfig
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.providers.memory import MemoryCloud, MemoryProvider

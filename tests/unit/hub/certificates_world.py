@@ -19,7 +19,7 @@ from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
 from fairlead.hub.certificates.control import CertificateControl
-from fairlead.hub.intents.http.objects import HTTPObjects
+from fairlead.hub.intents.http import HTTPObjects
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from fairlead.hub.intents.intent import IntentContext
+from fairlead.hub.intents.status import FirstPublication
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.migration import ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
-from fairlead.hub.publication import FirstPublication
 from fairlead.hub.tenants.addresses import AddressAllocator
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.cluster import Cluster

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.api.backendgroup import BackendGroup
-from fairlead.hub.intents.loadbalancer.group_status import BackendLister
+from fairlead.hub.intents.backend_groups import BackendLister
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed
@@ -72,7 +72,7 @@ DONE = Observed(programmed=True, proxies=1, acknowledged=1)
 async def listed(runner: Runner, *, generation: int = 3, known: int = 3) -> dict[str, str] | None:
     translation = LoadBalancerDecision(None, (), provider="envoy", generations={("fleet", "api"): known})
     context: Any = SimpleNamespace(providers={"envoy": runner})
-    rows = await BackendLister(context, translation=lambda _key: translation).listed(group(generation))
+    rows = await BackendLister(context, decision=lambda _key: translation).listed(group(generation))
     return None if rows is None else {each.backend: each.state for each in rows}
 
 

@@ -9,7 +9,7 @@ import pytest
 from fairlead.api.backendgroup import BackendGroup
 from fairlead.api.kubernetes import Node, Pod
 from fairlead.api.meta import ObjectKey
-from fairlead.hub.intents.loadbalancer.backend_sources import BackendSources
+from fairlead.hub.intents.backend_groups import BackendSources
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.testing.builders import decoded

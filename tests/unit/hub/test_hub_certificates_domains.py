@@ -15,8 +15,8 @@ from fairlead.api.meta import AnyResource, JSONObject
 from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER
 from fairlead.api.tenant import TENANTS
 from fairlead.hub.certificates.control import DomainCertificates
-from fairlead.hub.intents.hostname.intent import HostnameObjects
-from fairlead.hub.intents.http.objects import HTTPObjects
+from fairlead.hub.intents.hostname import HostnameObjects
+from fairlead.hub.intents.http import HTTPObjects
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.testing.builders import decoded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.hub.intents.conditions import build_conditions, decision, ingress_of
+from fairlead.hub.intents.conditions import build_conditions, decision_text, ingress_of
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.observed import Health, Observed, RefusedPart
@@ -108,12 +108,12 @@ NO_ENDPOINTS = Condition(T.RESOLVED_REFS, False, R.BACKEND_NOT_FOUND, "no ready 
         pytest.param(ALIVE, True, R.SERVING, {}, id="healthy"),
         pytest.param(DEAD, False, R.NO_HEALTHY_TARGETS, {}, id="all-dead"),
         pytest.param(EMPTY, False, R.NO_TARGETS, {}, id="empty"),
-        pytest.param(EMPTY, None, R.PENDING, {"wanted": True}, id="on-their-way"),
+        pytest.param(EMPTY, None, R.PENDING, {"has_targets": True}, id="on-their-way"),
         pytest.param(
             EMPTY,
             False,
             R.NO_TARGETS,
-            {"wanted": True, "report": Report(lb_key(), quarantined=(held(),))},
+            {"has_targets": True, "report": Report(lb_key(), quarantined=(held(),))},
             id="all-refused",
         ),
         pytest.param(UNCHECKED, None, R.NOT_CHECKED, {}, id="not-checked"),
@@ -184,9 +184,10 @@ def test_a_load_balancer_that_moves_is_pending_unless_it_has_a_failure_of_its_ow
 
 
 def test_a_decision_is_one_line():
-    assert decision(translation(PAUSED), "waits").startswith("provider envoy, backends 2, Accepted=True (Accepted), ")
-    assert decision(translation(PAUSED), "waits").endswith(", waits")
-    assert decision(Decision(None, ()), "") == "provider none, backends 0"
+    text = decision_text(translation(PAUSED), "waits")
+    assert text.startswith("provider envoy, backends 2, Accepted=True (Accepted), ")
+    assert text.endswith(", waits")
+    assert decision_text(Decision(None, ()), "") == "provider none, backends 0"
 
 
 def test_an_ingress_is_an_address_that_is_proxied_or_a_host_name():

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.api.backendgroup import BackendGroup, BackendGroupSpec
 from fairlead.api.meta import ObjectMeta
-from fairlead.hub.intents.loadbalancer.group_status import _is_good, _programmed
+from fairlead.hub.intents.backend_groups import _is_good, _programmed
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 
 ACCEPTED = Condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "")

@@ -13,8 +13,8 @@ from fairlead.api.httploadbalancer import CertificateRef
 from fairlead.api.kubernetes import Secret
 from fairlead.api.meta import ObjectMeta
 from fairlead.errors import NotFound
-from fairlead.hub.intents.http import certificates as module
-from fairlead.hub.intents.http.certificates import TenantCertificates
+from fairlead.hub.intents import http as module
+from fairlead.hub.intents.http import TenantCertificates
 from fairlead.model.http import Certificate
 from fairlead_demo.worlds.certificates import self_signed
 

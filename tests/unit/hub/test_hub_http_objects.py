@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fairlead.api.httploadbalancer import LoadBalancerRoute
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.names import LABEL_BACKEND, backend_label
-from fairlead.hub.intents.http.objects import HTTPObjects
+from fairlead.hub.intents.http import HTTPObjects
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig

@@ -13,7 +13,7 @@ from fairlead.api.httploadbalancer import (
 )
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.tcploadbalancer import Origin
-from fairlead.hub.intents.http.intent import REFUSED_SHOWN, failing_routes, refused_parts
+from fairlead.hub.intents.http import REFUSED_SHOWN, failing_routes, refused_parts
 from fairlead.model.http import Attachment, BackendRef, Filters, Redirect, Rule
 from fairlead.model.observed import Observed
 from fairlead.model.observed import RefusedPart as SeenPart

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.loadbalancerclass import LoadBalancerClassStatus
-from fairlead.hub.intents.tcp.intent import TCPObjects
+from fairlead.hub.intents.tcp import TCPObjects
 from fairlead.hub.inventory import Inventory, addresses_of_slice
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
@@ -21,7 +21,7 @@ class Watched:
         cluster = Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub")
         self.inventory = Inventory(cluster)
         self.objects = TCPObjects(cluster, self.inventory)
-        self.objects.watch()
+        self.inventory.slices.on_change(self.objects.slice_changed)
         self.woken: list[str] = []
         self.causes: set[str] = set()
         self.inventory.on_wake(self._wake)

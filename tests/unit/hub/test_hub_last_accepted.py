@@ -9,11 +9,11 @@ from fairlead.api.intent import Allocation
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.meta import ObjectMeta
 from fairlead.errors import Retry
+from fairlead.hub.intents.backend_groups import LoadBalancerObjects
 from fairlead.hub.intents.intent import IntentContext
-from fairlead.hub.intents.loadbalancer.intent import LastAccepted
-from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects
+from fairlead.hub.intents.loadbalancer import LastAccepted
 from fairlead.hub.intents.member_intent import AcceptedStatus
-from fairlead.hub.intents.tcp.intent import TCPObjects
+from fairlead.hub.intents.tcp import TCPObjects
 from fairlead.testing.builders import tcp, tcp_view
 from fairlead.translate.member import decide_tcp
 

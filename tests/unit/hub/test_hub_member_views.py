@@ -9,7 +9,7 @@ from hub_parts import intent_context
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import ANNOTATION_STALE
 from fairlead.hub.intents import member_intent
-from fairlead.hub.intents.tcp.intent import TCPIntent
+from fairlead.hub.intents.tcp import TCPIntent
 from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.testing.builders import endpoint_slice, lb_class, lb_key, tcp, tenant
@@ -86,14 +86,14 @@ async def test_the_class_of_the_accepted_version_is_in_view(gathering):
     view = gathering.view("web")
     assert view.load_balancer_class is None
     assert view.accepted_class.metadata.name == "envoy"
-    before = gathering.intent.recorded(view)
+    before = gathering.intent.decision_on_record(view)
     assert before is not None
     assert (before.provider, before.serving_last_accepted) == ("memory", False)
 
 
 async def test_an_object_never_accepted_has_no_earlier_view(gathering):
     gathering.put(tcp("web"))
-    assert gathering.intent.recorded(gathering.view("web")) is None
+    assert gathering.intent.decision_on_record(gathering.view("web")) is None
 
 
 async def test_missing_objects_have_no_view(gathering):
@@ -175,7 +175,7 @@ async def test_everything_recorded_is_held_before_anything_is_given(gathering):
 
 
 async def test_a_replica_that_follows_holds_the_ports_that_the_hub_opens_of_itself(gathering, monkeypatch):
-    monkeypatch.setattr(gathering.views, "listeners_beside", lambda _view: [ListenerKey(Protocol.TCP, 443)])
+    monkeypatch.setattr(gathering.views, "extra_listeners", lambda _view: [ListenerKey(Protocol.TCP, 443)])
     gathering.put(tcp("web", spec=PODS, status={"allocation": {"address": "192.0.2.5"}}))
     gathering.decide("web", leads=False)
     monkeypatch.undo()
@@ -216,7 +216,7 @@ async def test_a_slice_that_cannot_be_decoded_makes_the_view_stale(gathering):
     assert gathering.view("web").stale == ""
     gathering.inventory.slices.broken[ObjectKey(lb_key().namespace, "bad")] = "no addresses"
     assert "no addresses" in gathering.view("web").stale
-    assert "no addresses; correct or delete it" in gathering.view("web").unreadable
+    assert "no addresses; correct or delete" in gathering.view("web").unreadable
 
 
 ACCEPTED = {"className": "gold", "ports": [{"port": 80}]}
@@ -229,7 +229,7 @@ async def test_the_class_in_force_names_the_provider_that_serves(gathering, know
     entry = {"provider": "memory", "state": "Ensured", "serving": True}
     gathering.put(tcp("web", spec=PODS, status={"accepted": ACCEPTED, "provisioned": [entry]}))
     assert (gathering.view("web").accepted_class is not None) is there
-    assert gathering.intent.recorded(gathering.view("web")).provider == "memory"
+    assert gathering.intent.decision_on_record(gathering.view("web")).provider == "memory"
 
 
 async def test_a_class_that_is_gone_before_anything_was_served_is_gone(gathering):

@@ -17,7 +17,7 @@ from fairlead.hub.pacing import (
     SETTLE_S,
     Pace,
     is_progress,
-    is_said_by_references,
+    repeats_references,
 )
 from fairlead.translate.view import no_ready
 from tests.fleet_objects import condition
@@ -37,8 +37,8 @@ NO_READY = no_ready("endpoint", "TCP/80")
 def test_missing_ready_endpoints_are_reported_once(message: str, reason: str, said: bool) -> None:
     references = condition("ResolvedRefs", "False", "BackendNotFound", message)
     change = Transition(condition("Serving", "False", reason), condition("Serving", "True", "Serving"))
-    assert is_said_by_references(change, [references, change.condition]) is said
-    assert not is_said_by_references(change, [condition("ResolvedRefs", "True"), change.condition])
+    assert repeats_references(change, [references, change.condition]) is said
+    assert not repeats_references(change, [condition("ResolvedRefs", "True"), change.condition])
 
 
 TRUE = {"Accepted": "True Accepted", "Programmed": "True Programmed", "Serving": "True Serving"}

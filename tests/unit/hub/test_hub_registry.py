@@ -14,9 +14,9 @@ from fairlead.api.backendgroup import BackendRecord
 from fairlead.api.meta import JSONObject
 from fairlead.errors import Retry
 from fairlead.hub.app import Hub as HubProcess
-from fairlead.hub.config import HubConfig
+from fairlead.hub.app import HubConfig
 from fairlead.hub.intents.intent import IntentContext
-from fairlead.hub.intents.tcp.intent import TCPObjects
+from fairlead.hub.intents.tcp import TCPObjects
 from fairlead.model.contract import AllocationKind
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import settle

@@ -8,7 +8,7 @@ import pytest
 from fairlead.api.meta import condition_of, wire_conditions
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.hub.intents.conditions import build_conditions
-from fairlead.hub.intents.tcp.intent import TCPStatus
+from fairlead.hub.intents.tcp import TCPStatus
 from fairlead.hub.pacing import is_passing
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig

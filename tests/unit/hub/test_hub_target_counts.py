@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.hub.intents.target_counts import (
+from fairlead.hub.intents.status import (
     CountedTargets,
     TargetCounts,
-    counted,
+    count_targets,
     in_rotation,
     is_complete,
     shown_targets,
@@ -51,7 +51,7 @@ def test_all_load_balancers_of_a_class_are_summed_until_they_are_gone() -> None:
 def test_what_a_provider_says_counts_and_what_it_does_not_say_is_unknown(
     health: Health | None, expected: int, counts: tuple[int, int, int]
 ) -> None:
-    assert counted(health, expected) == counts
+    assert count_targets(health, expected) == counts
 
 
 def test_only_targets_that_take_connections_are_in_rotation() -> None:

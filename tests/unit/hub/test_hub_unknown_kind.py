@@ -8,7 +8,7 @@ from typing import Any, cast
 from structlog.testing import capture_logs
 
 from fairlead.hub.app import Hub
-from fairlead.hub.intents.kinds import Intents
+from fairlead.hub.intents.intent import Intents
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.sync.history import Report
 

@@ -8,7 +8,7 @@ from hub_parts import intent_context
 
 from fairlead.api.hostname import DNSZone, DNSZoneSpec, Hostname
 from fairlead.api.meta import ObjectMeta
-from fairlead.hub.intents.hostname.intent import HostnameObjects, ZoneController, moving, suffixes
+from fairlead.hub.intents.hostname import HostnameObjects, ZoneController, moving, suffixes
 from fairlead.hub.providers.migration import Phase
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import Capabilities

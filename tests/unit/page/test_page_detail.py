@@ -16,7 +16,7 @@ from fairlead.api.httploadbalancer import (
 )
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.tcploadbalancer import Origin
-from fairlead.hub.inspect.debug import KeyState
+from fairlead.hub.inspect.preview import KeyState
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from fairlead.errors import Unauthorized, Unreachable
-from fairlead.hub.inspect.debug import KeyState
+from fairlead.hub.inspect.preview import KeyState
 from fairlead.page import web
 from fairlead.page import web as seats
 from fairlead.page.board import Board, Change, VisibleItem

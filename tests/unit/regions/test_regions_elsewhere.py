@@ -10,7 +10,7 @@ import pytest
 from fairlead.agent.sources.service.plan import NotOurs, Ours, decide
 from fairlead.api.kubernetes import Service
 from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancer, TCPLoadBalancerSpec
-from fairlead.hub.intents.tcp.intent import TCPObjects
+from fairlead.hub.intents.tcp import TCPObjects
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig

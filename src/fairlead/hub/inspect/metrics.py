@@ -1,4 +1,4 @@
-"""The metrics of a hub, counted when they are scraped, so that the hot path pays nothing.
+"""The metrics of a hub, counted when they are scraped, so that they cost nothing otherwise.
 
 In: the hub's parts. Out: metrics for Prometheus, each documented in docs/reference/metrics.md.
 """
@@ -6,14 +6,14 @@ In: the hub's parts. Out: metrics for Prometheus, each documented in docs/refere
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fairlead.hub.intents.target_counts import TargetCounts
+from fairlead.hub.intents.status import TargetCounts
 from fairlead.hub.inventory import Inventory
-from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
+from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.tenants.addresses import AddressAllocator
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.ledger.records import load_balancer_of
@@ -30,7 +30,7 @@ class HubCollector(Collector):
         self,
         *,
         inventory: Inventory,
-        providers: Mapping[str, ProviderRunner],
+        providers: ProviderRegistry,
         member_health: MemberHealth,
         allocator: AddressAllocator,
         target_counts: TargetCounts,
@@ -100,14 +100,14 @@ class HubCollector(Collector):
         yield family
 
     def _targets(self) -> Metric:
-        """Count targets; a replica that does not lead writes no status, and knows nothing of their health."""
+        """Count targets; only the leader writes statuses, and so knows their health."""
         family = GaugeMetricFamily(
             "fairlead_hub_targets",
             "Targets in rotation, for each load balancer; state is healthy, unhealthy or unknown.",
             labels=["provider", "class", "state"],
         )
         for (provider, class_name, state), count in sorted(self._target_counts.by_class().items()):
-            # What a member may write in its place is no label.
+            # A class name that a member invented must not become a label.
             if self._leading() and self._inventory.classes.get("", class_name) is not None:
                 family.add_metric([provider, class_name, state], count)
         return family
@@ -115,12 +115,12 @@ class HubCollector(Collector):
     def _pool(self) -> Iterable[Metric]:
         size = GaugeMetricFamily("fairlead_hub_addresses", "Addresses in a pool.", labels=["pool"])
         used = GaugeMetricFamily(
-            "fairlead_hub_addresses_used", "Addresses of a pool that are given to a load balancer.", labels=["pool"]
+            "fairlead_hub_addresses_used", "Addresses of a pool that a load balancer has.", labels=["pool"]
         )
-        given = {address for address, _ in self._allocator.given()}
+        used_addresses = {address for address, _ in self._allocator.given()}
         for pool in self._allocator.pools.pools:
             size.add_metric([pool.name], pool.ranges.size)
-            used.add_metric([pool.name], sum(address in pool.ranges for address in given))
+            used.add_metric([pool.name], sum(address in pool.ranges for address in used_addresses))
         yield size
         yield used
 
@@ -150,7 +150,7 @@ class HubCollector(Collector):
         foreign = GaugeMetricFamily(
             "fairlead_sync_foreign", "Entries of our load balancers that Fairlead did not create.", labels=["provider"]
         )
-        for name, runner in self._durable():
+        for name, runner in self._providers.durable.items():
             drifted.add_metric([name], sum(drift.ours for drift in runner.readback.drifts.values()))
             foreign.add_metric([name], sum(len(drift.foreign) for drift in runner.readback.drifts.values()))
         yield from (drifted, foreign)
@@ -168,7 +168,7 @@ class HubCollector(Collector):
         )
         entries = {
             name: sum(len(drift.unrecorded) for drift in runner.readback.drifts.values())
-            for name, runner in self._durable()
+            for name, runner in self._providers.durable.items()
         }
         for name in sorted({*records, *entries}):
             family.add_metric([name, "record"], records[name])
@@ -178,7 +178,7 @@ class HubCollector(Collector):
     def _calls(self) -> Iterable[Metric]:
         calls = CounterMetricFamily(
             "fairlead_provider_calls",
-            "Calls of providers; result is success, error (it may pass) or refused (for good).",
+            "Calls of providers; result is success, error (temporary) or refused (permanent).",
             labels=["provider", "method", "result"],
         )
         seconds = HistogramMetricFamily(
@@ -198,9 +198,6 @@ class HubCollector(Collector):
             for (action, outcome), count in sorted(runner.worker.executor.outcomes.items()):
                 changes.add_metric([name, action.lower(), outcome.lower()], count)
         yield from (calls, seconds, changes)
-
-    def _durable(self) -> Iterator[tuple[str, DurableRunner]]:
-        return ((name, runner) for name, runner in self._providers.items() if isinstance(runner, DurableRunner))
 
     def _records(self) -> Metric:
         family = GaugeMetricFamily("fairlead_sync_records", "BackendRecords by state.", labels=["provider", "state"])
@@ -225,7 +222,7 @@ class HubCollector(Collector):
     def _certificates(self) -> Iterable[Metric]:
         ends = GaugeMetricFamily(
             "fairlead_certificate_expiry_timestamp_seconds",
-            "End of a member's first certificate to end, of those that the hub gets itself, as a Unix time.",
+            "Expiry of a member's first certificate to expire, of those that the hub orders, as a Unix time.",
             labels=["tenant"],
         )
         states = GaugeMetricFamily("fairlead_hub_certificates", "ManagedCertificates by state.", labels=["state"])
@@ -245,21 +242,21 @@ _OF_WORKERS: tuple[tuple[str, type[GaugeMetricFamily | CounterMetricFamily], str
     (
         "pending",
         GaugeMetricFamily,
-        "Load balancers that differ from the desired state: waiting, being worked on, or to be tried again.",
+        "Load balancers that differ from the desired state: waiting, in progress, or to be retried.",
         lambda worker: worker.pending,
     ),
     ("runs", CounterMetricFamily, "Runs of the worker that had work.", lambda worker: worker.runs),
     (
         "retrying",
         GaugeMetricFamily,
-        "Load balancers whose last run failed, and is tried again.",
+        "Load balancers whose last run failed and is retried.",
         lambda worker: worker.failing,
     ),
     ("retries", CounterMetricFamily, "Runs that failed.", lambda worker: worker.retries),
     (
         "parked",
         GaugeMetricFamily,
-        "Backends and load balancers that their provider refuses, tried again every five minutes.",
+        "Backends and load balancers that their provider refuses, retried every five minutes.",
         lambda worker: worker.parked,
     ),
     (

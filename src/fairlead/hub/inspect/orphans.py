@@ -1,11 +1,11 @@
-"""Find what has no owner any more, in both directions, and have it removed.
+"""Orphans: records without a load balancer, and entries of ours without a record; and their removal.
 
-    a record whose load balancer is gone      its deletion is asked for
-    an entry of ours that no record knows     it is put on record as going, and that record's deletion asked for
+    a record whose load balancer is gone      the record is deleted
+    an entry of ours without a record         a record is created as deregistering, and deleted
 
-Both ways the hub that leads does the rest as it always does, so there is still one writer for each load balancer.
-In: what a preview found. Out: orphans, and one sentence for each that was asked to go. Never: a call of a provider, a
-change of foreign entries, or a deletion of what has got an owner since the preview.
+The leading hub then deregisters the backend, as for any deleted record, so each load balancer has one writer.
+In: a preview. Out: orphans, and one sentence for each removal. Never: a call of a provider, a change of foreign
+entries, or a deletion of an orphan that has an owner since the preview.
 """
 
 from __future__ import annotations
@@ -63,16 +63,16 @@ def orphans_of(preview: Previewed) -> list[Orphan]:
 
 
 async def remove_orphan(cluster: Cluster, preview: Previewed, orphan: Orphan) -> str:
-    """Have one orphan removed; returns what was done in one sentence."""
+    """Have one orphan removed; return in one sentence what was done."""
     if orphan.leaving:
-        return "on its way out already"
+        return "already being deleted"
     uid = orphan.uid if orphan.kind is OrphanKind.RECORD else await _put_on_record(cluster, preview, orphan)
     if not uid:
-        return "left alone: it has got a record meanwhile"
+        return "kept: it has a record now"
     try:
         await cluster.delete(BACKEND_RECORDS, *orphan.record, uid=uid)
     except NotFound:
-        return "gone already"
+        return "already gone"
     when = f"once {' and '.join(preview.paused)} is resumed" if preview.paused else "now"
     return f"deleted: the hub deregisters it {when}"
 
@@ -83,7 +83,7 @@ def _of_record(preview: Previewed, record: BackendRecord) -> Orphan:
 
 
 async def _put_on_record(cluster: Cluster, preview: Previewed, orphan: Orphan) -> str:
-    """Make the record that should have been there; its name makes sure that there is no other."""
+    """Create the missing record; its name ensures that there is no other."""
     spec = preview.side.recorded_spec or (preview.side.desired.spec if preview.side.desired is not None else None)
     if spec is None:
         return ""
@@ -100,12 +100,12 @@ async def _put_on_record(cluster: Cluster, preview: Previewed, orphan: Orphan) -
         "status": {
             "state": "Deregistering",
             "reason": Reason.DEREGISTERING.value,
-            "message": "found by fairlead gc: ours, and on no record",
+            "message": "found by fairlead gc: an entry of ours without a record",
             "since": wire_time(SystemClock().now()),
         },
     }
     try:
-        made: BackendRecord = await cluster.create(BACKEND_RECORDS, body)
+        created: BackendRecord = await cluster.create(BACKEND_RECORDS, body)
     except AlreadyExists:
         return ""
-    return made.metadata.uid
+    return created.metadata.uid

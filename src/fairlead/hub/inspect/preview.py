@@ -1,15 +1,16 @@
-"""A dry run of the hub: the same views, translations, plans and guards, over a read-only API.
+"""Read-only looks at load balancers: a dry run of the hub over its API, and the plans and history of a running hub.
 
-In: a Cluster with the rights to read. Out: for each load balancer its plan, what is on record, what is read back, and
-what is excluded. The ledger of those that the hub's own proxies serve is in the hub's memory: their plan is what the
-hub says that it holds, and whether it has looked at the newest spec.
-Never: a write, an allocation, or a call of a provider that changes anything.
+In: a Cluster with the rights to read, or the caches and trackers of a running hub. Out: for each load balancer its
+plan, records, observed state and exclusions. The ledger of load balancers that the hub's own proxies serve is in the
+hub's memory. The plan of a dry run for them contains the changes that the hub holds, and whether it has decided about
+the newest spec. Never: a write, an allocation, or a call of a provider that changes anything; parameters of targets,
+or anything else that may be a credential.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -21,20 +22,20 @@ from fairlead.api.intent import IntentObject, Provisioned
 from fairlead.api.meta import WireCondition
 from fairlead.api.names import ANNOTATION_PAUSED, DEFAULT_CLASS
 from fairlead.errors import Conflict, FairleadError, Retry
-from fairlead.hub.intents.intent import Exclusion, IntentContext
-from fairlead.hub.intents.kinds import Intents
+from fairlead.hub.intents import INTENTS
+from fairlead.hub.intents.intent import Exclusion, IntentContext, Intents
+from fairlead.hub.intents.status import FirstPublication
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.migration import ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry, installed_providers
-from fairlead.hub.providers.runner import DurableRunner
-from fairlead.hub.publication import FirstPublication
+from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
 from fairlead.hub.tenants.addresses import AddressAllocator
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.ledger.frontends import held_changes
 from fairlead.ledger.records import load_balancer_of
-from fairlead.model.change import Action, FrontendChange, Reason
+from fairlead.model.change import Action, FrontendChange, HistoryEntry, Reason
 from fairlead.model.condition import ConditionType
 from fairlead.model.contract import EVERY_FEATURE, AllocationKind, Restorable
 from fairlead.model.keys import LoadBalancerKey
@@ -49,28 +50,28 @@ from fairlead.sync.tracker import LoadBalancerState
 from fairlead.translate.view import Decision, is_leaving
 
 _SYNC_S = 20.0
-#: How long one look at a provider may take, and from when on one that failed is not asked about others.
+#: The limit of one look at a provider, and from which duration on a failed one is not asked about others.
 LOOK_LIMIT_S = 20.0
 SLOW_S = 5.0
 #: Limit for reading the certificates that load balancers name, in seconds; those not read by then are unknown.
 READ_LIMIT_S = 3.0
-#: Whether it refuses something is for the hub to say; here it only has to be built as the hub builds it.
+#: The hub decides what its proxies refuse; a preview only has to build the same load balancers.
 _SERVED = msgspec.structs.replace(EVERY_FEATURE, allocation=AllocationKind.ADDRESS, serves_whole_state=True)
 
 
 class Previewed(msgspec.Struct, frozen=True, kw_only=True):
     """One load balancer. ``served``: by the hub's own proxies, whose ledger is in the hub's memory.
 
-    ``paused`` names the objects whose annotation holds everything. ``conditions`` are what the hub wrote last.
-    ``held_frontend`` is what a pause holds of the load balancer itself. ``unread`` says why it could not be read back.
-    ``more_held`` counts what is held next to the rows of the plan. ``unread_references`` says which certificates this
-    process could not read: then ResolvedRefs is only as the hub wrote it.
+    ``paused`` names the objects whose annotation holds everything. ``conditions`` are as the hub wrote them last.
+    ``held_frontend`` is the change of the load balancer itself that a pause holds. ``unread`` is why its state could
+    not be read back. ``more_held`` counts held changes that the plan does not list. ``unread_references`` are the
+    certificates that this process could not read; ResolvedRefs is then as the hub wrote it.
     """
 
     key: LoadBalancerKey
     provider: str
     class_name: str = ""
-    #: Its object is gone for good; what is left of it is on record only.
+    #: Its object is gone; only records are left.
     gone: bool = False
     served: bool = False
     paused: tuple[str, ...] = ()
@@ -79,7 +80,7 @@ class Previewed(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan
     held_frontend: FrontendChange | None = None
     more_held: int = 0
-    #: The parts of it that the proxies refused, as the hub wrote them last.
+    #: The parts that the proxies refused, as the hub wrote them last.
     refused: tuple[RefusedPartStatus, ...] = ()
     #: Names of targets whose health checks fail at the hub's own proxies; the first ``model.health.NAMED`` of them.
     unhealthy: frozenset[str] = frozenset()
@@ -112,7 +113,7 @@ async def preview(cluster: Cluster, only: LoadBalancerKey | None = None) -> list
 
 
 class _Parts:
-    """The parts of a hub that decide, none of those that act."""
+    """The parts of a hub that decide, without those that act."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.clock: Clock = SystemClock()
@@ -141,7 +142,7 @@ class _Parts:
                 inventory=self.inventory,
                 providers=self.providers,
                 migration=ProviderMigration(providers=self.providers, clock=self.clock),
-                allocator=AddressAllocator(None, clock=self.clock, given=self.inventory.given),
+                allocator=AddressAllocator(None, clock=self.clock, given=self.inventory.in_use),
                 member_health=MemberHealth(clock=self.clock, changed=lambda _namespace: None),
                 events=EventRecorder(cluster, component="fairlead-preview"),
                 clock=self.clock,
@@ -150,7 +151,8 @@ class _Parts:
                 publication=FirstPublication(self.clock),
                 loopback_targets=True,
                 read_only=True,
-            )
+            ),
+            INTENTS,
         )
 
 
@@ -159,14 +161,14 @@ async def _no_term(above: int) -> int:
 
 
 class _Preview:
-    """Compares what is desired with what is on record, once everything has been read."""
+    """Compares the desired state with the records, once everything has been read."""
 
     def __init__(self, parts: _Parts) -> None:
         self._inventory = parts.inventory
         self._intents = parts.intents
         self._providers = parts.providers
         self._clock = parts.clock
-        #: What has not answered in time, by provider and failure domain.
+        #: Failure domains that have not answered in time, by provider.
         self._silent: dict[tuple[str, str], Retry] = {}
         self._views: dict[LoadBalancerKey, Any] = {}
         for name in self._provider_names():
@@ -186,7 +188,7 @@ class _Preview:
             await self._providers.close()
 
     async def _read_certificates(self, keys: Iterable[LoadBalancerKey]) -> None:
-        """Read what load balancers for requests name: a view asks for it, and says until then that it is missing."""
+        """Read the certificates that HTTP load balancers name; gathering a view requests them."""
         intent = self._intents.get(HTTP_LOAD_BALANCERS.kind)
         if intent is None:
             return
@@ -227,7 +229,7 @@ class _Preview:
             unread = f"provider {named!r} is not installed where this command runs"
             return msgspec.structs.replace(previewed, provider=named, unread=unread)
         if unread_references:
-            # What would be wanted is not known without them, so that it cannot be compared.
+            # Without them, the desired state is unknown and cannot be compared.
             return msgspec.structs.replace(previewed, unread=unread_references)
         if translation is not None and translation.desired is not None:
             runner.tracker.put(translation.desired)
@@ -245,7 +247,7 @@ class _Preview:
         except FairleadError as error:
             return msgspec.structs.replace(previewed, unread=error.sentence)
         if observed is None and (side.recorded_spec is None or side.ensure_again):
-            # It was asked for at the most: no answer has confirmed yet that it is there.
+            # At most it was requested: no answer has confirmed yet that it exists.
             return previewed
         if observed is None and not isinstance(runner.provider, Restorable):
             return msgspec.structs.replace(previewed, unread=_UNREAD)
@@ -256,7 +258,7 @@ class _Preview:
         return msgspec.structs.replace(previewed, observed=observed, drift=drift_of(side, observed))
 
     async def _observe(self, key: LoadBalancerKey, runner: DurableRunner) -> Observed | None:
-        """Read one load balancer back; what took long to fail is not asked about its other load balancers."""
+        """Read one load balancer back; a failure domain that was slow to fail is not asked again."""
         domain = (runner.name, runner.worker.failure_domain(key))
         if (silent := self._silent.get(domain)) is not None:
             raise silent
@@ -266,12 +268,12 @@ class _Preview:
         except Retry as error:
             if self._clock.monotonic() - started_s < min(SLOW_S, LOOK_LIMIT_S):
                 raise
-            sentence = f"it could not be read back: {error.sentence}; look at the provider, then ask again"
+            sentence = f"the provider could not be read: {error.sentence}; check the provider, then try again"
             self._silent[domain] = Retry(sentence, detail=error.detail, reason=error.reason)
             raise self._silent[domain] from error
 
     def _translated(self, key: LoadBalancerKey) -> tuple[Decision | None, tuple[Exclusion, ...], str]:
-        """Return what a load balancer comes to, what is left out, and what of it could not be read."""
+        """Return the decision about a load balancer, its exclusions, and which certificates could not be read."""
         intent = self._intents.get(key.kind)
         view = (self._views.get(key) or intent.view(key)) if intent is not None else None
         if intent is None or view is None:
@@ -284,7 +286,7 @@ class _Preview:
         return translation, exclusions, unread
 
     def _provider_names(self) -> list[str]:
-        """Return every provider that a class names, or that something is on record of, ordered."""
+        """Return every provider that a class or a record names, ordered."""
         names = {load_balancer_class.spec.provider for load_balancer_class in self._inventory.classes.values()}
         names |= {record.spec.load_balancer.provider for record in self._inventory.records.values()}
         names = names.union(*(intent.provider_names() for intent in self._intents.values()))
@@ -293,7 +295,7 @@ class _Preview:
         return sorted(names - {"", DEFAULT_CLASS})
 
     def _frontends(self, provider: str) -> dict[LoadBalancerKey, Provisioned]:
-        """Return what is on record of the load balancers of ``provider``."""
+        """Return the records of the load balancers of ``provider``."""
         frontends = ((key, obj.status.frontend_of(provider)) for key, obj in self._inventory.objects())
         return {key: frontend for key, frontend in frontends if frontend is not None}
 
@@ -304,17 +306,14 @@ def paused_by(inventory: Inventory, key: LoadBalancerKey, obj: IntentObject | No
         return ()
     class_name = obj.class_name or DEFAULT_CLASS
     load_balancer_class = inventory.classes.get("", class_name)
-    candidates = {
-        f"{key.kind}/{key.namespace}/{key.name}": obj.annotation(ANNOTATION_PAUSED, "false"),
-        f"LoadBalancerClass/{class_name}": load_balancer_class.annotation(ANNOTATION_PAUSED, "false")
-        if load_balancer_class is not None
-        else "false",
-    }
-    return tuple(name for name, paused in candidates.items() if paused != "false")
+    named = ((f"{key.kind}/{key.namespace}/{key.name}", obj), (f"LoadBalancerClass/{class_name}", load_balancer_class))
+    return tuple(
+        name for name, item in named if item is not None and item.annotation(ANNOTATION_PAUSED, "false") != "false"
+    )
 
 
 def planned(previewed: Previewed, side: LoadBalancerState, *, now_s: float) -> Previewed:
-    """Return ``previewed`` with what differs between the two sides now, and what is held of it."""
+    """Return ``previewed`` with the plan for the present difference, and the held changes."""
     whole = plan_load_balancer(previewed.key, side, now_s=now_s)
     plan = guard_plan(whole, side, now_s=now_s)
     held_frontend = whole.frontend if plan.frontend is None else None
@@ -322,7 +321,7 @@ def planned(previewed: Previewed, side: LoadBalancerState, *, now_s: float) -> P
 
 
 def served_plan(previewed: Previewed, obj: IntentObject) -> Previewed:
-    """Return the plan of a load balancer of the hub's own proxies, from what the hub has written of it."""
+    """Return the plan of a load balancer of the hub's own proxies, from the status that the hub wrote."""
     key, status = previewed.key, obj.status
     held = held_changes(key, status.held or ())
     desired = previewed.translation.desired if previewed.translation is not None else None
@@ -333,4 +332,67 @@ def served_plan(previewed: Previewed, obj: IntentObject) -> Previewed:
     return msgspec.structs.replace(previewed, plan=Plan(key, frontend=change, held=held), more_held=more)
 
 
-_UNREAD = "its provider state is known to the running hub only; see the condition Drifted"
+_UNREAD = "only the running hub knows the state at this provider; see the condition Drifted"
+
+
+def running_plans(
+    key: LoadBalancerKey, *, inventory: Inventory, providers: ProviderRegistry, now_s: float
+) -> list[Previewed]:
+    """Return the plan of each provider that has ``key``; a load balancer that moves has two.
+
+    A replica that does not lead does not know the ledgers of durable providers: it returns the changes that the leader
+    holds.
+    """
+    obj = inventory.intent(key)
+    base = Previewed(key=key, provider="", gone=obj is None, paused=paused_by(inventory, key, obj), plan=Plan(key))
+    plans = [
+        planned(msgspec.structs.replace(base, provider=name), side, now_s=now_s)
+        for name, runner in providers.items()
+        if runner.loaded and (side := runner.tracker.state(key)) is not None
+    ]
+    if not plans and obj is not None:
+        load_balancer_class = inventory.load_balancer_class(obj.class_name)
+        provider = load_balancer_class.spec.provider if load_balancer_class is not None else ""
+        return [served_plan(msgspec.structs.replace(base, provider=provider), obj)]
+    return plans
+
+
+def pending_keys(providers: ProviderRegistry) -> Iterator[LoadBalancerKey]:
+    """Yield the load balancers with unfinished changes."""
+    for runner in providers.values():
+        if runner.loaded:
+            yield from runner.worker.pending_keys()
+
+
+class ProviderState(msgspec.Struct, frozen=True, rename="camel"):
+    """The state of one load balancer at one provider: its backends, and whether its worker still has to run."""
+
+    provider: str
+    desired: bool
+    pending: bool
+    backends: int
+
+
+class KeyState(msgspec.Struct, frozen=True, rename="camel"):
+    """The state of one load balancer. ``exists``: an object requests it, and this hub serves it."""
+
+    kind: str
+    namespace: str
+    name: str
+    exists: bool
+    providers: list[ProviderState]
+    history: list[HistoryEntry]
+
+
+def debug_key(
+    key: LoadBalancerKey, *, inventory: Inventory, providers: Mapping[str, ProviderRunner], history: History
+) -> KeyState | None:
+    """Return the state of ``key`` with its history, oldest entry first; None when it is unknown."""
+    states: list[ProviderState] = []
+    for name, runner in providers.items():
+        if (state := runner.tracker.state(key)) is not None:
+            backends = sum(len(targets) for targets in state.recorded.values())
+            pending = runner.tracker.is_dirty(key)
+            states.append(ProviderState(name, state.desired is not None, pending, backends))
+    exists, entries = inventory.intent(key) is not None, history.of(key)
+    return KeyState(*key, exists, states, entries) if exists or states or entries else None

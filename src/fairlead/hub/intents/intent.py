@@ -1,43 +1,50 @@
-"""An intent: one kind of object that asks for a load balancer, and the steps that are its own.
+"""An intent: one kind of object that requests a load balancer, and its steps from object to status.
 
-    watch       its objects, and which keys a change of anything else concerns
-    view        all that the decision about one key depends on, taken from the caches at one moment
-    decide      the view -> a decision: what is desired, allocated and accepted, with conditions
-    record      what is accepted, into the object's status, before anything uses it
-    status      what users read
-    finalize    the object goes once every provider has released the load balancer (``finalization``)
+    watch       the objects, and which keys a change of anything else concerns
+    view        everything that the decision about one key depends on, taken from the caches at one moment
+    decide      view -> decision: what is desired, allocated and accepted, with conditions
+    record      the accepted version, into the object's status, before anything uses it
+    status      the status that users read
+    finalize    deleting -> removal desired -> released by every provider -> finalizer removed -> address free
 
 Everything between ``record`` and ``status`` is the same for every kind: trackers, plans, ledger, providers. To add a
-kind: one folder with a subclass of ``Intent``, and one line in ``kinds.INTENTS`` (docs/how-to/add-an-intent.md).
+kind, write one module with a subclass of ``Intent``, and add it to ``INTENTS`` (docs/how-to/add-an-intent.md).
+
+An object that cannot be decoded stays as it is: nothing of it is removed, a Warning says so, and what it may hold is
+allocated to no other load balancer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
+import structlog
 
 from fairlead.api.backendgroup import RecordOrigin
+from fairlead.api.clusterapi import ANNOTATION_DELETED_FOR_MOVE
 from fairlead.api.intent import IntentObject
-from fairlead.errors import FairleadError
-from fairlead.hub.intents.status import StatusWriter
-from fairlead.hub.intents.status_rules import StatusRules
-from fairlead.hub.intents.target_counts import TargetCounts
-from fairlead.hub.intents.unreadable import UnreadableWarnings
-from fairlead.hub.inventory import IntentObjects, Inventory
+from fairlead.api.meta import KubeObject, ObjectKey
+from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB
+from fairlead.errors import FairleadError, NotFound
+from fairlead.hub.intents.status import FirstPublication, StatusRules, StatusWriter, TargetCounts
+from fairlead.hub.inventory import IntentObjects, Inventory, first_broken
 from fairlead.hub.providers.migration import Placement, ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
-from fairlead.hub.publication import FirstPublication
 from fairlead.hub.tenants.addresses import AddressAllocator
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
+from fairlead.kube.writes import release
 from fairlead.model.change import TargetChange
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.condition import ConditionReason
+from fairlead.model.keys import ListenerKey, LoadBalancerKey
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.view import Decision
+
+log = structlog.get_logger(__name__)
 
 
 class View(Protocol):
@@ -50,7 +57,7 @@ class View(Protocol):
 
     @property
     def load_balancer(self) -> IntentObject:
-        """Return the object that asks for it."""
+        """Return the object that requests it."""
         ...
 
 
@@ -59,29 +66,29 @@ T = TypeVar("T", bound=Decision)
 
 
 class Exclusion(msgspec.Struct, frozen=True):
-    """A pod, node or address that is not on the load balancer: what it is, who asked for it, and why it is not."""
+    """A pod, node or address that is not on the load balancer, the object that requested it, and the reason."""
 
     what: str
     owner: str
     why: str
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a translation that may be used, now that they are on record.
+class RecordResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a decision that may be used because they are on record.
 
-    ``placement`` None: nothing may be placed yet. ``translation`` is what the status is written from, None while a
-    provider is still asked. ``waiting_for`` says what a move to another provider still waits for. ``failure``:
-    something could not be recorded; it is raised once the rest is placed.
+    ``decision`` is for the status; None while a provider is being asked. ``placement`` None: nothing may be placed yet.
+    ``waiting_for``: what a move to another provider waits for. ``failure``: something could not be recorded; raised
+    once the rest is placed.
     """
 
-    translation: Decision | None
+    decision: Decision | None
     placement: Placement | None = None
     waiting_for: str = ""
     failure: FairleadError | None = None
 
 
 class Controller(msgspec.Struct, frozen=True):
-    """A queue of keys and what is done for one key; returns seconds until the key is due again, None for never."""
+    """A queue of keys, and the step for one key; it returns seconds until the key is due again, None for never."""
 
     name: str
     queue: KeyedQueue[Any]
@@ -92,7 +99,7 @@ class Controller(msgspec.Struct, frozen=True):
 class IntentContext(msgspec.Struct, frozen=True, kw_only=True):
     """The dependencies of intents. ``leading``: this replica may write at this moment.
 
-    ``read_only``: nothing is asked of providers and nothing is allocated, as in a preview.
+    ``read_only``: no provider is asked and nothing is allocated, as in a preview.
     """
 
     cluster: Cluster
@@ -107,14 +114,18 @@ class IntentContext(msgspec.Struct, frozen=True, kw_only=True):
     status_queue: KeyedQueue[LoadBalancerKey]
     publication: FirstPublication
     loopback_targets: bool = False
-    #: How many ports a Tenant may have whose own spec does not say; 0: any number.
+    #: The port quota of Tenants without one; 0: no limit.
     tenant_ports: int = 0
     read_only: bool = False
     target_counts: TargetCounts = msgspec.field(default_factory=TargetCounts)
 
+    def may_write(self, key: LoadBalancerKey) -> bool:
+        """Return whether this replica leads, and its hub decides about ``key``."""
+        return self.leading() and self.inventory.decides(key)
+
 
 class Intent(Generic[V, T]):
-    """One kind of intent. The first four methods are every kind's own; the others have a default."""
+    """One kind of intent. Each kind has its own ``view``, ``decide`` and ``record``; the others have a default."""
 
     def __init__(self, context: IntentContext, *, objects: IntentObjects[Any], rules: StatusRules[Any, T]) -> None:
         self.objects = objects
@@ -127,79 +138,264 @@ class Intent(Generic[V, T]):
             rules=rules,
             providers=context.providers,
             clock=context.clock,
-            leading=context.leading,
-            decides=context.inventory.decides,
+            may_write=context.may_write,
             queue=context.status_queue,
             publication=context.publication,
             counts=context.target_counts,
         )
 
     def view(self, key: LoadBalancerKey) -> V | None:
-        """Return the view of ``key``, None when it is not to exist (any more)."""
+        """Return the view of ``key``; None when the load balancer is to be removed."""
         raise NotImplementedError
 
     def decide(self, view: V) -> T:
-        """Return what is decided about ``view``: validated, allocated and translated, each once.
+        """Return the decision about ``view``: validated, allocated and translated, each once.
 
-        It depends on the view, and on what is allocated to others.
+        The decision depends on the view, and on allocations of other load balancers.
         """
         raise NotImplementedError
 
-    async def record(self, view: V, translation: T) -> Recorded:
-        """Record what is accepted, as the leader; returns what may be placed."""
+    async def record(self, view: V, decision: T) -> RecordResult:
+        """Record what is accepted, as the leader; return what may be placed."""
         raise NotImplementedError
 
     def watch(self) -> None:
-        """Subscribe to what changes next to the objects themselves."""
+        """Subscribe to objects other than those of this kind."""
 
-    def on_record(self, view: V, translation: T) -> Recorded:
+    def placement_from_record(self, view: V, decision: T) -> RecordResult:
         """Return what a replica that does not lead may place: what the leader has recorded."""
         del view
-        return Recorded(translation=translation)
+        return RecordResult(decision=decision)
 
     def restore(self) -> None:
         """Take over what is on record, before anything is allocated: at the start, and when a term begins."""
 
     def lead(self) -> None:
-        """Begin to write: this replica leads now."""
+        """Begin to write as the leader."""
 
     def forget(self, key: LoadBalancerKey) -> None:
-        """Drop what is known of a load balancer that is not to exist (any more)."""
+        """Drop the state of a load balancer that is to be removed."""
         self.status.forget(key)
 
-    def exclusions(self, view: V, translation: T) -> tuple[Exclusion, ...]:
-        """Return what users might expect on the load balancer and is not."""
-        del view, translation
+    def exclusions(self, view: V, decision: T) -> tuple[Exclusion, ...]:
+        """Return the backends that users might expect on the load balancer and that are excluded."""
+        del view, decision
         return ()
 
     def target_ref(self, change: TargetChange) -> RecordOrigin | None:
-        """Return what is behind the address of a target that is recorded for the first time; None when unknown."""
+        """Return the object behind a target that is recorded for the first time; None when unknown."""
         del change
 
     def controllers(self) -> Sequence[Controller]:
-        """Return the controllers that this kind needs next to that of its load balancers."""
+        """Return the other controllers of this kind."""
         return ()
 
     def provider_names(self) -> frozenset[str]:
-        """Return the providers that objects of its own name, next to those that LoadBalancerClasses name."""
+        """Return the providers that other objects than LoadBalancerClasses name."""
         return frozenset()
 
     async def wait_synced(self, timeout_s: float) -> None:
-        """Return once what the objects refer to has been read too; the caches of the inventory have been."""
+        """Return once the caches that the inventory does not have are synced."""
 
     async def wait_read(self, timeout_s: float) -> bool:
-        """Return once all that was asked for in the first pass has been read, or after a time; say if there was any.
+        """Return once everything that the first pass requested has been read, or after a time; whether there was any.
 
-        Then the first pass is repeated for this kind, before anything is published.
+        The first pass is then repeated for this kind, before anything is published.
         """
         del timeout_s
         return False
 
     def unread(self, view: V) -> str:
-        """Return which references of ``view`` are not resolved only because this process could not read them."""
+        """Return which references of ``view`` are unresolved only because this process could not read them."""
         del view
         return ""
 
     def tasks(self) -> Sequence[Coroutine[None, None, None]]:
-        """Return what has to run from the start, until cancelled."""
+        """Return the tasks that run from the start until cancelled."""
         return ()
+
+
+MakeIntent = Callable[[IntentContext], Intent[Any, Any]]
+
+
+class Intents(Mapping[str, Intent[Any, Any]]):
+    """The intents of one hub by kind; their objects are registered in its inventory."""
+
+    def __init__(self, context: IntentContext, kinds: Iterable[MakeIntent]) -> None:
+        intents = [create(context) for create in kinds]
+        self._intents = {intent.objects.resource.kind: intent for intent in intents}
+        self._unknown: set[str] = set()
+
+    def __getitem__(self, kind: str) -> Intent[Any, Any]:
+        return self._intents[kind]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._intents)
+
+    def __len__(self) -> int:
+        return len(self._intents)
+
+    def of(self, key: LoadBalancerKey) -> Intent[Any, Any] | None:
+        """Return the intent of a key; None for a kind that this hub does not serve, which is logged once."""
+        intent = self.get(key.kind)
+        if intent is None and key.kind not in self._unknown:
+            self._unknown.add(key.kind)
+            log.warning("load balancer of a kind that this hub does not serve; kept unchanged", load_balancer=str(key))
+        return intent
+
+    def target_ref(self, change: TargetChange) -> RecordOrigin | None:
+        """Return the object behind a target that is recorded for the first time; None when unknown."""
+        return self[change.load_balancer.kind].target_ref(change)
+
+
+class UnreadableWarnings:
+    """Emits a Warning each time that the watch of one kind shows an object that cannot be decoded.
+
+    Such an object gets no status, also while it is being deleted.
+    """
+
+    def __init__(
+        self, *, objects: IntentObjects[Any], cluster: Cluster, events: EventRecorder, leading: Callable[[], bool]
+    ) -> None:
+        self._objects = objects
+        self._cluster = cluster
+        self._events = events
+        self._leading = leading
+        #: The objects that were shown since their last Warning.
+        self._shown: set[ObjectKey] = set()
+        objects.cache.broken.on_change(self._shown.add)
+
+    async def write(self, key: LoadBalancerKey) -> None:
+        """Emit a Warning when the object of ``key`` was shown and cannot be decoded."""
+        place = ObjectKey(key.namespace, key.name)
+        if place not in self._shown or not self._leading():
+            return
+        self._shown.discard(place)
+        # The name of an object that is too large is unknown, so no Event can refer to it.
+        why = self._objects.cache.broken.get(place, "") if place.name else ""
+        if not why:
+            return
+        resource = self._objects.resource
+        try:
+            bare = await self._cluster.get(msgspec.structs.replace(resource, type=KubeObject), *place)
+        except NotFound:
+            return
+        except FairleadError:
+            self._shown.add(place)
+            raise
+        waits = "the deletion waits: " if bare.deleting else ""
+        text = f"{waits}the object cannot be read, so nothing of it is changed or removed: {why}; correct it"
+        self._events.emit_about(resource, bare, warning=True, reason=ConditionReason.INVALID, message=text)
+
+
+class RemainsHolder:
+    """Holds what unread load balancers of one kind have, so that no other load balancer gets it.
+
+    ``listeners`` returns the ports of a spec.
+    """
+
+    def __init__(
+        self,
+        objects: IntentObjects[Any],
+        allocator: AddressAllocator,
+        listeners: Callable[[Any], Iterable[ListenerKey]],
+    ) -> None:
+        self._objects = objects
+        self._allocator = allocator
+        self._listeners = listeners
+        objects.cache.broken.on_change(self._changed)
+
+    def hold(self) -> None:
+        """Hold the known allocations; while one is unknown, no address and no port is assigned."""
+        for place, remains in self._objects.cache.remains().items():
+            key = LoadBalancerKey(self._objects.resource.kind, *place)
+            if remains.obj is None or not remains.has("status.allocation"):
+                self._allocator.block(key, first_broken(key.kind, self._objects.cache, [place]))
+                continue
+            status = remains.obj.status
+            accepted = status.accepted if remains.has("status.accepted") else None
+            spec = accepted or (remains.obj.spec if remains.has("spec") else None)
+            listeners = self._listeners(spec) if spec is not None else ()
+            self._allocator.hold(key, status.allocation, listeners, alone=spec is None)
+
+    def _changed(self, place: ObjectKey) -> None:
+        self._allocator.unblock(LoadBalancerKey(self._objects.resource.kind, *place))
+        self.hold()
+
+
+class Finalization:
+    """Removes load balancers whose object is deleted, or no longer served by this hub.
+
+    An object with our finalizer that no tracker knows was deleted while the hub was down; its provider deletes it all
+    the same. An object that clusterctl moved to another management cluster is kept: the hub of that cluster serves it.
+    """
+
+    def __init__(self, context: IntentContext) -> None:
+        self._context = context
+        self._inventory = context.inventory
+        self._providers = context.providers
+        self._requested: set[LoadBalancerKey] = set()
+        self._moved: set[LoadBalancerKey] = set()
+        #: Objects that exist and have never been read.
+        self._unread: set[LoadBalancerKey] = set()
+        for objects in context.inventory.intents.values():
+            objects.cache.on_change(self._note_moves(objects))
+
+    async def finalize(self, key: LoadBalancerKey) -> bool:
+        """Take the removal of ``key`` one step further; return whether its object waits for a provider."""
+        obj = self._inventory.intent(key)
+        if obj is None and self._inventory.is_unreadable(key):
+            self._unread.add(key)
+            self._providers.keep_unread(key)
+            return False
+        if key in self._moved:
+            return False
+        if obj is None:
+            # The object is gone: our finalizer was removed, by us or by force.
+            unread = key in self._unread and not self._inventory.exists(key)
+            self._unread.discard(key)
+            if not self._request_removal(key, though_unknown=unread) and not self._in_flight(key):
+                self._requested.discard(key)
+                self._context.allocator.leave(key)
+            return False
+        # Requested each time: records may have been read since the last request.
+        self._request_removal(key, though_unknown=key not in self._requested)
+        self._requested.add(key)
+        silent = self._providers.silent(obj.status.recorded_providers)
+        if self._in_flight(key) or not self._context.may_write(key) or silent:
+            return True
+        resource = self._inventory.intents[key.kind].resource
+        await release(self._context.cluster, resource, obj, FINALIZER_CLEANUP, manager=MANAGER_HUB)
+        return False
+
+    def cancel(self, key: LoadBalancerKey) -> None:
+        """Forget the removal or move of ``key``: an object of the same name exists again."""
+        self._requested.discard(key)
+        self._moved.discard(key)
+        self._unread.discard(key)
+
+    def _in_flight(self, key: LoadBalancerKey) -> bool:
+        """Return whether some provider has, or may have, something of ``key``."""
+        return any(key in runner.tracker for runner in self._providers.values())
+
+    def _note_moves(self, objects: IntentObjects[Any]) -> Callable[[IntentObject | None, IntentObject | None], None]:
+        """Return a callback that notes objects that are deleted because they moved; they may be gone a moment later."""
+
+        def changed(old: IntentObject | None, new: IntentObject | None) -> None:
+            obj = new or old
+            gone = new is None or new.deleting
+            if obj is not None and gone and ANNOTATION_DELETED_FOR_MOVE in (obj.metadata.annotations or {}):
+                self._moved.add(objects.key(obj))
+
+        return changed
+
+    def _request_removal(self, key: LoadBalancerKey, *, though_unknown: bool) -> bool:
+        requested = False
+        own = self._inventory.decides(key)
+        for runner in self._providers.values():
+            if (own or not runner.durable) and runner.tracker.remove(
+                key, though_unknown=though_unknown and not runner.durable
+            ):
+                runner.worker.trigger()
+                requested = True
+        return requested

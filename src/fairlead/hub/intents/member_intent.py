@@ -1,11 +1,11 @@
-"""Every intent of a member: one load balancer whose spec is accepted as a whole, and served until a newer one is valid.
+"""Intents of members: the spec of a load balancer is accepted as a whole, and served until a newer one is valid.
 
-view       the object, its class and Tenant, its endpoints, its quota, what is allocated on record
-decide     validation, allocation and translation; a replica that does not lead allocates nothing
-record     finalizer, allocation, accepted spec; while it moves to another provider, the allocation only
-on_record  a replica that does not lead serves what the leader has recorded
+view                    the object, its class and Tenant, its endpoints, its quota, the recorded allocation
+decide                  validation, allocation and translation; a replica that does not lead allocates nothing
+record                  finalizer, allocation, accepted spec; while it moves to another provider, the allocation only
+placement_from_record   a replica that does not lead serves what the leader has recorded
 
-A kind adds what is its own: which object, which endpoints, which ports, and its decision.
+A kind adds its objects, endpoints, ports, and decision.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from fairlead.api.intent import Allocation, IntentObject, IntentStatus, Provisioned
+from fairlead.api.hostname import Hostname
+from fairlead.api.httploadbalancer import HTTPLoadBalancer
+from fairlead.api.intent import Allocation, IntentStatus, Provisioned
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.loadbalancerclass import LoadBalancerClass
-from fairlead.api.meta import JSONMapping, JSONObject
+from fairlead.api.meta import JSONMapping, JSONObject, Resource, Wire
 from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, MANAGER_LEDGER, MANAGER_RECORD
+from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import Tenant
 from fairlead.errors import FairleadError
-from fairlead.hub.intents.intent import Exclusion, Intent, IntentContext, Recorded
-from fairlead.hub.intents.status_rules import StatusRules
-from fairlead.hub.intents.unreadable import RemainsHolder
-from fairlead.hub.inventory import UNTIL_READ, IntentObjects
+from fairlead.hub.intents.intent import Exclusion, Intent, IntentContext, RecordResult, RemainsHolder
+from fairlead.hub.intents.status import StatusRules
+from fairlead.hub.inventory import UNTIL_READ, IntentObjects, Inventory, nodes_namespaces
 from fairlead.hub.providers.migration import Phase, Placement
 from fairlead.hub.tenants.addresses import NOTHING
+from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import check_leads
 from fairlead.kube.status import write_status
@@ -38,102 +41,125 @@ from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import Family, ListenerKey, LoadBalancerKey
 from fairlead.translate.endpoints import nodes_from_slices
 from fairlead.translate.member import wanted_families
-from fairlead.translate.view import Allocated, Decision, MemberView, NodeAddresses, is_leaving
+from fairlead.translate.view import Allocated, Decision, HTTPView, NodeAddresses, TCPView, is_leaving
 
-Obj = TypeVar("Obj", bound=IntentObject)
-V = TypeVar("V", bound=MemberView)
+Obj = TypeVar("Obj", bound=TCPLoadBalancer | HTTPLoadBalancer)
+#: The objects whose status has an accepted spec and an allocation.
+R = TypeVar("R", bound=TCPLoadBalancer | HTTPLoadBalancer | Hostname)
+V = TypeVar("V", bound=TCPView | HTTPView)
+
+
+class MemberObjects(IntentObjects[Obj]):
+    """The objects of the hub's region; a hub without a region serves all of them."""
+
+    def __init__(self, cache: WatchCache[Obj], resource: Resource[Obj], inventory: Inventory) -> None:
+        super().__init__(
+            cache,
+            resource,
+            serves=lambda obj: inventory.serves_region(obj.spec.region),
+            region=lambda obj: obj.spec.region,
+            recorded=lambda obj: (obj.status.allocation, obj.status.accepted),
+        )
+        self._inventory = inventory
+
+    def slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        """Wake the load balancers with endpoints in a slice that has changed."""
+        for endpoint_slice in filter(None, (old, new)):
+            self._inventory.wake(self.keys_of_slice(endpoint_slice), f"EndpointSlice {endpoint_slice.key.name} changed")
+            for namespace in nodes_namespaces(endpoint_slice):
+                to_nodes = (obj for obj in self.cache.by_index("namespace", namespace) if obj.spec.targets == "Node")
+                keys = [self.key(obj) for obj in to_nodes if self.serves(obj)]
+                self._inventory.wake(keys, "nodes of the member changed")
+
+    def keys_of_slice(self, endpoint_slice: EndpointSlice) -> Collection[LoadBalancerKey]:
+        """Return the load balancers that a slice is labelled with."""
+        raise NotImplementedError
 
 
 class MemberViews(Generic[Obj, V]):
-    """Gathers views, and allocates to those that are valid; keeps only what many of them share, the nodes of a member.
+    """Gathers views, and allocates to the valid ones; keeps only what many views share, such as a member's nodes.
 
-    ``default_families``: of which an object gets an address that names none.
+    ``default_families``: the address families of an object that names none.
     """
 
     default_families: tuple[Family, ...] = ()
 
-    def __init__(self, context: IntentContext, objects: IntentObjects[Obj]) -> None:
+    def __init__(self, context: IntentContext, objects: MemberObjects[Obj]) -> None:
         self.objects = objects
         self.inventory = context.inventory
+        self._context = context
         self._allocator = context.allocator
-        self._member_health = context.member_health
-        self._providers = context.providers
-        self._loopback_targets = context.loopback_targets
-        self._tenant_ports = context.tenant_ports
         self._nodes: dict[str, tuple[tuple[str, ...], NodeAddresses]] = {}
-        #: The names within a quota, by namespace: of thousands above it, each would count all others.
+        #: The quota and the names within it, by namespace: each of thousands above it would count all others.
         self._within: dict[str, tuple[int, frozenset[str]]] = {}
         objects.cache.on_change(self._forget_within)
         objects.cache.broken.on_change(lambda _obj: self._within.clear())
         self._remains = RemainsHolder(objects, self._allocator, self.listeners)
 
-    # --- what a kind has of its own ----------------------------------------------------------------------------
+    # --- defined by each kind ----------------------------------------------------------------------------------
 
     def make(self, obj: Obj, common: JSONMapping) -> V:
-        """Return the view of ``obj`` from the fields that all kinds have in ``common``."""
+        """Return the view of ``obj``; ``common`` has the fields of all kinds."""
         raise NotImplementedError
 
     def listeners(self, spec: Any) -> Sequence[ListenerKey]:
         """Return the ports that ``spec`` opens."""
         raise NotImplementedError
 
-    def listeners_beside(self, view: V) -> Sequence[ListenerKey]:
-        """Return the ports that are opened next to those of the spec."""
+    def extra_listeners(self, view: V) -> Sequence[ListenerKey]:
+        """Return the ports that are opened in addition to those of the spec."""
         del view
         return ()
 
-    # --- what all have in common -------------------------------------------------------------------------------
+    # --- common to all kinds -----------------------------------------------------------------------------------
 
     def view(self, key: LoadBalancerKey) -> V | None:
         """Return the view of ``key``; None when its object does not exist or is being deleted."""
-        obj: Any = self.objects.get(key)
+        obj = self.objects.get(key)
         if obj is None or is_leaving(obj):
             return None
         obj = self._as_of_here(obj)
-        tenant = self.inventory.tenant_of(key.namespace)
-        load_balancer_class = self.inventory.load_balancer_class(obj.class_name)
-        accepted = obj.status.accepted
+        tenant, accepted = self.inventory.tenant_of(key.namespace), obj.status.accepted
         unreadable = self.inventory.unreadable_slices(key.namespace)
         return self.make(
             obj,
             {
                 "key": key,
                 "tenant": tenant,
-                "load_balancer_class": load_balancer_class,
-                "providers": self._providers.capabilities,
+                "load_balancer_class": self.inventory.load_balancer_class(obj.class_name),
+                "providers": self._context.providers.capabilities,
                 "nodes": self._nodes_of(key.namespace),
                 "allocation": obj.status.allocation,
                 "accepted_class": self._class_of(accepted.class_name, obj.status) if accepted else None,
-                "member": self._member_health.view(tenant, key.namespace),
+                "member": self._context.member_health.view(tenant, key.namespace),
                 "over_quota": self._over_quota(obj, tenant),
                 "stale": self.inventory.problem_for(key) or unreadable,
                 "unreadable": f"{unreadable}; {UNTIL_READ}" if unreadable else "",
-                "loopback_targets": self._loopback_targets,
-                "provider_problems": self._providers.problems,
-                "given": self.inventory.given.holders,
+                "loopback_targets": self._context.loopback_targets,
+                "provider_problems": self._context.providers.problems,
+                "given": self.inventory.in_use.holders,
             },
         )
 
     def hold(self, view: V) -> Allocated:
-        """Return what is allocated on record, and hold it for the day that this replica leads."""
-        obj: Any = view.load_balancer
-        listeners, beside = self.listeners(obj.status.accepted or obj.spec), self.listeners_beside(view)
-        self._allocator.hold(view.key, view.allocation, listeners, internal=beside)
+        """Return the recorded allocation, and hold it for the day that this replica leads."""
+        listeners = self.listeners(view.load_balancer.status.accepted or view.load_balancer.spec)
+        self._allocator.hold(view.key, view.allocation, listeners, internal=self.extra_listeners(view))
         return view.allocation, None
 
     def allocate(self, view: V) -> Allocated:
-        """Return what a valid load balancer has: what it had already, or an address or ports that are free."""
-        obj: Any = view.load_balancer
-        tenant, accepted, capabilities = view.tenant, obj.status.accepted, view.capabilities
+        """Return the allocation of a valid load balancer: the one that it has, or a free address or free ports."""
+        obj, tenant, capabilities = view.load_balancer, view.tenant, view.capabilities
+        accepted = obj.status.accepted
         return self._allocator.allocate(
             view.key,
             capabilities.allocation if capabilities is not None else AllocationKind.NONE,
             requested=obj.spec.address,
             recorded=obj.status.allocation,
             listeners=self.listeners(obj.spec),
-            internal=self.listeners_beside(view),
+            internal=self.extra_listeners(view),
             served=self.listeners(accepted) if accepted else (),
-            limit=(tenant.spec.max_ports or self._tenant_ports) if tenant else 0,
+            limit=(tenant.spec.max_ports or self._context.tenant_ports) if tenant else 0,
             tenant=tenant.metadata.name if tenant else "",
             class_name=view.load_balancer_class.metadata.name if view.load_balancer_class is not None else "",
             families=wanted_families(obj.spec, self.default_families),
@@ -142,20 +168,20 @@ class MemberViews(Generic[Obj, V]):
     def hold_recorded(self) -> None:
         """Hold every recorded address and port, so that none of them is allocated to another load balancer.
 
-        What has left for another region while no hub ran here leaves its address to rest, as it does while one runs.
+        The address of a load balancer that moved to another region while no hub ran here rests, as it does otherwise.
         """
-        for each in self.objects.cache.values():
-            obj = self._as_of_here(each)
-            key, accepted = self.objects.key(each), obj.status.accepted
-            if self.objects.serves(each):
+        for stored in self.objects.cache.values():
+            obj = self._as_of_here(stored)
+            key, accepted = self.objects.key(stored), obj.status.accepted
+            if self.objects.serves(stored):
                 self._allocator.hold(key, obj.status.allocation, self.listeners(accepted or obj.spec))
             elif accepted is not None and self.inventory.decides_in(accepted.region):
                 self._allocator.hold(key, obj.status.allocation, self.listeners(accepted))
                 self._allocator.release(key)
         self._remains.hold()
 
-    def _as_of_here(self, obj: Any) -> Any:
-        """Return ``obj`` as a new one when it was another region's: what the hub of that region gave it stays there."""
+    def _as_of_here(self, obj: Obj) -> Obj:
+        """Return an object that came from another region as a new one: what the hub there gave it stays there."""
         accepted = obj.status.accepted
         if accepted is None or accepted.region == obj.spec.region or self.inventory.decides_in(accepted.region):
             return obj
@@ -163,7 +189,7 @@ class MemberViews(Generic[Obj, V]):
         return msgspec.structs.replace(obj, status=status)
 
     def _class_of(self, name: str, status: IntentStatus) -> LoadBalancerClass | None:
-        """Return the class of what is served; None when it is gone, or names another provider than serves."""
+        """Return the class of what is served; None when it is gone, or names another provider than the serving one."""
         load_balancer_class, provider = self.inventory.load_balancer_class(name), status.serving_provider
         if load_balancer_class is None or (provider and load_balancer_class.spec.provider != provider):
             return None
@@ -181,22 +207,24 @@ class MemberViews(Generic[Obj, V]):
             known = self._nodes[namespace] = (versions, nodes_from_slices(slices))
         return known[1]
 
-    def _over_quota(self, load_balancer: Any, tenant: Tenant | None) -> str:
+    def _over_quota(self, load_balancer: Obj, tenant: Tenant | None) -> str:
         """Return why ``load_balancer`` exceeds its Tenant's quota, empty when it does not; served ones count first."""
         namespace = load_balancer.metadata.namespace
-        if load_balancer.status.accepted is None and (why := self.inventory.tenant_problem(namespace)):
-            return f"it is not known what this member may have: {why}"
+        if load_balancer.status.accepted is not None:
+            return ""
+        if why := self.inventory.tenant_problem(namespace):
+            return f"the quota of this member is unknown: {why}"
         limit = tenant.spec.max_load_balancers if tenant else 0
-        if not tenant or not limit or load_balancer.status.accepted is not None:
+        if not tenant or not limit:
             return ""
         known = self._within.get(namespace)
         if known is None or known[0] != limit:
-            objects: Collection[Any] = self.objects.cache.indexed("namespace", namespace)
+            objects = self.objects.cache.indexed("namespace", namespace)
             # A lower limit takes nothing away: more than it allows may be served.
             unread = sum(key.namespace == namespace for key in self.objects.cache.remains())
             first = heapq.nsmallest(max(0, limit - unread), objects, key=_rank)
             served = [obj for obj in objects if obj.status.accepted is not None]
-            known = self._within[namespace] = (limit, frozenset(each.metadata.name for each in (*first, *served)))
+            known = self._within[namespace] = (limit, frozenset(obj.metadata.name for obj in (*first, *served)))
         if load_balancer.metadata.name in known[1]:
             return ""
         return (
@@ -209,23 +237,26 @@ class MemberViews(Generic[Obj, V]):
             self._within.pop(obj.metadata.namespace, None)
 
 
-def _rank(obj: Any) -> tuple[bool, str, str]:
+def _rank(obj: TCPLoadBalancer | HTTPLoadBalancer) -> tuple[bool, str, str]:
     return (obj.status.accepted is None, obj.metadata.creation_timestamp or "", obj.metadata.name)
 
 
-class MemberIntent(Intent[Any, Decision], Generic[V]):
-    """One kind of load balancer that members ask for; a subclass has its objects, views and decision."""
+class MemberIntent(Intent[V, Decision]):
+    """One kind of load balancer that members request; a subclass has its objects, views and decision."""
 
     def __init__(
         self, context: IntentContext, *, views: MemberViews[Any, V], rules: StatusRules[Any, Decision]
     ) -> None:
         super().__init__(context, objects=views.objects, rules=rules)
         self._views = views
+        self._context = context
         self._inventory = context.inventory
-        self._allocator = context.allocator
         self._migration = context.migration
         self._accepted = AcceptedStatus(context.cluster, views.objects, context.leading)
-        self._may_allocate = lambda: context.leading() and not context.read_only
+
+    def watch(self) -> None:
+        """Subscribe to slices."""
+        self._inventory.slices.on_change(self._views.objects.slice_changed)
 
     def restore(self) -> None:
         """Hold every recorded address and port, so that none of them is allocated to another load balancer."""
@@ -236,120 +267,115 @@ class MemberIntent(Intent[Any, Decision], Generic[V]):
         return self._views.view(key)
 
     def allocation_of(self, view: V) -> Callable[[V], Allocated]:
-        """Return what allocates to the load balancer of ``view``; only the leader gives it anything new."""
-        if not (self._may_allocate() and self._inventory.decides(view.key)):
-            on_record = self._views.hold(view)
-            return lambda _view: on_record
+        """Return the allocator for ``view``; only the leader allocates anything new."""
+        if self._context.read_only or not self._context.may_write(view.key):
+            recorded = self._views.hold(view)
+            return lambda _view: recorded
         if view.over_quota:
-            self._allocator.wait(view.key)
+            self._context.allocator.wait(view.key)
         return self._views.allocate
 
-    def recorded(self, view: V) -> Decision | None:
-        """Return what is served as it is on record, None when nothing is."""
+    def decision_on_record(self, view: V) -> Decision | None:
+        """Return the decision about the accepted version, None when there is none."""
         raise NotImplementedError
 
-    async def record(self, view: V, translation: Decision) -> Recorded:
-        """Record what is accepted; a move to another provider is accepted once that has everything."""
-        obj = _object(view)
+    async def record(self, view: V, decision: Decision) -> RecordResult:
+        """Record what is accepted; a move to another provider is accepted once that provider has everything."""
+        obj = view.load_balancer
         try:
-            if self._is_moving(view, translation):
-                await self._accepted.allocate(obj, translation.allocation)
-                if missing := await self._migration.missing(view.key, translation):
-                    return self._preparing(view, translation, missing)
-            await self._accepted.accept(obj, translation, self._allocation(view, translation))
-            for provider in self._migration.released(view.key, obj, translation.provider):
+            if self._is_moving(view, decision):
+                await self._accepted.allocate(obj, decision.allocation)
+                if missing := await self._migration.missing(view.key, decision):
+                    return self._preparing(view, decision, missing)
+            await self._accepted.accept(obj, decision, self._allocation(view, decision))
+            for provider in self._migration.released(view.key, obj, decision.provider):
                 await self._accepted.forget_frontend(obj, provider)
         except FairleadError as error:
-            # What was recorded before is safe to serve meanwhile.
-            return msgspec.structs.replace(self.on_record(view, translation), failure=error)
-        return Recorded(translation=translation, placement=Placement(translation))
+            # The version on record is safe to serve meanwhile.
+            return msgspec.structs.replace(self.placement_from_record(view, decision), failure=error)
+        return RecordResult(decision=decision, placement=Placement(decision))
 
-    def on_record(self, view: V, translation: Decision) -> Recorded:
+    def placement_from_record(self, view: V, decision: Decision) -> RecordResult:
         """Return the placement of the accepted spec, and of the next provider as far as its allocation is recorded."""
-        serving = self.recorded(view)
+        serving = self.decision_on_record(view)
         if serving is None:
-            return Recorded(translation=translation)
-        if not self._is_moving(view, translation):
-            return Recorded(translation=translation, placement=Placement(serving))
-        next_ = translation if self._migration.may_prepare(translation.allocation, translation) else None
-        return Recorded(translation=translation, placement=Placement(serving, next_, Phase.KEPT))
+            return RecordResult(decision=decision)
+        if not self._is_moving(view, decision):
+            return RecordResult(decision=decision, placement=Placement(serving))
+        next_ = decision if self._migration.may_prepare(decision.allocation, decision) else None
+        return RecordResult(decision=decision, placement=Placement(serving, next_, Phase.KEPT))
 
-    def exclusions(self, view: V, translation: Decision) -> tuple[Exclusion, ...]:
-        """Return the nodes of the member that take no traffic."""
-        del translation
+    def exclusions(self, view: V, decision: Decision) -> tuple[Exclusion, ...]:
+        """Return the nodes of the member that get no traffic."""
+        del decision
         slices = self._inventory.node_slices_of(view.key.namespace)
-        return excluded_nodes(slices, view.nodes) if _object(view).spec.targets == "Node" else ()
+        return excluded_nodes(slices, view.nodes) if view.load_balancer.spec.targets == "Node" else ()
 
-    def _is_moving(self, view: V, translation: Decision) -> bool:
-        obj = _object(view)
-        return obj.status.accepted is not None and self._migration.is_moving(obj, translation)
+    def _is_moving(self, view: V, decision: Decision) -> bool:
+        obj = view.load_balancer
+        return obj.status.accepted is not None and self._migration.is_moving(obj, decision)
 
-    def _preparing(self, view: V, translation: Decision, missing: str) -> Recorded:
-        serving = self.recorded(view) or translation
-        paused = translation.desired is None or translation.desired.paused
-        spec, before = _object(view).spec, _object(view).status.accepted
+    def _preparing(self, view: V, decision: Decision, missing: str) -> RecordResult:
+        serving = self.decision_on_record(view) or decision
+        paused = decision.desired is None or decision.desired.paused
+        spec, before = view.load_balancer.spec, view.load_balancer.status.accepted
         waiting_for = (
             f"LoadBalancerClass {before.class_name if before else ''} serves until LoadBalancerClass {spec.class_name} "
-            f"has all of it ({missing})"
+            f"is ready ({missing})"
         )
-        placement = Placement(serving, None if paused else translation, Phase.PREPARING)
-        return Recorded(translation=translation, placement=placement, waiting_for=waiting_for)
+        placement = Placement(serving, None if paused else decision, Phase.PREPARING)
+        return RecordResult(decision=decision, placement=placement, waiting_for=waiting_for)
 
-    def _allocation(self, view: V, translation: Decision) -> Allocation:
-        """Return the allocation to record: what is in use is not given up."""
-        recorded, none = _object(view).status.allocation, Allocation()
-        if translation.allocation != none:
-            return translation.allocation
-        if recorded == none:
-            self._allocator.release(view.key)
-        return recorded if self._migration.uses_allocation(view.key) else none
-
-
-def _object(view: MemberView) -> Any:
-    """Return the object of a view; each kind has a field of its own type for it."""
-    return view.load_balancer
+    def _allocation(self, view: V, decision: Decision) -> Allocation:
+        """Return the allocation to record; one that is in use is kept."""
+        recorded = view.load_balancer.status.allocation
+        if decision.allocation != NOTHING:
+            return decision.allocation
+        if recorded == NOTHING:
+            self._context.allocator.release(view.key)
+        return recorded if self._migration.uses_allocation(view.key) else NOTHING
 
 
 def excluded_nodes(slices: Iterable[EndpointSlice], nodes: NodeAddresses) -> tuple[Exclusion, ...]:
-    """Return the nodes in ``slices`` that are not among ``nodes``, by one address each, ordered by it."""
+    """Return the nodes in ``slices`` that are not among ``nodes``, each by one address, ordered by address."""
     ready = {name for by_name in nodes.ready.values() for name in by_name}
     addresses: dict[str, str] = {}
-    for each in slices:
-        for endpoint in each.endpoints or ():
+    for endpoint_slice in slices:
+        for endpoint in endpoint_slice.endpoints or ():
             if endpoint.addresses and (name := endpoint.node_name or endpoint.addresses[0]) not in ready:
                 addresses.setdefault(name, endpoint.addresses[0])
-    return tuple(Exclusion(each, "its member", "this node is not ready") for each in sorted(addresses.values()))
+    return tuple(Exclusion(address, "the member", "this node is not ready") for address in sorted(addresses.values()))
 
 
-class AcceptedStatus:
+class AcceptedStatus(Generic[R]):
     """Writes the record of the objects of one kind, whose status has ``accepted``, when it differs."""
 
-    def __init__(self, cluster: Cluster, objects: IntentObjects[Any], leading: Callable[[], bool]) -> None:
+    def __init__(self, cluster: Cluster, objects: IntentObjects[R], leading: Callable[[], bool]) -> None:
         self._cluster = cluster
         self._leading = leading
         self._present = objects.present
         self._resource = objects.resource
-        self._status: Any = type(objects.resource.type().status)
+        self._status: Callable[..., Wire] = type(objects.resource.type().status)
 
-    async def accept(self, obj: Any, translation: Decision, allocation: Allocation) -> None:
+    async def accept(self, obj: R, decision: Decision, allocation: Allocation) -> None:
         """Record the present spec as accepted; one write for each part that differs, none when nothing does."""
-        if translation.desired is None:
+        if decision.desired is None:
             return
         self._check_leads(obj)
         held = await hold(self._cluster, self._resource, obj, FINALIZER_CLEANUP, manager=MANAGER_HUB)
         if held is not obj:
             obj = self._present.written(held, before=obj)
-        if not translation.serving_last_accepted:
-            await self._apply(obj, self._record(allocation, obj.spec, translation.provider))
+        if not decision.serving_last_accepted:
+            await self._apply(obj, self._record(allocation, obj.spec, decision.provider))
 
-    async def allocate(self, obj: Any, allocation: Allocation) -> None:
-        """Record what the next provider is given; the accepted spec and the serving provider stay as they are."""
+    async def allocate(self, obj: R, allocation: Allocation) -> None:
+        """Record the allocation for the next provider; the accepted spec and the serving provider are kept."""
         status = obj.status
-        allocation = status.allocation if allocation == Allocation() else allocation
+        allocation = status.allocation if allocation == NOTHING else allocation
         await self._apply(obj, self._record(allocation, status.accepted, status.serving_provider))
 
-    async def forget_frontend(self, obj: Any, provider: str) -> None:
-        """Remove the entry of ``provider`` from the record: it has released all that it had."""
+    async def forget_frontend(self, obj: R, provider: str) -> None:
+        """Remove the entry of ``provider``, which has released everything, from the record."""
         self._check_leads(obj)
         meta = obj.metadata
         if old := obj.status.old_places(provider):
@@ -363,7 +389,7 @@ class AcceptedStatus:
         answer = await self._cluster.apply(self._resource, body, manager=ledger_manager(provider), subresource="status")
         self._present.written(answer, before=obj)
 
-    async def _apply(self, obj: Any, record: Any) -> None:
+    async def _apply(self, obj: R, record: Wire) -> None:
         known = obj.status
         old = self._record(known.allocation, known.accepted, known.recorded_serving_provider)
         self._check_leads(obj)
@@ -371,10 +397,10 @@ class AcceptedStatus:
         if answer is not None:
             self._present.written(answer, before=obj)
 
-    def _check_leads(self, obj: Any) -> None:
+    def _check_leads(self, obj: R) -> None:
         # The view may be older than the term, after a suspension or a slow write before this one.
         check_leads(self._leading, f"{self._resource.kind} {obj.key}")
 
-    def _record(self, allocation: Allocation, accepted: Any, serving: str) -> Any:
+    def _record(self, allocation: Allocation, accepted: Wire | None, serving: str) -> Wire:
         entries = [Provisioned(serving, serving=True)] if serving else None
         return self._status(provisioned=entries, allocation=allocation, accepted=accepted)

@@ -1,69 +1,300 @@
 """The status of intents: conditions, addresses, counts and Events, written only when they differ.
 
-    translation ─┐
+    decision    ─┐
     report      ─┼─► conditions ─► status ─► one write, Events about what changed
     observation ─┘
 
-When a status is worth a write is decided by its pace (``pacing``); targets that flap are damped (``Damping``). The
-status of an earlier process is kept until this one has looked, and until proxies have had the time to apply all that a
-hub that starts sends them. A deleted load balancer that still exists after ``patience_s`` has a status that says what
-it waits for. In: translations, reports of workers, what providers hold. Never: a write while another replica leads.
+``hub/pacing.py`` decides when a status is worth a write; ``Damping`` holds back targets that flap. The status that an
+earlier process wrote is kept until this process has observed the provider, and until proxies have had time to apply
+what a starting hub sends. A deleted load balancer that still exists after ``patience_s`` has a status that says what it
+waits for. In: decisions, reports of workers, observed state. Never: a write while another replica leads.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from fairlead.api.intent import IntentObject
-from fairlead.api.meta import WireCondition, condition_of, wire_conditions
+from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
+from fairlead.api.meta import (
+    Resource,
+    Transition,
+    WireCondition,
+    condition_of,
+    is_taken_over,
+    transitions,
+    wire_conditions,
+)
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.times import wire_time
-from fairlead.hub.intents.conditions import build_conditions, held_now
-from fairlead.hub.intents.leaving import Leaving, build_leaving, with_programmed
-from fairlead.hub.intents.status_rules import StatusRules
-from fairlead.hub.intents.target_counts import TargetCounts, counted, in_rotation, is_complete, not_seen
+from fairlead.hub.intents.conditions import (
+    build_conditions,
+    build_deletion_waits,
+    held_now,
+    ingress_of,
+    with_programmed,
+)
 from fairlead.hub.inventory import IntentObjects
-from fairlead.hub.pacing import CoalescingWriter, awaits, is_passing, only_seen
+from fairlead.hub.pacing import (
+    FIRST_S,
+    PATIENCE_S,
+    CoalescingWriter,
+    awaits,
+    is_passing,
+    is_without_targets_yet,
+    only_seen,
+    repeats_references,
+)
 from fairlead.hub.providers.migration import missing_targets
 from fairlead.hub.providers.registry import ProviderRegistry
-from fairlead.hub.providers.runner import DurableRunner, observed_of
-from fairlead.hub.publication import TAKE_OVER_S, FirstPublication
+from fairlead.hub.providers.runner import observed_of
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.events import EventRecorder
+from fairlead.kube.status import emit_transitions
 from fairlead.ledger.frontends import held_before, held_wire
 from fairlead.model.condition import Condition, ConditionReason, ConditionType, reason_from
+from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.observed import Observed
+from fairlead.model.observed import Health, Observed, Seen, health_of
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.sync.history import Report
 from fairlead.sync.readback import Drift
+from fairlead.translate.member import NODES
 from fairlead.translate.view import Decision, is_leaving
 
-#: So many changes in so many seconds are flapping; better news then has to last.
+#: This many changes within this many seconds are flapping; the targets must then stay healthy for ``STABLE_S``.
 FLAPS = 3
 WINDOW_S = 60.0
 STABLE_S = 15.0
-#: For so long what was known stays, when nothing is known any more.
+#: How long Serving keeps its last value when the health becomes unknown.
 UNKNOWN_S = 10.0
+#: How long proxies may take to apply thousands of load balancers, in seconds; they answer once they have all of them.
+TAKE_OVER_S = 30.0
 
-#: These have lasted already, or stay.
+#: Reasons for an unknown health that are shown without delay.
 _AT_ONCE = (ConditionReason.NOT_CHECKED, ConditionReason.PROXIES_SILENT, ConditionReason.SOME_BACKENDS_UNHEALTHY)
+#: How often a load balancer is compared that has not been observed yet; an observation compares it at once.
+_LOOK_S = 60.0
+#: How often a deleted load balancer that still exists is compared; a report about it compares it at once.
+_LEAVING_S = 30.0
 
-_HELD = Condition(
+_FLAPPING = Condition(
     ConditionType.SERVING,
     False,
     ConditionReason.FLAPPING,
-    f"its targets change between healthy and unhealthy; it is serving again after {STABLE_S:g} s healthy",
+    f"the targets change between healthy and unhealthy; Serving becomes true after {STABLE_S:g} s healthy",
 )
 _STATUS = {"True": True, "False": False}
 
+STATES = ("healthy", "unhealthy", "unknown")
+
+Obj = TypeVar("Obj", bound=IntentObject)
+T = TypeVar("T", bound=Decision)
+
+
+class FirstPublication:
+    """Whether and when a starting hub has sent its proxies everything; the hub calls ``done`` once."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._at_s = math.inf
+        self._event = asyncio.Event()
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether the hub has published."""
+        return self._event.is_set()
+
+    @property
+    def take_over_s(self) -> float:
+        """Return for how many seconds proxies may still apply what was published; infinite before that."""
+        return max(0.0, self._at_s + TAKE_OVER_S - self._clock.monotonic())
+
+    def done(self) -> None:
+        """Note that everything has been sent."""
+        self._at_s = self._clock.monotonic()
+        self._event.set()
+
+    async def wait(self) -> None:
+        """Return once the hub has published."""
+        await self._event.wait()
+
+
+# --- counts of targets --------------------------------------------------------------------------------------------
+
+
+class CountedTargets(NamedTuple):
+    """The number of targets of one load balancer, or of many, by health."""
+
+    healthy: int = 0
+    unhealthy: int = 0
+    unknown: int = 0
+
+
+class TargetCounts:
+    """The targets of all load balancers whose status this replica writes, for the metrics."""
+
+    def __init__(self) -> None:
+        self._counts: dict[LoadBalancerKey, tuple[str, str, CountedTargets]] = {}
+
+    def put(self, key: LoadBalancerKey, provider: str, class_name: str, counts: CountedTargets) -> None:
+        """Replace the counts of one load balancer."""
+        self._counts[key] = (provider, class_name, counts)
+
+    def forget(self, key: LoadBalancerKey) -> None:
+        """Drop the counts of one load balancer."""
+        self._counts.pop(key, None)
+
+    def by_class(self) -> Counter[tuple[str, str, str]]:
+        """Return the number of targets by provider, class and state."""
+        total: Counter[tuple[str, str, str]] = Counter()
+        for provider, class_name, counts in self._counts.values():
+            for state, count in zip(STATES, counts, strict=True):
+                total[provider, class_name, state] += count
+        return total
+
+
+def is_complete(decision: Decision) -> bool:
+    """Return whether every listener is to have a target that takes connections."""
+    desired = decision.desired
+    if decision.complete is not None:
+        return decision.complete
+    return desired is not None and all(
+        any(not target.draining and target.weight for target in targets.values())
+        for targets in desired.targets.values()
+    )
+
+
+def in_rotation(desired: DesiredLoadBalancer | None) -> int:
+    """Return how many targets are to take connections, counted as health counts them."""
+    if desired is None:
+        return 0
+    views = {
+        listener: {key: (Seen.UNCHECKED,) for key, target in targets.items() if not target.draining and target.weight}
+        for listener, targets in desired.targets.items()
+    }
+    return health_of(views).unknown if views else 0
+
+
+def missing_readback(desired: DesiredLoadBalancer, health: Health | None) -> str:
+    """Return how much of ``desired`` was read back at its provider, in one phrase; empty when all of it was."""
+    total, seen = sum(map(len, desired.targets.values())), health.healthy if health is not None else 0
+    return f"{seen} of {total} have been read back so far" if seen < total else ""
+
+
+def count_targets(health: Health | None, expected: int) -> CountedTargets:
+    """Return the counts in ``health``; without one, ``expected`` targets are unknown."""
+    if health is None:
+        return CountedTargets(unknown=expected)
+    return CountedTargets(health.healthy, health.total - health.healthy, health.unknown)
+
+
+def shown_targets(ready: str, observed: Observed | None) -> str:
+    """Return the targets as a column shows them: healthy of all when they are checked, else ``ready``.
+
+    Nodes that are all healthy are not counted: every load balancer of a member has the same nodes.
+    """
+    health = observed.health if observed is not None else None
+    if health is None or not health.checked:
+        return ready
+    if ready == NODES and not health.unhealthy:
+        return f"{NODES} healthy"
+    return f"{health.healthy}/{health.total} healthy"
+
+
+# --- one status ----------------------------------------------------------------------------------------------------
+
+
+class StatusRules(Generic[Obj, T]):
+    """The status and Events of one kind of intent; a subclass overrides what differs.
+
+    ``needs_address``: Programmed requires an address. ``needs_all_targets``: Programmed requires all targets.
+    ``patience_s``: how long a worse status is held back that only awaits an answer, ``first_s``: how long the first
+    status. ``owned_elsewhere``: the fields of the status that another field manager writes.
+    """
+
+    needs_address = True
+    needs_all_targets = False
+    patience_s = PATIENCE_S
+    first_s = FIRST_S
+    owned_elsewhere: tuple[str, ...] = ("allocation", "provisioned", "frontend")
+
+    def __init__(self, *, events: EventRecorder, resource: Resource[Obj]) -> None:
+        self._events = events
+        self.resource = resource
+
+    def compose(self, obj: Obj, decision: T, conditions: list[WireCondition], observed: Observed | None) -> Any:
+        """Return the status; an address that users have read is kept until another one replaces it."""
+        del decision
+        health = observed.health if observed is not None else None
+        ingress = obj.status.load_balancer.ingress
+        if observed is not None and is_taken_over(condition_of(conditions, ConditionType.PROGRAMMED)):
+            ingress = self.ingress(obj, observed.addresses)
+        return msgspec.structs.replace(
+            obj.status,
+            address=ingress[0].address if ingress else "",
+            load_balancer=LoadBalancerStatus(ingress=ingress or None),
+            observed_generation=obj.metadata.generation,
+            unhealthy_targets=(list(health.unhealthy) or None) if health is not None else None,
+            conditions=conditions,
+        )
+
+    def has_status(self, obj: Obj, decision: T) -> bool:
+        """Return whether ``obj`` has a status at all."""
+        del obj, decision
+        return True
+
+    def ingress(self, obj: Obj, addresses: Sequence[str]) -> list[Ingress]:
+        """Return ``addresses`` as the status shows them."""
+        del obj
+        return [ingress_of(address) for address in addresses]
+
+    def programmed(self, obj: Obj, status: Any) -> str:
+        """Return the message of the Event about a load balancer that became Programmed."""
+        del obj
+        return f"programmed at {status.address}"
+
+    def quiet(self, change: Transition, report: Report | None) -> bool:
+        """Return whether a condition that became bad has no Event; a Pending one never has an Event.
+
+        Missing endpoints of a load balancer that is seconds old have an Event only if it had endpoints before.
+        """
+        del report
+        return is_without_targets_yet(change)
+
+    def announce(self, obj: Obj, status: Any, report: Report | None) -> None:
+        """Emit Warnings for conditions that became bad, and Events when Programmed and Serving become good."""
+        serving = condition_of(status.conditions, ConditionType.SERVING)
+        emit_transitions(
+            self._events,
+            self.resource,
+            obj,
+            transitions(obj.status.conditions, status.conditions),
+            good={
+                ConditionType.PROGRAMMED: self.programmed(obj, status),
+                ConditionType.SERVING: f"serving: {serving.message}" if serving is not None else "",
+            },
+            # The condition Drifted has the Event about drift.
+            quiet=lambda change: (
+                (change.condition.reason == ConditionReason.DRIFTED and change.condition.type != ConditionType.DRIFTED)
+                or repeats_references(change, status.conditions)
+                or self.quiet(change, report)
+            ),
+        )
+
+    def reported(self, obj: Obj, report: Report) -> None:
+        """Emit Events about a worker's report; by default only the conditions contain it."""
+
 
 class Damping(msgspec.Struct):
-    """The recent changes of one load balancer."""
+    """The recent changes of Serving of one load balancer."""
 
     seen: bool | None = None
     since_s: float = 0.0
@@ -71,13 +302,13 @@ class Damping(msgspec.Struct):
     unknown_since_s: float | None = None
 
     def shown(self, now: Condition, written: WireCondition | None, *, now_s: float) -> tuple[Condition, float]:
-        """Return the condition to show, and seconds until it may be another one; 0 for never."""
+        """Return the condition to show, and in how many seconds another one may be due; 0 for never."""
         before = _STATUS.get(written.status) if written is not None else None
         if now.status is None:
             return self._unknown(now, written if before is not None else None, now_s)
         self.unknown_since_s = None
         if now.status is not self.seen:
-            # What an earlier process has written counts as what was seen before.
+            # What an earlier process wrote counts as seen before.
             if (self.seen if self.seen is not None else before) is (not now.status):
                 self.changes_s.append(now_s)
             self.seen, self.since_s = now.status, now_s
@@ -86,13 +317,13 @@ class Damping(msgspec.Struct):
             return now, 0.0
         if now.status:
             left_s = self.since_s + STABLE_S - now_s
-            return (_HELD, left_s) if left_s > 0 else (now, 0.0)
-        held = written is not None and written.reason == _HELD.reason
-        return (_HELD, self.changes_s[0] + WINDOW_S - now_s) if held else (now, 0.0)
+            return (_FLAPPING, left_s) if left_s > 0 else (now, 0.0)
+        flapping = written is not None and written.reason == _FLAPPING.reason
+        return (_FLAPPING, self.changes_s[0] + WINDOW_S - now_s) if flapping else (now, 0.0)
 
     def _unknown(self, now: Condition, written: WireCondition | None, now_s: float) -> tuple[Condition, float]:
         reason = reason_from(written.reason) if written is not None else None
-        # The reason of a newer release is not ours to repeat.
+        # A reason that only a newer release knows is not repeated.
         if written is None or reason is None or now.reason in _AT_ONCE or self._is_refuted(written, now):
             return now, 0.0
         if self.unknown_since_s is None:
@@ -100,41 +331,41 @@ class Damping(msgspec.Struct):
         left_s = self.unknown_since_s + UNKNOWN_S - now_s
         if left_s <= 0:
             return now, 0.0
-        kept = Condition(now.type, _STATUS[written.status], reason, written.message)
-        return kept, left_s
+        return Condition(now.type, _STATUS[written.status], reason, written.message), left_s
 
     def _is_refuted(self, written: WireCondition, now: Condition) -> bool:
-        """Return whether ``written`` is wrong by now: targets that wait for their check are there, healthy ones too."""
+        """Return whether ``written`` is known to be wrong: there are targets to be checked, or healthy ones."""
         if written.status != "False" or len(self.changes_s) >= FLAPS:
             return False
         waiting = now.reason is ConditionReason.WAITING_FOR_FIRST_CHECK and written.reason == ConditionReason.NO_TARGETS
         return waiting or now.reason is ConditionReason.NOT_PROGRAMMED
 
 
-#: How often a load balancer is compared that has not been looked at yet; when it has been, it is compared at once.
-_LOOK_S = 60.0
-#: How often a deleted load balancer that is still there is looked at; a report about it comes at once.
-_LEAVING_S = 30.0
-
-Obj = TypeVar("Obj", bound=IntentObject)
-T = TypeVar("T", bound=Decision)
+# --- the writer ----------------------------------------------------------------------------------------------------
 
 
 class _KnownState(msgspec.Struct, Generic[T]):
-    """The state of one load balancer as this process knows it."""
+    """The state of one load balancer in this process."""
 
-    translation: T
+    decision: T
     waiting_for: str = ""
-    #: Each of its listeners is to have a target.
-    wanted: bool = False
+    #: Each listener is to have a target.
+    has_targets: bool = False
     #: Known before this process has sent its proxies anything.
     since_start: bool = False
     damping: Damping = msgspec.field(default_factory=Damping)
     report: Report | None = None
 
 
+class _PendingDeletion(msgspec.Struct):
+    """A deleted load balancer that still exists, since when (monotonic), and reports by provider."""
+
+    since_s: float
+    reports: dict[str, Report] = msgspec.field(default_factory=dict[str, Report])
+
+
 class StatusWriter(Generic[Obj, T]):
-    """Writes what is known of each load balancer of one kind into its object."""
+    """Writes the status of each load balancer of one kind."""
 
     def __init__(
         self,
@@ -144,8 +375,7 @@ class StatusWriter(Generic[Obj, T]):
         rules: StatusRules[Any, T],
         providers: ProviderRegistry,
         clock: Clock,
-        leading: Callable[[], bool],
-        decides: Callable[[LoadBalancerKey], bool],
+        may_write: Callable[[LoadBalancerKey], bool],
         queue: KeyedQueue[LoadBalancerKey],
         counts: TargetCounts,
         publication: FirstPublication,
@@ -154,15 +384,14 @@ class StatusWriter(Generic[Obj, T]):
         self._rules = rules
         self._providers = providers
         self._clock = clock
-        self._leading = leading
-        self._decides = decides
+        self._may_write = may_write
         self._queue = queue
         self._counts = counts
         self._publication = publication
-        #: What is compared again once all is sent, and how long after that, in seconds.
+        #: The keys to compare after publication, and how many seconds after it.
         self._at_publication: dict[LoadBalancerKey, float] = {}
         self._known: dict[LoadBalancerKey, _KnownState[T]] = {}
-        self._leaving: dict[LoadBalancerKey, Leaving] = {}
+        self._deleted: dict[LoadBalancerKey, _PendingDeletion] = {}
         self._writer: CoalescingWriter[Any] = CoalescingWriter(
             cluster,
             rules.resource,
@@ -174,40 +403,40 @@ class StatusWriter(Generic[Obj, T]):
         )
         objects.cache.on_change(self._object_changed)
 
-    def translation(self, key: LoadBalancerKey) -> T | None:
-        """Return what was translated last, without its ``desired``; None when ``key`` is unknown."""
+    def decision(self, key: LoadBalancerKey) -> T | None:
+        """Return the last decision without its ``desired``; None when ``key`` is unknown."""
         known = self._known.get(key)
-        return known.translation if known is not None else None
+        return known.decision if known is not None else None
 
-    def publish(self, key: LoadBalancerKey, translation: T, waiting_for: str = "") -> bool:
-        """Take over what was translated, without its targets; returns whether it differs from the last one.
+    def publish(self, key: LoadBalancerKey, decision: T, waiting_for: str = "") -> bool:
+        """Take over a decision, without its targets; return whether it differs from the last one.
 
-        ``waiting_for``: its provider does not serve yet; the address that users know stays until then.
+        ``waiting_for``: why the provider does not serve yet; users keep the address that they know until it does.
         """
         known = self._known.get(key)
-        summary = translation.summary()
-        wanted = is_complete(translation)
+        summary, has_targets = decision.summary(), is_complete(decision)
         if known is None:
-            self._known[key] = _KnownState(summary, waiting_for, wanted, since_start=not self._publication.is_done)
-        elif (known.translation, known.waiting_for, known.wanted) == (summary, waiting_for, wanted):
+            since_start = not self._publication.is_done
+            self._known[key] = _KnownState(summary, waiting_for, has_targets, since_start=since_start)
+        elif (known.decision, known.waiting_for, known.has_targets) == (summary, waiting_for, has_targets):
             return False
         else:
-            if known.translation.provider != summary.provider:
+            if known.decision.provider != summary.provider:
                 known.report = None
-            known.translation, known.waiting_for, known.wanted = summary, waiting_for, wanted
+            known.decision, known.waiting_for, known.has_targets = summary, waiting_for, has_targets
         self._queue.add(key)
         return True
 
     def report(self, report: Report) -> None:
-        """Take over what the worker did."""
+        """Take over a worker's report."""
         key = report.load_balancer
         known, obj = self._known.get(key), self._objects.get(key)
         if obj is not None:
             self._rules.reported(obj, report)
-        if (leaving := self._leaving.get(key)) is not None:
-            leaving.reports[report.provider] = report
+        if (deleted := self._deleted.get(key)) is not None:
+            deleted.reports[report.provider] = report
             self._queue.add(key)
-        if known is None or report.provider not in ("", known.translation.provider):
+        if known is None or report.provider not in ("", known.decision.provider):
             return
         before, known.report = known.report, report
         registered = self._rules.needs_all_targets and bool(report.done)
@@ -215,85 +444,85 @@ class StatusWriter(Generic[Obj, T]):
             self._queue.add(key)
 
     def refresh(self, key: LoadBalancerKey | None = None) -> None:
-        """Compare the status of ``key``, None for every key, with what it should be."""
+        """Compare the status of ``key``, or of every key."""
         for each in (key,) if key is not None else self._known:
             self._queue.add(each)
 
     def published(self) -> None:
-        """Compare what waits for an answer of a proxy when the proxies have had the time for it."""
+        """Compare the statuses that await an answer of a proxy once the proxies have had time to answer."""
         for key, after_s in self._at_publication.items():
             self._queue.add_after(key, after_s)
         self._at_publication.clear()
 
     def forget(self, key: LoadBalancerKey) -> None:
-        """Write nothing more for ``key``."""
+        """Stop writing the status of ``key``."""
         self._at_publication.pop(key, None)
         self._known.pop(key, None)
         self._counts.forget(key)
         self._queue.forget(key)
         self._writer.forget(key.namespace, key.name)
 
-    def leave(self, key: LoadBalancerKey) -> None:
-        """Write what ``key``, which is deleted, waits for, should it still be there after a while."""
-        if key not in self._leaving:
-            self._leaving[key] = Leaving(self._clock.monotonic())
+    def await_deletion(self, key: LoadBalancerKey) -> None:
+        """Write what the deleted ``key`` waits for if it still exists after ``patience_s``."""
+        if key not in self._deleted:
+            self._deleted[key] = _PendingDeletion(self._clock.monotonic())
         self._queue.add(key)
 
     async def write(self, key: LoadBalancerKey) -> float | None:
-        """Write the status of ``key`` when it differs; returns seconds until it is to be compared again."""
+        """Write the status of ``key`` when it differs; return seconds until the next comparison."""
         known, obj = self._known.get(key), self._objects.get(key)
-        may_write = self._leading() and self._decides(key)
+        may_write = self._may_write(key)
         if obj is None or not is_leaving(obj):
-            self._leaving.pop(key, None)
-        elif (leaving := self._leaving.get(key)) is not None and may_write:
-            return await self._write_leaving(key, obj, leaving)
+            self._deleted.pop(key, None)
+        elif (deleted := self._deleted.get(key)) is not None and may_write:
+            return await self._write_deleted(key, obj, deleted)
         if known is None or obj is None or is_leaving(obj) or not may_write:
             return None
-        if not self._rules.is_wanted(obj, known.translation):
+        if not self._rules.has_status(obj, known.decision):
             return None
-        observed, drift = await self._observe(key, obj, known.translation.provider)
-        self._count(key, obj, known.translation.provider, observed)
-        # A restart lets nothing go: until the worker has looked, what the last one held is held.
+        provider = known.decision.provider
+        observed, drift = await self._observe(key, obj, provider)
+        self._count(key, obj, provider, observed)
+        # What the last process held is held until this worker has looked: a restart must not release it.
         held = held_now(known.report) if known.report is not None else held_before(key, obj.status)
         conditions = build_conditions(
-            known.translation,
+            known.decision,
             known.report,
             observed,
             drift,
             needs_address=self._rules.needs_address,
             waiting_for=known.waiting_for,
-            wanted=known.wanted,
+            has_targets=known.has_targets,
             held=held,
         )
         old = obj.status
         again_s = self._damp(known, conditions, old)
         generation, now = obj.metadata.generation, wire_time(self._clock.now())
-        wire = wire_conditions(conditions, obj.status.conditions, generation=generation, now=now)
+        wire = wire_conditions(conditions, old.conditions, generation=generation, now=now)
         new = msgspec.structs.replace(
-            self._rules.compose(obj, known.translation, wire, observed),
+            self._rules.compose(obj, known.decision, wire, observed),
             held=held_wire(held.rows),
             held_total=held.total,
-            repaired=self._repaired(key, obj, known.translation.provider),
+            repaired=self._repaired(key, obj, provider),
         )
         at_least_s = self._take_over_s(key, known, old, new)
         if observed is None or known.report is None:
-            at_least_s = max(at_least_s, self._unseen_s(known.translation.provider, old, new))
+            at_least_s = max(at_least_s, self._unseen_s(provider, old, new))
         written, wait_s = await self._writer.write(obj, old, new, at_least_s=at_least_s)
         if written is not None:
             self._rules.announce(obj, new, known.report)
-        # What waits for the hub to publish is compared again then.
+        # Statuses that wait for publication are compared again at publication.
         return min(wait_s, again_s or wait_s) if 0 < wait_s < math.inf else again_s
 
-    async def _write_leaving(self, key: LoadBalancerKey, obj: Obj, leaving: Leaving) -> float | None:
-        """Write what a deleted load balancer waits for."""
-        wait_s = leaving.since_s + self._rules.patience_s - self._clock.monotonic()
+    async def _write_deleted(self, key: LoadBalancerKey, obj: Obj, deleted: _PendingDeletion) -> float | None:
+        wait_s = deleted.since_s + self._rules.patience_s - self._clock.monotonic()
         if wait_s > 0:
             return wait_s
         waits_for = [name for name, runner in self._providers.items() if key in runner.tracker]
         silent = self._providers.silent(obj.status.recorded_providers)
         if waits_for or silent:
             problems = {name: self._providers.problems.get(name, "") for name in silent}
-            programmed = build_leaving(waits_for, leaving.reports, problems)
+            programmed = build_deletion_waits(waits_for, deleted.reports, problems)
             conditions = with_programmed(obj, programmed, now=wire_time(self._clock.now()))
             new: Any = msgspec.structs.replace(obj.status, conditions=conditions)
             written, _ = await self._writer.write(obj, obj.status, new)
@@ -302,17 +531,16 @@ class StatusWriter(Generic[Obj, T]):
         return _LEAVING_S
 
     def _damp(self, known: _KnownState[T], conditions: list[Condition], old: Any) -> float | None:
-        """Replace Serving in ``conditions`` by what is to be shown of it; returns seconds until that may change."""
+        """Replace Serving in ``conditions`` by its damped value; return seconds until that may change."""
         at = next(i for i, condition in enumerate(conditions) if condition.type is ConditionType.SERVING)
         written = condition_of(old.conditions, ConditionType.SERVING)
         conditions[at], again_s = known.damping.shown(conditions[at], written, now_s=self._clock.monotonic())
         return again_s or None
 
     def _repaired(self, key: LoadBalancerKey, obj: IntentObject, provider: str) -> str:
-        """Return which request for a repair was answered last."""
-        runner = self._providers.get(provider)
-        answered = runner.readback.answered.get(key, "") if isinstance(runner, DurableRunner) else ""
-        return answered or obj.status.repaired
+        """Return the last request for a repair that was answered."""
+        durable = self._providers.durable.get(provider)
+        return (durable.readback.answered.get(key) if durable is not None else "") or obj.status.repaired
 
     async def _observe(
         self, key: LoadBalancerKey, obj: IntentObject, provider: str
@@ -323,39 +551,36 @@ class StatusWriter(Generic[Obj, T]):
         observed = await observed_of(runner, key, obj.status.frontend_of(provider))
         state = runner.tracker.state(key) if self._rules.needs_all_targets else None
         if observed is not None and state is not None and state.desired is not None:
-            missing = missing_targets(runner, key, state.desired) or not_seen(state.desired, observed.health)
+            missing = missing_targets(runner, key, state.desired) or missing_readback(state.desired, observed.health)
             if missing and observed.programmed:
                 observed = msgspec.structs.replace(observed, programmed=False, acknowledged=0, message=missing)
-        if not isinstance(runner, DurableRunner):
-            return observed, None
-        return observed, runner.readback.drifts.get(key)
+        durable = self._providers.durable.get(provider)
+        return observed, durable.readback.drifts.get(key) if durable is not None else None
 
     def _count(self, key: LoadBalancerKey, obj: IntentObject, provider: str, observed: Observed | None) -> None:
-        """Count its targets; those of a provider that says nothing are looked up."""
+        """Count the targets; for a provider that reports no health, the desired ones."""
         health = observed.health if observed is not None else None
         runner = self._providers.get(provider) if health is None else None
         state = runner.tracker.state(key) if runner is not None else None
         expected = in_rotation(state.desired) if state is not None else 0
-        self._counts.put(key, provider, obj.class_name or DEFAULT_CLASS, counted(health, expected))
+        self._counts.put(key, provider, obj.class_name or DEFAULT_CLASS, count_targets(health, expected))
 
     def _unseen_s(self, provider: str, old: Any, new: Any) -> float:
-        """Return for how long ``new`` is not written since this process has not looked at the provider yet.
+        """Return how long ``new`` is held back because this process has not observed the provider yet.
 
-        A provider with a ledger keeps its state over our restart. Many load balancers are asked for and read back one
-        after the other, and each is compared again after its turn.
+        A provider with a ledger keeps its state over a restart of the hub. Load balancers are read back one after the
+        other, and each is compared again after that.
         """
-        durable = isinstance(self._providers.get(provider), DurableRunner)
-        moment = is_passing(old.conditions, new.conditions)
-        return _LOOK_S if durable and moment and only_seen(old, new) else 0.0
+        passing = is_passing(old.conditions, new.conditions)
+        return _LOOK_S if provider in self._providers.durable and passing and only_seen(old, new) else 0.0
 
     def _take_over_s(self, key: LoadBalancerKey, known: _KnownState[T], old: Any, new: Any) -> float:
-        """Return for how long ``new`` is not written as proxies take over what a hub that starts sends.
+        """Return how long ``new`` is held back while proxies apply what a starting hub sends; infinite before that.
 
-        Thousands of load balancers take longer than the patience for one, and would all be written twice. Infinite as
-        long as nothing has been sent.
+        Thousands of load balancers take longer than the patience for one, and each would be written twice.
         """
-        moment = is_passing(old.conditions, new.conditions) or (not old.conditions and awaits(new.conditions))
-        if not (known.since_start and moment):
+        passing = is_passing(old.conditions, new.conditions) or (not old.conditions and awaits(new.conditions))
+        if not (known.since_start and passing):
             return 0.0
         programmed = condition_of(new.conditions, ConditionType.PROGRAMMED)
         connected = programmed is not None and programmed.reason == ConditionReason.PENDING
@@ -368,7 +593,7 @@ class StatusWriter(Generic[Obj, T]):
     def _object_changed(self, _old: Any, new: Any) -> None:
         """Compare with what the cache shows now.
 
-        The version of our own write is compared too: a cache that lists again may show it together with the writes of
+        The version of our own write is compared too: a cache that lists again may show it together with writes of
         others, such as the record of a frontend, that it has not shown before.
         """
         if new is not None and (key := self._objects.key(new)) in self._known:
@@ -376,5 +601,5 @@ class StatusWriter(Generic[Obj, T]):
 
 
 def _in_conditions(report: Report) -> tuple[object, ...]:
-    """Return the part of a report that conditions are made from; what was done is in none of them."""
+    """Return the part of a report that becomes conditions; finished changes do not."""
     return (report.failure, bool(report.held), report.quarantined)

@@ -22,9 +22,7 @@ from fairlead.api.names import MANAGER_HUB
 from fairlead.api.tcploadbalancer import TCPLoadBalancerSpec
 from fairlead.api.times import wire_time
 from fairlead.errors import NotFound
-from fairlead.hub.config import HubConfig
-from fairlead.hub.given_addresses import AddressSource, GivenAddresses
-from fairlead.hub.inventory import Inventory, first_broken
+from fairlead.hub.inventory import AddressesInUse, AddressSource, Inventory, first_broken
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.status import write_status
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
@@ -109,7 +107,7 @@ class AddressAllocator:
         pool: AddressRanges | None,
         *,
         clock: Clock,
-        given: GivenAddresses | None = None,
+        given: AddressesInUse | None = None,
         changed: Callable[[], None] = lambda: None,
         wake: Callable[[Collection[LoadBalancerKey], str], None] = lambda _keys, _cause: None,
     ) -> None:
@@ -624,20 +622,20 @@ class AddressPools:
         *,
         cluster: Cluster,
         inventory: Inventory,
-        config: HubConfig,
+        own_pool: AddressRanges | None,
         leading: Callable[[], bool],
     ) -> None:
         self._cluster = cluster
         self._inventory = inventory
-        self._config = config
+        self._own_pool = own_pool
         self._clock = cluster.clock
         self._leading = leading
         self._conditions: dict[str, Condition] = {}
         self.queue: KeyedQueue[str] = KeyedQueue(clock=cluster.clock)
         self.allocator = AddressAllocator(
-            config.address_pool,
+            own_pool,
             clock=cluster.clock,
-            given=inventory.given,
+            given=inventory.in_use,
             changed=self._given_changed,
             wake=inventory.wake,
         )
@@ -718,10 +716,10 @@ class AddressPools:
             for key, remains in cache.remains().items()
             if remains.obj is None
             or not remains.has("spec.region")
-            or remains.obj.spec.region.lower() == self._config.region.lower()
+            or remains.obj.spec.region.lower() == self._inventory.region.lower()
         }
         pools, self._conditions = usable_pools(
-            self._config.address_pool, cache.values(), region=self._config.region, unread=unread
+            self._own_pool, cache.values(), region=self._inventory.region, unread=unread
         )
         changed = new or old
         name = changed.metadata.name if changed is not None else OWN_POOL

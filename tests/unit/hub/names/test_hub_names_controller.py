@@ -16,10 +16,10 @@ from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
 from fairlead.api.times import wire_time
 from fairlead.errors import NotFound
-from fairlead.hub.intents.hostname.intent import HostnameObjects
-from fairlead.hub.intents.http.objects import HTTPObjects
-from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects
-from fairlead.hub.intents.tcp.intent import TCPObjects
+from fairlead.hub.intents.backend_groups import LoadBalancerObjects
+from fairlead.hub.intents.hostname import HostnameObjects
+from fairlead.hub.intents.http import HTTPObjects
+from fairlead.hub.intents.tcp import TCPObjects
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.names.controller import HELD_AGAIN_S, Names
 from fairlead.hub.names.ownership import ClaimSource

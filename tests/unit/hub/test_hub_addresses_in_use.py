@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
-from fairlead.hub.given_addresses import AddressSource, GivenAddresses
+from fairlead.hub.inventory import AddressesInUse, AddressSource
 from fairlead.model.keys import TargetKey
 from fairlead.testing.builders import lb_key
 
@@ -20,14 +20,14 @@ def changes() -> list[set[TargetKey]]:
 
 
 @pytest.fixture
-def given(changes: list[set[TargetKey]]) -> GivenAddresses:
+def given(changes: list[set[TargetKey]]) -> AddressesInUse:
     def changed(pairs: Collection[TargetKey]) -> None:
         changes.append(set(pairs))
 
-    return GivenAddresses(changed)
+    return AddressesInUse(changed)
 
 
-def test_what_either_source_knows_counts(given: GivenAddresses, changes: list[set[TargetKey]]) -> None:
+def test_what_either_source_knows_counts(given: AddressesInUse, changes: list[set[TargetKey]]) -> None:
     given.put(lb_key(), AddressSource.ALLOCATED, addresses=["192.0.2.1"], ports=[80])
     given.put(lb_key(), AddressSource.SHOWN, addresses=["192.0.2.1"], ports=[80])
     assert given.holders == {AT: {lb_key()}}
@@ -39,7 +39,7 @@ def test_what_either_source_knows_counts(given: GivenAddresses, changes: list[se
     assert changes == [{AT}, {TargetKey("192.0.2.2", 80)}, {AT}]
 
 
-def test_only_differences_are_reported(given: GivenAddresses, changes: list[set[TargetKey]]) -> None:
+def test_only_differences_are_reported(given: AddressesInUse, changes: list[set[TargetKey]]) -> None:
     given.put(lb_key("tcp"), AddressSource.ALLOCATED, addresses=["192.0.2.1"], ports=[80])
     given.put(lb_key("udp"), AddressSource.ALLOCATED, addresses=["192.0.2.1"], ports=[80, 443])
     given.put(lb_key("udp"), AddressSource.ALLOCATED, addresses=["192.0.2.1"], ports=[443, 80])
@@ -51,7 +51,7 @@ def test_only_differences_are_reported(given: GivenAddresses, changes: list[set[
     assert given.holders == {}
 
 
-def test_addresses_have_one_spelling(given: GivenAddresses) -> None:
+def test_addresses_have_one_spelling(given: AddressesInUse) -> None:
     given.put(
         lb_key(), AddressSource.SHOWN, addresses=["::ffff:192.0.2.1", "2001:DB8:0::1", "LB.example.com."], ports=[80]
     )

@@ -1,1 +1,0 @@
-"""Hostnames, and the DNSZones that hold them."""

@@ -1,0 +1,679 @@
+"""HTTPLoadBalancer: one L7 load balancer, requested for an Ingress class or a Gateway, with routes and certificates.
+
+Changes wake only the load balancers that they concern: an EndpointSlice of a Service wakes those with a route to that
+Service. The hub watches no Secrets. An object names each certificate with the digest of its content, so a Secret is
+read once for each version, and the right to *get* Secrets in tenants' namespaces is enough. When a Secret cannot be
+read, the last good version is kept. Never: a key in a log or a status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
+
+import msgspec
+import structlog
+
+from fairlead.api.httploadbalancer import (
+    FAILING_LISTED,
+    HTTP_LOAD_BALANCERS,
+    LOAD_BALANCER_ROUTES,
+    CertificateRef,
+    FailingRoute,
+    HTTPLoadBalancer,
+    HTTPLoadBalancerSpec,
+    HTTPLoadBalancerStatus,
+    LoadBalancerRoute,
+    RefusedPartStatus,
+)
+from fairlead.api.kubernetes import SECRETS, EndpointSlice, Ingress, PortStatus
+from fairlead.api.loadbalancerclass import LoadBalancerClass
+from fairlead.api.managedcertificate import ManagedCertificate
+from fairlead.api.meta import JSONMapping, JSONObject, WireCondition, only_status_changed
+from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER, backend_label
+from fairlead.api.tenant import Tenant
+from fairlead.errors import FairleadError, NotFound, Retry
+from fairlead.hub.intents.conditions import ingress_of
+from fairlead.hub.intents.intent import IntentContext
+from fairlead.hub.intents.member_intent import MemberIntent, MemberObjects, MemberViews
+from fairlead.hub.intents.status import StatusRules, shown_targets
+from fairlead.hub.inventory import Inventory, backend_labels, first_broken
+from fairlead.kube.cache import WatchCache
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.events import EventRecorder
+from fairlead.model.condition import ConditionReason, ConditionType
+from fairlead.model.http import Certificate, FixedAnswer
+from fairlead.model.in_words import listed
+from fairlead.model.keys import ListenerKey, LoadBalancerKey
+from fairlead.model.observed import Observed
+from fairlead.runtime.queue import KeyedQueue, TokenBucket
+from fairlead.translate.certificates import UNREAD, UNREAD_VERSION, certificate_of
+from fairlead.translate.generated import (
+    CHALLENGE_PATH,
+    domain_certificate,
+    is_domain_certificate,
+    with_challenge_listeners,
+    with_generated_names,
+)
+from fairlead.translate.http_backends import Translated
+from fairlead.translate.member import decide_http, ports_of, recorded_http
+from fairlead.translate.view import Decision, HTTPView
+
+_log = structlog.get_logger(__name__)
+_PARALLEL = 16
+_RETRIES_PER_S = 50
+#: While others are being read, the load balancers of new certificates wait this long, to be reconciled once for many.
+_GATHER_S = 1.0
+REFUSED_SHOWN = 50
+_BACKENDS_SHOWN = 10
+_READING = (ConditionType.RESOLVED_REFS, ConditionReason.PENDING)
+
+
+class HTTPIntent(MemberIntent[HTTPView]):
+    """HTTPLoadBalancers."""
+
+    def __init__(self, context: IntentContext) -> None:
+        self._http_objects = HTTPObjects(context.cluster, context.inventory)
+        #: The last translation of each load balancer, and that of its accepted version.
+        self._translated: dict[LoadBalancerKey, Translated] = {}
+        self._recorded: dict[LoadBalancerKey, Translated] = {}
+        self._certificates = TenantCertificates(context.cluster, changed=self._certificates_changed)
+        rules = HTTPStatus(self._http_objects, context.events)
+        super().__init__(context, views=HTTPViews(context, self._http_objects, self._certificates), rules=rules)
+
+    def watch(self) -> None:
+        """Subscribe to slices, routes and certificates."""
+        super().watch()
+        self._http_objects.watch_routes()
+        self._http_objects.routes.on_change(self._route_counted)
+        self.objects.cache.on_change(self._certificates_unused)
+        self._inventory.managed.on_change(self._managed_gone)
+
+    def decide(self, view: HTTPView) -> Decision:
+        """Return the decision about ``view``."""
+        return decide_http(view, self.allocation_of(view), self._translated.setdefault(view.key, Translated()))
+
+    def decision_on_record(self, view: HTTPView) -> Decision | None:
+        """Return the decision about the accepted version."""
+        return recorded_http(view, self._recorded.setdefault(view.key, Translated()))
+
+    def forget(self, key: LoadBalancerKey) -> None:
+        """Drop the state of a load balancer that is to be removed."""
+        super().forget(key)
+        for translations in (self._translated, self._recorded):
+            translations.pop(key, None)
+        self._http_objects.forget(key)
+
+    def tasks(self) -> Sequence[Coroutine[None, None, None]]:
+        """Return the reader of certificates."""
+        return (self._certificates.run(),)
+
+    async def wait_read(self, timeout_s: float) -> bool:
+        """Return once the certificates that are named have been read; False when there are none."""
+        return await self._certificates.wait_read(timeout_s)
+
+    def unread(self, view: HTTPView) -> str:
+        """Return why the first missing certificate could not be read; empty when a missing one is known to be bad."""
+        unread = self._certificates.unread(view.key.namespace, view.missing_certificates)
+        if not unread or len(unread) < len(view.missing_certificates):
+            return ""
+        name, why = min(unread.items())
+        return f"certificate {name}: {why}{f', and {len(unread) - 1} more' if len(unread) > 1 else ''}"
+
+    def _route_counted(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
+        """Compare the status of the load balancers of a route: it contains the number of routes, and failing ones."""
+        if old is None or new is None or old.deleting != new.deleting or old.spec != new.spec:
+            for key in {load_balancer_of(route) for route in (old, new) if route is not None}:
+                self.status.refresh(key)
+
+    def _certificates_changed(self, changed: frozenset[tuple[str, str]]) -> None:
+        for namespace in sorted({namespace for namespace, _ in changed}):
+            for obj in self.objects.cache.by_index("namespace", namespace):
+                names = sorted(name for name in _certificates_of(obj) if (namespace, name) in changed)
+                names += [name for space, name in changed if space == namespace and is_domain_certificate(name)]
+                if names:
+                    self._inventory.wake([self.objects.key(obj)], f"certificate {listed(names, 1)} changed")
+
+    def _certificates_unused(self, old: HTTPLoadBalancer | None, new: HTTPLoadBalancer | None) -> None:
+        """Drop the certificates that no load balancer of the namespace names any longer."""
+        dropped = _certificates_of(old) - _certificates_of(new) if old is not None else frozenset[str]()
+        if old is None or not dropped:
+            return
+        namespace = old.metadata.namespace
+        others = self.objects.cache.by_index("namespace", namespace)
+        self._certificates.forget(namespace, dropped.difference(*(_certificates_of(obj) for obj in others)))
+
+    def _managed_gone(self, old: ManagedCertificate | None, new: ManagedCertificate | None) -> None:
+        if new is None and old is not None and is_domain_certificate(old.metadata.name):
+            self._certificates.forget(old.metadata.namespace, (old.metadata.name,))
+
+
+def _certificates_of(obj: HTTPLoadBalancer | None) -> frozenset[str]:
+    """Return the certificates that the present and the accepted spec name."""
+    if obj is None:
+        return frozenset()
+    specs = (obj.spec, obj.status.accepted or obj.spec)
+    return frozenset(reference.name for spec in specs for reference in spec.certificates)
+
+
+class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
+    """Gathers the views of HTTPLoadBalancers."""
+
+    def __init__(self, context: IntentContext, objects: HTTPObjects, certificates: TenantCertificates) -> None:
+        super().__init__(context, objects)
+        self._http_objects = objects
+        self._certificates = certificates
+
+    def make(self, obj: HTTPLoadBalancer, common: JSONMapping) -> HTTPView:
+        """Return the view of ``obj`` with its routes, and the slices of the Services that they name."""
+        key, namespace, managed = common["key"], obj.metadata.namespace, self._http_objects.managed
+        routes = self._http_objects.routes_of(key)
+        named = {ref.name: ref for ref in (*(obj.status.accepted or obj.spec).certificates, *obj.spec.certificates)}
+        references = [managed.newest(namespace, reference) for reference in named.values()]
+        of_domains = managed.of_domains(namespace, common["tenant"], common["load_balancer_class"])
+        certificates, missing = self._certificates.get(namespace, [*references, *of_domains.values()])
+        for reference in of_domains.values():
+            missing.pop(reference.name, None)  # no user has requested it
+        fields: JSONObject = {**common}
+        if unreadable := self._http_objects.unreadable_routes(namespace):
+            fields["stale"] = common["stale"] or unreadable
+            fields["unreadable"] = f"{unreadable}; the route is not served until it is corrected, all others are"
+        return HTTPView(
+            load_balancer=obj,
+            routes=routes,
+            slices=self._http_objects.slices_of(key),
+            certificates=certificates,
+            missing_certificates=missing,
+            domain_certificates={domain: ref.name for domain, ref in of_domains.items() if ref.name in certificates},
+            answers=managed.answers(namespace, obj.metadata.name),
+            **fields,
+        )
+
+    def listeners(self, spec: HTTPLoadBalancerSpec) -> Sequence[ListenerKey]:
+        """Return the distinct ports that ``spec`` opens."""
+        return [listener.key for listener in ports_of(spec.listeners)]
+
+    def extra_listeners(self, view: HTTPView) -> Sequence[ListenerKey]:
+        """Return the ports of challenges and generated names that the spec does not open."""
+        spec = view.load_balancer.spec
+        own = set(self.listeners(spec))
+        listeners, _ = with_generated_names(view.domains, spec.origin, spec.listeners, (), view.domain_certificates)
+        opened = ports_of(with_challenge_listeners(listeners, view.answers))
+        return [port.key for port in opened if port.key not in own]
+
+
+# --- the status ----------------------------------------------------------------------------------------------------
+
+
+class HTTPStatus(StatusRules[HTTPLoadBalancer, Decision]):
+    """The status of HTTPLoadBalancers; the record (``AcceptedStatus``) has its own field managers."""
+
+    owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "names")
+
+    def __init__(self, objects: HTTPObjects, events: EventRecorder) -> None:
+        super().__init__(events=events, resource=HTTP_LOAD_BALANCERS)
+        self._objects = objects
+
+    def compose(
+        self, obj: HTTPLoadBalancer, decision: Decision, conditions: list[WireCondition], observed: Observed | None
+    ) -> HTTPLoadBalancerStatus:
+        """Return the status with the number of targets and routes."""
+        status = super().compose(obj, decision, conditions, observed)
+        routes = self._objects.routes_of(self._objects.key(obj))
+        health = observed.health if observed is not None else None
+        return msgspec.structs.replace(
+            status,
+            targets=shown_targets(decision.targets, observed),
+            routes=len(routes),
+            failing_routes=failing_routes(routes, health.failing if health is not None else frozenset()),
+            refused=refused_parts(observed, obj.status.refused, conditions),
+        )
+
+    def ingress(self, obj: HTTPLoadBalancer, addresses: Sequence[str]) -> list[Ingress]:
+        """Return ``addresses`` with the ports that are served."""
+        served = ports_of((obj.status.accepted or obj.spec).listeners)
+        ports = [PortStatus(port.port, port.protocol.value) for port in served]
+        return [ingress_of(address, ports) for address in addresses]
+
+
+def refused_parts(
+    observed: Observed | None, before: tuple[RefusedPartStatus, ...], conditions: Iterable[WireCondition] = ()
+) -> tuple[RefusedPartStatus, ...]:
+    """Return the parts that the proxies do not serve, the first 50; ``before`` while they are not known.
+
+    They are unknown without an observed state, and while a certificate is read: its listener is not refused for that.
+    """
+    if observed is None or any((condition.type, condition.reason) == _READING for condition in conditions):
+        return before
+    return tuple(RefusedPartStatus(part.kind, part.name, part.reason) for part in observed.refused[:REFUSED_SHOWN])
+
+
+def failing_routes(routes: Iterable[LoadBalancerRoute], failing: Collection[str]) -> tuple[FailingRoute, ...]:
+    """Return the routes that send requests to a backend of ``failing``, the first 200.
+
+    A rule that redirects sends none to its backends, nor does any rule to a backend without a weight.
+    """
+    dead_routes: list[FailingRoute] = []
+    for route in routes if failing else ():
+        spec, origin = route.spec, route.spec.origin
+        sent_to = {
+            share.backend
+            for rule in spec.rules
+            if rule.filters.redirect is None
+            for share in rule.backends
+            if share.weight
+        }
+        if dead := sorted(sent_to.intersection(failing)):
+            hosts = dict.fromkeys(host for attachment in spec.attachments for host in attachment.hostnames)
+            dead_routes.append(
+                FailingRoute(
+                    name=route.metadata.name,
+                    kind=origin.kind or spec.kind,
+                    namespace=origin.namespace,
+                    object=origin.name or route.metadata.name,
+                    hosts=tuple(hosts)[:_BACKENDS_SHOWN],
+                    backends=tuple(dead[:_BACKENDS_SHOWN]),
+                )
+            )
+    return tuple(dead_routes[:FAILING_LISTED])
+
+
+# --- the objects ---------------------------------------------------------------------------------------------------
+
+
+class HTTPObjects(MemberObjects[HTTPLoadBalancer]):
+    """HTTPLoadBalancers with the routes that are attached to them."""
+
+    def __init__(self, cluster: Cluster, inventory: Inventory) -> None:
+        super().__init__(
+            WatchCache(cluster, HTTP_LOAD_BALANCERS, indexes=self.indexes()), HTTP_LOAD_BALANCERS, inventory
+        )
+        self.routes: WatchCache[LoadBalancerRoute] = WatchCache(
+            cluster,
+            LOAD_BALANCER_ROUTES,
+            indexes={
+                "namespace": lambda route: [route.metadata.namespace],
+                "lb": lambda route: [load_balancer_of(route)],
+                "service": _services_of,
+                "node-port": _node_ports_of,
+            },
+        )
+        self.managed = ManagedObjects(inventory.managed, wake=self._managed_changed)
+        inventory.register(self, {LOAD_BALANCER_ROUTES.plural: self.routes})
+        #: The routes of a load balancer until one of them changes: each reconcile reads all, which may be thousands.
+        self._routes: dict[LoadBalancerKey, tuple[LoadBalancerRoute, ...]] = {}
+        self.routes.on_change(self._forget_routes)
+        #: The slices of the Services that the routes of a load balancer name, once these have been requested.
+        self._slices: dict[LoadBalancerKey, SlicesOfRoutes] = {}
+        self.routes.on_change(self._note_services)
+        inventory.slices.on_change(self._note_slice)
+        inventory.slices.broken.on_change(lambda _obj: self._slices.clear())
+
+    def open_ports(self, obj: HTTPLoadBalancer) -> Collection[int]:
+        """Return the ports of the accepted spec, or else of the present one."""
+        return {listener.port for listener in (obj.status.accepted or obj.spec).listeners}
+
+    def with_targets(self, address: str, ports: Collection[int]) -> Collection[LoadBalancerKey]:
+        """Return the load balancers with a route to a Service with such an endpoint, or such a node port at a node."""
+        of_services = map(self.keys_of_slice, self._inventory.slices_at(address, ports))
+        spaces = self._inventory.members_with_node(address)
+        at_nodes = (self.routes.by_index("node-port", (space, port)) for space in spaces for port in ports)
+        return {
+            *itertools.chain.from_iterable(of_services),
+            *(load_balancer_of(route) for route in itertools.chain.from_iterable(at_nodes)),
+        }
+
+    def keys_of_slice(self, endpoint_slice: EndpointSlice) -> Collection[LoadBalancerKey]:
+        """Return the load balancers with a route to the Service of a slice."""
+        labels = backend_labels(endpoint_slice)
+        return {load_balancer_of(route) for label in labels for route in self.routes.by_index("service", label)}
+
+    def watch_routes(self) -> None:
+        """Wake load balancers when routes change."""
+        self.routes.on_change(self._route_changed)
+        # The load balancer of an unreadable route is unknown.
+        self._inventory.wake_on_readability(
+            LOAD_BALANCER_ROUTES.kind, self.routes, lambda route: self.keys_by_index("namespace", route.namespace)
+        )
+
+    def routes_of(self, key: LoadBalancerKey) -> tuple[LoadBalancerRoute, ...]:
+        """Return the routes of one load balancer that are not being deleted, ordered by name."""
+        routes = self._routes.get(key)
+        if routes is None:
+            # The routes of one index entry are in one namespace, and ordered by name.
+            routes = tuple(route for route in self.routes.by_index("lb", key) if not route.deleting)
+            self._routes[key] = routes
+        return routes
+
+    def slices_of(self, key: LoadBalancerKey) -> Mapping[str, tuple[EndpointSlice, ...]]:
+        """Return the readable slices of the Services that its routes name, by Service.
+
+        The mapping is the same object until something changes, and keeps the tuples of unchanged Services.
+        """
+        slices = self._slices.get(key)
+        if slices is None:
+            slices = self._slices[key] = SlicesOfRoutes(partial(self._inventory.backend_slices_of, key.namespace))
+            for route in self.routes_of(key):
+                slices.add(route)
+        return slices.current()
+
+    def forget(self, key: LoadBalancerKey) -> None:
+        """Drop the state of a load balancer that is gone."""
+        self._slices.pop(key, None)
+        self._routes.pop(key, None)
+
+    def unreadable_routes(self, namespace: str) -> str:
+        """Return which route in ``namespace`` cannot be decoded, empty when there is none."""
+        broken = sorted(key for key in self.routes.broken if key[0] == namespace)
+        return first_broken(LOAD_BALANCER_ROUTES.kind, self.routes, broken)
+
+    def _managed_changed(self, namespace: str, load_balancers: Iterable[str], name: str) -> None:
+        keys = [LoadBalancerKey(HTTP_LOAD_BALANCERS.kind, namespace, load_balancer) for load_balancer in load_balancers]
+        if is_domain_certificate(name):
+            keys = self.keys_by_index("namespace", namespace)
+        self._inventory.wake([key for key in keys if self.get(key) is not None], f"ManagedCertificate {name} changed")
+
+    def _note_services(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
+        if new is not None and not new.deleting and (slices := self._slices.get(load_balancer_of(new))) is not None:
+            slices.add(new)
+        if old is not None and not old.deleting and (slices := self._slices.get(load_balancer_of(old))) is not None:
+            slices.drop(old)
+
+    def _note_slice(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        labels = {label for endpoint_slice in (old, new) if endpoint_slice for label in backend_labels(endpoint_slice)}
+        for namespace, label in labels:
+            for key in {load_balancer_of(route) for route in self.routes.indexed("service", (namespace, label))}:
+                if (slices := self._slices.get(key)) is not None:
+                    slices.note(label)
+
+    def _forget_routes(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
+        for route in filter(None, (old, new)):
+            self._routes.pop(load_balancer_of(route), None)
+
+    def _route_changed(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
+        if not (old and new and only_status_changed(old, new)):
+            routes = [route for route in (old, new) if route is not None]
+            keys = {load_balancer_of(route) for route in routes}
+            self._inventory.wake(keys, f"LoadBalancerRoute {routes[0].metadata.name} changed")
+
+
+def load_balancer_of(route: LoadBalancerRoute) -> LoadBalancerKey:
+    """Return the key of the load balancer that a route names."""
+    return LoadBalancerKey(HTTP_LOAD_BALANCERS.kind, route.metadata.namespace, route.spec.load_balancer)
+
+
+def _services_of(route: LoadBalancerRoute) -> list[tuple[str, str]]:
+    """Return namespace and label of the Services that a route's backends name."""
+    return [(route.metadata.namespace, backend_label(service)) for service in _service_names(route)]
+
+
+def _node_ports_of(route: LoadBalancerRoute) -> set[tuple[str, int]]:
+    """Return namespace and number of the node ports that a route's backends name."""
+    return {(route.metadata.namespace, backend.node_port) for backend in route.spec.backends if backend.node_port}
+
+
+class SlicesOfRoutes:
+    """The slices of the Services that the routes of one load balancer name; ``read`` returns those of a Service."""
+
+    def __init__(self, read: Callable[[str], tuple[EndpointSlice, ...]]) -> None:
+        self._read = read
+        #: The number of routes that name a Service, and the Services that have a label.
+        self._routes: Counter[str] = Counter()
+        self._labelled: dict[str, set[str]] = {}
+        self._slices: dict[str, tuple[EndpointSlice, ...]] = {}
+        self._changed: set[str] = set()
+
+    def add(self, route: LoadBalancerRoute) -> None:
+        """Add a route."""
+        for service in _service_names(route):
+            self._routes[service] += 1
+            if self._routes[service] == 1:
+                self._labelled.setdefault(backend_label(service), set()).add(service)
+                self._changed.add(service)
+
+    def drop(self, route: LoadBalancerRoute) -> None:
+        """Remove a route that was added."""
+        for service in _service_names(route):
+            self._routes[service] -= 1
+            if not self._routes[service]:
+                del self._routes[service]
+                self._labelled[backend_label(service)].discard(service)
+                self._changed.add(service)
+
+    def note(self, label: str) -> None:
+        """Note that a slice with this label of a Service has changed."""
+        self._changed |= self._labelled.get(label, set())
+
+    def current(self) -> Mapping[str, tuple[EndpointSlice, ...]]:
+        """Return the present slices by Service."""
+        if self._changed:
+            slices, changed = dict(self._slices), self._changed
+            self._changed = set()
+            for service in changed:
+                if service in self._routes:
+                    slices[service] = self._read(service)
+                else:
+                    slices.pop(service, None)
+            self._slices = slices
+        return self._slices
+
+
+def _service_names(route: LoadBalancerRoute) -> set[str]:
+    return {backend.service for backend in route.spec.backends if backend.service}
+
+
+#: Called with a namespace, names of load balancers in it, and the name of the certificate that changed.
+Changed = Callable[[str, Iterable[str], str], None]
+
+
+class ManagedObjects:
+    """The ManagedCertificates of all members, as load balancers use them."""
+
+    def __init__(self, cache: WatchCache[ManagedCertificate], *, wake: Changed) -> None:
+        self._wake = wake
+        self._cache = cache
+        cache.on_change(self._changed)
+
+    def answers(self, namespace: str, load_balancer: str) -> tuple[FixedAnswer, ...]:
+        """Return the answers of one load balancer to the open challenges of its names, ordered."""
+        answers = {
+            answer
+            for obj in self._cache.by_index("lb", (namespace, load_balancer))
+            if not obj.deleting
+            for answer in open_answers(obj)
+        }
+        return tuple(sorted(answers, key=lambda answer: (answer.hostname, answer.path)))
+
+    def newest(self, namespace: str, reference: CertificateRef) -> CertificateRef:
+        """Return ``reference`` with the version that the hub wrote last, if the hub writes that Secret."""
+        for obj in self._cache.by_index("secret", (namespace, reference.name)):
+            if obj.status.digest:
+                return msgspec.structs.replace(reference, digest=obj.status.digest)
+        return reference
+
+    def of_domains(
+        self, namespace: str, tenant: Tenant | None, load_balancer_class: LoadBalancerClass | None
+    ) -> dict[str, CertificateRef]:
+        """Return the issued certificates for the names that the hub generates for a member, by domain."""
+        if tenant is None or load_balancer_class is None:
+            return {}
+        issuer = load_balancer_class.annotation(ANNOTATION_CERTIFICATE_ISSUER)
+        references: dict[str, CertificateRef] = {}
+        for domain in tenant.name_domains:
+            name = domain_certificate(domain, issuer)
+            obj = self._cache.get(namespace, name) if name else None
+            if obj is not None and obj.status.digest:
+                references[domain] = CertificateRef(name, obj.status.digest)
+        return references
+
+    def _changed(self, old: ManagedCertificate | None, new: ManagedCertificate | None) -> None:
+        if old is not None and new is not None and _used(old) == _used(new):
+            return
+        for obj in filter(None, (old, new)):
+            self._wake(obj.metadata.namespace, obj.spec.load_balancers, obj.metadata.name)
+
+
+def open_answers(obj: ManagedCertificate) -> tuple[FixedAnswer, ...]:
+    """Return the answers over HTTP to the challenges of the present order."""
+    order = obj.status.order
+    return tuple(
+        FixedAnswer(challenge.host, CHALLENGE_PATH + challenge.token, challenge.content)
+        for challenge in (order.challenges if order is not None else ())
+        if challenge.type == "http-01"
+    )
+
+
+def _used(obj: ManagedCertificate) -> tuple[object, ...]:
+    return (open_answers(obj), obj.status.digest, obj.spec.load_balancers, obj.secret_name, obj.deleting)
+
+
+# --- certificates --------------------------------------------------------------------------------------------------
+
+
+class _KnownSecret(msgspec.Struct):
+    """One Secret: the last good version, the digest of the requested version, and why that version is missing."""
+
+    certificate: Certificate | None = None
+    requested: str | None = None
+    problem: str = UNREAD
+    #: Whether it exists is known: the last read reached the API server.
+    read: bool = False
+    #: Why its content is unknown: it has not been read yet, or this process may not or cannot read it.
+    unread: str = UNREAD
+
+
+class TenantCertificates:
+    """The certificates of all tenants; ``changed`` is called with those, as (namespace, name), that have changed."""
+
+    def __init__(self, cluster: Cluster, *, changed: Callable[[frozenset[tuple[str, str]]], None]) -> None:
+        self._cluster = cluster
+        self._changed = changed
+        self._known: dict[tuple[str, str], _KnownSecret] = {}
+        self._queue: KeyedQueue[tuple[str, str]] = KeyedQueue(group_of=itemgetter(0))
+        #: A member may name any number of missing Secrets, and each is retried forever.
+        self._retries = TokenBucket(_RETRIES_PER_S, _RETRIES_PER_S)
+        self._reading = 0
+        self._new: set[tuple[str, str]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._progress = asyncio.Event()
+
+    def get(
+        self, namespace: str, references: Iterable[CertificateRef]
+    ) -> tuple[dict[str, Certificate], dict[str, str]]:
+        """Return the certificates that are there, by name, and why others (or the requested versions) are missing."""
+        certificates: dict[str, Certificate] = {}
+        missing: dict[str, str] = {}
+        for reference in references:
+            known = self._request(namespace, reference)
+            if known.certificate is not None:
+                certificates[reference.name] = known.certificate
+            if known.problem:
+                missing[reference.name] = known.problem
+        return certificates, missing
+
+    def forget(self, namespace: str, names: Iterable[str]) -> None:
+        """Drop certificates that are no longer used, with their keys."""
+        for name in names:
+            self._known.pop((namespace, name), None)
+
+    def unread(self, namespace: str, names: Iterable[str]) -> dict[str, str]:
+        """Return which of the certificates could not be read, and why; not those that are known to be bad."""
+        known = {name: self._known[namespace, name].unread for name in names if (namespace, name) in self._known}
+        return {name: why for name, why in known.items() if why}
+
+    async def wait_read(self, timeout_s: float) -> bool:
+        """Return once each requested certificate has been read, or after a time; False when there was none."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not all(known.read for known in self._known.values()):
+                    self._progress.clear()
+                    await self._progress.wait()
+        except TimeoutError:
+            unread = sum(not known.read for known in self._known.values())
+            _log.warning("certificates are not read yet", unread=unread, waited_s=timeout_s)
+        return bool(self._known)
+
+    async def run(self) -> None:
+        """Read requested certificates, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_PARALLEL):
+                group.create_task(self._read_all(), name="certificates")
+
+    def _request(self, namespace: str, reference: CertificateRef) -> _KnownSecret:
+        key = (namespace, reference.name)
+        known = self._known.setdefault(key, _KnownSecret())
+        if known.requested != reference.digest:
+            known.requested = reference.digest
+            known.problem = known.problem or UNREAD_VERSION
+            self._queue.forget(key)
+            self._queue.add(key)
+        return known
+
+    async def _read_all(self) -> None:
+        while True:
+            key = await self._queue.get()
+            known = self._known.get(key)
+            self._reading += 1
+            try:
+                if known is None:
+                    self._queue.forget(key)
+                else:
+                    if known.problem and known.read and not known.unread and self._queue.failures(key):
+                        await self._retries.acquire()
+                    await self._read(key, known)
+            finally:
+                self._reading -= 1
+                self._queue.done(key)
+                self._progress.set()
+            self._report()
+
+    def _report(self) -> None:
+        """Report new certificates at once when nothing else is to be read, else a moment after the first one."""
+        if not self._new:
+            return
+        if not self._reading and not len(self._queue):
+            self._report_now()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_GATHER_S, self._report_now)
+
+    def _report_now(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        new, self._new, self._timer = frozenset(self._new), set(), None
+        self._changed(new)
+
+    async def _read(self, key: tuple[str, str], known: _KnownSecret) -> None:
+        namespace, name = key
+        requested, before = known.requested, (known.certificate, known.problem)
+        read, unread = True, ""
+        try:
+            secret = await self._cluster.get(SECRETS, namespace, name)
+            certificate = certificate_of(name, secret)
+        except NotFound:
+            known.problem = f"Secret {name} does not exist in the namespace of the load balancer at the hub"
+        except ValueError as error:
+            known.problem = f"Secret {name}: {error}"
+        except Retry as error:
+            known.problem = unread = error.sentence
+            read = False
+        except FairleadError as error:
+            known.problem = unread = error.sentence
+        except Exception as error:  # noqa: BLE001 - one Secret must not end the reading of all others
+            _log.exception("bug", namespace=namespace, secret=name)
+            known.problem = f"Secret {name} cannot be read: {type(error).__name__}"
+        else:
+            known.certificate = certificate
+            current = requested in ("", certificate.digest)
+            known.problem = "" if current else f"Secret {name} does not contain the requested version yet"
+        known.read, known.unread = known.read or read, unread
+        if not known.problem:
+            self._queue.forget(key)
+        else:
+            self._queue.retry(key)
+            _log.info("certificate missing", namespace=namespace, secret=name, problem=known.problem)
+        if before != (known.certificate, known.problem):
+            self._new.add(key)

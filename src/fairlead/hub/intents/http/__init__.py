@@ -1,1 +1,0 @@
-"""HTTPLoadBalancers with their LoadBalancerRoutes and certificates."""

@@ -1,1 +1,0 @@
-"""LoadBalancer and the BackendGroups that name it."""
