@@ -109,3 +109,27 @@ async def test_hosts_of_routes_matter_only_with_a_zone(world, members):
 async def warnings(world):
     there = await hostname(world, "shop.example.com")
     return [reason for kind, reason in await world.events(there.metadata.name, SYSTEM_NAMESPACE) if kind == "Warning"]
+
+
+@pytest.mark.req("KI-9")
+async def test_a_name_is_given_again_while_the_watch_of_names_hangs(world, members):
+    await route(world, "shop.example.com")
+    before = await owned(world, "shop.example.com", "east")
+    await world.quiet()
+    members.cluster.caught_up.clear()
+    members.cluster.lagging_kind = "Hostname"
+    await delete_route(world)
+    deleted_s = world.clock.monotonic()
+
+    async def going():
+        there = await hostname(world, "shop.example.com")
+        return there is None or there.deleting
+
+    await world.until(going, what="the end of the name")
+    await route(world, "shop.example.com", member="west")
+    after = await owned(world, "shop.example.com", "west")
+    assert after.metadata.uid != before.metadata.uid
+    assert world.clock.monotonic() - deleted_s < 60, "the link is noticed as silent after 90 s"
+    members.cluster.caught_up.set()
+    await world.quiet()
+    assert (await hostname(world, "shop.example.com")).metadata.uid == after.metadata.uid

@@ -60,7 +60,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import check_leads
 from fairlead.kube.listing import UNNAMED
 from fairlead.kube.status import write_status
-from fairlead.kube.writes import Overlay
+from fairlead.kube.writes import LAG_S, Overlay
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.in_words import listed
 from fairlead.model.keys import LoadBalancerKey, family_of
@@ -218,7 +218,7 @@ class Names:
             return None  # the hub that serves all regions decides, so that each name has one writer
         there = self._hostnames.get(SYSTEM_NAMESPACE, object_name(host))
         if there is not None and there.deleting:
-            return None  # its end wakes the name
+            return await self._until_gone(host)
         if there is None and (why := self._unknown_owner(host)):
             _log.warning("a name gets no owner", host=host, why=why)
             return HELD_AGAIN_S
@@ -237,6 +237,17 @@ class Names:
         if written is not None and written.status.waiting != decision.waiting:
             await self._write_waiting(written, decision.waiting)
         return None
+
+    async def _until_gone(self, host: str) -> float | None:
+        """Return in how many seconds to look again whether the record of a name that is requested again is gone.
+
+        Its end wakes the name. While the watch is silent, the records are read: a link that hangs is noticed late.
+        """
+        if not self._claims.at(host):
+            return None
+        if self._inventory.hostnames.age_s > LAG_S:
+            await self._inventory.hostnames.refresh()
+        return LAG_S
 
     async def reconcile_source(self, source: ClaimSource) -> float | None:
         """Write the result for its names into the status of one object."""
