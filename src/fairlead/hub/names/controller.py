@@ -239,7 +239,7 @@ class Names:
         return None
 
     async def _until_gone(self, host: str) -> float | None:
-        """Return in how many seconds to look again whether the record of a name that is requested again is gone.
+        """Return the seconds until the end of the record of a requested name is checked again.
 
         Its end wakes the name. While the watch is silent, the records are read: a link that hangs is noticed late.
         """
