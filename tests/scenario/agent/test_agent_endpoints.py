@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from agent_world import HUB_NAMESPACE, World, until, writes
@@ -219,3 +221,23 @@ async def test_an_address_of_another_pod_is_given_up(world: World, restarts: boo
         ]
 
     await until(with_the_present_one, what="the report stays while another pod has the address")
+
+
+@pytest.mark.req("E-10")
+async def test_a_changed_node_port_is_where_the_targets_are(world: World):
+    """The load balancer at the hub names the port that the nodes have now, and its health checks follow."""
+    ports = [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080, "nodePort": 30001}]
+    await world.service(ports=ports)
+    await world.slice("10.1.0.1")
+    await world.start(target="Node")
+    assert node_ports((await world.load_balancer()).spec.ports) == [30001]
+    await world.service(ports=[{**ports[0], "nodePort": 30002}])
+    await until(lambda: has_node_port(world, 30002), what="the new node port")
+
+
+def node_ports(ports: Any) -> list[int | None]:
+    return [each.node_port for each in ports]
+
+
+async def has_node_port(world: World, port: int) -> bool:
+    return node_ports((await world.load_balancer()).spec.ports) == [port]

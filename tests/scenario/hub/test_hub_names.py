@@ -8,6 +8,7 @@ import pytest
 from names_world import answered, delete_route, gateway, gone, hostname, names_of, owned, route
 
 from fairlead.api.hostname import DNS_ZONES
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
 from fairlead.cli.changes import plan_of
@@ -133,3 +134,29 @@ async def test_a_name_is_given_again_while_the_watch_of_names_hangs(world, membe
     members.cluster.caught_up.set()
     await world.quiet()
     assert (await hostname(world, "shop.example.com")).metadata.uid == after.metadata.uid
+
+
+@pytest.mark.req("KI-9")
+async def test_records_stay_while_their_load_balancer_is_not_accepted(world, members):
+    """Names do not vanish from DNS because an edit of the load balancer is refused, nor at the restart after it."""
+    await route(world, "shop.example.com")
+    await owned(world, "shop.example.com", "east")
+
+    async def addresses():
+        return (await hostname(world, "shop.example.com")).spec.addresses
+
+    before = await world.until(addresses, what="the address of the name")
+    twice = [{"name": "http", "port": 80}, {"name": "again", "port": 80}]
+    await gateway(world, listeners=twice)
+
+    async def refused():
+        obj = await world.user.get(HTTP_LOAD_BALANCERS, "tenant-east", "shop.gw")
+        return any(each.type == "Accepted" and each.status == "False" for each in obj.status.conditions or ())
+
+    await world.until(refused, what="the refusal")
+    await world.quiet()
+    assert await addresses() == before
+    await world.stop(members)
+    await world.start()
+    await world.quiet()
+    assert await addresses() == before
