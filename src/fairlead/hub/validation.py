@@ -93,7 +93,7 @@ class ProviderValidation:
         ``refusal``: why the spec is refused anyway, so that its provider is not asked.
         """
         self._cache.drop_others(view.key, (group.group.key for group in view.groups))
-        runner = self._providers.get(view.class_spec.provider)
+        runner = self._providers.get(view.class_provider)
         provider = runner.provider if runner is not None and isinstance(runner.provider, Validates) else None
         pending = False
         if provider is not None and refusal is None:
@@ -208,8 +208,8 @@ def _judged(spec: FrontendSpec) -> FrontendSpec:
 
 def _of_the_user(view: LoadBalancerView, spec: FrontendSpec) -> FrontendSpec:
     """Return the part of a spec that comes from the user: without credentials and parameters of the class."""
-    of_class = view.class_spec.parameters or {}
-    capabilities = view.providers[view.class_spec.provider]
+    of_class = view.behaviour.parameters
+    capabilities = view.providers[view.class_provider]
     parameters = {
         key: value
         for key, value in spec.parameters.items()

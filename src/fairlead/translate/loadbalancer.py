@@ -32,7 +32,7 @@ from fairlead.api.capiside import RequestCheck
 from fairlead.api.intent import Allocation
 from fairlead.api.kubernetes import Node, Pod, Service
 from fairlead.api.loadbalancer import AcceptedFrontend, LoadBalancer, LoadBalancerListener, LoadBalancerSpec
-from fairlead.api.loadbalancerclass import LoadBalancerClass, LoadBalancerClassSpec
+from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.times import seconds_from_duration
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind, Capabilities
@@ -62,8 +62,6 @@ from fairlead.translate.view import (
     build_protected,
     build_unprogrammed,
     first_three,
-    guard_from_class,
-    health_check_from_class,
     refused,
     repair_asked,
     repair_s,
@@ -98,7 +96,7 @@ def decide_loadbalancer(
         return LoadBalancerDecision(
             None,
             tuple(filter(None, conditions)),
-            provider=view.class_spec.provider,
+            provider=view.class_provider,
             allocation=view.allocation,
             groups=_waiting(view),
             generations=_generations(view),
@@ -119,7 +117,7 @@ def decide_loadbalancer(
         _desired(view, frontend, targets, paused=paused is not None),
         tuple(filter(None, conditions)),
         targets=str(sum(map(len, targets.values()))),
-        provider=view.class_spec.provider,
+        provider=view.class_provider,
         serving_last_accepted=refusal is not None,
         allocation=view.allocation,
         groups=groups.conditions,
@@ -144,7 +142,7 @@ def frontend_of(view: LoadBalancerView) -> FrontendSpec:
         listeners=tuple(sorted(listeners, key=lambda listener: (listener.port, listener.protocol))),
         address=given.address,
         limits_connections=given.limits_connections,
-        health_check=health_check_of(spec, view.class_spec),
+        health_check=health_check_of(spec, view.behaviour.health_check),
         parameters=merged_parameters(view.load_balancer, view.load_balancer_class),
         attributes=dict(sorted(spec.attributes.items())),
         owner=Owner("", view.key.kind, meta.namespace, meta.name, meta.uid),
@@ -158,7 +156,7 @@ def accepted_frontend(view: LoadBalancerView, decision: LoadBalancerDecision) ->
         return view.load_balancer.status.accepted
     spec, served = view.load_balancer.spec, decision.desired.spec
     return AcceptedFrontend(
-        provider=view.class_spec.provider,
+        provider=view.class_provider,
         listeners=spec.listeners,
         parameters=dict(served.parameters),
         attributes=spec.attributes,
@@ -245,19 +243,19 @@ def _at_proxies(view: LoadBalancerView) -> FrontendSpec | None:
 def _desired(
     view: LoadBalancerView, frontend: FrontendSpec, targets: Mapping[ListenerKey, Targets], *, paused: bool
 ) -> DesiredLoadBalancer:
-    class_spec = view.class_spec
+    behaviour, ensure_policy = view.behaviour, view.load_balancer.spec.ensure_policy
     owners = frozenset(owner_of(item) for item in view.groups if not item.out_of_scope)
     return DesiredLoadBalancer(
         spec=frontend,
         targets=targets,
-        drain_s=seconds_from_duration(class_spec.drain),
+        drain_s=behaviour.drain_s,
         # The members of a Cluster leave one by one, each because it is deleted or disabled: also the last of them.
-        guard=GuardPolicy(100, 0) if view.load_balancer.spec.cluster_name else guard_from_class(class_spec),
+        guard=GuardPolicy(100, 0) if view.load_balancer.spec.cluster_name else behaviour.guard,
         stale=view.stale,
         # Targets of groups that are gone are removed without the guard: deleting a group is a user's intention.
         owners={} if view.stale else dict.fromkeys(targets, owners),
         paused=paused,
-        repair_s=repair_s(view.load_balancer.spec.ensure_policy or class_spec.ensure_policy),
+        repair_s=repair_s(ensure_policy) if ensure_policy else behaviour.repair_s,
         repair=repair_asked(view.load_balancer),
     )
 
@@ -278,9 +276,9 @@ def _resolved(view: LoadBalancerView, refused: set[str]) -> Condition:
     return unresolved(ConditionReason.INVALID, refused_addresses(refused)) if refused else resolved()
 
 
-def health_check_of(spec: LoadBalancerSpec, of_class: LoadBalancerClassSpec) -> HealthCheck | None:
-    """Return the health check of a load balancer of this class."""
-    check, request = health_check_from_class(of_class), spec.health_check
+def health_check_of(spec: LoadBalancerSpec, check: HealthCheck | None) -> HealthCheck | None:
+    """Return the health check of a load balancer; ``check`` is that of its class."""
+    request = spec.health_check
     if request is None or request.disabled:
         return check
     return _with_request(check or HealthCheck(), request)
@@ -454,7 +452,7 @@ def _refusals(view: LoadBalancerView) -> Iterator[Condition]:
         return
     if capabilities is None:
         text = (
-            f"LoadBalancerClass {spec.class_name!r} names provider {view.class_spec.provider!r}, which this hub does "
+            f"LoadBalancerClass {spec.class_name!r} names provider {view.class_provider!r}, which this hub does "
             "not run; create another LoadBalancer, of a class whose provider it runs"
         )
         yield refused(ConditionReason.NO_SUCH_CLASS, f"spec.className: {text}")
@@ -487,7 +485,7 @@ def _conflict(view: LoadBalancerView) -> str:
 
 
 def _parameters_of_the_class(view: LoadBalancerView, capabilities: Capabilities) -> Iterator[Condition]:
-    spec, of_class = view.load_balancer.spec, view.class_spec.parameters
+    spec, of_class = view.load_balancer.spec, view.behaviour.parameters
     for field, parameters in (("parameters", spec.parameters), ("existing", spec.existing)):
         for key, value in sorted(parameters.items()):
             if key in of_class and of_class[key] != value:

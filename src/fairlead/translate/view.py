@@ -273,15 +273,21 @@ class LoadBalancerView(msgspec.Struct, frozen=True):
     pending: bool = False
 
     @property
-    def class_spec(self) -> LoadBalancerClassSpec:
-        """Return the spec of its class, the defaults when the class is gone."""
-        load_balancer_class = self.load_balancer_class
-        return load_balancer_class.spec if load_balancer_class else LoadBalancerClassSpec(provider=self.provider)
+    def behaviour(self) -> ClassBehaviour:
+        """Return what its class sets; when the class is gone, what its provider was last asked for."""
+        if self.load_balancer_class is not None:
+            return behaviour_of_class(self.load_balancer_class.spec)
+        return behaviour_on_record(self.provider, self.accepted)
+
+    @property
+    def class_provider(self) -> str:
+        """Return the provider of its class; when the class is gone, the recorded one."""
+        return self.load_balancer_class.spec.provider if self.load_balancer_class is not None else self.provider
 
     @property
     def capabilities(self) -> Capabilities | None:
         """Return the capabilities of its provider, None when this hub does not run it."""
-        return self.providers.get(self.class_spec.provider)
+        return self.providers.get(self.class_provider)
 
     @property
     def needs_allocation(self) -> bool:

@@ -9,6 +9,7 @@ from fairlead.api.loadbalancer import LoadBalancerSpec
 from fairlead.api.loadbalancerclass import ClassHealthCheck, LoadBalancerClassSpec
 from fairlead.model.desired import HealthCheck, HealthRequest
 from fairlead.translate.loadbalancer import health_check_of
+from fairlead.translate.view import health_check_from_class
 
 CLASS = LoadBalancerClassSpec(
     provider="envoy",
@@ -18,7 +19,7 @@ OF_CLASS = HealthCheck(interval_s=2.0, timeout_s=1.0, unhealthy_threshold=4, hea
 
 
 def of(asked: RequestCheck | None, of_class: LoadBalancerClassSpec = CLASS) -> HealthCheck | None:
-    return health_check_of(LoadBalancerSpec(health_check=asked), of_class)
+    return health_check_of(LoadBalancerSpec(health_check=asked), health_check_from_class(of_class))
 
 
 @pytest.mark.parametrize("asked", [None, RequestCheck(disabled=True, path="/x")], ids=["not asked", "disabled"])

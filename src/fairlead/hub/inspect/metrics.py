@@ -230,7 +230,7 @@ class HubCollector(Collector):
             tenant = self._inventory.tenant_of(namespace)
             if tenant is not None:
                 ends.add_metric([tenant.metadata.name], first.timestamp())
-        counts = Counter(each.status.state for each in self._inventory.managed.values())
+        counts = Counter(certificate.status.state for certificate in self._inventory.managed.values())
         for state in ("Pending", "Ordering", "Issued", "Failing"):
             states.add_metric([state], counts[state])
         yield from (ends, states)

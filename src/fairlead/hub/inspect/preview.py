@@ -281,7 +281,9 @@ class _Preview:
         translation = intent.decide(view)
         exclusions, unread = intent.exclusions(view, translation), intent.unread(view)
         if unread:
-            known = (each for each in translation.conditions if each.type is not ConditionType.RESOLVED_REFS)
+            known = (
+                condition for condition in translation.conditions if condition.type is not ConditionType.RESOLVED_REFS
+            )
             translation = msgspec.structs.replace(translation, conditions=tuple(known))
         return translation, exclusions, unread
 

@@ -362,7 +362,7 @@ def _excluded_nodes(group_view: GroupView, used: set[str], sources: BackendSourc
         port = f"{spec.port.protocol}/{spec.port.port}"
         yield name, f"spec.service.port: the Service has no port {port} with a node port"
         return
-    for node in sorted(sources.nodes.values(), key=lambda each: each.key):
+    for node in sorted(sources.nodes.values(), key=lambda item: item.key):
         if f"Node//{node.metadata.name}/{node.metadata.uid}" not in used:
             yield f"Node/{node.metadata.name}", _why_not_node(node, spec.node_selector or {})
 

@@ -80,7 +80,7 @@ class HostnameIntent(Intent[HostnameView, Decision]):
             load_balancer=obj,
             zone=zone,
             providers=providers.capabilities,
-            zones=tuple(sorted({each.spec.zone for each in self._names.zones.values()})),
+            zones=tuple(sorted({item.spec.zone for item in self._names.zones.values()})),
             provider_problems=providers.problems,
             stale=self._context.inventory.problem_for(key) or unreadable,
             unreadable=unreadable,
@@ -233,7 +233,7 @@ class ZoneController:
         names = (
             obj
             for obj in below
-            if any(each is not None and each.key == zone.key for each in self._objects.zones_of(obj))
+            if any(item is not None and item.key == zone.key for item in self._objects.zones_of(obj))
         )
         users = [f"{HOSTNAMES.kind} {obj.metadata.namespace}/{obj.metadata.name}" for obj in names]
         inventory = self._context.inventory
@@ -247,7 +247,7 @@ class ZoneController:
         provider, providers = zone.spec.provider, self._context.providers
         capabilities = providers.capabilities.get(provider)
         first = min(
-            (each for each in self._objects.zones.values() if each.spec.zone == zone.spec.zone),
+            (item for item in self._objects.zones.values() if item.spec.zone == zone.spec.zone),
             key=attrgetter("age_order"),
             default=zone,
         )

@@ -445,8 +445,8 @@ class StatusWriter(Generic[Obj, T]):
 
     def refresh(self, key: LoadBalancerKey | None = None) -> None:
         """Compare the status of ``key``, or of every key."""
-        for each in (key,) if key is not None else self._known:
-            self._queue.add(each)
+        for load_balancer in (key,) if key is not None else self._known:
+            self._queue.add(load_balancer)
 
     def published(self) -> None:
         """Compare the statuses that await an answer of a proxy once the proxies have had time to answer."""
