@@ -453,6 +453,15 @@ class World:
         gateway = await self.user.cluster.get(GATEWAYS, "default", GATEWAY)
         return sum(each.attached_routes for each in gateway.status.listeners or ())
 
+    async def until_answered(self) -> None:
+        """Wait until Envoy serves the listener of the Gateway, which has no routes yet."""
+        async with Client(self.address) as client:
+
+            async def answered() -> bool:
+                return await client.status("nothing") == 404
+
+            await until_true(answered, what="the Gateway answers", timeout_s=120, every_s=0.1)
+
     async def until_served(self, name: str, *, timeout_s: float = 60.0) -> Probe:
         """Ask for a route every 5 ms until it answers 200; return how long that took, and what was answered before."""
         async with Client(self.address) as client:
@@ -484,6 +493,7 @@ async def world(control: ControlPlane, *, real: bool) -> AsyncGenerator[World]:
                 spec: JSONObject = {"gatewayClassName": "bench", "listeners": [listener]}
                 await user.create(GATEWAYS, {**meta(GATEWAY), "spec": spec})
                 running.address = await control.serve(user)
+                await running.until_answered()
                 yield running
         except BaseException:
             for process in (*control.processes, *api.processes):
