@@ -410,12 +410,14 @@ class MemberStatusWriter(Generic[T]):
 class CountPace:
     """When a status that differs from the written one only in counts is written.
 
-    The counts are written once they have not changed for ``SETTLE_S``, at most once in ``APART_S``. Counts that keep
-    changing are written after ``LONGEST_S``.
+    The counts are written once they have not changed for ``SETTLE_S``, and so soon after another write only when they
+    have not changed for ``QUIET_S``. Counts that keep changing are written after ``LONGEST_S``.
     """
 
     #: In seconds; so often are changing counts looked at, too.
     SETTLE_S = 0.1
+    QUIET_S = 0.4
+    #: The time between two writes of counts that keep changing.
     APART_S = 1.0
     LONGEST_S = 2.0
 
@@ -435,8 +437,9 @@ class CountPace:
         if counts != last:
             changed_s = now_s
         self._waiting[key] = counts, since_s, changed_s
+        apart_s = self._written_s.get(key, -math.inf) + self.APART_S
         settled_s = min(changed_s + self.SETTLE_S, since_s + self.LONGEST_S)
-        return max(0.0, settled_s - now_s, self._written_s.get(key, -math.inf) + self.APART_S - now_s)
+        return max(0.0, min(max(settled_s, apart_s), changed_s + self.QUIET_S) - now_s)
 
     def written(self, key: Key) -> None:
         """Note that the counts were written."""

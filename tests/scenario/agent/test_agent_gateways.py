@@ -266,8 +266,8 @@ async def test_many_new_routes_are_one_status_each_and_few_of_their_gateway(worl
     await quiet(agent)
     written = world.written() - before
     assert (written["patch httproutes/status"], written["patch loadbalancerroutes"]) == (60, 60)
-    # Counts that keep changing are written at most once a second.
-    assert written["patch gateways/status"] <= 1 + seconds / CountPace.APART_S
+    # Counts that keep changing are written once a second; on a busy machine they may settle in between.
+    assert written["patch gateways/status"] <= 1 + seconds / CountPace.QUIET_S
 
 
 @pytest.mark.req("K-36")

@@ -146,6 +146,10 @@ def test_counts_that_settle_again_within_a_second_are_written_at_its_end() -> No
     assert _written_at({0.0: 1, 0.5: 2, 0.8: 3}, 3.0) == [(0.1, 1), (1.1, 3)]
 
 
+def test_the_last_of_many_changes_is_written_soon() -> None:
+    assert _written_at({0.0: 1, 0.2: 2, 0.3: 3}, 3.0) == [(0.1, 1), (0.7, 3)]
+
+
 def test_counts_that_never_settle_are_written_all_the_same() -> None:
     every_look = {number * 0.05: number for number in range(1, 120)}
     writes = _written_at(every_look, 6.0)
