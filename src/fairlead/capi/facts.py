@@ -4,8 +4,8 @@
     <cluster>-kubeconfig      whether it is there, and whether /readyz answers, where no control-plane provider is
     the endpoint              probed every ``probe_s`` by a connection, or a request for ``/readyz``
 
-In: which endpoint, which Cluster. Out: facts, and a call when one changes. Never: waits inside a reconcile, or sends a
-credential with a probe.
+In: endpoints and names of Clusters. Out: facts, and a call when one changes. Never: waits inside a reconcile, or sends
+a credential with a probe.
 """
 
 from __future__ import annotations

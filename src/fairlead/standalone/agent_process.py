@@ -1,7 +1,7 @@
-"""Run an agent as a process: both APIs are asked first, so that a wrong address or key is one sentence.
+"""Run an agent as a process.
 
-What does not answer is waited for, then and later. Its name is kept on this machine, so that an agent that was killed
-leads again at once.
+The process asks both APIs first, so that a wrong address or key is reported in one sentence, and waits for an API that
+does not answer. The identity of the agent is stored on this machine, so that a killed agent leads again at once.
 """
 
 from __future__ import annotations

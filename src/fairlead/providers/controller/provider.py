@@ -1,7 +1,7 @@
-"""Another controller of the hub's cluster serves the requests: it is given Ingresses, or a Gateway with routes.
+"""Another controller of the hub's cluster serves the requests, from Ingresses or from a Gateway with routes.
 
-    ensure    a Service without selector for each backend, then the Ingresses (or Gateway and routes), then what is left
-              of an older version goes; a route that the cluster refuses is left out alone
+    ensure    applies a Service without selector for each backend, then Ingresses (or Gateway and routes), and deletes
+              objects of an older version; a route that the cluster refuses is left out alone
     apply     EndpointSlices of these Services
     observe   what is in the cluster; addresses are those that the controller writes into its status
 
@@ -80,7 +80,7 @@ class ControllerProvider:
     # --- life -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Watch what we made."""
+        """Watch the objects that we created."""
         ours = f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_MADE_FOR}"
         for resource in (self._form.answering, ENDPOINT_SLICES):
             cache: AnyCache = WatchCache(self._cluster, resource, label_selector=ours)
@@ -88,7 +88,7 @@ class ControllerProvider:
             self._watches.append(keep_running(f"watch-{resource.plural}", cache.run))
 
     async def close(self) -> None:
-        """Stop watching; everything stays as it is."""
+        """Stop watching; all objects are kept."""
         await end(*self._watches)
         self._watches.clear()
 
@@ -98,7 +98,7 @@ class ControllerProvider:
         self._refused[spec.key] = read_json(info.get(_REFUSED, "{}"), dict[str, str]) or {}
 
     def release(self, key: LoadBalancerKey) -> None:
-        """Drop what is remembered of it."""
+        """Drop the state of a load balancer."""
         self._specs.release(key)
         self._refused.pop(key, None)
 
@@ -106,7 +106,7 @@ class ControllerProvider:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Return what can be said to another controller."""
+        """Return what another controller can serve."""
         return Capabilities(
             protocols=self._form.protocols,
             ipv6=True,
@@ -115,7 +115,7 @@ class ControllerProvider:
         )
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
-        """Call ``notify`` when something that we made changes, or is answered by its controller."""
+        """Call ``notify`` when an object of ours changes, or its controller reports a status."""
         self._notify.append(notify)
 
     def class_problem(self, parameters: Mapping[str, str]) -> str:
@@ -141,7 +141,7 @@ class ControllerProvider:
             raise BadConfiguration(f"{spec.key}: provider {self._form.name} takes no parameters of backends")
 
     async def ensure(self, spec: FrontendSpec) -> Ensured:
-        """Make the objects be as ``spec`` says; slices stay."""
+        """Apply the objects of ``spec``; EndpointSlices are kept."""
         rendered = self._rendered(spec)
         async with self._locks.hold(spec.key):
             services = [service(spec.key, backend) for backend in (spec.l7.backends if spec.l7 else ())]
@@ -179,7 +179,7 @@ class ControllerProvider:
         return [outcomes[index] for index in range(len(changes))]
 
     async def observe(self, key: LoadBalancerKey) -> Observed | None:
-        """Read back what was made for one load balancer."""
+        """Read back the objects of one load balancer."""
         spec = self._specs.get(key)
         if spec is None:
             return None
@@ -210,7 +210,7 @@ class ControllerProvider:
         )
 
     async def delete(self, key: LoadBalancerKey) -> None:
-        """Delete all that was made for it, routes before the Services that they name."""
+        """Delete all objects of a load balancer, routes before the Services that they name."""
         async with self._locks.hold(key):
             for resource in (*self._form.others, self._form.answering, ENDPOINT_SLICES, SERVICES):
                 for obj in await self._ours(key, resource):

@@ -74,13 +74,13 @@ class HAProxyProvider:
     def restore(self, spec: FrontendSpec, info: Mapping[str, str]) -> None:
         """Restore a load balancer of an earlier process; its servers are found by their names, where they were."""
         if not info:
-            # It was asked for and never answered for, and only after that are servers added: nothing of ours is there.
+            # ``ensure`` has never succeeded, and servers are added only after that: nothing of ours is there.
             self.release(spec.key)
             return
         try:
             settings = self._read_settings(spec).with_places(info)
         except Terminal as error:
-            # Its class has changed for the worse: what was made before is found where it was put, and can be removed.
+            # The parameters of its class became invalid: servers are still found where they were added, and removed.
             log.warning("parameters cannot be read", load_balancer=str(spec.key), why=error.sentence)
             settings = settings_on_record(spec, info, installation=self._installation)
         self._settings.put(spec.key, settings)

@@ -171,7 +171,7 @@ class LoadBalancerHooks:
         try:
             settings = settings_from_parameters(spec.parameters)
         except Terminal as error:
-            # Its class has changed for the worse; what was made before can be removed with what is right in it.
+            # The parameters of its class became invalid; the valid ones are enough to remove what was created.
             log.warning("parameters cannot be read", load_balancer=str(spec.key), why=error.sentence)
             settings = readable_settings(spec.parameters)
         if settings is None:
@@ -183,7 +183,7 @@ class LoadBalancerHooks:
         self.states.put(spec.key, restored)
 
     def restore_backends(self, key: LoadBalancerKey, backends: Sequence[RestoredBackend]) -> None:
-        """Restore what is on record of its backends, all of them at first, and later what comes to be there."""
+        """Restore its recorded backends: all of them at first, and later additional ones."""
         load_balancer = self.states.get(key)
         if load_balancer is None:
             return

@@ -106,7 +106,7 @@ class WebhookProvider:
     # --- life -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to ask drivers for health, those whose class says that they know."""
+        """Begin to ask drivers for health, where the class sets ``backendHealth``."""
         self._watch.start()
 
     async def close(self) -> None:
@@ -122,7 +122,7 @@ class WebhookProvider:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Return what the driver protocol can express; what a driver makes of it is its own business."""
+        """Return what the driver protocol can express."""
         return Capabilities(
             protocols=frozenset(Protocol),
             ipv6=True,
@@ -177,7 +177,7 @@ class WebhookProvider:
         return await self._readback.observe(load_balancer)
 
     async def delete(self, key: LoadBalancerKey) -> None:
-        """Have the driver delete it; ``Retry`` until it answers Succ. What this process does not know is gone."""
+        """Have the driver delete it; ``Retry`` until it answers Succ. An unknown load balancer counts as deleted."""
         async with self._locks.hold(key):
             load_balancer = self._states.get(key)
             if load_balancer is None or self._skips(load_balancer.settings, "delete", key):
@@ -513,7 +513,7 @@ async def run_batch(
     limits_of: Callable[[TargetChange], BatchLimits | None],
     clock: Clock,
 ) -> list[Outcome]:
-    """Apply all changes; what concerns one of them is in its outcome, and never raised."""
+    """Apply all changes; an error of one change is its outcome, and never raised."""
     started_s = clock.monotonic()
     health: dict[BatchLimits, _DriverHealth] = {}
 

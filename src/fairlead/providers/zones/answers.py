@@ -131,7 +131,7 @@ def require_authority(answer: dns.message.Message, settings: ServerSettings) -> 
 
 
 def refused(rcode: dns.rcode.Rcode, settings: ServerSettings, *, what: str = "a query") -> Retry:
-    """Return the error for an answer that is none."""
+    """Return the error for a response code other than success."""
     word = dns.rcode.to_text(rcode)
     step = _NEXT_STEPS.get(rcode, "check the server's log")
     return Retry(

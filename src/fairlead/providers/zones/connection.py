@@ -187,7 +187,7 @@ class DNSConnection:
 
 
 def _refusal(error: dns.exception.DNSException, where: str, settings: ServerSettings) -> FairleadError:
-    """Return what a message that cannot be taken means; keys are never named."""
+    """Return the error for a message that cannot be read or verified; it never names keys."""
     detail = type(error).__name__
     if isinstance(error, (dns.tsig.PeerBadTime, dns.tsig.BadTime)):
         text = "the clocks of server and hub differ too much for TSIG (BADTIME); set both by NTP"

@@ -1,13 +1,13 @@
 """A DNS server as a provider of the ledger.
 
-    ensure     the server answers for the zone; nothing is changed, unless the name is in another (``moves``)
-    apply      read what is there, plan, one update for many names, read back
-    observe    what the authoritative server answers; None when all that is registered is gone where it was written
-    delete     what our marks say is this name's, also where it is on its way to
+    ensure     checks that the server answers for the zone; a name in another zone is moved
+    apply      reads, plans, sends one update for many names, and reads back
+    observe    what the authoritative server answers; None when all registered records are gone where they were written
+    delete     removes the records that our marks assign to the name, also from zones of unfinished moves
 
-In: the ``Provider`` protocol. Out: records of a zone. One batch at a time for each zone, so that none plans on what
-another is changing; what comes meanwhile goes out together. Never: a record that neither a mark nor the ledger says is
-ours.
+In: the ``Provider`` protocol. Out: records of a zone. One batch at a time for each zone, so that no plan is based on
+records that are changing; changes that arrive meanwhile are sent together. Never: a record that neither a mark nor the
+ledger assigns to us.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class DNSProvider:
         self._texts = texts
         self._own = own
         self._names: LoadBalancerStates[NameSettings] = LoadBalancerStates()
-        #: Where names are, or were, on their way to, and may be in part.
+        #: The zones of unfinished moves, which may have some of a name's records.
         self._parts: dict[LoadBalancerKey, tuple[NameSettings, ...]] = {}
         #: The records of each name that are registered for certain.
         self._held: dict[LoadBalancerKey, set[Value]] = {}
@@ -201,7 +201,7 @@ class DNSProvider:
         if before is not None and is_elsewhere(before, settings):
             await self._move(spec.key, before, settings)
         for part in self._parts.get(spec.key, ()):
-            if is_elsewhere(part, settings):  # it was on its way there, and is wanted here by now
+            if is_elsewhere(part, settings):  # an unfinished move to a zone that is no longer wanted
                 await self._withdraw(spec.key, part, self._held.get(spec.key, ()))
         self._names.put(spec.key, settings)
         self._parts.pop(spec.key, None)
@@ -250,7 +250,7 @@ class DNSProvider:
     # --- inside -----------------------------------------------------------------------------------------------
 
     async def _move(self, key: LoadBalancerKey, before: NameSettings, settings: NameSettings) -> None:
-        """Have all that is ours in one zone in another one, and answered there, before it goes from the first."""
+        """Copy our records of a name to another zone and, once they are answered there, remove them from the first."""
         self._parts[key] = tuple(dict.fromkeys((*self._parts.get(key, ()), settings)))
         held = self._held.get(key, set())
         there = await self._read_whole(before) or {}
@@ -266,7 +266,7 @@ class DNSProvider:
         log.info("a name has moved", host=before.name, of=before.server.zone, to=settings.server.zone)
 
     async def _read_whole(self, settings: NameSettings) -> RRSets | None:
-        """Return all that the zone has of a name; None when it has been delegated, and so is not answered for here."""
+        """Return all records of a name; None when the name has been delegated to another zone."""
         server = self._servers.get(settings.server)
         try:
             marks = await server.read({key for key in zone_reads(settings.name) if key.name != settings.name})
@@ -280,7 +280,7 @@ class DNSProvider:
             return None
 
     async def _withdraw(self, key: LoadBalancerKey, settings: NameSettings, held: Collection[Value]) -> None:
-        """Take from a zone what is ours of a name; ``held``: what is known to be, should the zone not answer for it."""
+        """Remove our records of a name from a zone; ``held``: those to remove if the zone does not answer for it."""
         async with self._batcher.locks.hold((settings.server.name, settings.server.zone)):
             there = await self._read_whole(settings)
             if there is None:
@@ -339,7 +339,7 @@ class DNSProvider:
         return done
 
     def _judge(self, row: RecordChange, refused: str, now: RRSets, there: RRSets) -> Outcome:
-        """Return what became of a change: what the server answers counts, not what it promised."""
+        """Return the outcome of a change, by what the server answers after the update."""
         if refused:
             return _outcome(refused)
         rrset = now.get(row.key, EMPTY if row.key in now or mark_key(*row.key) in now else there.get(row.key, EMPTY))
@@ -534,12 +534,12 @@ _TTL = 60
 
 
 def place_of(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Return what is on record of where a name is: all that is needed to find its zone again."""
+    """Return the parameters that are recorded, by which the zone of a name is found again."""
     return {name: value for name, value in parameters.items() if name != "host"}
 
 
 def former_parameters(parameters: Mapping[str, str], place: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the parameters of the zone that a name is in by ``place``; None when it is where ``parameters`` say."""
+    """Return the parameters of the recorded zone of a name; None when that is the zone of ``parameters``."""
     zone = canonical_name(place.get("zone", ""))
     if not zone or zone == canonical_name(parameters.get("zone", "")):
         return None
@@ -550,7 +550,7 @@ def former_parameters(parameters: Mapping[str, str], place: Mapping[str, str]) -
 
 
 def unfinished(parameters: Mapping[str, str], place: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return the parameters of zones that a name was on its way to when it was wanted elsewhere; it may be in them."""
+    """Return the parameters of zones to which a move of the name was given up; it may have records there."""
     zone = canonical_name(parameters.get("zone", ""))
     asked = read_json(place.get(UNFINISHED, "[]"), list[dict[str, str]]) or []
     return [former for former in asked if canonical_name(former.get("zone", "")) != zone]

@@ -112,7 +112,7 @@ def _check_names(spec: FrontendSpec, own: frozenset[str]) -> None:
 
 
 def server_address(server: str) -> tuple[str, int]:
-    """Return host and port of parameter server; ``BadConfiguration`` when it is none."""
+    """Return host and port of parameter server; ``BadConfiguration`` when it is invalid."""
     host, colon, port = server.rpartition(":")
     if not colon or (":" in host and not host.startswith("[")):
         host, port = server, str(PORT)

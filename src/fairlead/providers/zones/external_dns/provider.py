@@ -105,7 +105,7 @@ class ObjectServer(AnsweringServer):
         return await self.serial()
 
     async def read(self, keys: Iterable[RRKey]) -> RRSets:
-        """Return what the objects have; whose records are marked in the zone by external-dns is its own business."""
+        """Return the records of the objects; registry marks of external-dns in the zone are not read."""
         wanted = set(keys)
         hosts = {key.name for key in wanted}
         others = await self._objects(f"{LABEL_MANAGED_BY}!={MANAGED_BY}")
@@ -331,7 +331,7 @@ def _marks(obj: KubeObject, host: str) -> dict[RRKey, RRSet]:
 
 
 def value_of(type_: str, target: str) -> str:
-    """Return a target as a value of that type; one that is none stays as it is, since another writer made it."""
+    """Return a target as a value of that type; an invalid one, of another writer, is returned unchanged."""
     try:
         return canonical_value(type_, target)
     except ValueError:
