@@ -32,7 +32,7 @@ from fairlead.cli.options import (
 )
 from fairlead.cli.output import VerbAnswer, emit, show
 from fairlead.cli.run import ATTENTION, FAILED, OK, run_async, run_for_code
-from fairlead.cli.selection import Selected, SelectedToChange, Selection, certain, resolve_one, select
+from fairlead.cli.selection import ObjectOptions, SelectedToChange, Selection, certain, resolve_one, select
 from fairlead.errors import NotFound
 from fairlead.hub.inspect.orphans import Orphan, orphans_of, remove_orphan
 from fairlead.hub.inspect.preview import Previewed
@@ -47,7 +47,7 @@ from fairlead.sync.plan import PAUSED
 
 @takes_groups
 def plan(
-    selected: Selected,
+    selected: ObjectOptions,
     watch: Watch = False,
     output: OutputOption = Output.TABLE,
     *,
@@ -86,7 +86,7 @@ async def _show(selection: Selection, api: HubApi, output: Output, *, watch: boo
 
 @takes_groups
 def drift(
-    selected: Selected,
+    selected: ObjectOptions,
     watch: Watch = False,
     output: OutputOption = Output.TABLE,
     *,
@@ -119,7 +119,7 @@ async def _drift_show(selection: Selection, api: HubApi, output: Output, *, watc
 
 @takes_groups
 def gc(
-    selected: Selected,
+    selected: ObjectOptions,
     delete: Annotated[
         bool, typer.Option("--delete", help="Have the hub deregister them, without a prompt; one line each.")
     ] = False,

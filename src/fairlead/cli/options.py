@@ -85,7 +85,7 @@ OutputOption = Annotated[
         help="table, wide (all columns), json, yaml, or name (KIND/NAME of each, as verbs take it).",
     ),
 ]
-#: How a verb is given what it is about; ``selection.Selected`` has all three.
+#: How a verb is given what it is about; ``selection.ObjectOptions`` has all three.
 Namespace = Annotated[
     str,
     typer.Option(

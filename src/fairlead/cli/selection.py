@@ -61,7 +61,7 @@ _SUBJECT = "svc/NAME, lb/NAME, tcplb/NAME, httplb/NAME, hostname/NAME, class/NAM
 
 
 @dataclass(frozen=True)
-class Selected(OptionGroup):
+class ObjectOptions(OptionGroup):
     """KIND/NAME, -n and -l of a verb that reads; all objects without them."""
 
     subject: Annotated[
@@ -78,7 +78,7 @@ class Selected(OptionGroup):
 
 
 @dataclass(frozen=True)
-class SelectedToChange(Selected):
+class SelectedToChange(ObjectOptions):
     """KIND/NAME, -n and -l of a verb that changes something, which never means everything."""
 
     subject: Annotated[

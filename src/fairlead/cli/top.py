@@ -24,7 +24,7 @@ from fairlead.cli.options import (
 )
 from fairlead.cli.output import ask_until_answered, emit
 from fairlead.cli.run import run_async
-from fairlead.cli.selection import Selected, Selection
+from fairlead.cli.selection import ObjectOptions, Selection
 from fairlead.errors import BadConfiguration, Unauthorized, Unreachable
 from fairlead.page.traffic import Figure, TrafficAnswer
 from fairlead.status.formatting import columns
@@ -59,7 +59,7 @@ class FigureKind(StrEnum):
 
 @takes_groups
 def top(
-    selected: Selected,
+    selected: ObjectOptions,
     count: Annotated[int, typer.Option("--number", metavar="N", min=1, help="Number of rows.")] = 20,
     sort: Annotated[
         Sort,
