@@ -274,6 +274,15 @@ def test_keys_are_p_256_and_requests_have_the_names():
     assert names.get_values_for_type(x509.DNSName) == list(HOSTS)
 
 
+def test_a_request_for_names_too_long_for_a_subject_names_them_as_alternatives():
+    """A common name has at most 64 characters, and authorities reject requests with a longer one."""
+    hosts = ("x" * 63 + ".very-long-name.example", "*." + "y" * 63 + ".example")
+    request = signing_request(new_key(), hosts)
+    assert list(request.subject) == []
+    names = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == list(hosts)
+
+
 def test_what_a_server_says_fits_on_one_line():
     assert one_line('a\n"b"\x1b c') == "a 'b' c"
     assert len(one_line("x" * 1000)) == 300
