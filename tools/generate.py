@@ -210,10 +210,12 @@ def _events() -> str:
             "## On a Service or Ingress, in the member\n\nWritten by `fairlead-agent`, in addition to the table: a "
             "Warning for each [reason](conditions.md#reasons) for which the agent rejects a Service. The hub's "
             "`Accepted` and `Programmed`, when False, are Warnings, too. So is `ResolvedRefs` with the reason "
-            "`Invalid` or `UnsupportedAddressFamily`.",
+            "`Invalid` or `UnsupportedAddressFamily`. `Resolved` (Normal) ends a Warning, also after a restart of the "
+            "agent.",
             _table(("reason", "on", "type", "meaning"), rows),
             "## On a TCPLoadBalancer, at the hub\n\nWritten by `fairlead-hub`: `Programmed` (Normal) with the address "
-            "when it begins to serve, and a Warning with the reason of each condition that turns bad. "
+            "when it begins to serve, and a Warning with the reason of each condition that turns bad. `Resolved` (Normal) "
+            "ends a Warning whose condition turns good without an Event of its own. "
             "`Pending` is not an Event. An object that cannot be read has no conditions: the Warning `Invalid` has the "
             "reason, also while the object is being deleted.",
             "## On a LoadBalancer, BackendGroup or LoadBalancerClass, at the hub\n\nWritten by `fairlead-hub`: "

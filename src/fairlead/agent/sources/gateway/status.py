@@ -289,7 +289,8 @@ def _with_refusal(parent: ParentJudgement, refused: Mapping[str, Sequence[Refuse
         return (bad(ACCEPTED, "UnsupportedValue", f"the load balancer does not serve it: {whole}"), *others)
     before = find(parent.judgements, PARTIALLY_INVALID)
     sentences = [before.message] if before is not None else []
-    sentences.append(f"Dropped Rule(s) that the proxies cannot have, which answer 500 now: {rules}")
+    dropped = "Dropped Rule(s) that the proxies cannot have, which answer 500 unless left out"
+    sentences.append(f"{dropped}: {rules}")
     return (accepted, *others, bad(PARTIALLY_INVALID, "UnsupportedValue", "; ".join(sentences), status="True"))
 
 
