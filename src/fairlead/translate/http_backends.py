@@ -7,7 +7,7 @@ compared by identity. Pure: the result is that of the last view alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import is_
 from typing import NamedTuple
 
@@ -210,16 +210,16 @@ class Translated:
             self._known = known = KnownTargets()
             self._policy, same = admission.policy, False
         if not same:
-            self._keys = keys = {each.name: self._keys.get(each.name) or backend_key(each.name) for each in backends}
-            translate = _Translator(view, spec, admission.policy)
+            others = not self._targets_of or backends is not self._targets_of[0]
+            if others:
+                self._keys = {each.name: self._keys.get(each.name) or backend_key(each.name) for each in backends}
+            keys, translate, source_of = self._keys, _Translator(view, spec, admission.policy), _sources(view, spec)
             changed = [
                 (key, each)
                 for key, each in zip(keys.values(), backends, strict=True)
-                if (there := known.backends.get(key)) is None
-                or there.backend is not each
-                or there.source is not translate.source_of(each)
+                if (there := known.backends.get(key)) is None or there[0] is not each or there[1] is not source_of(each)
             ]
-            gone = known.backends.keys() - keys.values()
+            gone = known.backends.keys() - keys.values() if others else set[ListenerKey]()
             order = keys.values() if gone or len(keys) != len(known.backends) else None
             if changed or gone:
                 known.copy_results()
@@ -236,20 +236,23 @@ class Translated:
         return known
 
 
+def _sources(view: HTTPView, spec: HTTPLoadBalancerSpec) -> Callable[[Backend], object]:
+    """Return what gives the source of the targets of a backend; another object when it differs."""
+    slices, nodes = view.slices, view.nodes
+    if spec.targets == "Node":
+        return lambda backend: nodes if backend.node_port else slices.get(backend.service, ())
+    return lambda backend: slices.get(backend.service, ())
+
+
 class _Translator:
     """Translates single backends of one view."""
 
     def __init__(self, view: HTTPView, spec: HTTPLoadBalancerSpec, policy: TargetPolicy) -> None:
         self._view = view
+        self._source_of = _sources(view, spec)
         self._at_nodes = spec.targets == "Node"
         self._policy = policy
         self._addresses: dict[tuple[Family, ...], Mapping[str, EndpointState]] = {}
-
-    def source_of(self, backend: Backend) -> object:
-        """Return what the targets of a backend are translated from; another object when it differs."""
-        if self._at_nodes and backend.node_port:
-            return self._view.nodes
-        return self._view.slices.get(backend.service, ())
 
     def __call__(self, backend: Backend, admission: Admission | None = None) -> _Translated:
         """Return the backend with its targets, of those that ``admission`` still takes."""
@@ -269,7 +272,7 @@ class _Translator:
         all_refused |= refused
         admission.refused = all_refused
         endpoints = left - admission.left + admission.full
-        return _Translated(backend, self.source_of(backend), targets, owners, frozenset(refused), endpoints)
+        return _Translated(backend, self._source_of(backend), targets, owners, frozenset(refused), endpoints)
 
     def _nodes(self, families: tuple[Family, ...]) -> Mapping[str, EndpointState]:
         known = self._addresses.get(families)

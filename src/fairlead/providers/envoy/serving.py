@@ -169,8 +169,8 @@ class GroupChecks:
         self._changed.clear()
         if (pace := next_pace(self._pace, self._targets)) != self._pace:
             self._pace = pace
-            found = {name: self._find(name, pace) for name in self._checks}
-            self._checks = {name: check for name, check in found.items() if check is not None}
+            again = {name: self._find(name, pace) for name in self._checks}
+            self._checks = {name: check for name, check in again.items() if check is not None}
         return self._checks
 
     @property

@@ -44,7 +44,8 @@ class BackendClusters:
         self._connections = connections
         self._secrets = secrets
         self._backends: dict[str, Backend] = {}
-        self._listed: tuple[Backend, ...] = ()
+        #: All backends, and those that can be served.
+        self._listed: dict[str, Backend] = {}
         self._settings: object = None
         #: What a cluster was encoded from.
         self._encoded: dict[str, tuple[object, EncodedResource]] = {}
@@ -52,35 +53,50 @@ class BackendClusters:
     def update(self, spec: FrontendSpec, backends: Sequence[Backend]) -> list[ResourceChange]:
         """Take over the backends; returns what differs."""
         settings = (spec.affinity, spec.health_check, spec.proxy_protocol)
-        same, listed = settings == self._settings, tuple(backends)
-        if same and listed == self._listed and not any(backend.tls for backend in backends):
+        listed, before = {backend.name: backend for backend in backends}, self._listed
+        same = settings == self._settings
+        # A secret of a backend with TLS may have become usable, or be no longer.
+        changed = [
+            each for name, each in listed.items() if not same or before.get(name) != each or each.tls is not None
+        ]
+        gone = [] if len(listed) == len(before) and not changed else [name for name in before if name not in listed]
+        if not (changed or gone):
             return []
         self._settings, self._listed = settings, listed
-        before, ports, known = self.resources, self.ports, self._backends
-        self.resources, self.ports, self._backends, self.clusters = {}, {}, {}, {}
+        self.resources, self.ports, self.clusters = dict(self.resources), dict(self.ports), dict(self.clusters)
         changes: list[ResourceChange] = []
-        for backend in backends:
+        for backend in changed:
             key, name = backend_key(backend.name), cluster_name(spec.key, backend.name)
-            port = self.ports[key] = ports.get(key) or TargetPort(name)
+            port = self.ports[key] = self.ports.get(key) or TargetPort(name)
             port.datagrams = backend.protocol == "UDP"
-            if port.datagrams:
-                continue
-            if same and backend.tls is None and known.get(backend.name) == backend:
-                cluster = before.get((ResourceType.CLUSTER, name))
-            else:
-                cluster = self._cluster(spec, backend, port)
+            cluster = None if port.datagrams else self._cluster(spec, backend, port)
             if cluster is None:
+                changes += self._drop(backend.name, name)
                 continue
             self._backends[backend.name] = backend
             self.clusters[backend.name] = name
-            self._put(changes, before, (ResourceType.CLUSTER, name), cluster)
+            self._put(changes, (ResourceType.CLUSTER, name), cluster)
             if not port.inline:
-                endpoints = before.get((ResourceType.ENDPOINTS, name)) or endpoints_of(name, port)
-                self._put(changes, before, (ResourceType.ENDPOINTS, name), endpoints)
-        gone = [name for name in before if name not in self.resources]
-        for _, name in gone:
-            self._encoded.pop(name, None)
-        return [*changes, *(ResourceChange(kind, name, None) for kind, name in gone)]
+                known = self.resources.get((ResourceType.ENDPOINTS, name))
+                self._put(changes, (ResourceType.ENDPOINTS, name), known or endpoints_of(name, port))
+        for each in gone:
+            self.ports.pop(backend_key(each), None)
+            changes += self._drop(each, cluster_name(spec.key, each))
+        if not same:
+            # Ports of an earlier load balancer whose backends are not among these.
+            kept = set(map(backend_key, listed))
+            self.ports = {key: port for key, port in self.ports.items() if key in kept}
+        return changes
+
+    def _drop(self, backend: str, name: str) -> list[ResourceChange]:
+        """Remove the cluster of a backend, with its endpoints; returns what was there."""
+        self._backends.pop(backend, None)
+        self.clusters.pop(backend, None)
+        self._encoded.pop(name, None)
+        kinds = (ResourceType.CLUSTER, ResourceType.ENDPOINTS)
+        return [
+            ResourceChange(kind, name, None) for kind in kinds if self.resources.pop((kind, name), None) is not None
+        ]
 
     def target_changes(self, spec: FrontendSpec, key: ListenerKey, *, was_inline: bool) -> list[ResourceChange]:
         """Return the endpoints of a backend, and its cluster when the targets are, or were, inside that."""
@@ -99,11 +115,9 @@ class BackendClusters:
                 self.resources[change.kind, change.name] = change.resource
         return changes
 
-    def _put(
-        self, changes: list[ResourceChange], before: Mapping[Name, EncodedResource], name: Name, new: EncodedResource
-    ) -> None:
-        self.resources[name] = new
-        if before.get(name) is not new:
+    def _put(self, changes: list[ResourceChange], name: Name, new: EncodedResource) -> None:
+        if self.resources.get(name) is not new:
+            self.resources[name] = new
             changes.append(ResourceChange(*name, new))
 
     def _cluster(self, spec: FrontendSpec, backend: Backend, port: TargetPort) -> EncodedResource | None:

@@ -99,7 +99,7 @@ class HttpFrontend:
         self._current: dict[Name, EncodedResource] = {}
         #: What each listener was last encoded from: a port may have a thousand filter chains.
         self._made_of: dict[str, object] = {}
-        self._labels: dict[str, str] | None = None
+        self._labels: dict[str, str] = {}
         self._udp_rules: dict[int, Rule | None] = {}
 
     @property
@@ -110,9 +110,6 @@ class HttpFrontend:
     @property
     def labels(self) -> Mapping[str, str]:
         """Return the names of all resources, each without the load balancer."""
-        if self._labels is None:
-            prefix = len(f"{self._spec.key}/")
-            self._labels = {name: name[prefix:] for _, name in (*self._current, *self._backends.resources)}
         return self._labels
 
     def update(self, spec: FrontendSpec, *, bind_addresses: Sequence[str]) -> list[ResourceChange]:
@@ -174,10 +171,18 @@ class HttpFrontend:
             if self._current.get((kind, name)) is not resource
         ]
         changes += [ResourceChange(kind, name, None) for kind, name in self._current if (kind, name) not in wanted]
-        if any(change.resource is None or (change.kind, change.name) not in self._current for change in changes):
-            self._labels = None
         self._current = wanted
+        self._label(changes)
         return changes
+
+    def _label(self, changes: Iterable[ResourceChange]) -> None:
+        """Add the names of new resources to the labels, and remove names that no resource has by now."""
+        prefix = len(f"{self._spec.key}/")
+        for name in {change.name for change in changes}:
+            if any((kind, name) in self._current or (kind, name) in self._backends.resources for kind in ResourceType):
+                self._labels[name] = name[prefix:]
+            else:
+                self._labels.pop(name, None)
 
     def _refused_of_routes(self) -> Iterator[RefusedPart]:
         """Yield which routes and rules are not served, each once."""
@@ -201,7 +206,7 @@ class HttpFrontend:
                         self._current.pop(name, None)
                     else:
                         self._current[name] = resource
-        self._labels = None
+        self._label(changes)
         begins = key.backend in self._routes.sticky and self._routes.sticky[key.backend] != self._is_idle(key.backend)
         if (self._held.has_target(key.backend) or begins) and self._spec.l7 is not None:
             changes += self._changes(self._spec.l7)

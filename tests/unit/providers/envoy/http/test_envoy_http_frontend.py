@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from fairlead.model.desired import FrontendSpec, Listener, Target
+from fairlead.model.desired import Affinity, FrontendSpec, Listener, Target
 from fairlead.model.http import (
     Attachment,
     Backend,
@@ -22,11 +26,13 @@ from fairlead.model.http import (
     Route,
     Rule,
 )
-from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey, backend_key
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey, backend_key
 from fairlead.providers.envoy.fleet_local import LocalFleet
+from fairlead.providers.envoy.http import backend_clusters
 from fairlead.providers.envoy.http.frontend import HttpFrontend
 from fairlead.providers.envoy.http.listeners import ListenerEncoder, PortListeners
 from fairlead.providers.envoy.schema import packaged_schema
+from fairlead.providers.envoy.serving import TargetPort
 from fairlead.providers.envoy.store import ResourceChange
 from fairlead_demo.worlds.certificates import self_signed
 
@@ -58,8 +64,8 @@ def spec(*routes: Route, listeners: tuple[L7Listener, ...] = (HTTP,), **fields: 
 class Served:
     """A frontend, and what its changes make of the store."""
 
-    def __init__(self, first: FrontendSpec) -> None:
-        self.frontend = HttpFrontend(packaged_schema(), LocalFleet(data_dir=Path("/tmp/x")), first)
+    def __init__(self, first: FrontendSpec, ports: Mapping[ListenerKey, TargetPort] | None = None) -> None:
+        self.frontend = HttpFrontend(packaged_schema(), LocalFleet(data_dir=Path("/tmp/x")), first, ports=ports)
         self.store: dict[tuple[str, str], bytes] = {}
         self.ensure(first)
 
@@ -78,10 +84,14 @@ class Served:
             name = (change.kind.short, change.name.removeprefix(f"{KEY}/"))
             names.add(f"{'-' if change.resource is None else ''}{name[0]} {name[1]}")
             if change.resource is None:
-                del self.store[name]
+                self.store.pop(name, None)
             else:
                 self.store[name] = change.resource.field
         return names
+
+    def check_labels(self) -> None:
+        labels = {name.removeprefix(f"{KEY}/") for name in self.frontend.labels}
+        assert labels == set(self.frontend.labels.values()) == {name for _, name in self.store}
 
 
 def test_the_resources_of_one_http_listener() -> None:
@@ -240,3 +250,67 @@ def test_everything_is_removed() -> None:
     served = Served(spec(route("r", "a", "b")))
     served.take(served.frontend.removal())
     assert served.store == {}
+
+
+ROUTES = st.dictionaries(
+    st.sampled_from(["r", "s", "t"]), st.lists(st.sampled_from(["a", "b", "c"]), unique=True, max_size=2)
+)
+CHANGES = st.lists(
+    st.one_of(
+        st.tuples(st.just("routes"), ROUTES),
+        st.tuples(st.just("target"), st.sampled_from(["a", "b", "c"]), st.sampled_from(["10.0.0.1", "pods.example"])),
+        st.tuples(st.sampled_from(["affinity", "udp", "tls", "https"])),
+    ),
+    max_size=12,
+)
+
+
+@given(CHANGES)
+@settings(max_examples=120, deadline=None)
+def test_resources_after_any_changes_are_those_of_a_new_frontend(changes: list[tuple[Any, ...]]) -> None:
+    served, routes, on = Served(spec()), dict[str, list[str]](), set[str]()
+    for what, *rest in changes:
+        if what == "routes":
+            (routes,) = rest
+        elif what == "target":
+            if backend_key(rest[0]) not in served.frontend.ports:
+                continue
+            served.target(*rest)
+        else:
+            on ^= {what}
+        wanted = spec(
+            *(route(name, *backends, path=f"/{name}") for name, backends in sorted(routes.items())),
+            listeners=(HTTP, HTTPS) if "https" in on else (HTTP,),
+            backends=tuple(
+                Backend(
+                    name,
+                    protocol="UDP" if "udp" in on and name == "c" else "HTTP1",
+                    tls=BackendTls(ca_bundle="no certificate") if "tls" in on and name == "b" else None,
+                )
+                for name in sorted({backend for backends in routes.values() for backend in backends})
+            ),
+        )
+        wanted = msgspec.structs.replace(wanted, affinity=Affinity.CLIENT_IP if "affinity" in on else Affinity.NONE)
+        served.ensure(wanted)
+        served.take(served.frontend.release(served.frontend.awaited))
+        new = Served(wanted, served.frontend.ports)
+        assert served.store == new.store
+        served.check_labels()
+        assert served.frontend.refused == new.frontend.refused
+        assert served.frontend.ports == new.frontend.ports
+
+
+def test_a_new_backend_encodes_its_own_cluster_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served(spec(*(route(f"r{number}", f"b{number}", path=f"/{number}") for number in range(20))))
+    encoded: list[str] = []
+    encode = backend_clusters.backend_cluster_bytes
+
+    def counted(*args: Any, **others: Any) -> bytes:
+        encoded.append(others["name"])
+        return encode(*args, **others)
+
+    monkeypatch.setattr(backend_clusters, "backend_cluster_bytes", counted)
+    routes = (route(f"r{number}", f"b{number}", path=f"/{number}") for number in range(21))
+    assert served.ensure(spec(*routes)) == {"cluster backend/b20", "endpoints backend/b20"}
+    assert served.target("b20") == {"endpoints backend/b20", "routes routes/80"}
+    assert encoded == [f"{KEY}/backend/b20"]
