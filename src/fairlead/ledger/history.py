@@ -1,14 +1,15 @@
 """Stores the history of load balancers beyond the process: one ConfigMap for each, in the hub's namespace.
 
-    new removal, failure,    at most every FLUSH_S, and all that is left when the term ends: the newest 8 KiB are
-    hold or drift            written, of those these first
-    begin of a term          all are read once; those that nothing was added to for KEEP_DAYS are deleted
-    more than MOST_MAPS      those that nothing was added to for longest are deleted
+    new removal, failure,      at most every FLUSH_S, and all that is left when the term ends: the newest 8 KiB are
+    hold or drift              written, of those these first
+    begin of a term            all are read once; those without a new entry for KEEP_DAYS are deleted
+    deleted load balancer      kept for KEEP_DELETED_DAYS, of the last MOST_DELETED ones, for ``explain --history``
+    more than MOST_MAPS        those without a new entry for longest are deleted
 
-A load balancer whose whole state the hub serves itself (Envoy's) has no ledger that grows with it, so of its history
-less is stored, and after that of the others. In: the history in memory. Out: ConfigMaps in the hub's own namespace.
-Never: a write for each change, a write by a replica that does not lead, or an error that holds up anything else. Why
-so: docs/adr/0013-history.md.
+A load balancer whose whole state the hub serves itself (Envoy's) has no ledger that grows with it, so less of its
+history is stored, and after that of the others. In: the history in memory. Out: ConfigMaps in the hub's own namespace.
+Never: a write for each change, a write by a replica that does not lead, or an error that delays anything else. Reasons:
+docs/adr/0013-history.md.
 """
 
 from __future__ import annotations
@@ -34,14 +35,16 @@ from fairlead.runtime.clock import Clock
 log = structlog.get_logger(__name__)
 
 FLUSH_S = 30.0
-#: The most ConfigMaps that are written in one flush; the others have their turn in the next.
+#: The most ConfigMaps that are written, and deleted, in one flush; the others have their turn in the next.
 MOST_WRITES = 50
 MAX_BYTES = 8 * 1024
 #: The same for a load balancer that is only served: there may be thousands, and all are read when a term begins.
 MAX_BYTES_SERVED = 2 * 1024
-#: The most ConfigMaps of deleted and living load balancers together; of thousands that come and go, few are asked for.
 MOST_MAPS = 5_000
 KEEP_DAYS = 90
+#: How long, and for how many deleted load balancers, history is kept.
+KEEP_DELETED_DAYS = 7
+MOST_DELETED = 100
 _LAST_FLUSH_S = 3.0
 _KEY, _ENTRIES = "loadBalancer", "history"
 
@@ -76,7 +79,10 @@ class HistoryInMemory(Protocol):
 
 
 class HistoryStore:
-    """Stores the history of load balancers, first of those whose provider ``is_durable``; only while ``leading``."""
+    """Stores the history of load balancers, first of those whose provider ``is_durable``; only while ``leading``.
+
+    ``exists`` returns whether a load balancer has an object, or is still recorded at a provider.
+    """
 
     def __init__(
         self,
@@ -86,14 +92,16 @@ class HistoryStore:
         clock: Clock,
         leading: Callable[[], bool],
         is_durable: Callable[[str], bool],
+        exists: Callable[[LoadBalancerKey], bool],
     ) -> None:
         self._cluster = cluster
         self._history = history
         self._clock = clock
         self._leading = leading
         self._is_durable = is_durable
-        #: When something was added to each ConfigMap last, by its name.
-        self._last: dict[str, datetime] = {}
+        self._exists = exists
+        #: The load balancer of each ConfigMap, and the time of its last new entry, by name.
+        self._stored: dict[str, tuple[LoadBalancerKey, datetime]] = {}
 
     async def run(self) -> None:
         """Read what is stored, then store what is new, until the term ends."""
@@ -110,8 +118,11 @@ class HistoryStore:
                         await self._attempt(self._flush_all())
 
     async def flush(self) -> bool:
-        """Write the load balancers with news that last, as many as one flush may; True when there are more of them."""
-        keys = sorted(self._history.take_unsaved(), key=lambda key: not self._durable(key))
+        """Write load balancers with new entries, as many as one flush may; True when there are more of them."""
+        unsaved = self._history.take_unsaved()
+        # Load balancers that were created and deleted by the thousand would be written only to be deleted again.
+        skipped = set([key for key in unsaved if not self._exists(key)][:-MOST_DELETED])
+        keys = sorted((key for key in unsaved if key not in skipped), key=lambda key: not self._durable(key))
         self._history.mark_unsaved(keys[MOST_WRITES:])
         for done, key in enumerate(keys[:MOST_WRITES]):
             if not self._leading():
@@ -148,22 +159,31 @@ class HistoryStore:
             if last[stored.key] < oldest:
                 await self._cluster.delete(HISTORY_MAPS, *stored.key, uid=stored.metadata.uid)
             else:
-                self._last[stored.metadata.name] = last[stored.key]
-                self._history.load(_key_of(stored), entries_of(stored))
+                key = _key_of(stored)
+                self._stored[stored.metadata.name] = (key, last[stored.key])
+                self._history.load(key, entries_of(stored))
 
     async def _prune(self) -> None:
-        too_many = max(0, len(self._last) - MOST_MAPS)
-        for name in sorted(self._last, key=lambda name: self._last[name])[: min(too_many, MOST_WRITES)]:
+        for name in self._expired()[:MOST_WRITES]:
             if self._leading():
                 await self._cluster.delete(HISTORY_MAPS, SYSTEM_NAMESPACE, name)
-                del self._last[name]
+                del self._stored[name]
+
+    def _expired(self) -> list[str]:
+        """Return the ConfigMaps to delete: of load balancers that were deleted, and the oldest of too many."""
+        by_age = sorted(self._stored, key=lambda name: self._stored[name][1])
+        deleted = [name for name in by_age if not self._exists(self._stored[name][0])]
+        oldest = self._clock.now() - timedelta(days=KEEP_DELETED_DAYS)
+        expired = [name for name in deleted[-MOST_DELETED:] if self._stored[name][1] < oldest]
+        too_many = by_age[: max(0, len(by_age) - MOST_MAPS)]
+        return list(dict.fromkeys((*deleted[:-MOST_DELETED], *expired, *too_many)))
 
     def _durable(self, key: LoadBalancerKey) -> bool:
         return any(self._is_durable(entry.provider) for entry in self._history.of(key))
 
     async def _save(self, key: LoadBalancerKey) -> None:
         name = map_name(key)
-        self._last[name] = self._clock.now()
+        self._stored[name] = (key, self._clock.now())
         try:
             stored = await self._cluster.get(HISTORY_MAPS, SYSTEM_NAMESPACE, name)
         except NotFound:

@@ -11,6 +11,7 @@ import pytest
 from fairlead.errors import Invalid, NotFound, Unreachable
 from fairlead.ledger.history import (
     FLUSH_S,
+    KEEP_DELETED_DAYS,
     MAX_BYTES_SERVED,
     MOST_WRITES,
     HistoryMap,
@@ -20,6 +21,7 @@ from fairlead.ledger.history import (
     newest,
 )
 from fairlead.model.change import HistoryEntry, HistoryKind
+from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import VirtualClock
 from fairlead.sync.history import History
 from fairlead.testing.builders import lb_key
@@ -67,12 +69,14 @@ class World:
         self.history = History(now=self.clock.now)
         self.maps = maps
         self.leads = True
+        self.deleted: set[LoadBalancerKey] = set()
         self.store = HistoryStore(
             cluster=maps,
             history=self.history,
             clock=self.clock,
             leading=lambda: self.leads,
             is_durable=lambda name: name == "webhook",
+            exists=lambda key: key not in self.deleted,
         )
 
     def fail(self, text="no answer", *, key=KEY, provider="webhook"):
@@ -187,6 +191,29 @@ async def test_of_too_many_the_oldest_are_deleted(world, monkeypatch):
         world.fail(key=lb_key(f"lb-{number}"))
         await world.store.flush()
     assert set(world.maps.maps) == {map_name(lb_key(f"lb-{number}")) for number in (2, 3)}
+
+
+async def test_the_history_of_deleted_load_balancers_is_bounded(world, monkeypatch):
+    monkeypatch.setattr("fairlead.ledger.history.MOST_DELETED", 2)
+    keys = [lb_key(f"lb-{number}") for number in range(5)]
+    for key in keys:
+        world.fail(key=key)
+        await world.store.flush()
+        world.clock.jump(1)
+    world.deleted = set(keys[:4])
+    await world.store.flush()
+    assert [key for key in keys if world.stored(key)] == keys[2:], "the last two, and the one that exists"
+    world.clock.jump(timedelta(days=KEEP_DELETED_DAYS).total_seconds())
+    await world.store.flush()
+    assert [key for key in keys if world.stored(key)] == keys[4:]
+    # Created and deleted between two flushes: only the last ones are written at all.
+    writes, keys = world.maps.writes, [lb_key(f"new-{number}") for number in range(5)]
+    for key in keys:
+        world.fail(key=key)
+    world.deleted = set(keys)
+    await world.store.flush()
+    assert world.maps.writes == writes + 2
+    assert [key for key in keys if world.stored(key)] == keys[3:]
 
 
 async def test_the_writer_runs_until_the_term_ends_and_flushes(world):

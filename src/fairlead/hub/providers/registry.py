@@ -93,6 +93,11 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
             clock=clock,
             leading=lambda: self._epoch() is not None,
             is_durable=lambda name: name in self.durable,
+            exists=lambda key: (
+                inventory.exists(key)
+                or inventory.is_unreadable(key)
+                or any(key in runner.tracker for runner in self.values())
+            ),
         )
         self._target_ref = target_ref
         self._term: int | None = None
