@@ -181,7 +181,8 @@ class Hub:
             clock=self._clock,
             leading=self._may_write,
         )
-        self._certificates = CertificateControl(context)
+        self._certificates = CertificateControl(context, self._names.member_of)
+        self._names.on_owner_change(self._certificates.owner_changed)
         self._controllers = self._make_controllers(context)
         for controller in self._controllers:
             cluster.reachable.on_back(controller.queue.retry_now)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.hub.names.ownership import object_name
+
+
+async def zone(world, suffix="com"):
+    """Create a DNSZone whose provider does not run: its names are recorded, and not published."""
+    spec = {"zone": suffix, "provider": "elsewhere", "ownerId": "tests", "parameters": {}}
+    await world.user.apply(DNS_ZONES, {"metadata": {"name": suffix}, "spec": spec}, manager="kubectl")
 
 
 async def gateway(world, member="east", name="shop.gw", *, listeners=None, origin=None):

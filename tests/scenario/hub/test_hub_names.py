@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from names_world import answered, delete_route, gateway, gone, hostname, names_of, owned, route
+from names_world import answered, delete_route, gateway, gone, hostname, names_of, owned, route, zone
 
 from fairlead.api.hostname import DNS_ZONES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
-from fairlead.api.names import SYSTEM_NAMESPACE
+from fairlead.api.meta import condition_of
 from fairlead.api.tenant import TENANTS
 from fairlead.cli.changes import plan_of
 from fairlead.cli.explain import explained
@@ -27,6 +27,7 @@ async def members(world, hub):
 
 @pytest.mark.req("KI-9")
 async def test_a_host_belongs_to_the_first_member_and_points_to_its_address(world, members):
+    await zone(world)
     await route(world, "shop.example.com")
     there = await owned(world, "shop.example.com", "east")
     assert there.spec.owner.load_balancer == "HTTPLoadBalancer/tenant-east/shop.gw"
@@ -54,6 +55,7 @@ async def test_a_host_belongs_to_the_first_member_and_points_to_its_address(worl
 
 @pytest.mark.req("KI-9")
 async def test_ownership_survives_a_restart_and_a_restart_writes_nothing(world, members):
+    await zone(world)
     await route(world, "shop.example.com")
     await owned(world, "shop.example.com", "east")
     await route(world, "shop.example.com", member="west")
@@ -68,6 +70,7 @@ async def test_ownership_survives_a_restart_and_a_restart_writes_nothing(world, 
 
 @pytest.mark.req("KI-9")
 async def test_a_domain_of_the_operators_choice_is_for_its_member_only(world, members):
+    await zone(world)
     await route(world, "shop.example.com", member="west")
     await owned(world, "shop.example.com", "west")
     body = {"metadata": {"name": "east"}, "spec": {"domains": ["example.com"]}}
@@ -80,18 +83,26 @@ async def test_a_domain_of_the_operators_choice_is_for_its_member_only(world, me
 
 async def test_hosts_of_routes_matter_only_with_a_zone(world, members):
     await route(world, "shop.example.com")
-    await owned(world, "shop.example.com", "east")
-
-    async def accepted(status):
-        there = await hostname(world, "shop.example.com")
-        by_type = {each.type: each for each in there.status.conditions or ()}
-        each = by_type.get("Accepted")
-        return there if each is not None and (each.status, each.reason) == (status, "NoSuchZone") else None
-
+    await route(world, "shop.example.com", member="west")
+    await answered(world, "HostnameTaken", member="west")
+    await zone(world, "example.net")
     await world.quiet()
-    there = await hostname(world, "shop.example.com")
-    assert there.status.conditions is None, "nothing is asked of DNS"
-    assert await warnings(world) == []
+    assert await hostname(world, "shop.example.com") is None, "no zone could serve it"
+    assert [write for write in members.cluster.written if " Hostname " in write] == []
+
+    await zone(world, "example.com")
+    await owned(world, "shop.example.com", "east")
+    await world.user.delete(DNS_ZONES, "", "example.com")
+    await world.user.delete(DNS_ZONES, "", "example.net")
+
+    async def unknown():
+        there = await hostname(world, "shop.example.com")
+        accepted = condition_of(there.status.conditions, "Accepted")
+        return (
+            there if accepted is not None and (accepted.status, accepted.reason) == ("Unknown", "NoSuchZone") else None
+        )
+
+    there = await world.until(unknown, what="the last zone is gone")
     (row,) = name_rows([there], await ask_zones([there], []))
     assert (row.good, row.state) == (True, "NotAsked")
     (previewed,) = [each for each in await preview(world.user) if each.key.kind == "Hostname"]
@@ -99,21 +110,10 @@ async def test_hosts_of_routes_matter_only_with_a_zone(world, members):
     explained_states = {each.status for each in explained(previewed, now=datetime.now(UTC), leading=True).conditions}
     assert explained_states <= {"Unknown"}
 
-    zone = {"zone": "example.net", "provider": "memory", "ownerId": "tests", "parameters": {}}
-    await world.user.apply(DNS_ZONES, {"metadata": {"name": "net"}, "spec": zone}, manager="kubectl")
-    await world.until(lambda: accepted("False"), what="there is a zone, and it is not in it")
-    await world.until(lambda: warnings(world), what="a Warning")
-    await world.user.delete(DNS_ZONES, "", "net")
-    await world.until(lambda: accepted("Unknown"), what="the last zone is gone")
-
-
-async def warnings(world):
-    there = await hostname(world, "shop.example.com")
-    return [reason for kind, reason in await world.events(there.metadata.name, SYSTEM_NAMESPACE) if kind == "Warning"]
-
 
 @pytest.mark.req("KI-9")
 async def test_a_name_is_given_again_while_the_watch_of_names_hangs(world, members):
+    await zone(world)
     await route(world, "shop.example.com")
     before = await owned(world, "shop.example.com", "east")
     await world.quiet()
@@ -139,6 +139,7 @@ async def test_a_name_is_given_again_while_the_watch_of_names_hangs(world, membe
 @pytest.mark.req("KI-9")
 async def test_records_stay_while_their_load_balancer_is_not_accepted(world, members):
     """Names do not vanish from DNS because an edit of the load balancer is refused, nor at the restart after it."""
+    await zone(world)
     await route(world, "shop.example.com")
     await owned(world, "shop.example.com", "east")
 

@@ -98,7 +98,6 @@ async def test_a_restart_writes_nothing_and_idle_is_silent(world, east):
     for number in range(20):
         await route(world, f"h{number}.example.com", name=f"r{number}")
     for number in range(20):
-        await owned(world, f"h{number}.example.com", "east")
         await owned(world, f"r{number}-shop.east.lb.example.com", "east")
     await world.quiet()
     east.cluster.written.clear()
@@ -149,7 +148,6 @@ async def test_a_hub_of_one_region_leaves_names_to_the_hub_that_serves_all(world
     await world.tenant("west")
     await gateway(world, member="west")
     await route(world, "west.example.com", member="west")
-    await owned(world, "west.example.com", "west")
     await owned(world, "web-shop.west.lb.example.com", "west")
     assert (await world.user.get(TENANTS, "", "west")).status.domain == "west.lb.example.com"
     assert [each for each in regional.cluster.written if "Hostname" in each] == []

@@ -319,7 +319,7 @@ async def test_a_name_with_another_owner_concerns_the_certificates_for_it_and_no
     queue = next(each.queue for each in world.control.controllers() if each.name == "managedcertificate")
 
     async def concerned(name: str) -> list[str]:
-        world.control._owner_changed(name)
+        world.control.owner_changed(name)
         keys = [await queue.get() for _ in range(len(queue))]
         for key in keys:
             queue.done(key)

@@ -102,6 +102,10 @@ if TYPE_CHECKING:
     from fairlead.hub.certificates.client import AcmeClient, ExternalKey
 
 Key = tuple[str, str]
+#: Returns the member that owns a name, None when it is unknown.
+OwnerOf = Callable[[str], str | None]
+#: Returns whether a name is in a domain that belongs to the member alone.
+Granted = Callable[[str], bool]
 READY = ConditionType.READY
 _WORKERS = 16
 #: How many certificates of one issuer are worked on at once, so that an authority that hangs does not delay others.
@@ -117,9 +121,9 @@ _HMAC_ENTRY = "hmac"
 
 
 class CertificateControl:
-    """All certificates of one hub."""
+    """All certificates of one hub; ``unrecorded`` returns the member that owns a name without a Hostname."""
 
-    def __init__(self, context: IntentContext) -> None:
+    def __init__(self, context: IntentContext, unrecorded: OwnerOf = lambda _host: None) -> None:
         self._cluster = context.cluster
         self._inventory = context.inventory
         self._events = context.events
@@ -135,7 +139,7 @@ class CertificateControl:
             leading=context.leading,
         )
         self._issuance = Issuance(self._solvers)
-        self._owners = Owners(context.inventory)
+        self._owners = Owners(context.inventory, unrecorded)
         self._domains = DomainCertificates(context)
         self._queue: KeyedQueue[Key] = KeyedQueue(clock=context.clock, group_of=itemgetter(0))
         #: By issuer: the certificates that are worked on, and those that wait for a turn.
@@ -154,7 +158,7 @@ class CertificateControl:
         """Subscribe to everything that a certificate depends on."""
         self._inventory.managed.on_change(self._changed)
         self._inventory.issuers.on_change(self._issuer_changed)
-        self._owners.watch(self._owner_changed)
+        self._owners.watch(self.owner_changed)
         self._domains.watch()
 
     def lead(self) -> None:
@@ -424,7 +428,7 @@ class CertificateControl:
         for obj in self._inventory.managed.by_index("issuer", issuer.metadata.name):
             self._queue.add((obj.metadata.namespace, obj.metadata.name))
 
-    def _owner_changed(self, name: str) -> None:
+    def owner_changed(self, name: str) -> None:
         """Reconcile the certificates for a name, or for those that a wildcard covers; empty: all of them."""
         if not name:
             self._enqueue_all()
@@ -457,12 +461,6 @@ def is_current(obj: ManagedCertificate) -> bool:
     status = obj.status
     spec = (obj.spec.issuer, tuple(sorted(obj.spec.hosts)))
     return bool(status.digest) and (status.issued_by, status.issued_for) == spec
-
-
-#: Returns the member that owns a name, None when no Hostname names an owner.
-OwnerOf = Callable[[str], str | None]
-#: Returns whether a name is in a domain that belongs to the member alone.
-Granted = Callable[[str], bool]
 
 
 def refusal(
@@ -517,10 +515,11 @@ def _not_allowed(message: str) -> Condition:
 
 
 class Owners:
-    """The owners of names."""
+    """The owners of names; ``unrecorded`` returns that of a name without a Hostname."""
 
-    def __init__(self, inventory: Inventory) -> None:
+    def __init__(self, inventory: Inventory, unrecorded: OwnerOf = lambda _host: None) -> None:
         self._inventory = inventory
+        self._unrecorded = unrecorded
         self._members: dict[str, dict[str, str]] = {}
         #: Built from all Tenants on demand: a member may have thousands of wildcards.
         self._domains: Domains | None = None
@@ -554,6 +553,8 @@ class Owners:
             members = self._members.get(name)
             if members:
                 return members[min(members)]
+            if (member := self._unrecorded(name)) is not None:
+                return member
         if not host.startswith(WILDCARD):
             return None
         holder = domain_holders(self._inventory.all_tenants()).get(host.removeprefix(WILDCARD).lower())

@@ -3,9 +3,10 @@
     routes, load balancers, Tenants ─► claims ─► host ─► decision ─► Hostname        (recorded first)
                                                              └─────► status.names of each object that requests it
 
-In: the inventory, once its caches are synced. Out: Hostnames in the hub's own namespace, names in statuses. Never:
-takes a name from a member, or deletes one, while an object of that member cannot be read; changes a Hostname that was
-not written for a claim; writes while another replica leads.
+A host of an HTTP route or listener that no DNSZone could serve costs no write: its owner is only in memory until a zone
+for it appears. In: the inventory, once its caches are synced. Out: Hostnames in the hub's own namespace, names in
+statuses. Never: takes a name from a member, or deletes one, while an object of that member cannot be read; changes a
+Hostname that was not written for a claim; writes while another replica leads.
 """
 
 from __future__ import annotations
@@ -188,6 +189,9 @@ class Names:
         self._quota = Quota(self._limit)
         self._domains = Domains((), domain)
         self._decisions: dict[str, NameDecision] = {}
+        #: The namespaces of the owners of hosts without a Hostname.
+        self._unrecorded: dict[str, str] = {}
+        self._owner_changed: list[Callable[[str], None]] = []
         self._hostnames = Overlay(inventory.hostnames)
         self._caches: dict[str, AnyCache] = {
             kind: inventory.caches[resource.plural] for kind, (resource, _) in _KINDS.items()
@@ -233,6 +237,9 @@ class Names:
         # Before it is written, so that names which are written at the same time count each other.
         self._enqueue(self._quota.hold(host, decision.owner.space if decision.owner is not None else None))
         written = await self._record(host, decision, there)
+        self._unrecorded.pop(host, None)
+        if written is None and decision.owner is not None:
+            self._unrecorded[host] = decision.owner.space
         self._decided(host, decision)
         if written is not None and written.status.waiting != decision.waiting:
             await self._write_waiting(written, decision.waiting)
@@ -297,6 +304,9 @@ class Names:
             if there is not None:
                 await self._delete(there)
             return None
+        requested = owner.generated or owner.load_balancer.kind != HTTP_LOAD_BALANCERS.kind
+        if there is None and not requested and not self._domains.published(host):
+            return None
         spec = hostname_spec(host, owner, decision, there.spec if there is not None else None, self._addresses)
         if there is not None and same_spec(spec, there.spec):
             return there
@@ -345,11 +355,22 @@ class Names:
         if before is None or _shown(before) != _shown(decision):
             for source in self._claims.at(host):
                 self.sources.add(source)
+            for changed in self._owner_changed if host in self._unrecorded else ():
+                changed(host)
+
+    def on_owner_change(self, changed: Callable[[str], None]) -> None:
+        """Call ``changed`` with a host without a Hostname whose owner may have changed."""
+        self._owner_changed.append(changed)
+
+    def member_of(self, host: str) -> str | None:
+        """Return the member that owns a host without a Hostname, None when there is none."""
+        decision = self._decisions.get(host) if host in self._unrecorded else None
+        return decision.owner.member or None if decision is not None and decision.owner is not None else None
 
     def _owned(self, host: str) -> str | None:
         there = self._hostnames.get(SYSTEM_NAMESPACE, object_name(host))
         if there is None or there.deleting:
-            return None
+            return self._unrecorded.get(host)
         return space_of(there) if is_of_claims(there) else NOBODYS
 
     def _limit(self, space: str) -> int:

@@ -122,6 +122,8 @@ async def world():
                     await cluster.create(NAMESPACES, {"metadata": {"name": name}})
             for name in ("east", "west"):
                 await cluster.apply(TENANTS, {"metadata": {"name": name}, "spec": {}}, manager="kubectl")
+            zone = {"metadata": {"name": "com"}, "spec": {"zone": "com", "provider": "rfc2136"}}
+            await cluster.apply(DNS_ZONES, zone, manager="kubectl")
             made = World(cluster)
             tasks = [asyncio.create_task(cache.run()) for cache in made.inventory.caches.values()]
             try:
@@ -288,3 +290,18 @@ async def test_unwritten_records_are_reported_to_the_requester(world):
         shown = {each.type: each.status for each in names.conditions or ()}
         assert shown == ({"HostnamesPublished": expected} if expected else {})
         await world.sees(lambda shown=names: world.route_names("east") == shown)
+
+
+async def test_a_route_host_without_a_zone_costs_no_hostname(world):
+    host = "shop.example.net"
+    await world.route("east", host)
+    await world.route("west", host)
+    await world.settled()
+    assert await world.recorded("east") == await world.recorded("west") == set()
+    assert world.names.member_of(host) == "east"
+    zone = {"metadata": {"name": "net"}, "spec": {"zone": "example.net", "provider": "rfc2136"}}
+    await world.cluster.apply(DNS_ZONES, zone, manager="kubectl")
+    await world.sees(lambda: world.inventory.caches[DNS_ZONES.plural].get("", "net") is not None)
+    await world.settled()
+    assert await world.recorded("east") == {host}
+    assert world.names.member_of(host) is None, "the Hostname says it"
