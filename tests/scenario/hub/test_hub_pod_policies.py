@@ -165,7 +165,9 @@ async def test_what_holds_while_the_driver_gives_no_answer(shop, answer, failure
 
 
 @pytest.mark.req("L-21")
-@pytest.mark.parametrize(("name", "text"), [("nowhere", "there is no LoadBalancerClass"), ("edge", "cannot say which")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("nowhere", "there is no LoadBalancerClass"), ("edge", "does not decide which")]
+)
 async def test_a_class_that_cannot_be_asked_is_reported_and_no_pod_loses_its_place(shop, name, text):
     await registered(shop, policy="Webhook", className=name)
     await lose(shop, "web-0")

@@ -116,7 +116,7 @@ async def test_with_permission_it_is_drained_then_deleted(world, hub):
     await allow(world)
     await delete(world)
     condition = await world.until(lambda: said(world, "Deleting"))
-    assert "drained" in condition.message
+    assert "draining" in condition.message
     role = await world.user.raw("GET", ROLES.path(NAMESPACE, "fairlead-agent"))
     assert b"create" not in role.split(b"leases")[0].split(b"rules")[-1], "its agent makes nothing any more"
     assert await world.get() is not None, "connections that exist go on"
@@ -184,7 +184,7 @@ async def test_removal_waits_until_services_are_informed(world, hub):
     for _ in range(4):
         await world.heartbeat()
         await world.quiet(5)
-    assert "informs the Services" in (await said(world, "Deleting")).message
+    assert "updates the Services" in (await said(world, "Deleting")).message
     patch = {"metadata": {"annotations": {ANNOTATION_SERVICES_INFORMED: "true"}}}
     await world.user.merge_patch(LEASES, NAMESPACE, AGENT_LEASE, patch)
     await world.until(lambda: gone(world), limit_s=10)
