@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from records_api import TinyApi
@@ -16,6 +16,7 @@ from records_loop import LoopClock, VirtualLoop
 from fairlead.api.backendgroup import BACKEND_RECORDS, BackendRecord
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.hub.providers.runner import DurableRunner, TermSettings
+from fairlead.kube.cluster import Cluster
 from fairlead.model.change import Outcome, TargetChange
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec
@@ -113,7 +114,7 @@ class Desk:
                 TermSettings(
                     name="memory",
                     provider=self.provider,
-                    cluster=self.api,
+                    cluster=cast("Cluster", self.api),
                     clock=self.clock,
                     report=self.reports.append,
                     epoch=lambda: self.term,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from records_api import TinyApi
@@ -22,6 +22,7 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.names import FINALIZER_DEREGISTER
 from fairlead.errors import Retry
 from fairlead.hub.providers.runner import DurableRunner, TermSettings, place_of
+from fairlead.kube.cluster import Cluster
 from fairlead.model.change import Action, Outcome, TargetChange
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Target
@@ -206,7 +207,7 @@ class World:
             TermSettings(
                 name="memory",
                 provider=provider,
-                cluster=self.api,
+                cluster=cast("Cluster", self.api),
                 clock=self.clock,
                 report=self.reports.append,
                 epoch=lambda: term,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from records_api import TinyApi
 from records_loop import LoopClock, VirtualLoop
@@ -19,6 +19,7 @@ from fairlead.api.hostname import HOSTNAMES, Hostname
 from fairlead.api.names import short_hash
 from fairlead.errors import Retry
 from fairlead.hub.providers.runner import DurableRunner, TermSettings, place_of
+from fairlead.kube.cluster import Cluster
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Target
 from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
 from fairlead.providers.zones.plan import (
@@ -199,7 +200,7 @@ class NamesWorld:
             TermSettings(
                 name="rfc2136",
                 provider=DNSProvider(make=server, own=frozenset(), clock=self._clock),
-                cluster=self.api,
+                cluster=cast("Cluster", self.api),
                 clock=self._clock,
                 report=lambda _report: None,
                 epoch=lambda: term,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from fairlead.api.backendgroup import BackendRecord
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import FINALIZER_DEREGISTER
 from fairlead.errors import Conflict, Retry, Terminal
+from fairlead.kube.cluster import Cluster
 from fairlead.ledger.records import RecordEvent, RecordsLedger
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.desired import Target
@@ -44,7 +46,7 @@ class Books:
 
     def start(self, *, by_address: bool = False) -> RecordsLedger:
         return RecordsLedger(
-            cluster=self.api,
+            cluster=cast("Cluster", self.api),
             provider="webhook",
             epoch=lambda: self.term,
             resource_of=resource_of,
