@@ -4,7 +4,7 @@
     real       etcd and kube-apiserver, in a network namespace of its own: it refuses endpoints on the loopback network
 
 In: the control plane to run. Out: CPU seconds of each part, successful writes by kind without those of the bench, xDS
-bytes as Envoy counts them. ``python -m bench.cluster_world PORT`` is the backends: every address answers at that port.
+bytes as Envoy counts them. ``python -m bench.cluster_world PORT ...`` runs the backends: every address answers there.
 """
 
 from __future__ import annotations
@@ -469,15 +469,15 @@ class World:
 
 
 @asynccontextmanager
-async def world(control: ControlPlane, *, real: bool) -> AsyncGenerator[World]:
-    """Run a cluster with a Gateway that has no routes yet."""
+async def world(control: ControlPlane, *, real: bool, node_ports: Sequence[int] = ()) -> AsyncGenerator[World]:
+    """Run a cluster with a Gateway that has no routes yet; its nodes answer at ``node_ports``."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flw-", dir="/tmp")))
         stack.enter_context(network(real=real))
         api: Api = RealApi(directory, assets()) if real else EmbeddedApi(directory)
-        backends = Process(
-            "backends", "-m", "bench.cluster_world", str(BACKEND_PORT), directory=directory, program=(sys.executable,)
-        )
+        ports = map(str, (BACKEND_PORT, *node_ports))
+        program = (sys.executable, "-m", "bench.cluster_world")
+        backends = Process("backends", *ports, directory=directory, program=program)
         try:
             await backends.start()
             await api.start()
@@ -629,10 +629,11 @@ async def loaded(load: Load) -> AsyncGenerator[Load]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _serve_backends(port: int) -> None:
-    server, _ = await start_pod("0.0.0.0", port)
-    await server.serve_forever()
+async def _serve_backends(ports: Iterable[int]) -> None:
+    for port in ports:
+        await start_pod("0.0.0.0", port)
+    await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve_backends(int(sys.argv[1])))
+    asyncio.run(_serve_backends(map(int, sys.argv[1:])))

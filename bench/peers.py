@@ -39,12 +39,14 @@ from bench.objects import node, service
 from bench.storm import figures, latency_ms, measure_scale, until_attached
 from fairlead.api.gateway import HTTP_ROUTES
 from fairlead.api.kubernetes import NODES, SERVICES
+from fairlead.api.meta import JSONObject
 
 CHANGES, CHANGE_EVERY_S = 60, 0.2
 #: Of the probes, so many of the last are compared: the first ones find few routes.
 LAST = 100
 NODES_COUNT, LOAD_BALANCERS = 10, 100
 _LOAD_PER_S = 200.0
+_FIRST_NODE_PORT = 30_100
 
 
 async def measured(settings: Settings) -> AsyncIterator[Figure]:
@@ -221,14 +223,13 @@ async def _node(settings: Settings, changes: int = 5) -> list[Figure]:
     """Change the address of one node: until Envoy has it in every load balancer."""
     count = LOAD_BALANCERS
     seconds: list[float] = []
-    async with world(Fairlead(target="Node"), real=settings.real) as running:
+    ports = [_FIRST_NODE_PORT + number for number in range(count)]
+    async with world(Fairlead(target="Node"), real=settings.real, node_ports=ports) as running:
         for number in range(NODES_COUNT):
             body = node(f"node-{number}", _node_address(running, number))
             await running.user.create(NODES, {"metadata": body["metadata"]})
             await _set_node(running, number, 0)
-        await at_once(
-            running.user.create(SERVICES, service(f"lb-{number}", node_target=True)) for number in range(count)
-        )
+        await at_once(running.user.create(SERVICES, _at_nodes(number, port)) for number, port in enumerate(ports))
         await _until_in_envoy(running, _node_address(running, 0), count)
         await running.settled(timeout_s=120)
         before = await running.usage()
@@ -250,6 +251,12 @@ async def _node(settings: Settings, changes: int = 5) -> list[Figure]:
             compares_with=f"Envoy {used.envoy_s / changes * 1000:.0f} ms; until all is quiet, {changes} changes",
         ),
     ]  # fmt: skip
+
+
+def _at_nodes(number: int, node_port: int) -> JSONObject:
+    body = service(f"lb-{number}", node_target=True)
+    body["spec"]["ports"][0]["nodePort"] = node_port
+    return body
 
 
 async def _set_node(running: World, number: int, version: int) -> None:
