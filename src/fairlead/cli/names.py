@@ -224,10 +224,13 @@ def _row(obj: Hostname, answer: frozenset[tuple[str, str]] | str) -> NameRow:
     # The hub writes no status about the host of a route while there is no zone.
     unasked = unasked or (not by_type and answer == _NO_ZONE and is_unasked(spec, ()))
     published = bad is None and accepted is not None and programmed is not None
-    resolves = "Unknown" if isinstance(answer, str) else "Yes" if wanted <= answer and wanted else "No"
-    if not wanted and published:
-        resolves = "Yes" if not answer else resolves
-    why = answer if isinstance(answer, str) else f"the server answers {_said(answer)} instead of {_said(wanted)}"
+    if isinstance(answer, str):
+        answered, resolves, why = frozenset[tuple[str, str]](), "Unknown", answer
+    else:
+        answered, resolves = answer, "Yes" if wanted <= answer and wanted else "No"
+        why = f"the server answers {_said(answer)} instead of {_said(wanted)}"
+    if not wanted and published and not answer:
+        resolves = "Yes"
     return NameRow(
         host=spec.host,
         namespace=obj.metadata.namespace,
@@ -236,7 +239,7 @@ def _row(obj: Hostname, answer: frozenset[tuple[str, str]] | str) -> NameRow:
         owner="/".join(filter(None, (spec.owner.kind, spec.owner.namespace, spec.owner.name))),
         zone=status.zone,
         points_to=[value for _, value in sorted(wanted)],
-        answered=[] if isinstance(answer, str) else [value for _, value in sorted(answer)],
+        answered=[value for _, value in sorted(answered)],
         resolves=resolves,
         certificate_ends=status.certificate.not_after if status.certificate is not None else "",
         state=NOT_ASKED if unasked else "Published" if published else bad.reason if bad is not None else "Pending",

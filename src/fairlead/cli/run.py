@@ -34,27 +34,31 @@ def set_verbose(*, on: bool) -> None:
 
 def code_of(error: BaseException) -> int:
     """Return the exit code of ``error``."""
-    if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
-        return INTERRUPTED
-    if isinstance(error, BadConfiguration | Unauthorized):
-        return USAGE
-    if isinstance(error, Unreachable):
-        return UNREACHABLE
-    return FAILED
+    match error:
+        case KeyboardInterrupt() | asyncio.CancelledError():
+            return INTERRUPTED
+        case BadConfiguration() | Unauthorized():
+            return USAGE
+        case Unreachable():
+            return UNREACHABLE
+        case _:
+            return FAILED
 
 
 def sentence_of(error: BaseException, *, verbose: bool = False) -> str:
     """Return what to print for ``error``: its sentence, and with ``verbose`` its detail."""
     from fairlead.runtime.logs import legible  # it brings structlog, which help does not need
 
-    if isinstance(error, FairleadError):
-        detail = f"\n  detail: {legible(error.detail)}" if verbose and error.detail else ""
-        return _finished(_without_retry(legible(error.sentence))) + detail
-    if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        return _finished(legible(f"{where}{os.strerror(error.errno) if error.errno else error}"))
-    hint = "" if verbose else " Run it again with --verbose to see where."
-    return f"{type(error).__name__}: {legible(str(error))}. This is a bug in Fairlead.{hint}"
+    match error:
+        case FairleadError():
+            detail = f"\n  detail: {legible(error.detail)}" if verbose and error.detail else ""
+            return _finished(_without_retry(legible(error.sentence))) + detail
+        case OSError():
+            where = f"{error.filename}: " if error.filename else ""
+            return _finished(legible(f"{where}{os.strerror(error.errno) if error.errno else error}"))
+        case _:
+            hint = "" if verbose else " Run it again with --verbose to see where."
+            return f"{type(error).__name__}: {legible(str(error))}. This is a bug in Fairlead.{hint}"
 
 
 def run_async(main: Callable[[], Awaitable[Any]]) -> None:

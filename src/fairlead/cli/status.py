@@ -423,11 +423,13 @@ def _with(fleet: FleetStatus, troubles: list[Problem], **rows: object) -> FleetS
 
 def _places(row: _Row) -> list[str]:
     """Return all that a row may be called, without kinds: as long as possible first."""
-    if isinstance(row, RegionRow):
-        return [f"{row.namespace}/{row.service}"]
-    if isinstance(row, Problem):
-        return [f"{row.member}/{row.namespace}/{row.name}"]
-    return [f"{row.namespace}/{row.name}", *([row.origin] if row.origin else [])]
+    match row:
+        case RegionRow():
+            return [f"{row.namespace}/{row.service}"]
+        case Problem():
+            return [f"{row.member}/{row.namespace}/{row.name}"]
+        case LoadBalancerRow():
+            return [f"{row.namespace}/{row.name}", *([row.origin] if row.origin else [])]
 
 
 def _said(asked: Filter) -> str:
@@ -446,15 +448,17 @@ def _means(name: str, row: _Row) -> bool:
     head, slash, rest = name.partition("/")
     kind = (KINDS.get(head.lower()) or SHARING.get(head.lower())) if slash else None
     wanted = f"/{rest if kind else name}"
-    if kind in IN_MEMBERS:
-        if isinstance(row, RegionRow | Problem):
-            own = row.kind if isinstance(row, Problem) else SERVICE
-            return kind == own and any(f"/{place}".endswith(wanted) for place in _places(row))
-        # What an IngressClass became is for no Service, and for no Ingress alone.
-        return row.origin_kind == kind and f"/{row.origin}".endswith(wanted)
-    if kind and (isinstance(row, RegionRow | Problem) or row.kind != kind):
-        return False
-    return any(f"/{place}".endswith(wanted) for place in _places(row))
+    is_named = any(f"/{place}".endswith(wanted) for place in _places(row))
+    match row:
+        case LoadBalancerRow() if kind in IN_MEMBERS:
+            # What an IngressClass became is for no Service, and for no Ingress alone.
+            return row.origin_kind == kind and f"/{row.origin}".endswith(wanted)
+        case LoadBalancerRow():
+            return kind in (None, row.kind) and is_named
+        case RegionRow():
+            return kind in (None, SERVICE) and is_named
+        case Problem():
+            return (not kind or (kind in IN_MEMBERS and kind == row.kind)) and is_named
 
 
 def _check_names(names: Iterable[str], rows: Sequence[_Row]) -> None:

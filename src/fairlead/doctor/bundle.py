@@ -215,27 +215,36 @@ def redacted_text(text: str) -> str:
 
 
 def _value(value: Any, name: str = "") -> Any:
-    if isinstance(value, dict):
-        return _mapping(cast("JSONObject", value))
-    if isinstance(value, list):
-        elements = cast("list[Any]", value)
-        options = [
-            False,
-            *(isinstance(element, str) and _OPTION.fullmatch(element) is not None for element in elements),
-        ]
-        return [
-            REMOVED if of_option and isinstance(element, str) else _value(element, name)
-            for element, of_option in zip(elements, options, strict=False)
-        ]
-    if name not in _HARMLESS and _SECRET_NAME.search(name) and value not in (None, "", True, False):
-        return REMOVED
-    return redacted_text(value) if isinstance(value, str) else value
+    match value:
+        case dict():
+            return _mapping(cast("JSONObject", value))
+        case list():
+            return _elements(cast("list[Any]", value), name)
+        case _ if name not in _HARMLESS and _SECRET_NAME.search(name) and value not in (None, "", True, False):
+            return REMOVED
+        case str():
+            return redacted_text(value)
+        case _:
+            return value
+
+
+def _elements(elements: list[Any], name: str) -> list[Any]:
+    """Return a list; the text behind an option such as --token is removed."""
+    of_option, kept = False, list[Any]()
+    for element in elements:
+        is_text = isinstance(element, str)
+        kept.append(REMOVED if of_option and is_text else _value(element, name))
+        of_option = is_text and _OPTION.fullmatch(element) is not None
+    return kept
 
 
 def _mapping(obj: JSONObject) -> JSONObject:
     """Return a mapping; one with a ``name`` and a ``value`` is a variable of an environment, or a header."""
-    if isinstance(obj.get("name"), str) and isinstance(obj.get("value"), str):
-        obj = {**obj, "value": REMOVED}
+    match obj:
+        case {"name": str(), "value": str()}:
+            obj = {**obj, "value": REMOVED}
+        case _:
+            pass
     return {key: _value(value, key) for key, value in obj.items()}
 
 

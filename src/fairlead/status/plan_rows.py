@@ -69,18 +69,20 @@ def source_of(target: Target) -> str:
 
 def flat(value: Any, name: str = "") -> dict[str, str]:
     """Return the leaves of a spec by their path, in the spelling of our resources; what is empty is left out."""
-    if isinstance(value, Mapping):
-        out: dict[str, str] = {}
-        for key, inner in cast("JSONMapping", value).items():
-            # Names that users have chosen are not converted to camel case.
-            path = (
-                f"{name}.{key}" if name in ("parameters", "attributes") else ".".join(filter(None, (name, _camel(key))))
-            )
-            out |= flat(inner, path)
-        return out
-    if isinstance(value, list | tuple):
-        return {name: ", ".join(str(each) for each in cast("Sequence[Any]", value))} if value else {}
-    return {} if value in (None, "", False) else {name: "yes" if value is True else str(value)}
+    match value:
+        case None | "" | False | [] | ():
+            return {}
+        case Mapping():
+            out: dict[str, str] = {}
+            for key, inner in cast("JSONMapping", value).items():
+                # Names that users have chosen are not converted to camel case.
+                own = key if name in ("parameters", "attributes") else _camel(key)
+                out |= flat(inner, ".".join(filter(None, (name, own))))
+            return out
+        case list() | tuple():
+            return {name: ", ".join(str(each) for each in cast("Sequence[Any]", value))}
+        case _:
+            return {name: "yes" if value is True else str(value)}
 
 
 def held_message(lb: Previewed, held_by: str, message: str) -> str:

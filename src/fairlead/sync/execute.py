@@ -182,23 +182,24 @@ class Executor:
         self, spec: FrontendSpec, changes: Sequence[TargetChange], slot: Slot
     ) -> list[tuple[TargetChange, Outcome]]:
         answers = await self._ledger.record(spec, changes)
-        # An intent whose write failed may have been stored all the same.
-        self._tracker.begin_targets(
-            change
-            for change, answer in zip(changes, answers, strict=True)
-            if not isinstance(answer, Outcome) or answer.status is not OutcomeStatus.DONE
-        )
-        calls = [
-            answer
-            for answer in answers
-            if isinstance(answer, TargetChange) and answer.reason is not Reason.OWNERS_CHANGED
-        ]
+        begun, calls, decided = list[TargetChange](), list[TargetChange](), list[Outcome | None]()
+        for change, answer in zip(changes, answers, strict=True):
+            match answer:
+                case Outcome(status=OutcomeStatus.DONE):
+                    decided.append(answer)
+                    continue
+                case Outcome():
+                    decided.append(answer)  # an intent whose write failed may have been stored all the same
+                case TargetChange(reason=Reason.OWNERS_CHANGED):
+                    decided.append(DONE)  # for the ledger only
+                case TargetChange():
+                    calls.append(answer)
+                    decided.append(None)
+            begun.append(change)
+        self._tracker.begin_targets(begun)
         replies = await self._call_provider(calls, slot, [_MOST_CULPRITS]) if calls else ()
         settled = iter(await self._ledger.settle(spec, calls, replies) if calls else ())
-        outcomes = [
-            answer if isinstance(answer, Outcome) else DONE if answer.reason is Reason.OWNERS_CHANGED else next(settled)
-            for answer in answers
-        ]
+        outcomes = [outcome or next(settled) for outcome in decided]
         now_s = self._clock.monotonic()
         self._tracker.apply_results(changes, outcomes, now_s=now_s)
         for change, outcome in zip(changes, outcomes, strict=True):

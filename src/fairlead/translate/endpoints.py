@@ -231,10 +231,6 @@ def admit(raw: str, policy: TargetPolicy) -> str | None:
     address = _parse(raw)
     if address is None:
         return _host_name(raw) if policy.host_names and not policy.ranges else None
-    if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:
-        return None  # the same address could be written in many ways
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
     if address.version == 6 and not policy.ipv6:
         return None
     link_local = any(network.is_link_local for network in policy.ranges)
@@ -294,12 +290,15 @@ def _host_name(raw: str) -> str | None:
 
 @lru_cache(maxsize=200_000)
 def _parse(raw: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return an address, an IPv4 address that is written as IPv6 as IPv4; None for another text."""
     try:
         address = ipaddress.ip_address(raw)
     except ValueError:
         return None
+    if not isinstance(address, ipaddress.IPv6Address):
+        return address
     # A zone is an interface of one machine, which another machine does not know.
-    return None if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None else address
+    return None if address.scope_id is not None else address.ipv4_mapped or address
 
 
 def nodes_from_slices(slices: Iterable[EndpointSlice]) -> NodeAddresses:
