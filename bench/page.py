@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from bench.figures import Figure
 from fairlead.page.board import Board, VisibleItem
-from fairlead.page.items import load_balancer_item
+from fairlead.page.tables import load_balancer_item
 from fairlead.page.web import AllRights, WebPage
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from fairlead.api.times import wire_time
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board, VisibleItem
-from fairlead.page.items import BackendItem, ConditionItem, Detail, HubItem, load_balancer_item
+from fairlead.page.tables import BackendItem, ConditionItem, Detail, HubItem, load_balancer_item
 from fairlead.page.traffic import Figure
 from fairlead.page.web import AllRights, WebPage
 from fairlead.runtime.clock import SystemClock

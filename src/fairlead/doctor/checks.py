@@ -106,7 +106,7 @@ from fairlead.model.keys import canonical_address
 from fairlead.standalone.proxy_report import NAME as PROXY_REPORTS
 from fairlead.standalone.proxy_report import decode_reports
 from fairlead.standalone.right_cluster import OWN_TENANT
-from fairlead.status import fleet as problems
+from fairlead.status import fleet
 from fairlead.status.fleet import (
     ConditionFault,
     ProxyStatusRow,
@@ -283,7 +283,7 @@ def proxies_stale(facts: Facts) -> Iterator[Finding]:
             for row in report.proxies
             if row.state == "STALE"
         ]
-        for fault in problems.proxy_faults(rows):
+        for fault in fleet.proxy_faults(rows):
             fix = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-hub | grep -i refused"
             yield warning(f"proxy {fault.name}", fault.text, fix)
 
@@ -323,7 +323,7 @@ def leader(facts: Facts) -> Iterator[Finding]:
     lease = _lease(hub, SYSTEM_NAMESPACE, HUB_LEASE)
     if lease is None and regional:
         return
-    for fault in problems.hub_faults(hub_row(lease, hub.now)):
+    for fault in fleet.hub_faults(hub_row(lease, hub.now)):
         fix = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-hub   or start one: fairlead hub"
         yield error(f"Lease/{SYSTEM_NAMESPACE}/{HUB_LEASE}", f"{fault.text}; nothing changes until a hub leads", fix)
 
@@ -336,7 +336,7 @@ def agents(facts: Facts) -> Iterator[Finding]:
     """Name members whose agent has never reported, or not for a while."""
     for hub, tenant, lease in _tenants(facts):
         row = member_row(tenant, lease, 0, hub.now)
-        for fault in problems.silence_faults(row):
+        for fault in fleet.silence_faults(row):
             fix = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-agent   in member {row.name}"
             if row.state == "Pending":
                 fix = f"fairlead tenant add {row.name} --output kubeconfig   then: fairlead agent --tenant {row.name}"
@@ -351,7 +351,7 @@ def objects_refused(facts: Facts) -> Iterator[Finding]:
         if lease is None:
             continue
         row = member_row(tenant, lease, 0, hub.now)
-        for fault in problems.refusal_faults([row], {row.namespace: lease}):
+        for fault in fleet.refusal_faults([row], {row.namespace: lease}):
             ref = ObjectRef(fault.kind, fault.namespace, fault.name)
             fix = f"fairlead explain {ref.argument} --kubeconfig FILE   with a kubeconfig of member {row.name}"
             if facts.member is not None and row.namespace in of_member:
@@ -484,18 +484,18 @@ def pools_exhausted(facts: Facts) -> Iterator[Finding]:
         free = {"IPv4": pool.status.free_ipv4, "IPv6": pool.status.free_ipv6}
         empty = [family for family, count in free.items() if count == 0]
         taken = pool.status.used + pool.status.reserved
-        few = taken >= problems.ALMOST_FULL * pool.status.size > 0
+        few = taken >= fleet.ALMOST_FULL * pool.status.size > 0
         if (empty or few) and not any(fault.type == "Accepted" for fault in condition_faults(pool.status.conditions)):
-            usage = problems.pool_use(problems.pool_row(pool))
+            usage = fleet.pool_use(fleet.pool_row(pool))
             fix = f"kubectl edit addresspool {pool.metadata.name}   add ranges to spec.addresses, or create another one"
             fault = f"no free {' or '.join(empty)} address" if empty else "few addresses are free"
             yield warning(path_to("AddressPool", pool), f"{fault}: {usage}", fix)
     given = [address for kind in LOAD_BALANCER_KINDS for lb in facts.hub.read(kind) for address in lb.status.addresses]
     for own in sorted({report.address_pool for report in _reports(facts)}):
-        for row in problems.pool_rows((), own, given):
+        for row in fleet.pool_rows((), own, given):
             if row.note:
                 fault = "no address is free" if row.note == "Full" else "few addresses are free"
-                yield warning(f"--address-pool {own}", f"{fault}: {problems.pool_use(row)}", _larger_pool(facts))
+                yield warning(f"--address-pool {own}", f"{fault}: {fleet.pool_use(row)}", _larger_pool(facts))
 
 
 def pools_with_nodes(facts: Facts) -> Iterator[Finding]:
@@ -592,7 +592,7 @@ def certificates(facts: Facts) -> Iterator[Finding]:
     hub = facts.hub
     if hub is None:
         return
-    for fault in problems.certificate_faults(hub.read(MANAGED_CERTIFICATES), hub.now):
+    for fault in fleet.certificate_faults(hub.read(MANAGED_CERTIFICATES), hub.now):
         path = f"{fault.kind}/{fault.namespace}/{fault.name}"
         report = warning if fault.reason == "EndsSoon" else error
         yield report(

@@ -25,7 +25,7 @@ from fairlead.api.times import wire_time
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Counted, Reading, Totals, TrafficReader, added, summed
 from fairlead.page.board import VisibleItem
-from fairlead.page.sources import RESOURCE_OF
+from fairlead.page.tables import RESOURCE_OF
 from fairlead.runtime.clock import Clock
 
 #: Envoy sums up the times of requests every five seconds.

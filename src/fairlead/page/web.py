@@ -39,8 +39,7 @@ from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.service_account_token import user_name
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board, Change
-from fairlead.page.items import Detail
-from fairlead.page.sources import RESOURCE_OF
+from fairlead.page.tables import RESOURCE_OF, Detail
 from fairlead.page.traffic import Traffic
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import TokenBucket

@@ -40,9 +40,16 @@ from fairlead.model.in_words import listed
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import CountsTraffic, TrafficReader
 from fairlead.page.board import Board
-from fairlead.page.items import (
+from fairlead.page.tables import (
     Detail,
+    LoadBalancers,
+    Members,
+    Objects,
     Place,
+    Plans,
+    PoolTable,
+    Proxies,
+    ThisHub,
     certificate_item,
     class_item,
     detail_of,
@@ -52,7 +59,6 @@ from fairlead.page.items import (
     target_status_of,
     zone_item,
 )
-from fairlead.page.sources import LoadBalancers, Members, Objects, Plans, PoolTable, Proxies, ThisHub
 from fairlead.page.traffic import Traffic, TrafficMetrics
 from fairlead.page.web import AllRights, TokenGate, WebPage
 from fairlead.providers.envoy.envoy_process import directory_of, find_binary, hub_directory, low_ports_problem

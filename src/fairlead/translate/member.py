@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, pairwise
@@ -126,8 +125,9 @@ REQUIRE = "RequireDualStack"
 M = TypeVar("M", bound=MemberView)
 
 
-S = TypeVar("S")
-Spec = TypeVar("Spec", bound="MemberSpec")
+#: The spec of a load balancer of a member.
+MemberSpec = TCPLoadBalancerSpec | HTTPLoadBalancerSpec
+S = TypeVar("S", TCPLoadBalancerSpec, HTTPLoadBalancerSpec)
 
 
 PLACEHOLDER = re.compile(r"\{(member|hubNamespace|namespace|name|port)\}")
@@ -149,39 +149,6 @@ _MAX_CERTIFICATES = 2_048
 _SHARED = {"HTTP": "HTTP", "HTTPS": "TLS", "TLS": "TLS"}
 _UNREAD = (UNREAD, UNREAD_VERSION)
 Refusal = tuple[ConditionReason, str]
-
-
-class FamilySpec(typing.Protocol):
-    """The family fields of a spec."""
-
-    @property
-    def address(self) -> str:
-        """Return the address that it asks for, or one of each family after a comma; empty for any."""
-        ...
-
-    @property
-    def ip_families(self) -> Sequence[Family]:
-        """Return the families of the addresses."""
-        ...
-
-    @property
-    def ip_family_policy(self) -> str:
-        """Return whether one of two families is enough."""
-        ...
-
-
-class MemberSpec(FamilySpec, typing.Protocol):
-    """The common part of the specs of load balancers of members."""
-
-    @property
-    def class_name(self) -> str:
-        """Return the LoadBalancerClass that it asks for."""
-        ...
-
-    @property
-    def origin(self) -> Origin:
-        """Return the object in the member that it says it is for."""
-        ...
 
 
 def decide_tcp(view: TCPView, allocate: Callable[[TCPView], Allocated] | None = None) -> Decision:
@@ -344,7 +311,7 @@ def usable_allocation(view: MemberView) -> Allocation:
 
 
 def frontend_at_allocation(
-    view: MemberView, spec: FamilySpec, listeners: Iterable[Listener], origin: Origin
+    view: MemberView, spec: MemberSpec, listeners: Iterable[Listener], origin: Origin
 ) -> FrontendSpec:
     """Return the frontend with ``listeners``, in their order, at what was allocated; the rest is as its class says."""
     allocation, behaviour = usable_allocation(view), view.behaviour
@@ -660,7 +627,7 @@ def _http_resolved(
     return unresolved(ConditionReason.BACKEND_NOT_FOUND, "; ".join(problems)) if problems else resolved()
 
 
-def wanted_families(spec: FamilySpec, default: tuple[Family, ...] = ()) -> WantedFamilies:
+def wanted_families(spec: MemberSpec, default: tuple[Family, ...] = ()) -> WantedFamilies:
     """Return the address families that ``spec`` needs; ``default`` if it names none."""
     families = tuple(spec.ip_families)
     if families:
@@ -668,7 +635,7 @@ def wanted_families(spec: FamilySpec, default: tuple[Family, ...] = ()) -> Wante
     return WantedFamilies(default) if default and not by_family(requested_addresses(spec.address)) else ANY_FAMILY
 
 
-def families_problem(spec: FamilySpec, *, ipv6: bool) -> str:
+def families_problem(spec: MemberSpec, *, ipv6: bool) -> str:
     """Return what is wrong with the families of ``spec``, empty when nothing is; ``ipv6``: the class serves it."""
     families = tuple(spec.ip_families)
     if len(set(families)) < len(families):
@@ -707,9 +674,7 @@ def validate_http(view: HTTPView, spec: HTTPLoadBalancerSpec) -> Condition | Non
     return _first_refusal(view, spec, _http_refusals)
 
 
-def _first_refusal(
-    view: M, spec: Spec, of_kind: Callable[[M, Spec, Capabilities], Iterator[Refusal]]
-) -> Condition | None:
+def _first_refusal(view: M, spec: S, of_kind: Callable[[M, S, Capabilities], Iterator[Refusal]]) -> Condition | None:
     """Return the first refusal in the order in which a person would check."""
     capabilities = view.capabilities
     if capabilities is None:

@@ -9,7 +9,7 @@ from group_shop import KEY, Shop
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.page.sources import Plans
+from fairlead.page.tables import Plans
 
 
 @pytest.fixture

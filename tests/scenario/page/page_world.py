@@ -13,13 +13,14 @@ from fairlead.api.meta import WireCondition
 from fairlead.api.tenant import Tenant
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board, VisibleItem
-from fairlead.page.items import (
+from fairlead.page.tables import (
     CertificateItem,
     ClassItem,
     Detail,
     GroupItem,
     HubItem,
     NameItem,
+    PlanItem,
     PoolItem,
     ProxyItem,
     RegionItem,
@@ -27,7 +28,6 @@ from fairlead.page.items import (
     load_balancer_item,
     member_item,
 )
-from fairlead.page.sources import PlanItem
 from fairlead.page.web import AllRights, ViewerGate, WebPage
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from page_world import Fleet, served
 
-from fairlead.page.items import (
+from fairlead.page.tables import (
     BackendItem,
     CertificateItem,
     ClassItem,
@@ -15,11 +15,12 @@ from fairlead.page.items import (
     HeldItem,
     HubItem,
     NameItem,
+    PlanItem,
+    PlanRow,
     PoolItem,
     RegionItem,
     ZoneItem,
 )
-from fairlead.page.sources import PlanItem, PlanRow
 from tests.fleet_objects import GOOD, condition
 
 pytestmark = [pytest.mark.slow, pytest.mark.req("OP-10")]

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 from page_world import Fleet, served
 
-from fairlead.page.items import PoolItem, RegionItem, ZoneItem
-from fairlead.page.sources import PlanItem, PlanRow
+from fairlead.page.tables import PlanItem, PlanRow, PoolItem, RegionItem, ZoneItem
 from fairlead_demo.worlds.loopback import free_port
 from tests.fleet_objects import GOOD, condition
 

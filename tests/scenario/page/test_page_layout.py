@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from page_world import Fleet, served
 
-from fairlead.page.items import CertificateItem, NameItem, PoolItem, RegionItem
+from fairlead.page.tables import CertificateItem, NameItem, PoolItem, RegionItem
 from tests.fleet_objects import GOOD
 
 pytestmark = [pytest.mark.slow, pytest.mark.req("OP-10")]

@@ -7,17 +7,18 @@ import pytest
 from page_world import Fleet, served
 
 from fairlead.api.tcploadbalancer import Origin
-from fairlead.page.items import (
+from fairlead.page.tables import (
     BackendItem,
     CertificateItem,
     ClassItem,
     Detail,
     HubItem,
     NameItem,
+    PlanItem,
+    PlanRow,
     ProxyItem,
     RegionItem,
 )
-from fairlead.page.sources import PlanItem, PlanRow
 from tests.fleet_objects import GOOD, condition, http_load_balancer
 
 pytestmark = [pytest.mark.slow, pytest.mark.req("OP-10")]

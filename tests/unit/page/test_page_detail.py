@@ -23,7 +23,7 @@ from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.model.change import Reason
 from fairlead.model.http import Attachment, BackendRef, Filters, PathMatch, Redirect, RequestMatch, Rule
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.page.items import MOST_BACKENDS, RegisteredStatus, detail_of, target_status_of
+from fairlead.page.tables import MOST_BACKENDS, RegisteredStatus, detail_of, target_status_of
 from fairlead.sync.tracker import Registered
 from fairlead.testing.builders import HTTP, lb_key, target
 from tests.fleet_objects import http_load_balancer

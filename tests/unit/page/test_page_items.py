@@ -16,7 +16,7 @@ from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.names import LABEL_POOL_SERVICE_SERVICE
 from fairlead.api.poolservice import PoolService, PoolServiceSpec, PoolServiceStatus
 from fairlead.api.tcploadbalancer import Origin
-from fairlead.page.items import (
+from fairlead.page.tables import (
     certificate_item,
     class_item,
     group_item,

@@ -10,7 +10,7 @@ import pytest
 from fairlead.hub.inspect.preview import Previewed, planned
 from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.model.http import Certificate, L7Config, Route, Rule
-from fairlead.page.sources import MOST_ROWS, plan_item
+from fairlead.page.tables import MOST_ROWS, plan_item
 from fairlead.sync.plan import Plan
 from fairlead.sync.tracker import LoadBalancerState, Registered
 from fairlead.testing.builders import HTTP, desired, lb_key, target

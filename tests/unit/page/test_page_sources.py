@@ -21,8 +21,16 @@ from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.discovery import install_crds
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import VisibleItem
-from fairlead.page.items import certificate_item, detail_of, name_item
-from fairlead.page.sources import LoadBalancers, Members, Objects, Proxies, ThisHub
+from fairlead.page.tables import (
+    LoadBalancers,
+    Members,
+    Objects,
+    Proxies,
+    ThisHub,
+    certificate_item,
+    detail_of,
+    name_item,
+)
 from fairlead.status.fleet import ProxyRow
 from fairlead_demo.worlds.processes import wait_until
 from podless import ApiServer

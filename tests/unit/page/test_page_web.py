@@ -15,7 +15,7 @@ from fairlead.hub.inspect.preview import KeyState
 from fairlead.page import web
 from fairlead.page import web as seats
 from fairlead.page.board import Board, Change, VisibleItem
-from fairlead.page.items import Detail, MemberItem, RouteItem
+from fairlead.page.tables import Detail, MemberItem, RouteItem
 from fairlead.page.web import AllRights, WebPage, event, refused
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
