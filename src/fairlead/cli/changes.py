@@ -32,7 +32,7 @@ from fairlead.cli.options import (
 )
 from fairlead.cli.output import VerbAnswer, emit, show
 from fairlead.cli.run import ATTENTION, FAILED, OK, run_async, run_for_code
-from fairlead.cli.selection import ObjectOptions, SelectedToChange, Selection, certain, resolve_one, select
+from fairlead.cli.selection import ObjectOptions, ObjectToChangeOptions, Selection, certain, resolve_one, select
 from fairlead.errors import NotFound
 from fairlead.hub.inspect.orphans import Orphan, orphans_of, remove_orphan
 from fairlead.hub.inspect.preview import Previewed
@@ -47,7 +47,7 @@ from fairlead.sync.plan import PAUSED
 
 @takes_groups
 def plan(
-    selected: ObjectOptions,
+    options: ObjectOptions,
     watch: Watch = False,
     output: OutputOption = Output.TABLE,
     *,
@@ -59,7 +59,7 @@ def plan(
     (=) does not count as a change, and what others changed (!) stays until fairlead repair. -o wide also lists load
     balancers to which nothing would be done.
     """
-    selection = selected.selection
+    selection = options.selection
     run_for_code(lambda: _show(selection, api, output, watch=watch))
 
 
@@ -86,7 +86,7 @@ async def _show(selection: Selection, api: HubApi, output: Output, *, watch: boo
 
 @takes_groups
 def drift(
-    selected: ObjectOptions,
+    options: ObjectOptions,
     watch: Watch = False,
     output: OutputOption = Output.TABLE,
     *,
@@ -97,7 +97,7 @@ def drift(
     Every load balancer with a ledger is read back. Foreign entries are listed separately and do not count as drift.
     Only the hub configures its own proxies: for their load balancers, it shows whether they have the newest state.
     """
-    selection = selected.selection
+    selection = options.selection
     run_for_code(lambda: _drift_show(selection, api, output, watch=watch))
 
 
@@ -119,7 +119,7 @@ async def _drift_show(selection: Selection, api: HubApi, output: Output, *, watc
 
 @takes_groups
 def gc(
-    selected: ObjectOptions,
+    options: ObjectOptions,
     delete: Annotated[
         bool, typer.Option("--delete", help="Have the hub deregister them, without a prompt; one line each.")
     ] = False,
@@ -132,7 +132,7 @@ def gc(
     Orphans are records whose load balancer is gone, and entries of ours at a provider without a record. Foreign
     entries are never changed. The hub's own proxies have only the hub's state, and so no orphans.
     """
-    selection = selected.selection
+    selection = options.selection
     run_for_code(lambda: _collect(selection, api, output, delete=delete))
 
 
@@ -163,7 +163,7 @@ _POLL_S = 0.5
 
 @takes_groups
 def repair(
-    selected: SelectedToChange,
+    options: ObjectToChangeOptions,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be reverted.")] = False,
     timeout: Annotated[
         str,
@@ -178,7 +178,7 @@ def repair(
     Shows what will be reverted, requests it from the hub and waits for the answer. Foreign entries are not changed.
     Exit code 1 when something still differs, or when nothing could be read back.
     """
-    selection = certain(selected.selection, "repair")
+    selection = certain(options.selection, "repair")
     timeout_s = duration_s(timeout, "--timeout")
     run_for_code(lambda: _repair(selection, api, output, dry_run=dry_run, timeout_s=timeout_s))
 
@@ -274,7 +274,7 @@ def lines_of_repair(
 
 @takes_groups
 def pause(
-    selected: SelectedToChange,
+    options: ObjectToChangeOptions,
     output: OutputOption = Output.TABLE,
     *,
     api: HubApi,
@@ -285,19 +285,19 @@ def pause(
     in fairlead plan and in fairlead explain. A load balancer that was never programmed is still programmed, and one
     whose object is deleted is still removed.
     """
-    selection = certain(selected.selection, "pause")
+    selection = certain(options.selection, "pause")
     run_async(lambda: _set(selection, api, output, paused=True))
 
 
 @takes_groups
 def resume(
-    selected: SelectedToChange,
+    options: ObjectToChangeOptions,
     output: OutputOption = Output.TABLE,
     *,
     api: HubApi,
 ) -> None:
     """Apply the changes that pause held."""
-    selection = certain(selected.selection, "resume")
+    selection = certain(options.selection, "resume")
     run_async(lambda: _set(selection, api, output, paused=False))
 
 

@@ -78,7 +78,7 @@ class ObjectOptions(OptionGroup):
 
 
 @dataclass(frozen=True)
-class SelectedToChange(ObjectOptions):
+class ObjectToChangeOptions(ObjectOptions):
     """KIND/NAME, -n and -l of a verb that changes something, which never means everything."""
 
     subject: Annotated[

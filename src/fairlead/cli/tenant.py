@@ -621,7 +621,7 @@ async def load_balancers_of(cluster: Cluster, namespace: str = "") -> list[tuple
             return []  # a hub of an older version does not have this kind
 
     lists = await asyncio.gather(*map(of, (TCP_LOAD_BALANCERS, LOAD_BALANCERS, HTTP_LOAD_BALANCERS)))
-    return [each for objects in lists for each in objects]
+    return [obj for objects in lists for obj in objects]
 
 
 async def no_tenant(cluster: Cluster, name: str, *, detail: str = "") -> NotFound:

@@ -59,7 +59,7 @@ class FigureKind(StrEnum):
 
 @takes_groups
 def top(
-    selected: ObjectOptions,
+    options: ObjectOptions,
     count: Annotated[int, typer.Option("--number", metavar="N", min=1, help="Number of rows.")] = 20,
     sort: Annotated[
         Sort,
@@ -86,12 +86,12 @@ def top(
     Routes are counted where the HTTPLoadBalancer has the annotation fairlead.dev/route-figures=true. What KIND/NAME,
     -n and -l select is read at the hub's API (--kubeconfig); without them only the page is asked.
     """
-    if selected.namespace.isdecimal():
-        raise typer.BadParameter(f"-n is a namespace; the number of rows is --number {selected.namespace}")
+    if options.namespace.isdecimal():
+        raise typer.BadParameter(f"-n is a namespace; the number of rows is --number {options.namespace}")
     if backends and routes:
         raise typer.BadParameter("--backends or --routes, not both")
     part = FigureKind.BACKENDS if backends else FigureKind.ROUTES if routes else FigureKind.WHOLE
-    selection = selected.selection
+    selection = options.selection
 
     async def show() -> None:
         chosen = await _chosen(selection, api)

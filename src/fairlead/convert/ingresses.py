@@ -86,7 +86,7 @@ from fairlead.errors import BadConfiguration
 _RESOURCES: tuple[AnyResource, ...] = (
     GATEWAYS, LISTENER_SETS, REFERENCE_GRANTS, HTTP_ROUTES, TLS_ROUTES, BACKEND_TLS_POLICIES
 )  # fmt: skip
-_BY_TYPE: Mapping[type[KubeObject], AnyResource] = {each.type: each for each in _RESOURCES}
+_BY_TYPE: Mapping[type[KubeObject], AnyResource] = {resource.type: resource for resource in _RESOURCES}
 
 
 class ConvertedIngresses(msgspec.Struct, frozen=True):
@@ -111,7 +111,7 @@ def convert_ingresses(
     """
     remarks = Remarks()
     in_order = sorted(ingresses, key=attrgetter("age_order"))
-    by_key = {each.key: each for each in services}
+    by_key = {service.key: service for service in services}
     annotations = {each.key: nginx_annotations(each, remarks) for each in in_order}
     mains = [each for each in in_order if not flag_of(annotations[each.key], "canary")]
     canaries = _canaries([each for each in in_order if each not in mains], annotations, mains, remarks)
@@ -120,29 +120,31 @@ def convert_ingresses(
     paths = _paths(mains, annotations, taken, regex_hosts, remarks)
     views = [
         IngressInput(
-            ingress=each,
-            annotations=annotations[each.key],
+            ingress=main,
+            annotations=annotations[main.key],
             settings=_without_hosts_of_others(
-                each, read_settings(each, annotations[each.key], remarks), taken, remarks
+                main, read_settings(main, annotations[main.key], remarks), taken, remarks
             ),
             services=by_key,
-            canaries=canaries.get(each.metadata.namespace, {}),
+            canaries=canaries.get(main.metadata.namespace, {}),
             taken=taken,
-            paths=paths[each.key],
+            paths=paths[main.key],
             regex_hosts=regex_hosts,
         )
-        for each in mains
+        for main in mains
     ]
     passed_through = {view.ingress.key for view in views if view.settings.passthrough}
     listeners = Listeners(mains, passed_through, gateway=gateway, class_name=class_name, remarks=remarks)
     objects: list[KubeObject] = [*listeners.objects()] if mains else []
-    for each in objects:
-        if problem := problem_of(_BY_TYPE[type(each)], each):
-            raise BadConfiguration(f"{_BY_TYPE[type(each)].kind} {each.key}: {problem}")
+    for obj in objects:
+        if problem := problem_of(_BY_TYPE[type(obj)], obj):
+            raise BadConfiguration(f"{_BY_TYPE[type(obj)].kind} {obj.key}: {problem}")
     policies: dict[ObjectKey, KubeObject] = {}
     for view in views:
         routes = convert_routes(view, listeners, remarks)
-        objects += filter(None, (accepted_part(view.ingress, _BY_TYPE[type(each)], each, remarks) for each in routes))
+        objects += filter(
+            None, (accepted_part(view.ingress, _BY_TYPE[type(route)], route, remarks) for route in routes)
+        )
         for policy in _policies(view, remarks):
             if accepted_part(view.ingress, BACKEND_TLS_POLICIES, policy, remarks) is not None:
                 policies[policy.key] = policy
@@ -152,9 +154,9 @@ def convert_ingresses(
 def _regex_hosts(mains: Iterable[IngressObject], annotations: Mapping[ObjectKey, Mapping[str, str]]) -> frozenset[str]:
     return frozenset(
         host
-        for each in mains
-        for host, paths in hosts_of(each).items()
-        if any(needs_regex(path, annotations[each.key]) for path in paths)
+        for main in mains
+        for host, paths in hosts_of(main).items()
+        if any(needs_regex(path, annotations[main.key]) for path in paths)
     )
 
 
@@ -166,20 +168,20 @@ def _paths(
     remarks: Remarks,
 ) -> dict[ObjectKey, dict[PathKey, ConvertedPath]]:
     """Return the converted paths of each Ingress; those that would take requests from another path are left out."""
-    paths: dict[ObjectKey, dict[PathKey, ConvertedPath]] = {each.key: {} for each in mains}
+    paths: dict[ObjectKey, dict[PathKey, ConvertedPath]] = {main.key: {} for main in mains}
     by_host: dict[str, list[tuple[PathKey, PathOfHost]]] = {}
-    for each in mains:
-        for host, listed in hosts_of(each).items():
+    for main in mains:
+        for host, listed in hosts_of(main).items():
             for path in listed:
                 key = path_key(host, path)
-                if taken[key].key != each.key or key in paths[each.key]:
+                if taken[key].key != main.key or key in paths[main.key]:
                     continue
                 regex = host in regex_hosts
-                converted = convert_path(each, path, annotations[each.key], remarks, regex=regex)
+                converted = convert_path(main, path, annotations[main.key], remarks, regex=regex)
                 if converted is not None:
-                    paths[each.key][key] = converted
+                    paths[main.key][key] = converted
                 if converted is not None and regex:
-                    by_host.setdefault(host, []).append((key, PathOfHost(each.key, path.path or "/", converted)))
+                    by_host.setdefault(host, []).append((key, PathOfHost(main.key, path.path or "/", converted)))
     for entries in by_host.values():
         keys = {id(entry): key for key, entry in entries}
         for later, first in overtaking([entry for _, entry in entries]):
@@ -198,7 +200,9 @@ def _without_hosts_of_others(
     for alias in settings.aliases:
         if alias in hosts:
             remarks.note(ingress, f"server-alias {alias}", "an Ingress has rules for the host; nginx ignores the alias")
-    return msgspec.structs.replace(settings, aliases=tuple(each for each in settings.aliases if each not in hosts))
+    return msgspec.structs.replace(
+        settings, aliases=tuple(aliase for aliase in settings.aliases if aliase not in hosts)
+    )
 
 
 def _taken(mains: Iterable[IngressObject]) -> dict[PathKey, IngressObject]:
@@ -217,7 +221,7 @@ def _canaries(
     remarks: Remarks,
 ) -> dict[str, dict[PathKey, list[Canary]]]:
     """Return the canaries by namespace and path; one without a path to be a canary of is a remark."""
-    main_paths = {(each.metadata.namespace, key) for each in mains for key in paths_of(each)}
+    main_paths = {(main.metadata.namespace, key) for main in mains for key in paths_of(main)}
     by_namespace: dict[str, dict[PathKey, list[Canary]]] = {}
     for ingress in canaries:
         namespace = ingress.metadata.namespace
@@ -239,7 +243,9 @@ def _policies(view: IngressInput, remarks: Remarks) -> Iterator[BackendTLSPolicy
         return
     default = view.ingress.spec.default_backend
     backends = [path.backend for paths in hosts_of(view.ingress).values() for path in paths]
-    named = [each.service.name for each in (*backends, *([default] if default else [])) if each.service is not None]
+    named = [
+        backend.service.name for backend in (*backends, *([default] if default else [])) if backend.service is not None
+    ]
     for service in dict.fromkeys(named):
         yield tls_policy(view.ingress, service, view.annotations, remarks)
 
@@ -247,8 +253,8 @@ def _policies(view: IngressInput, remarks: Remarks) -> Iterator[BackendTLSPolicy
 def _addressed(objects: Iterable[KubeObject]) -> Iterator[tuple[AnyResource, KubeObject]]:
     """Yield objects with their resources, ordered by kind; of two with one name, the later one gets a number."""
     by_type: dict[type[KubeObject], list[KubeObject]] = {}
-    for each in objects:
-        by_type.setdefault(type(each), []).append(each)
+    for obj in objects:
+        by_type.setdefault(type(obj), []).append(obj)
     for resource in _RESOURCES:
         seen: dict[ObjectKey, int] = {}
         for each in by_type.get(resource.type, ()):
@@ -569,7 +575,7 @@ def _weighted(
     total = number_of(canary, annotations, "canary-weight-total", 100, remarks)
     if not weight:
         return rule
-    main = [msgspec.structs.replace(each, weight=max(0, total - weight)) for each in rule.backend_refs or ()]
+    main = [msgspec.structs.replace(ref, weight=max(0, total - weight)) for ref in rule.backend_refs or ()]
     return msgspec.structs.replace(rule, backend_refs=[*main, msgspec.structs.replace(backend, weight=weight)])
 
 
@@ -605,10 +611,12 @@ class Listeners:
         listeners = [self._https(host, key) for host, (key, _) in secrets.items()]
         listeners += [self._passthrough(host) for host in owners]
         owners |= {host: ingress for host, (_, ingress) in secrets.items()}
-        listeners = [each for each in listeners if self._is_accepted(each, owners[each.hostname], remarks)]
+        listeners = [
+            listener for listener in listeners if self._is_accepted(listener, owners[listener.hostname], remarks)
+        ]
         self._sections = {
             each.hostname: ListenerSection(each, *self._place(number))
-            for number, each in enumerate(sorted(listeners, key=lambda each: each.name), 1)
+            for number, each in enumerate(sorted(listeners, key=lambda listener: listener.name), 1)
         }
         self._secrets = [key for host, (key, _) in secrets.items() if host in self._sections]
 

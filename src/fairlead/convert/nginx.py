@@ -354,7 +354,7 @@ def overtaking(paths: Sequence[PathOfHost]) -> Iterable[tuple[PathOfHost, PathOf
 
     Fairlead and other implementations try expressions before prefixes, and the longer of two first.
     """
-    in_order = sorted(paths, key=lambda each: nginx_order(each.value))
+    in_order = sorted(paths, key=lambda path: nginx_order(path.value))
     for number, later in enumerate(in_order):
         for first in in_order[:number]:
             a, b = _rank(first), _rank(later)

@@ -90,7 +90,7 @@ def _short(crd: JSONObject) -> JSONObject:
 
 
 def _yaml(objects: Iterable[JSONObject]) -> str:
-    ordered = sorted(objects, key=lambda each: (str(meta(each, "namespace") or ""), name_of(each)))
+    ordered = sorted(objects, key=lambda obj: (str(meta(obj, "namespace") or ""), name_of(obj)))
     return yaml.safe_dump_all(map(redacted_object, ordered), sort_keys=False, explicit_start=True, width=10_000)
 
 

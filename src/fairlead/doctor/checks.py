@@ -263,7 +263,7 @@ def _nc(target: str) -> str:
 def proxies_missing(facts: Facts) -> Iterator[Finding]:
     """Name tenants' Deployments of Envoy that lack replicas."""
     for obj in facts.hub.read(DEPLOYED) if facts.hub else ():
-        desired, available = obj.spec.replicas, obj.status.available_replicas
+        desired, available = obj.spec.replicas, obj.status.available_replicas or 0
         if _is_of_tenant(obj) and available < desired:
             fix = f"kubectl -n {obj.metadata.namespace} describe pods"
             report = error if available == 0 else warning
@@ -757,7 +757,7 @@ def replicas(facts: Facts) -> Iterator[Finding]:
     """Name Deployments of hub and agent that lack replicas."""
     for side in facts.sides:
         for deployment in side.read(DEPLOYED):
-            desired, available = deployment.spec.replicas, deployment.status.available_replicas
+            desired, available = deployment.spec.replicas, deployment.status.available_replicas or 0
             if deployment.part in _NAMES and available < desired:
                 namespace, name = deployment.key
                 fix = f"kubectl -n {namespace} describe pods -l app.kubernetes.io/name={name}"
@@ -849,7 +849,7 @@ def endings(facts: Facts) -> Iterator[Finding]:
     """
     for side in facts.sides:
         leases = side.read(LEASES)
-        reported = [(f"Secret/{each.metadata.namespace}/", each.annotation(ANNOTATION_REFUSED)) for each in leases]
+        reported = [(f"Secret/{lease.metadata.namespace}/", lease.annotation(ANNOTATION_REFUSED)) for lease in leases]
         for ending in side.endings:
             remaining = ending.ends - side.now
             when = f"{ending.ends:%Y-%m-%d %H:%M} UTC"

@@ -125,16 +125,16 @@ class PodTemplate(Wire, frozen=True):
 
 
 class DeployedSpec(Wire, frozen=True):
-    """The number of pods by container."""
+    """The number of pods and their containers."""
 
     replicas: int = 1
     template: PodTemplate = PodTemplate()
 
 
 class DeployedStatus(Wire, frozen=True):
-    """How many of them are available."""
+    """The number of available pods."""
 
-    available_replicas: int = 0
+    available_replicas: int | None = None
 
 
 class Deployed(KubeObject, frozen=True):
@@ -266,7 +266,7 @@ def items(value: Any) -> list[Any]:
 
 def condition(obj: JSONObject, kind: str) -> JSONObject:
     """Return a condition of the status, empty without it."""
-    of_kind = [each for each in items(status(obj).get("conditions")) if each.get("type") == kind]
+    of_kind = [item for item in items(status(obj).get("conditions")) if item.get("type") == kind]
     return mapping(of_kind[0]) if of_kind else {}
 
 

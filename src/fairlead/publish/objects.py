@@ -141,7 +141,7 @@ def canonical_slice(raw: EndpointSlice, *, owners: bool = False, targets: bool =
         metadata=meta,
         address_type=raw.address_type,
         endpoints=canonical_endpoints(
-            [_endpoint(each, targets=targets) for each in raw.endpoints or () if each.addresses]
+            [_endpoint(endpoint, targets=targets) for endpoint in raw.endpoints or () if endpoint.addresses]
         ),
         ports=canonical_ports([_port(port) for port in raw.ports or ()]),
     )
@@ -155,7 +155,11 @@ def canonical_load_balancer(raw: TCPLoadBalancer) -> TCPLoadBalancer:
 
 def node_status(raw: NodeStatus) -> NodeStatus:
     """Return what heartbeats leave as it is: the addresses, and whether the node is Ready."""
-    ready = [WireCondition(type=each.type, status=each.status) for each in raw.conditions or () if each.type == "Ready"]
+    ready = [
+        WireCondition(type=condition.type, status=condition.status)
+        for condition in raw.conditions or ()
+        if condition.type == "Ready"
+    ]
     return NodeStatus(addresses=raw.addresses, conditions=ready)
 
 
@@ -244,8 +248,8 @@ def _same_endpoints(desired: EndpointSlice, present: EndpointSlice) -> bool:
     An earlier release did not publish the uids of pods; adding them is not worth a write for each slice.
     """
     endpoints = desired.endpoints or []
-    if not any(each.target_ref for each in present.endpoints or ()):
-        endpoints = [msgspec.structs.replace(each, target_ref=None) for each in endpoints]
+    if not any(endpoint.target_ref for endpoint in present.endpoints or ()):
+        endpoints = [msgspec.structs.replace(endpoint, target_ref=None) for endpoint in endpoints]
     return endpoints == (present.endpoints or [])
 
 
@@ -392,8 +396,12 @@ def plan_publication(desired: Publication, present: Present, *, is_ours: IsOurs)
     first = (HubWrite("apply", desired.load_balancer, reason),) if reason else ()
     if desired.slices is None:
         return PublishPlan(first)
-    names = {each.metadata.name for each in desired.slices}
-    foreign = [each.metadata.name for each in present.slices if each.metadata.name in names and not is_ours(each)]
+    names = {endpoint_slice.metadata.name for endpoint_slice in desired.slices}
+    foreign = [
+        endpoint_slice.metadata.name
+        for endpoint_slice in present.slices
+        if endpoint_slice.metadata.name in names and not is_ours(endpoint_slice)
+    ]
     if foreign:
         return PublishPlan(first, conflict=f"EndpointSlice {foreign[0]}")
     return PublishPlan(first, plan_slices(desired.slices, filter(is_ours, present.slices)))
@@ -419,7 +427,7 @@ def plan_slices(
 def plan_removal(present: Present, *, reason: str, is_ours: IsOurs) -> PublishPlan:
     """Plan the removal of everything that was published for an origin."""
     load_balancers = () if present.load_balancer is None else (present.load_balancer,)
-    slices = sorted(present.slices, key=lambda each: each.metadata.name)
+    slices = sorted(present.slices, key=lambda endpoint_slice: endpoint_slice.metadata.name)
     return PublishPlan(_deletes(filter(is_ours, load_balancers), reason), _deletes(filter(is_ours, slices), reason))
 
 
@@ -476,7 +484,7 @@ def refused_ports(service: Service, *, by_node_port: bool) -> Refused | None:
 def families_of(service: Service) -> tuple[Family, ...]:
     """Return the families of a Service in its own order; IPv4 where an older API server says nothing."""
     known: dict[str, Family] = {IPV4: IPV4, IPV6: IPV6}
-    return tuple(known[each] for each in service.spec.ip_families or () if each in known) or (IPV4,)
+    return tuple(known[family] for family in service.spec.ip_families or () if family in known) or (IPV4,)
 
 
 def written_families(families: tuple[Family, ...]) -> tuple[Family, ...]:

@@ -119,20 +119,22 @@ def build_backends(
     earlier = before.groups if before else ()
     placed = {(backend.address, backend.node) for group in earlier for backend in group.endpoints}
     groups: list[EndpointGroup] = []
-    for each in sorted(slices, key=lambda each: each.metadata.name):
-        if each.deleting or each.address_type == "FQDN":
+    for endpoint_slice in sorted(slices, key=lambda endpoint_slice: endpoint_slice.metadata.name):
+        if endpoint_slice.deleting or endpoint_slice.address_type == "FQDN":
             continue
-        endpoints = endpoints_in_pool(pool, each, membership, placed)
+        endpoints = endpoints_in_pool(pool, endpoint_slice, membership, placed)
         if endpoints:
             ports = sorted(
                 (
                     RegionPort(port.port, port.name or "", port.protocol or "TCP")
-                    for port in each.ports or ()
+                    for port in endpoint_slice.ports or ()
                     if port.port
                 ),
                 key=lambda port: (port.name, port.protocol, port.port),
             )
-            groups.append(EndpointGroup(each.metadata.name, each.address_type, tuple(ports), endpoints))
+            groups.append(
+                EndpointGroup(endpoint_slice.metadata.name, endpoint_slice.address_type, tuple(ports), endpoints)
+            )
     known = None if nodes is None else tuple(sorted(nodes, key=lambda node: node.name))
     return Backends(tuple(groups), known)
 
@@ -159,7 +161,7 @@ def pool_node(node: Node) -> PoolNode | None:
     if LABEL_EXCLUDE_NODE in (node.metadata.labels or {}):
         return None
     of_type = {
-        kind: [each.address for each in node.status.addresses or () if each.type == kind]
+        kind: [address.address for address in node.status.addresses or () if address.type == kind]
         for kind in ("InternalIP", "ExternalIP")
     }
     addresses = list(by_family([*of_type["InternalIP"], *of_type["ExternalIP"]]).values())

@@ -250,14 +250,14 @@ class PoolServiceFinalization:
         for _, other in self._inventory.pool_services_of(region.service_key):
             if other.metadata.uid != pool_service.metadata.uid and not other.deleting:
                 only_here -= _addresses(other)
-        if not only_here & {each.address for each in service.status.load_balancer.ingress or ()}:
+        if not only_here & {ingress.address for ingress in service.status.load_balancer.ingress or ()}:
             return False
         now_s = self._cluster.clock.monotonic()
         return now_s - self._since_s.setdefault(pool_service.key, now_s) < UNION_PATIENCE_S
 
 
 def _addresses(pool_service: PoolService) -> set[str]:
-    return {each.address for each in pool_service.status.load_balancer.ingress or ()}
+    return {ingress.address for ingress in pool_service.status.load_balancer.ingress or ()}
 
 
 # --- view ------------------------------------------------------------------------------------------------------------

@@ -242,7 +242,9 @@ def build_status(
     """Mirror the load balancer's status; ``load_balancer`` None: there is none; ``now`` is RFC 3339 text."""
     old = pool_service.status
     source = load_balancer.status if load_balancer is not None and not load_balancer.deleting else None
-    by_type: dict[str, WireCondition] = {each.type: each for each in (source.conditions if source else None) or ()}
+    by_type: dict[str, WireCondition] = {
+        condition.type: condition for condition in (source.conditions if source else None) or ()
+    }
     if ConditionType.PROGRAMMED not in by_type:
         by_type[ConditionType.PROGRAMMED] = _condition(
             ConditionType.PROGRAMMED, ConditionReason.PENDING, "no hub has answered yet"

@@ -144,7 +144,12 @@ class RegionsInventory:
     def backends(self, service: SourceService, pool: str, present: list[PoolService]) -> Backends:
         """Collect the backends of one region; ``present`` says where endpoints of lost nodes were."""
         slices = self.slices_of(service.key)
-        nodes = {endpoint.node_name for each in slices for endpoint in each.endpoints or () if endpoint.node_name}
+        nodes = {
+            endpoint.node_name
+            for endpoint_slice in slices
+            for endpoint in endpoint_slice.endpoints or ()
+            if endpoint.node_name
+        }
         nodes_missing = any(not self.membership.knows(node) for node in nodes)
         before = decode_backends(present[0].annotation(ANNOTATION_BACKENDS)) if nodes_missing and present else None
         return build_backends(
@@ -372,4 +377,6 @@ def _as_backend(node: Node | None) -> tuple[object, ...]:
 
 
 def _addresses(pool_service: PoolService | None) -> list[str]:
-    return [] if pool_service is None else [each.address for each in pool_service.status.load_balancer.ingress or ()]
+    return (
+        [] if pool_service is None else [ingress.address for ingress in pool_service.status.load_balancer.ingress or ()]
+    )

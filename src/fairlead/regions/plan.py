@@ -108,7 +108,11 @@ def plan_region(view: RegionView, *, now: str) -> RegionPlan:
     primary = primaries[0] if primaries else None
     if primary is None:
         taken = {each.metadata.name for each in (*view.present, *view.name_conflicts)}
-        foreign = {each.metadata.name: each for each in view.name_conflicts if not is_ours(each)}
+        foreign = {
+            name_conflict.metadata.name: name_conflict
+            for name_conflict in view.name_conflicts
+            if not is_ours(name_conflict)
+        }
         names = pool_service_names(view.key.service, view.key.pool, wanted_class)
         if names[0] in foreign:
             return RegionPlan(tuple(writes), conflict=foreign[names[0]])
@@ -180,7 +184,7 @@ def _new(view: RegionView, name: str, class_name: str, now: str) -> JSONObject:
             "name": name,
             "labels": pool_service_labels(view.key.service, view.key.pool),
             "annotations": {ANNOTATION_SERVICE: view.service.document, ANNOTATION_BACKENDS: view.backends.encode()},
-            "ownerReferences": [whole(each) for each in owners(view.service, view.pool)],
+            "ownerReferences": [whole(owner) for owner in owners(view.service, view.pool)],
         },
         "spec": {"nodepoolName": view.pool.name, "renewTime": now, "loadBalancerClass": class_name},
     }
@@ -200,7 +204,7 @@ def _update(view: RegionView, present: PoolService, class_name: str, document: s
         repaired.append("labels")
     references = _merged_owners(present, owners(view.service, view.pool))
     if references is not None:
-        metadata["ownerReferences"] = [whole(each) for each in references]
+        metadata["ownerReferences"] = [whole(reference) for reference in references]
         repaired.append("ownerReferences")
     annotations = {ANNOTATION_SERVICE: document, ANNOTATION_BACKENDS: view.backends.encode()}
     stale = {key: value for key, value in annotations.items() if present.annotation(key) != value}
@@ -237,8 +241,12 @@ def _merged_owners(present: PoolService, ours: tuple[OwnerReference, ...]) -> li
     Only one of all may be the controller, and that is the Service.
     """
     references = present.metadata.owner_references or []
-    others = [each for each in references if each.kind not in {SERVICES.kind, NODE_POOL_KIND} and not each.controller]
-    if list(ours) == [each for each in references if each not in others]:
+    others = [
+        reference
+        for reference in references
+        if reference.kind not in {SERVICES.kind, NODE_POOL_KIND} and not reference.controller
+    ]
+    if list(ours) == [reference for reference in references if reference not in others]:
         return None
     return [*ours, *others]
 
@@ -426,15 +434,15 @@ def _access_plan_shown(view: AccessView, now: datetime) -> tuple[list[tuple[str,
     for pool in sorted(by_pool):
         primaries, retiring = split_by_class(by_pool[pool], view.service.spec.load_balancer_class or "")
         taken_over = bool(primaries and primaries[0].status.load_balancer.ingress)
-        candidates += [(pool, each) for each in (*primaries[:1], *(() if taken_over else retiring))]
-    seen = {each.address for each in view.service.status.load_balancer.ingress or ()}
+        candidates += [(pool, primary) for primary in (*primaries[:1], *(() if taken_over else retiring))]
+    seen = {ingress.address for ingress in view.service.status.load_balancer.ingress or ()}
     empty = [(pool, each) for pool, each in candidates if not _has_backends(each)]
-    if len(empty) == len([each for each in candidates if each[1].status.load_balancer.ingress]):
+    if len(empty) == len([candidate for candidate in candidates if candidate[1].status.load_balancer.ingress]):
         return candidates, None  # none has any: taking away the last address would help no client
     again_s: float | None = None
     for pool, pool_service in empty:
         since_s = _age_s(pool_service, now)
-        known = any(each.address in seen for each in pool_service.status.load_balancer.ingress or ())
+        known = any(ingress.address in seen for ingress in pool_service.status.load_balancer.ingress or ())
         if known and since_s < EMPTY_GRACE_S:
             left_s = EMPTY_GRACE_S - since_s
             again_s = left_s if again_s is None else min(again_s, left_s)

@@ -70,7 +70,7 @@ class AddressRanges(msgspec.Struct, frozen=True):
         if not ranges:
             raise BadConfiguration(f"{field}: is empty; give {_EXAMPLE}")
         if avoid is not None:
-            ranges = [rest for each in ranges for rest in _without(each, avoid.ranges)]
+            ranges = [rest for address_range in ranges for rest in _without(address_range, avoid.ranges)]
             if not ranges:
                 raise BadConfiguration(f"{field}: nothing is left of {text} without {avoid}; avoid less")
         return cls(tuple(ranges))
@@ -88,26 +88,33 @@ class AddressRanges(msgspec.Struct, frozen=True):
     @property
     def loopback(self) -> bool:
         """Return whether every address is one that only its own machine reaches."""
-        return all(end.is_loopback for each in self.ranges for end in map(each.address, (each.first, each.last)))
+        return all(
+            end.is_loopback
+            for address_range in self.ranges
+            for end in map(address_range.address, (address_range.first, address_range.last))
+        )
 
     @property
     def size(self) -> int:
         """Return how many addresses there are."""
-        return sum(each.last - each.first + 1 for each in self.ranges)
+        return sum(address_range.last - address_range.first + 1 for address_range in self.ranges)
 
     @property
     def spans(self) -> list[str]:
         """Return the ranges as "first-last", which ``whole`` reads back as they are."""
-        return [f"{each.address(each.first)}-{each.address(each.last)}" for each in self.ranges]
+        return [
+            f"{address_range.address(address_range.first)}-{address_range.address(address_range.last)}"
+            for address_range in self.ranges
+        ]
 
     @property
     def families(self) -> tuple[Family, ...]:
         """Return the families of the ranges, in the order in which they were given."""
-        return tuple(dict.fromkeys(each.family for each in self.ranges))
+        return tuple(dict.fromkeys(address_range.family for address_range in self.ranges))
 
     def of(self, family: Family) -> AddressRanges:
         """Return the ranges of one family."""
-        return AddressRanges(tuple(each for each in self.ranges if each.family == family))
+        return AddressRanges(tuple(address_range for address_range in self.ranges if address_range.family == family))
 
     def overlap(self, other: AddressRanges) -> tuple[str, str] | None:
         """Return the first two ranges that have an address in common, ours first, None when there are none."""
@@ -115,10 +122,10 @@ class AddressRanges(msgspec.Struct, frozen=True):
         return next(((first.text, second.text) for first, second in pairs if first.overlaps(second)), None)
 
     def __getitem__(self, index: int) -> str:
-        for each in self.ranges:
-            count = each.last - each.first + 1
+        for address_range in self.ranges:
+            count = address_range.last - address_range.first + 1
             if index < count:
-                return str(each.address(each.first + index))
+                return str(address_range.address(address_range.first + index))
             index -= count
         raise IndexError(index)
 
@@ -129,10 +136,13 @@ class AddressRanges(msgspec.Struct, frozen=True):
             parsed = ipaddress.ip_address(address)
         except ValueError:
             return False
-        return any(each.family == family_of(address) and each.first <= int(parsed) <= each.last for each in self.ranges)
+        return any(
+            address_range.family == family_of(address) and address_range.first <= int(parsed) <= address_range.last
+            for address_range in self.ranges
+        )
 
     def __str__(self) -> str:
-        return ",".join(dict.fromkeys(each.text for each in self.ranges))
+        return ",".join(dict.fromkeys(address_range.text for address_range in self.ranges))
 
 
 def _parse(part: str, field: str, *, edges: bool = False) -> AddressRange:

@@ -85,7 +85,9 @@ def ending(there: Iterable[ManagedCertificate], now: datetime, *, within: timede
         end = end_of(obj)
         if end is not None and end - now > within:
             continue
-        conditions = {each.type: each.message for each in obj.status.conditions or () if each.message}
+        conditions = {
+            condition.type: condition.message for condition in obj.status.conditions or () if condition.message
+        }
         why = conditions.get("Stale") or conditions.get("Ready") or "the certificate is being ordered"
         if end is not None or obj.status.failures:
             rows.append(EndingCertificate(obj.metadata.namespace, obj.metadata.name, obj.spec.hosts, end, why))

@@ -306,10 +306,10 @@ def nodes_from_slices(slices: Iterable[EndpointSlice]) -> NodeAddresses:
     ready: dict[Family, dict[str, str]] = {IPV4: {}, IPV6: {}}
     leaving: dict[Family, dict[str, tuple[str, bool]]] = {IPV4: {}, IPV6: {}}
     stale: dict[Family, str] = {}
-    for each in slices:
-        if why := each.annotation(ANNOTATION_STALE):
-            stale.setdefault(IPV6 if each.address_type == IPV6 else IPV4, why)
-        for endpoint in each.endpoints or ():
+    for endpoint_slice in slices:
+        if why := endpoint_slice.annotation(ANNOTATION_STALE):
+            stale.setdefault(IPV6 if endpoint_slice.address_type == IPV6 else IPV4, why)
+        for endpoint in endpoint_slice.endpoints or ():
             if not endpoint.addresses:
                 continue
             # An invalid address is rejected where the others are admitted, and named there.
@@ -324,7 +324,7 @@ def nodes_from_slices(slices: Iterable[EndpointSlice]) -> NodeAddresses:
 
 def node_families(families: Sequence[Family], *, ipv6: bool) -> tuple[Family, ...]:
     """Return the families in which nodes are reached; ``ipv6``: the provider can. None named is IPv4."""
-    return tuple(each for each in tuple(families) or (IPV4,) if ipv6 or each == IPV4)
+    return tuple(family for family in tuple(families) or (IPV4,) if ipv6 or family == IPV4)
 
 
 def addresses_in(nodes: NodeAddresses, families: Sequence[Family]) -> dict[str, EndpointState]:
@@ -348,8 +348,8 @@ def local_addresses(
     them. Only nodes that are Ready themselves count.
     """
     local: dict[str, EndpointState] = {}
-    for each in slices:
-        for endpoint in each.endpoints or ():
+    for endpoint_slice in slices:
+        for endpoint in endpoint_slice.endpoints or ():
             if endpoint.addresses:
                 state = state_of(endpoint)
                 local[endpoint.addresses[0]] = max(state, local.get(endpoint.addresses[0], state))

@@ -92,10 +92,12 @@ _PREFIX = "acme-challenge/"
 
 def with_challenge_listeners(listeners: Sequence[L7Listener], answers: Iterable[FixedAnswer]) -> tuple[L7Listener, ...]:
     """Return ``listeners`` and additional ones that ``answers`` need."""
-    at_port = [each for each in listeners if each.port == CHALLENGE_PORT and each.protocol != "UDP"]
+    at_port = [listener for listener in listeners if listener.port == CHALLENGE_PORT and listener.protocol != "UDP"]
     if any(each.protocol != "HTTP" for each in at_port):
         return tuple(listeners)
-    missing = {each.hostname for each in answers if not any(covers(there.hostname, each.hostname) for there in at_port)}
+    missing = {
+        answer.hostname for answer in answers if not any(covers(there.hostname, answer.hostname) for there in at_port)
+    }
     added = (L7Listener(f"{_PREFIX}{host}", CHALLENGE_PORT, hostname=host) for host in sorted(missing))
     return (*listeners, *added)
 
@@ -142,7 +144,7 @@ def with_generated_names(
         generated = with_generated_listeners(domain, origin, listeners, certificates.get(domain, ""), made_as=made_as)
         # A port may have thousands of listeners: those that were given are not compared again.
         there = set(opened)
-        opened += tuple(each for each in generated.listeners[len(listeners) :] if each not in there)
+        opened += tuple(listener for listener in generated.listeners[len(listeners) :] if listener not in there)
         served = with_generated_routes(domain, origin, generated, served)
     return opened, served
 
@@ -173,7 +175,7 @@ def with_generated_routes(
     """Return ``routes`` so that requests to generated names meet the rules of their objects."""
     if not domain:
         return tuple(routes)
-    ports = {each.name: each.port for each in generated.listeners}
+    ports = {listener.name: listener.port for listener in generated.listeners}
     of_gateway = generated_host(domain, origin) if origin.kind == "Gateway" else ""
     changed: list[LoadBalancerRoute] = []
     for route in routes:
@@ -182,7 +184,7 @@ def with_generated_routes(
             host = generated_host(domain, route.spec.origin)
         if host:
             attachments = route.spec.attachments
-            taken_by = {name for each in attachments for name in generated.takes.get(each.listener, ())}
+            taken_by = {name for attachment in attachments for name in generated.takes.get(attachment.listener, ())}
             attachments = (*attachments, *_at(host, sorted(taken_by, key=lambda name: (ports[name], name))))
             spec = msgspec.structs.replace(route.spec, attachments=attachments)
             changed.append(msgspec.structs.replace(route, spec=spec))
@@ -193,7 +195,7 @@ def with_generated_routes(
 
 def _of_ingresses(domain: str, listeners: Sequence[L7Listener], certificate: str, made_as: str) -> Generated:
     """Serve the names of Ingresses at the listeners of their hosts, and over HTTPS at one listener for all of them."""
-    open_to_all = [each.name for each in listeners if each.protocol == "HTTP" and not each.hostname]
+    open_to_all = [listener.name for listener in listeners if listener.protocol == "HTTP" and not listener.hostname]
     secure = _secure(f"*.{domain}", _HTTPS_PORT, listeners, certificate, made_as)
     names = tuple(each.name for each in secure)
     return _generated(listeners, secure, {name: (name, *names) for name in open_to_all})
@@ -201,16 +203,16 @@ def _of_ingresses(domain: str, listeners: Sequence[L7Listener], certificate: str
 
 def _of_gateway(host: str, listeners: Sequence[L7Listener], certificate: str, made_as: str) -> Generated:
     """Add a listener at each port, since a listener with a hostname does not accept another name."""
-    http = sorted({each.port for each in listeners if each.protocol == "HTTP"})
-    https = sorted({each.port for each in listeners if each.protocol == "HTTPS"})
+    http = sorted({listener.port for listener in listeners if listener.protocol == "HTTP"})
+    https = sorted({listener.port for listener in listeners if listener.protocol == "HTTPS"})
     at_port = {port: (L7Listener(f"{made_as}/{port}", port, hostname=host),) for port in http}
     at_port |= {port: _secure(host, port, listeners, certificate, made_as) for port in https}
     if http and not https:
         at_port[http[0]] += _secure(host, _HTTPS_PORT, listeners, certificate, made_as)
     takes = {
-        each.name: tuple(made.name for made in at_port.get(each.port, ()))
-        for each in listeners
-        if each.protocol in ("HTTP", "HTTPS")
+        listener.name: tuple(made.name for made in at_port.get(listener.port, ()))
+        for listener in listeners
+        if listener.protocol in ("HTTP", "HTTPS")
     }
     return _generated(listeners, [made for port in sorted(at_port) for made in at_port[port]], takes)
 
@@ -221,7 +223,7 @@ def _secure(
     """Return the HTTPS listener for ``host``: an existing one, else a new one; none without a certificate."""
     if not certificate:
         return ()
-    at_port = [each for each in listeners if each.port == port and each.protocol != "UDP"]
+    at_port = [listener for listener in listeners if listener.port == port and listener.protocol != "UDP"]
     if there := tuple(each for each in at_port if each.protocol == "HTTPS" and each.hostname == host):
         return there
     if any(each.protocol not in ("HTTPS", "TLS") or each.client_validation is not None for each in at_port):
@@ -238,4 +240,4 @@ def _generated(
 
 
 def _at(host: str, listeners: Iterable[str]) -> Iterable[Attachment]:
-    return (Attachment(each, (host,)) for each in listeners)
+    return (Attachment(listener, (host,)) for listener in listeners)

@@ -320,8 +320,8 @@ def frontend_at_allocation(
         key=view.key,
         group=view.key.namespace,
         listeners=tuple(
-            msgspec.structs.replace(each, proxy_port=proxy_ports.get((each.protocol.value, each.port), 0))
-            for each in listeners
+            msgspec.structs.replace(listener, proxy_port=proxy_ports.get((listener.protocol.value, listener.port), 0))
+            for listener in listeners
         ),
         address=allocation.address,
         second_address=allocation.second_address,
@@ -481,7 +481,11 @@ def _tcp_targets(view: TCPView, spec: TCPLoadBalancerSpec, admission: Admission)
         return {key: {} for key in keys}
     if spec.targets != "Node":
         uid = view.load_balancer.spec.origin.uid
-        slices = by_port(each for each in view.slices if each.label(LABEL_ORIGIN_UID) in {"", label_value(uid)})
+        slices = by_port(
+            endpoint_slice
+            for endpoint_slice in view.slices
+            if endpoint_slice.label(LABEL_ORIGIN_UID) in {"", label_value(uid)}
+        )
         owner = _owner(view)
         at = {key: slices.get((port.name, port.protocol), ()) for key, port in keys.items()}
         if spec.targets == "Pod":
@@ -503,7 +507,9 @@ def _nodes(view: TCPView, spec: TCPLoadBalancerSpec) -> NodeAddresses:
     """Return the member's nodes, or those that a region lists; addresses without a name are a cloud's."""
     if spec.targets != "Address":
         return view.nodes
-    return nodes_from_slices(each for each in view.slices if all(at.node_name for at in each.endpoints or ()))
+    return nodes_from_slices(
+        endpoint_slice for endpoint_slice in view.slices if all(at.node_name for at in endpoint_slice.endpoints or ())
+    )
 
 
 def _tcp_node_families(view: TCPView, spec: TCPLoadBalancerSpec) -> tuple[Family, ...]:
@@ -518,7 +524,7 @@ def _targets_at_addresses(
     states: dict[TargetKey, EndpointState] = {}
     reached: set[str | None] = set()
     for family in families:
-        of_family = (each for each in slices if each[0].address_type in {family, "FQDN"})
+        of_family = (endpoint_slice for endpoint_slice in slices if endpoint_slice[0].address_type in {family, "FQDN"})
         states |= states_from_slices(of_family, admission, reached)
     return targets_from_states(states, owner)
 
@@ -532,7 +538,7 @@ def _targets_of_pods(
     states: dict[TargetKey, EndpointState] = {}
     for family in dict.fromkeys((*spec.ip_families, IPV4, IPV6)):
         other = IPV4 if family == IPV6 else IPV6
-        of_family = (each for each in slices if each[0].address_type != other)
+        of_family = (endpoint_slice for endpoint_slice in slices if endpoint_slice[0].address_type != other)
         states |= states_from_slices(of_family, admission)
         if in_service(states):
             break
@@ -583,7 +589,7 @@ def _serve_http(view: HTTPView, spec: HTTPLoadBalancerSpec, *, translated: Trans
 
 def ports_of(listeners: Iterable[L7Listener]) -> tuple[Listener, ...]:
     """Return the distinct ports that ``listeners`` open, ordered; those of HTTP, HTTPS and TLS are TCP."""
-    ports = {(each.port, Protocol.UDP if each.protocol == "UDP" else Protocol.TCP) for each in listeners}
+    ports = {(listener.port, Protocol.UDP if listener.protocol == "UDP" else Protocol.TCP) for listener in listeners}
     return tuple(Listener(port, protocol) for port, protocol in sorted(ports))
 
 
@@ -615,8 +621,8 @@ def _http_resolved(
         return unresolved(reason, f"certificate {name}: {why}{more}")
     if problem := not_admitted(admission):
         return problem
-    for each in families:
-        if problem := without_family(view.nodes, each):
+    for family in families:
+        if problem := without_family(view.nodes, family):
             return problem
     problems: list[str] = []
     if unresolved_routes:
@@ -752,16 +758,16 @@ def _http_refusals(_view: HTTPView, spec: HTTPLoadBalancerSpec, capabilities: Ca
         text = f"LoadBalancerClass {spec.class_name!r} balances connections only; use one with provider envoy"
         yield ConditionReason.UNSUPPORTED_PROTOCOL, f"spec.className: {text}"
     yield from _listener_conflicts(spec)
-    if (count := sum(len(each.certificates) for each in spec.listeners)) > _MAX_CERTIFICATES:
+    if (count := sum(len(listener.certificates) for listener in spec.listeners)) > _MAX_CERTIFICATES:
         text = (
             f"certificates are named {count:,} times, and the limit of one load balancer is {_MAX_CERTIFICATES:,}. "
             "Use fewer, or several load balancers"
         )
         yield ConditionReason.INVALID, f"spec.listeners: {text}"
-    for each in spec.listeners:
-        if problem := hostname_problem(each.hostname):
-            yield ConditionReason.INVALID, f"spec.listeners: hostname of {each.name}: {problem}"
-    if Protocol.UDP not in capabilities.protocols and any(each.protocol == "UDP" for each in spec.listeners):
+    for listener in spec.listeners:
+        if problem := hostname_problem(listener.hostname):
+            yield ConditionReason.INVALID, f"spec.listeners: hostname of {listener.name}: {problem}"
+    if Protocol.UDP not in capabilities.protocols and any(listener.protocol == "UDP" for listener in spec.listeners):
         yield ConditionReason.UNSUPPORTED_PROTOCOL, "spec.listeners: this class has no UDP"
 
 
@@ -769,18 +775,18 @@ def _listener_conflicts(spec: HTTPLoadBalancerSpec) -> Iterator[Refusal]:
     shared: dict[tuple[int, bool], str] = {}
     seen: set[tuple[int, str, str]] = set()
     names: set[str] = set()
-    for each in spec.listeners:
-        if each.name in names:
-            yield ConditionReason.INVALID, f"spec.listeners: {each.name} is there twice"
-        names.add(each.name)
-        kind = _SHARED.get(each.protocol, each.protocol)
-        port = f"spec.listeners: {each.protocol}/{each.port} of {each.name}"
+    for listener in spec.listeners:
+        if listener.name in names:
+            yield ConditionReason.INVALID, f"spec.listeners: {listener.name} is there twice"
+        names.add(listener.name)
+        kind = _SHARED.get(listener.protocol, listener.protocol)
+        port = f"spec.listeners: {listener.protocol}/{listener.port} of {listener.name}"
         # TCP and UDP have port numbers of their own.
-        if shared.setdefault((each.port, kind == "UDP"), kind) != kind:
+        if shared.setdefault((listener.port, kind == "UDP"), kind) != kind:
             yield ConditionReason.PORT_CONFLICT, f"{port} is open for another protocol"
-        if (each.port, kind, each.hostname) in seen:
-            yield ConditionReason.PORT_CONFLICT, f"{port} is there twice for {each.hostname or 'any host'}"
-        seen.add((each.port, kind, each.hostname))
+        if (listener.port, kind, listener.hostname) in seen:
+            yield ConditionReason.PORT_CONFLICT, f"{port} is there twice for {listener.hostname or 'any host'}"
+        seen.add((listener.port, kind, listener.hostname))
 
 
 def _address_refusals(view: MemberView, spec: MemberSpec, capabilities: Capabilities) -> Iterator[Refusal]:
