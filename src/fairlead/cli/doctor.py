@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -14,8 +15,18 @@ from fairlead import __version__
 from fairlead.api.gateway import GATEWAY_CLASSES
 from fairlead.api.meta import JSONObject
 from fairlead.api.tenant import TENANTS
-from fairlead.cli.hub_reader import connect
-from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose, Watch, directory
+from fairlead.cli.hub_reader import connect as connect_to
+from fairlead.cli.options import (
+    Context,
+    Kubeconfig,
+    OptionGroup,
+    Output,
+    OutputOption,
+    Verbose,
+    Watch,
+    directory,
+    takes_groups,
+)
 from fairlead.cli.output import VerbAnswer, emit, say, show
 from fairlead.cli.run import ATTENTION, NOT_SERVING, OK, run_async, run_for_code
 from fairlead.cli.selection import matcher
@@ -30,7 +41,7 @@ from fairlead.doctor.bundle import (
     read_pages,
     write_bundle,
 )
-from fairlead.doctor.checks import CHECKS, Matches, examine, scoped, verb_names
+from fairlead.doctor.checks import CHECKS, examine, scoped, verb_names
 from fairlead.doctor.facts import ApiFacts, Facts, Finding, Severity, name_of
 from fairlead.doctor.gather import (
     HUB,
@@ -62,12 +73,42 @@ DoctorDir = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class Where(OptionGroup):
+    """The clusters and the directory to look at."""
+
+    kubeconfig: Kubeconfig = None
+    context: Context = ""
+    member_kubeconfig: MemberKubeconfig = None
+    member_context: MemberContext = ""
+    data_dir: DoctorDir = None
+
+    @property
+    def member(self) -> tuple[Path | None, str] | None:
+        """Return kubeconfig and context of the member, None when it is not looked at."""
+        given = (self.member_kubeconfig, self.member_context)
+        return given if any(given) else None
+
+    @property
+    def hub(self) -> tuple[Path | None, str] | None:
+        """Return kubeconfig and context of the hub, None when only a member is looked at."""
+        given = (self.kubeconfig, self.context)
+        return given if any(given) or self.member is None else None
+
+    def not_looked_at(self, facts: Facts, *, connect: bool) -> list[str]:
+        """Return what no check looked at, each with the option for it."""
+        looked_at = {
+            "the hub (--kubeconfig)": self.hub is not None,
+            "members (--member-kubeconfig)": facts.member is not None,
+            "this machine (--machine)": facts.machine is not None,
+            "connections to targets (--connect)": connect and self.hub is not None,
+        }
+        return [what for what, looked in looked_at.items() if not looked]
+
+
+@takes_groups
 def doctor(
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
-    member_kubeconfig: MemberKubeconfig = None,
-    member_context: MemberContext = "",
-    data_dir: DoctorDir = None,
+    where: Where,
     machine: Annotated[
         bool, typer.Option("--machine", help="Look at this machine too, on which a hub has its Envoy.")
     ] = False,
@@ -94,44 +135,28 @@ def doctor(
     if list_checks:
         _print_checks(output)
         return
-    where = Where(kubeconfig, context, member_kubeconfig, member_context, data_dir, machine=machine, connect=connect)
     matches = matcher(selector) if selector else None
-    run_for_code(lambda: _examine(where, namespace, matches, output, watch=watch))
+
+    async def ask() -> VerbAnswer:
+        facts = await gather_facts(where, machine=machine, connect=connect)
+        findings = every = examine(facts)
+        unseen = where.not_looked_at(facts, connect=connect)
+        if namespace or matches is not None:
+            findings = scoped(facts, every, namespace=namespace, matches=matches)
+        severities = {finding.severity for finding in findings}
+        others = len(every) - len(findings)
+        return VerbAnswer(
+            {"checks": len(CHECKS), "notLookedAt": unseen, "otherFaults": others, "findings": findings},
+            lambda: lines_of(findings, checks=len(CHECKS), not_looked_at=unseen, others=others),
+            lambda: verb_names(findings),
+            NOT_SERVING if Severity.ERROR in severities else ATTENTION if severities else OK,
+        )
+
+    run_for_code(lambda: show(ask, output, watch=watch))
 
 
-class Where:
-    """The clusters and paths to check, from the options."""
-
-    def __init__(
-        self,
-        kubeconfig: Path | None,
-        context: str,
-        member_kubeconfig: Path | None,
-        member_context: str,
-        data_dir: Path | None,
-        *,
-        machine: bool,
-        connect: bool,
-    ) -> None:
-        self.member = (member_kubeconfig, member_context) if member_kubeconfig or member_context else None
-        self.hub = (kubeconfig, context) if kubeconfig or context or not self.member else None
-        self.data_dir = data_dir
-        self.machine = machine or data_dir is not None
-        self.connect = connect
-
-    def not_looked_at(self, facts: Facts) -> list[str]:
-        """Return what no check looked at, each with the option for it."""
-        looked_at = {
-            "the hub (--kubeconfig)": self.hub is not None,
-            "members (--member-kubeconfig)": facts.member is not None,
-            "this machine (--machine)": self.machine,
-            "connections to targets (--connect)": self.connect and self.hub is not None,
-        }
-        return [what for what, looked in looked_at.items() if not looked]
-
-
-async def gather_facts(where: Where) -> Facts:
-    """Read all that is asked for.
+async def gather_facts(where: Where, *, machine: bool = False, connect: bool = False) -> Facts:
+    """Read all that is asked for; with a data directory this machine, too.
 
     Raises:
         BadConfiguration: a kubeconfig is missing or broken.
@@ -140,7 +165,7 @@ async def gather_facts(where: Where) -> Facts:
     async def side(name: str, given: tuple[Path | None, str] | None) -> ApiFacts | None:
         if given is None:
             return None
-        async with connect(given[0], context=given[1], name=f"the {name}") as cluster:
+        async with connect_to(given[0], context=given[1], name=f"the {name}") as cluster:
             read = await gather(cluster, name, HUB if name == "hub" else MEMBER)
             read = await with_rights(cluster, read, gateways=read.knows(GATEWAY_CLASSES))
             return await with_endings(cluster, read)
@@ -153,28 +178,9 @@ async def gather_facts(where: Where) -> Facts:
         version=__version__,
         hub=hub,
         member=member,
-        machine=gather_machine(where.data_dir, files) if where.machine else None,
-        reach=await connect_all(targets_of(hub), timeout_s=3.0) if where.connect and hub is not None else (),
+        machine=gather_machine(where.data_dir, files) if machine or where.data_dir is not None else None,
+        reach=await connect_all(targets_of(hub), timeout_s=3.0) if connect and hub is not None else (),
     )
-
-
-async def _examine(where: Where, namespace: str, matches: Matches | None, output: Output, *, watch: bool) -> int:
-    async def ask() -> VerbAnswer:
-        facts = await gather_facts(where)
-        findings = every = examine(facts)
-        unseen = where.not_looked_at(facts)
-        if namespace or matches is not None:
-            findings = scoped(facts, every, namespace=namespace, matches=matches)
-        severities = {finding.severity for finding in findings}
-        others = len(every) - len(findings)
-        return VerbAnswer(
-            {"checks": len(CHECKS), "notLookedAt": unseen, "otherFaults": others, "findings": findings},
-            lambda: lines_of(findings, checks=len(CHECKS), not_looked_at=unseen, others=others),
-            lambda: verb_names(findings),
-            NOT_SERVING if Severity.ERROR in severities else ATTENTION if severities else OK,
-        )
-
-    return await show(ask, output, watch=watch)
 
 
 def lines_of(
@@ -211,16 +217,13 @@ def _print_checks(output: Output) -> None:
     )
 
 
+@takes_groups
 def collect(
+    where: Where,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Where to write it; default: fairlead-TIME.tar.gz here."),
     ] = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
-    member_kubeconfig: MemberKubeconfig = None,
-    member_context: MemberContext = "",
-    data_dir: DoctorDir = None,
     hub_url: Annotated[
         str,
         typer.Option(
@@ -242,9 +245,6 @@ def collect(
     Keys, tokens, passwords and the contents of Secrets are removed. It works with a broken hub too: what could not
     be read is listed in the file.
     """
-    where = Where(
-        kubeconfig, context, member_kubeconfig, member_context, data_dir, machine=data_dir is not None, connect=False
-    )
     now = datetime.now(UTC)
     path = output or Path(f"fairlead-{now:%Y%m%dT%H%M%SZ}.tar.gz")
     run_async(lambda: _collect(where, path, now, hub_url, log or []))
@@ -256,7 +256,7 @@ async def _collect(where: Where, path: Path, now: datetime, hub_url: str, logs: 
     events: dict[str, list[JSONObject]] = {}
     for side, given in ((facts.hub, where.hub), (facts.member, where.member)):
         if side is not None and given is not None and not side.error:
-            async with connect(given[0], context=given[1], name=f"the {side.name}") as cluster:
+            async with connect_to(given[0], context=given[1], name=f"the {side.name}") as cluster:
                 events[side.name] = await read_events(cluster)
     pages = await read_pages(hub_url) if hub_url else Texts()
     local = read_logs([*logs, *logs_below(where.data_dir)], last_bytes=LOG_BYTES)

@@ -218,6 +218,15 @@ class HubApi(OptionGroup):
 
 
 @dataclass(frozen=True)
+class ReplicaOptions(OptionGroup):
+    """One replica of a process of which one leads."""
+
+    identity: Identity = ""
+    data_dir: StateDir = None
+    metrics: Metrics = ""
+
+
+@dataclass(frozen=True)
 class LogOptions(OptionGroup):
     """How a process logs."""
 

@@ -21,16 +21,14 @@ from fairlead.cli.options import (
     Domain,
     HubDir,
     HubMetrics,
-    Identity,
     Kubeconfig,
     Listen,
     LogFormat,
     LogOptions,
-    Metrics,
     OptionalDataDir,
     Plain,
     QuietLogOptions,
-    StateDir,
+    ReplicaOptions,
     StopProxy,
     Verbose,
     directory,
@@ -203,10 +201,8 @@ def agent(
     cloud_load_balancer: Cloud = CloudLoadBalancer.ABSENT,
     target: Target = TrafficTarget.NODE,
     region: Annotated[str, typer.Option("--region", metavar="NAME", help="Region that the member is in.")] = "",
-    identity: Identity = "",
-    data_dir: StateDir = None,
-    metrics: Metrics = "",
     *,
+    replica: ReplicaOptions,
     logs: LogOptions,
 ) -> None:
     """Run the agent of one member: its Services get their addresses from the hub."""
@@ -222,12 +218,12 @@ def agent(
         region=region,
         cloud_load_balancer=cloud_load_balancer.value,
         target=target.value,
-        identity=identity,
-        metrics=metrics_at(metrics),
+        identity=replica.identity,
+        metrics=metrics_at(replica.metrics),
     )
     config.check()
     logs.start()
-    run_async(lambda: run_agent_process(config, data_dir=data_dir))
+    run_async(lambda: run_agent_process(config, data_dir=replica.data_dir))
 
 
 DEFAULT_DIR = Path("~/.local/state/fairlead/run")
@@ -291,10 +287,8 @@ def regions(
     layer1_only: Annotated[
         bool, typer.Option("--layer1-only", help="Make PoolServices only, and leave every class to other controllers.")
     ] = False,
-    identity: Identity = "",
-    data_dir: StateDir = None,
-    metrics: Metrics = "",
     *,
+    replica: ReplicaOptions,
     logs: LogOptions,
 ) -> None:
     """Give Services with a NodePool selector an access point in each matching region."""
@@ -305,9 +299,9 @@ def regions(
         context=context,
         workers=workers,
         balancer=not layer1_only,
-        identity=identity,
-        data_dir=data_dir,
-        metrics=metrics_at(metrics),
+        identity=replica.identity,
+        data_dir=replica.data_dir,
+        metrics=metrics_at(replica.metrics),
     )
     settings.config()  # a bad number is an error before anything is started
     logs.start()
@@ -481,10 +475,8 @@ def capi(
             help="Remove Fairlead's hooks and finalizers from every machine, and exit; stop all other copies first.",
         ),
     ] = False,
-    identity: Identity = "",
-    data_dir: StateDir = None,
-    metrics: Metrics = "",
     *,
+    replica: ReplicaOptions,
     logs: LogOptions,
 ) -> None:
     """Give the clusters of Cluster API an endpoint whose members follow their machines."""
@@ -495,9 +487,9 @@ def capi(
         context=context,
         hub_kubeconfig=hub_kubeconfig,
         workers=workers,
-        identity=identity,
-        data_dir=data_dir,
-        metrics=metrics_at(metrics),
+        identity=replica.identity,
+        data_dir=replica.data_dir,
+        metrics=metrics_at(replica.metrics),
     )
     settings.config()  # a bad number is an error before anything is started
     logs.start()

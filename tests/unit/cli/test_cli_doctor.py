@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.api.tenant import TENANTS
 from fairlead.cli.doctor import Where, gather_facts, lines_of
-from fairlead.doctor.facts import ApiFacts, Facts, error
+from fairlead.doctor.facts import ApiFacts, Facts, Machine, error
 from fairlead.kube.cluster import Cluster
 from tests.scenario.installed_kinds import server_with_kinds
 
@@ -30,9 +30,11 @@ def test_unchecked_parts_name_their_option(
     hub: str | None, member: str | None, machine: bool, connect: bool, left: list[str]
 ) -> None:
     files = [Path(each) if each else None for each in (hub, member)]
-    facts = Facts(version="1", member=ApiFacts(name="member") if member else None)
-    where = Where(files[0], "", files[1], "", None, machine=machine, connect=connect)
-    assert where.not_looked_at(facts) == left
+    facts = Facts(
+        version="1", member=ApiFacts(name="member") if member else None, machine=Machine() if machine else None
+    )
+    where = Where(files[0], "", files[1], "", None)
+    assert where.not_looked_at(facts, connect=connect) == left
 
 
 @pytest.mark.req("OP-5")
@@ -57,9 +59,9 @@ async def test_one_cluster_that_is_hub_and_member_is_looked_at_as_both(tenant: s
         server.write_kubeconfig(kubeconfig)
         async with Cluster.from_kubeconfig(kubeconfig, name="hub") as cluster:
             await cluster.create(TENANTS, {"metadata": {"name": tenant}, "spec": {}})
-        where = Where(kubeconfig, "", None, "", None, machine=False, connect=False)
+        where = Where(kubeconfig)
         facts = await gather_facts(where)
     finally:
         await server.stop()
     assert (facts.member is not None) == (tenant == "local")
-    assert (MEMBER in where.not_looked_at(facts)) == (tenant != "local")
+    assert (MEMBER in where.not_looked_at(facts, connect=False)) == (tenant != "local")
