@@ -219,7 +219,7 @@ class HubApi(OptionGroup):
 
 @dataclass(frozen=True)
 class ReplicaOptions(OptionGroup):
-    """One replica of a process of which one leads."""
+    """The options of one replica of a process."""
 
     identity: Identity = ""
     data_dir: StateDir = None
