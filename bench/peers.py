@@ -265,10 +265,11 @@ async def _set_node(running: World, number: int, version: int) -> None:
 
 
 async def _until_in_envoy(running: World, address: str, count: int) -> None:
-    """Wait until so many clusters of Envoy have an endpoint at an address."""
+    """Wait until so many clusters of Envoy send connections to an address; one that was removed may still drain."""
 
     async def there() -> bool:
         page = await running.control.admin("/clusters")
-        return sum(f"::{address}:" in line and "::cx_active::" in line for line in page.splitlines()) >= count
+        lines = (line for line in page.splitlines() if f"::{address}:" in line)
+        return sum(line.endswith("::health_flags::healthy") for line in lines) >= count
 
     await until_true(there, what=f"{address} is in {count} clusters", timeout_s=120, every_s=0.02)
