@@ -158,3 +158,16 @@ async def test_the_owner_of_a_name_is_that_of_its_hostname_or_of_the_star_above_
     inventory.hostnames._notify(exact, None)
     assert owners.of("a.example.com") == "east"
     assert changes == ["*.example.com", "a.example.com", "a.example.com"]
+
+
+async def test_the_owner_of_a_name_without_a_hostname_counts_for_certificates():
+    inventory = Inventory(Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub"))
+    owners = Owners(inventory, {"a.example.com": "west", "*.example.org": "east"}.get)
+    assert owners.of("A.example.com") == "west"
+    assert owners.of("b.example.org") == "east"
+    assert owners.of("b.example.com") is None
+    recorded = HostnameSpec(host="a.example.com", owner=HostnameOwner(member="east"))
+    owners.watch(lambda _name: None)
+    meta = ObjectMeta(name="a.example.com", namespace="fairlead-system")
+    inventory.hostnames._notify(None, Hostname(metadata=meta, spec=recorded))
+    assert owners.of("a.example.com") == "east", "a record wins"
