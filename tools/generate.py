@@ -214,8 +214,8 @@ def _events() -> str:
             "agent.",
             _table(("reason", "on", "type", "meaning"), rows),
             "## On a TCPLoadBalancer, at the hub\n\nWritten by `fairlead-hub`: `Programmed` (Normal) with the address "
-            "when it begins to serve, and a Warning with the reason of each condition that turns bad. `Resolved` (Normal) "
-            "ends a Warning whose condition turns good without an Event of its own. "
+            "when it begins to serve, and a Warning with the reason of each condition that turns bad. `Resolved` "
+            "(Normal) ends a Warning whose condition turns good without an Event of its own. "
             "`Pending` is not an Event. An object that cannot be read has no conditions: the Warning `Invalid` has the "
             "reason, also while the object is being deleted.",
             "## On a LoadBalancer, BackendGroup or LoadBalancerClass, at the hub\n\nWritten by `fairlead-hub`: "
