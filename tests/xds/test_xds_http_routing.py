@@ -140,7 +140,7 @@ async def test_precedence_of_methods_headers_and_parameters(http: HttpWorld) -> 
 
 
 @pytest.mark.req("G-54", "G-55", "G-56")
-async def test_what_leads_nowhere_is_500_without_endpoints_503_and_else_404(http: HttpWorld) -> None:
+async def test_rules_without_a_backend_answer_500_503_or_404(http: HttpWorld) -> None:
     backend = await http.echo("good")
     spec = await http.start(
         config(
@@ -156,7 +156,7 @@ async def test_what_leads_nowhere_is_500_without_endpoints_503_and_else_404(http
         ),
         backend,
     )
-    expected = {"/unresolved": "500", "/none": "500", "/zero": "500", "/empty": "503", "/good": "good", "/": "404"}
+    expected = {"/unresolved": "500", "/none": "500", "/zero": "503", "/empty": "503", "/good": "good", "/": "404"}
     assert {path: (await get(spec, path)).backend for path in expected} == expected
     halves = [(await get(spec, "/half")).backend for _ in range(60)]
     assert {"good", "500"} == set(halves)
