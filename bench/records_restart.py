@@ -164,7 +164,7 @@ async def ledger_alone(cluster: Cluster, records: int) -> Figure:
         TermSettings(
             name="memory",
             provider=MemoryProvider(),
-            store=cluster,
+            cluster=cluster,
             clock=SystemClock(),
             report=lambda _report: None,
             epoch=lambda: 1,
