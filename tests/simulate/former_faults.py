@@ -130,7 +130,7 @@ def terminating_pods_get_nothing() -> None:
 
 def reported_departures_are_doubted() -> None:
     """The guard keeps the last target, also when it was reported as terminating."""
-    edit(guard._last_targets, "kept += [row for row in rows if row.reason is Reason.TERMINATING]", "pass")
+    edit(guard._last_targets, "kept = [row for row in rows if row.reason is Reason.TERMINATING]", "kept = []")
     edit(guard._last_targets, " for row in rows if row.reason is not Reason.TERMINATING]", " for row in rows]")
 
 

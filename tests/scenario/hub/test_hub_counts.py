@@ -6,6 +6,7 @@ import pytest
 from hub_world import EVENT, HubWorld
 
 from bench import __main__ as bench_main
+from bench.cluster_world import Settings
 from bench.figures import Figure
 from bench.records_restart import restart
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
@@ -18,6 +19,8 @@ from fairlead.testing.faults import FaultyProvider
 from fairlead.testing.simulation import SimulatedProcess
 
 NAMES = [f"web-{number}" for number in range(5)]
+
+_SETTINGS = Settings(routes=1, seconds=1.0)
 
 
 async def serve(world: HubWorld, *, address: str) -> None:
@@ -108,7 +111,7 @@ async def test_the_benchmark_fails_when_a_limit_is_passed(
         yield Figure(name="for information", value=7, unit="s")
 
     monkeypatch.setattr(bench_main, "CASES", {"case": case})
-    assert await bench_main.main([]) == code
+    assert await bench_main.main(["case"], _SETTINGS) == code
     assert ("OVER" in capsys.readouterr().out) is bool(code)
 
 
@@ -123,6 +126,6 @@ async def test_a_case_that_cannot_run_costs_no_other(
         yield Figure(name="writes", value=0, unit="writes", limit=0)
 
     monkeypatch.setattr(bench_main, "CASES", {"names": impossible, "case": case})
-    assert await bench_main.main([]) == 1
+    assert await bench_main.main(["names", "case"], _SETTINGS) == 1
     printed = capsys.readouterr()
     assert ("| writes |" in printed.out, printed.err) == (True, "names: BIND 9 is not installed\n")

@@ -38,7 +38,7 @@ async def test_a_plan_does_not_wait_for_a_driver_that_hangs(shop, world, hub, mo
             previewed = {each.key.name: each for each in await preview(cluster)}
         finally:
             await cluster.aclose()
-        assert "the provider has not answered for 0.5 s; look at the provider" in previewed["a"].unread
+        assert "the provider has not answered for 0.5 s" in previewed["a"].unread
         assert previewed["b"].unread == previewed["a"].unread
         assert previewed["shared"].unread == ""
         assert {change.action.value for change in previewed["a"].plan.changes} >= {"Register"}
