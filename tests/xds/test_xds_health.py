@@ -98,17 +98,18 @@ async def test_an_envoy_that_hangs_says_nothing_of_health_until_it_goes_on(world
     running = local_envoy(world.provider).running
     assert running is not None
     pid = running.pid
-    notified: list[LoadBalancerKey] = []
-    world.provider.on_change(notified.append)
+    notice = asyncio.Event()
+    world.provider.on_change(lambda changed: notice.set() if changed == key else None)
     try:
         await change(world, key, Action.REGISTER, backend)
         await health(world, key, ConditionReason.SERVING, healthy=1)
-        notified.clear()
+        notice.clear()
         os.kill(pid, signal.SIGSTOP)
         seen = await health(world, key, ConditionReason.PROXIES_SILENT, healthy=0)
         assert (seen.serving, seen.total, seen.unknown) == (None, 0, 1)
         assert "the only proxy stopped reporting" in seen.message
-        assert key in notified
+        async with asyncio.timeout(30):
+            await notice.wait()
         os.kill(pid, signal.SIGCONT)
         assert (await health(world, key, ConditionReason.SERVING, healthy=1)).serving is True
     finally:
