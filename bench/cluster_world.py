@@ -481,6 +481,8 @@ async def world(control: ControlPlane, *, real: bool, node_ports: Sequence[int] 
         try:
             await backends.start()
             await api.start()
+            if backends.process is None or backends.process.returncode is not None:
+                raise Terminal(f"the backends have ended: {backends.log.read_text()[-300:]}")
             async with Cluster.from_kubeconfig(api.kubeconfig, name="bench", qps=10_000) as cluster:
                 user = User(cluster)
                 if problems := await install_crds(cluster, api.gateway_kinds(), "bench"):

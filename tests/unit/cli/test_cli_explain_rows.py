@@ -88,7 +88,12 @@ def test_a_backend_is_unhealthy_behind_its_own_listener_only() -> None:
 def test_unlisted_unhealthy_targets_are_not_taken_for_healthy() -> None:
     shown = previewed(lb(target("1")), None, served=True)
     shown = msgspec.structs.replace(shown, unhealthy=frozenset(f"10.0.1.{n}:8080 (TCP/80)" for n in range(NAMED)))
-    assert any("others may be unhealthy too" in note for note in explained(shown, now=NOW, leading=True).notes)
+    result = explained(shown, now=NOW, leading=True)
+    assert any("others may be unhealthy too" in note for note in result.notes)
+    assert [row.state for row in result.backends] == ["Unknown"]
+    none = WireCondition(type="Serving", status="False", reason="NoHealthyTargets")
+    result = explained(msgspec.structs.replace(shown, conditions=(none,)), now=NOW, leading=True)
+    assert [row.state for row in result.backends] == ["Unhealthy"]
 
 
 def test_parts_that_are_not_served_are_named_once() -> None:
