@@ -273,7 +273,7 @@ def is_younger(conditions: Iterable[WireCondition] | None, generation: int) -> b
 def transitions(old: Iterable[WireCondition] | None, new: Iterable[WireCondition] | None) -> list[Transition]:
     """Return the conditions of ``new`` whose status or reason differs from that of ``old``, in the order of ``new``.
 
-    One that names a problem only while there is one, and is no longer there, has become False.
+    A condition that exists only during a problem, and is no longer there, counts as False.
     """
     known, now = _by_type(old), _by_type(new)
     ended = [

@@ -488,7 +488,7 @@ class NamedKinds(Generic[T]):
         self._wanted: asyncio.Queue[TargetKind] = asyncio.Queue()
 
     def incomplete(self, kind: TargetKind) -> str:
-        """Return why objects of ``kind`` are not known, empty when they are; what is not followed yet will be."""
+        """Return why objects of ``kind`` cannot be read, empty when they can; start to watch the kind if needed."""
         cache = self.caches.get(kind)
         if cache is None:
             if kind not in self._missing:

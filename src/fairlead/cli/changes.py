@@ -521,9 +521,10 @@ class Changed(msgspec.Struct, frozen=True):
 class DriftOf(msgspec.Struct, frozen=True):
     """The differences of one load balancer from its ledger.
 
-    ``foreign`` are entries that are not ours: listed, and no drift. ``unread``: why it could not be read back, and then
-    ``hub_says`` is the result of the hub's own read-back. ``repair`` is the command that puts back what is ours, empty
-    when nothing is to be put back, or that is not for us to do; ``outlook`` is what becomes of it without that.
+    ``foreign`` are entries of other owners, which are listed and do not count as drift.
+    ``unread``: why it could not be read back, and then ``hub_says`` is the result of the hub's own read-back.
+    ``repair`` is the command that restores Fairlead's entries, empty when none is missing or another owner must
+    restore them; ``outlook`` is what happens without that command.
     """
 
     load_balancer: str = msgspec.field(name="loadBalancer")

@@ -692,7 +692,7 @@ class RequestsRow(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def explain_requests(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = False) -> RequestsRow | None:
-    """Return what the member knows; None when there is no such object. ``own_hub``: its hub is this cluster."""
+    """Return the object as the member shows it, None without one. ``own_hub``: the member is its own hub."""
     try:
         obj = await cluster.get(_RESOURCES[ref.kind], ref.namespace, ref.name)
     except (NotFound, NotServed):
@@ -813,7 +813,7 @@ class ServiceRow(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def explain_service(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = False) -> ServiceRow | None:
-    """Return what the member knows; None when there is no such Service. ``own_hub``: its hub is this cluster."""
+    """Return the Service as the member shows it, None without one. ``own_hub``: the member is its own hub."""
     try:
         service = await cluster.get(SERVICES, ref.namespace, ref.name)
     except NotFound:

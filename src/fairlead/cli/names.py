@@ -221,7 +221,7 @@ def _row(obj: Hostname, answer: frozenset[tuple[str, str]] | str) -> NameRow:
     programmed, accepted = by_type.get("Programmed"), by_type.get("Accepted")
     bad = next((each for each in (accepted, programmed) if each is None or each.status != "True"), None)
     unasked = bad is not None and (bad.status, bad.reason) == ("Unknown", ConditionReason.NO_SUCH_ZONE)
-    # The hub writes no status about the host of a route while there is no zone.
+    # Without a zone, the hub writes no status for the host of a route.
     unasked = unasked or (not by_type and answer == _NO_ZONE and is_unasked(spec, ()))
     published = bad is None and accepted is not None and programmed is not None
     if isinstance(answer, str):

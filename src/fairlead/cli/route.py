@@ -515,7 +515,9 @@ def _parts(url: str) -> tuple[str, str, int, str]:
     if parts.username is not None:
         raise BadConfiguration(f"{url!r}: a user name is a header, as in -H 'Authorization: ...'")
     if not url.isprintable() or not url.isascii() or " " in url:
-        raise BadConfiguration(f"{url!r}: write what is not printable ASCII as %XX, and a host in its ASCII form")
+        raise BadConfiguration(
+            f"{url!r}: write characters other than printable ASCII as %XX, and the host in its ASCII form"
+        )
     path = parts.path or "/"
     return parts.scheme, host, port or 0, f"{path}?{parts.query}" if parts.query else path
 

@@ -201,7 +201,7 @@ def print_status(
 ) -> None:
     """Print it; without a terminal, no colours. ``every``: a part was asked for, so each row of it.
 
-    Names and addresses stay in one piece: what is wider than a terminal goes on in its next line, as with kubectl.
+    Names and addresses are never cut: the terminal wraps a wider row, as with kubectl.
     """
     out = console or _Out()
     out.width = _WIDTH
@@ -283,7 +283,7 @@ def _as_of(hub: HubRow) -> str:
 
 
 def _shown(problems: Sequence[Problem], *, every: bool) -> Iterator[tuple[Problem, str]]:
-    """Return the problems; of many with the same reason the first, and how many more there are."""
+    """Return the problems; of many with the same reason, the first ones and the number of the others."""
     alike = Counter((problem.kind, problem.reason) for problem in problems)
     shown_before: Counter[tuple[str, str]] = Counter()
     for problem in problems:
