@@ -67,7 +67,6 @@ from fairlead.kube.events import RESOLVED, WRITTEN_EVENTS, resolved_message
 from fairlead.ledger.history import HISTORY_MAPS, entries_of, map_name
 from fairlead.ledger.records import listener_of, target_of
 from fairlead.model.change import Action, HistoryEntry, HistoryKind, HistoryRow
-from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import NAMED, Seen, unhealthy_name
@@ -323,12 +322,9 @@ def _state_without_record(backend: ExplainedBackend) -> str:
         return "NotRegistered"
     if backend.target is not None and backend.target.draining:
         return "Draining"
-    serving = condition_of(backend.lb.conditions, "Serving")
-    if unhealthy_name(*backend.place) in backend.lb.unhealthy or (
-        serving is not None and serving.reason == ConditionReason.NO_HEALTHY_TARGETS
-    ):
+    if unhealthy_name(*backend.place) in backend.lb.unhealthy:
         return Seen.UNHEALTHY.value
-    if len(backend.lb.unhealthy) >= NAMED:
+    if len(backend.lb.unhealthy) >= NAMED:  # the status names no more, and this one may be unhealthy too
         return "Unknown"
     return "Served" if is_taken_over(condition_of(backend.lb.conditions, "Programmed")) else "Pending"
 

@@ -91,9 +91,17 @@ def test_unlisted_unhealthy_targets_are_not_taken_for_healthy() -> None:
     result = explained(shown, now=NOW, leading=True)
     assert any("others may be unhealthy too" in note for note in result.notes)
     assert [row.state for row in result.backends] == ["Unknown"]
-    none = WireCondition(type="Serving", status="False", reason="NoHealthyTargets")
-    result = explained(msgspec.structs.replace(shown, conditions=(none,)), now=NOW, leading=True)
-    assert [row.state for row in result.backends] == ["Unhealthy"]
+
+
+@pytest.mark.req("X-1", "X-32")
+def test_a_listener_without_a_healthy_target_says_nothing_of_the_others() -> None:
+    conditions = (
+        WireCondition(type="Programmed", status="True", reason="Programmed"),
+        WireCondition(type="Serving", status="False", reason="NoHealthyTargets"),
+    )
+    shown = previewed(lb(target("1"), target("2")), None, served=True, conditions=conditions)
+    shown = msgspec.structs.replace(shown, unhealthy=frozenset({"10.0.0.9:8080 (TCP/443)"}))
+    assert [row.state for row in explained(shown, now=NOW, leading=True).backends] == ["Served", "Served"]
 
 
 def test_parts_that_are_not_served_are_named_once() -> None:
