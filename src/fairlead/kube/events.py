@@ -38,7 +38,7 @@ _ATTEMPTS = 5
 
 def resolved_message(reason: str, message: str) -> str:
     """Return the message of the Event that ends a Warning with this reason and message."""
-    return f"No longer so: {reason}: {message}"[:MESSAGE_LIMIT]
+    return f"No longer the case: {reason}: {message}"[:MESSAGE_LIMIT]
 
 
 class _Involved(Wire, frozen=True):

@@ -334,7 +334,7 @@ async def test_a_warning_of_before_a_restart_is_resolved_after_it(world: World):
     await world.service("again", ports=numbered_ports(2), annotations=POD)
     before = len(await world.events("other"))
     await world.start()
-    assert "No longer so: Invalid" in await world.event("Resolved")
+    assert "No longer the case: Invalid" in await world.event("Resolved")
     assert "Resolved" not in [reason for _, reason, _ in await world.events("other")], "its Warning still holds"
     assert "Resolved" not in [reason for _, reason, _ in await world.events("again")], "it is another Service"
     assert len(await world.events("other")) <= before + 1
@@ -359,7 +359,7 @@ async def good_news(world: World) -> bool:
 
 
 async def resolved(world: World) -> bool:
-    return any(message.startswith("No longer so: Invalid") for _, _, message in await world.events())
+    return any(message.startswith("No longer the case: Invalid") for _, _, message in await world.events())
 
 
 async def said(world: World, part: str) -> str:

@@ -144,7 +144,7 @@ class GroupChecks:
 
     def __init__(self, find: Callable[[str, int], ClusterCheck | None], *, published: Callable[[], bool]) -> None:
         self._find = find
-        #: How many times its interval a healthy target goes unchecked: a proxy makes so many checks in a second only.
+        #: Intervals between two checks of a healthy target: a proxy can make only so many checks a second.
         self._pace = 1
         self.published = published
         self.readers: list[HealthReader] = []
@@ -179,16 +179,16 @@ class GroupChecks:
         return self._targets
 
 
-#: So many more targets have each healthy one go unchecked for one interval longer.
+#: For each so many targets, the time between two checks of a healthy target grows by one interval.
 _TARGETS_PER_PACE = 1_000
 
 
 def next_pace(pace: int, targets: int) -> int:
-    """Return the pace for so many checked targets, where it is ``pace`` now.
+    """Return the number of intervals between two checks of a healthy target; ``pace`` is the present number.
 
-    An unhealthy target, or one that has just failed or passed a check, is checked at its interval whatever the pace.
+    Unhealthy targets, and those that have just failed or passed a check, are checked at every interval.
     """
-    # Between two steps it stays what it is: each change encodes all checks again.
+    # Hysteresis: each change of the pace encodes all checks again.
     least, most = targets // _TARGETS_PER_PACE, -(-targets // _TARGETS_PER_PACE)
     return max(1, min(SLOWEST_PACE, max(least, min(pace, most))))
 
