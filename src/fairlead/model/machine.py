@@ -1,0 +1,186 @@
+"""The plan of a proxy machine, which the hub sends it, and the report that the machine sends back.
+
+    hub ──MachinePlan──► machine    the addresses it may announce, how, and the machines that may announce them, too
+    hub ◄─MachineReport─ machine    what it announces now, its proxy, its sessions and what is wrong with it
+
+Both are whole states, never changes: a plan that was missed costs nothing, and the machine keeps the last one on disk.
+What the proxy of a machine serves is not in the plan: it comes over xDS.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Announcement = Literal["L2", "BGP", "External", "None"]
+
+_Asn = Annotated[int, Meta(ge=1, le=4_294_967_295)]
+_Port = Annotated[int, Meta(ge=1, le=65_535)]
+
+
+class MachineValue(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A part of a plan or a report, JSON in camelCase. Unknown fields are ignored, for other releases."""
+
+
+class BgpAttributes(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The attributes of an announced route. Communities are ``65000:1``, large ones ``65000:1:2``."""
+
+    communities: tuple[str, ...] = ()
+    local_preference: int | None = None
+    med: int | None = None
+    prepend: Annotated[int, Meta(ge=0, le=16)] = 0
+    #: The prefix that is announced in place of the address while one address in it serves, as a CIDR.
+    aggregate: str = ""
+    #: The names of the BGPPeers that get the route; all of the machine when empty.
+    peers: tuple[str, ...] = ()
+
+
+class AnnouncedAddress(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One address of one family, and how it is announced.
+
+    ``machines`` are those that may announce it, in the order of the recorded placement: with L2 the first one that
+    is alive owns it, with BGP all announce it. ``load_balancers`` are ``namespace/name``, for messages.
+    """
+
+    address: str
+    announcement: Announcement = "None"
+    machines: tuple[str, ...] = ()
+    load_balancers: tuple[str, ...] = ()
+    #: Interfaces that it may be announced on; those of its subnet when empty.
+    interfaces: tuple[str, ...] = ()
+    #: L2: watch the other machines ten times a second in place of five.
+    fast: bool = False
+    bgp: BgpAttributes | None = None
+    #: Withdraw the route where the proxy sees no healthy target.
+    withdraw_when_unhealthy: bool = False
+    #: The last machine withdraws its route, too, when it cannot serve.
+    anycast: bool = False
+
+
+class Neighbour(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Another machine, and its own addresses on its links, without prefix length."""
+
+    name: str
+    addresses: tuple[str, ...] = ()
+    drained: bool = False
+
+
+class BgpPeerPlan(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A router that the machine has a session with: by ``address``, or by link-local address on ``interface``."""
+
+    name: str
+    asn: _Asn
+    local_asn: _Asn
+    address: str = ""
+    interface: str = ""
+    port: _Port = 179
+    password: str = ""
+    hold_s: Annotated[int, Meta(ge=3, le=65_535)] = 90
+    bfd: bool = False
+    #: Milliseconds between two packets of BFD; a session is down after three that were missed.
+    bfd_interval_ms: Annotated[int, Meta(ge=10, le=10_000)] = 100
+    #: How many hops away the router may be; 1 is the same link.
+    hops: Annotated[int, Meta(ge=1, le=255)] = 1
+    ttl_security: bool = False
+    graceful_restart: bool = False
+
+    def __repr__(self) -> str:
+        """Keep the password out of logs and tracebacks."""
+        return f"BgpPeerPlan({self.name!r})"
+
+
+class MachinePlan(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """All that a machine does besides serving what its proxy gets over xDS.
+
+    ``version`` differs whenever anything else does. ``epoch`` grows with each leader of the hub, and a machine
+    that takes an address over sends its own; ``drained`` withdraws everything.
+    """
+
+    machine: str
+    version: str
+    epoch: int = 0
+    group: str = ""
+    drained: bool = False
+    addresses: tuple[AnnouncedAddress, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
+    bgp_peers: tuple[BgpPeerPlan, ...] = ()
+    #: Secret that machines of a group share to sign the packets by which they watch each other, as hexadecimal digits.
+    link_key: str = ""
+
+    def __repr__(self) -> str:
+        """Keep the key out of logs and tracebacks."""
+        return f"MachinePlan({self.machine!r}, {self.version!r})"
+
+
+class AddressState(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a machine does with one address now.
+
+    ``problem`` is a sentence: why it is not announced here although it should be. ``mac`` is that of our interface;
+    ``other_mac`` of another machine that answers for the address.
+    """
+
+    address: str
+    announced: bool
+    interface: str = ""
+    mac: str = ""
+    other_mac: str = ""
+    epoch: int = 0
+    #: Seconds since the epoch of Unix at which ``announced`` last changed, and why.
+    since: float = 0.0
+    cause: str = ""
+    problem: str = ""
+
+
+class SessionState(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A session with a router: ``state`` as the speaker calls it, ``up`` when routes are exchanged."""
+
+    peer: str
+    state: str
+    up: bool = False
+    since: float = 0.0
+    announced: int = 0
+    bfd: str = ""
+    problem: str = ""
+
+
+class ProxyState(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The proxy of a machine. ``refused`` are sentences of listeners that it could not open, by ``address:port``."""
+
+    alive: bool = False
+    version: str = ""
+    listeners: int = 0
+    refused: tuple[str, ...] = ()
+    synced: bool = False
+
+
+class LinkState(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A network interface of a machine: its own addresses with prefix length, and whether it is up."""
+
+    name: str
+    mac: str = ""
+    up: bool = True
+    addresses: tuple[str, ...] = ()
+    #: Machines that are heard on this interface.
+    hears: tuple[str, ...] = ()
+
+
+class MachineReport(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The state of a machine: ``plan`` is the version that it follows, ``sent`` its clock in seconds since 1970."""
+
+    machine: str
+    plan: str = ""
+    sent: float = 0.0
+    release: str = ""
+    proxy: ProxyState = ProxyState()
+    links: tuple[LinkState, ...] = ()
+    addresses: tuple[AddressState, ...] = ()
+    sessions: tuple[SessionState, ...] = ()
+    #: Files that its proxy has open, and may have.
+    files: int = 0
+    max_files: int = 0
+    #: New connections a second at its proxy, over the last seconds.
+    connections_per_s: float = 0.0
+    #: Sentences with a next step: what is wrong with the machine as a whole.
+    problems: tuple[str, ...] = ()
