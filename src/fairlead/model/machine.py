@@ -106,6 +106,8 @@ class MachinePlan(MachineValue, frozen=True, kw_only=True, rename="camel", omit_
     addresses: tuple[AnnouncedAddress, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
     bgp_peers: tuple[BgpPeerPlan, ...] = ()
+    #: The HTTPS ``host:port`` of all hubs; the machine asks another one when one does not answer or does not lead.
+    hubs: tuple[str, ...] = ()
     #: Secret that machines of a group share to sign the packets by which they watch each other, as hexadecimal digits.
     link_key: str = ""
 
@@ -184,3 +186,49 @@ class MachineReport(MachineValue, frozen=True, kw_only=True, rename="camel", omi
     connections_per_s: float = 0.0
     #: Sentences with a next step: what is wrong with the machine as a whole.
     problems: tuple[str, ...] = ()
+
+
+class EnrolRequest(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Body of ``POST /v1/enrol``: the one-time token, the wanted name, and a certificate request as PEM."""
+
+    token: str
+    name: str
+    csr: str
+    #: The clock of the machine, in seconds since 1970; not compared when 0.
+    clock: float = 0.0
+
+    def __repr__(self) -> str:
+        """Keep the token out of logs and tracebacks."""
+        return f"EnrolRequest({self.name!r})"
+
+
+class RenewRequest(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Body of ``POST /v1/renew``: a certificate request as PEM."""
+
+    csr: str
+
+
+class EnrolAnswer(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The answer to both: the certificate of the machine and the authorities that it trusts, as PEM.
+
+    ``xds`` is the ``host:port`` of the hub that answered, ``hubs`` are the HTTPS ``host:port`` of all hubs; the xDS
+    port of each is the next one. Every hub's certificate has the DNS name ``HUB_NAME`` besides its host.
+    """
+
+    machine: str
+    certificate: str
+    ca: str
+    xds: str
+    hubs: tuple[str, ...] = ()
+    #: Seconds after which the certificate is to be renewed: two thirds of its life.
+    renew_after_s: float = 0.0
+
+
+class HubProblem(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Body of an answer with status 4xx or 5xx: one sentence with the next step."""
+
+    message: str
+
+
+#: A DNS name in the certificate of every hub: machines verify it, by whatever address they reach the hub.
+HUB_NAME = "hub.fairlead"
