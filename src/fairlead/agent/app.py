@@ -25,7 +25,7 @@ from prometheus_client import CollectorRegistry
 from fairlead.agent.checks import find_problems, find_system_namespace
 from fairlead.agent.config import AgentConfig
 from fairlead.agent.engine import AgentMetrics, Engine
-from fairlead.agent.events import SILENT_HUB, EventWriter, warning_event
+from fairlead.agent.events import SILENT_HUB
 from fairlead.agent.sources.gateway.caches import GatewayCaches
 from fairlead.agent.sources.gateway.infrastructure_writer import InfrastructureWriter
 from fairlead.agent.sources.gateway.source import GatewaySource
@@ -45,7 +45,8 @@ from fairlead.api.tenant import STAMPED_LEASES, age_s
 from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import CONTROLLER_QPS, Cluster
-from fairlead.kube.events import EventRecorder
+from fairlead.kube.events import EventRecorder, EventWriter
+from fairlead.model.condition import warning_event
 from fairlead.publish.publisher import Publisher
 from fairlead.runtime.background import Supervisor
 from fairlead.runtime.telemetry import StatusServer, Telemetry

@@ -21,7 +21,7 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from fairlead.agent.events import SILENT_HUB, EventWriter, Feedback, ServingEvents, warning_event
+from fairlead.agent.events import SILENT_HUB, Feedback, ServingEvents
 from fairlead.agent.identity import Key
 from fairlead.api.meta import JSONObject, KubeObject, Wire
 from fairlead.api.names import ANNOTATION_ADDRESS, ANNOTATION_GENERATED_HOSTNAME, MANAGER_AGENT
@@ -29,9 +29,10 @@ from fairlead.api.times import wire_time
 from fairlead.errors import Conflict, Invalid, NotFound, Wait
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.events import EventRecorder
+from fairlead.kube.events import EventRecorder, EventWriter
 from fairlead.kube.status import apply_status, replace_status, write_status
 from fairlead.kube.writes import Overlay
+from fairlead.model.condition import warning_event
 from fairlead.publish.objects import object_from_ingress
 from fairlead.publish.publisher import Publisher
 from fairlead.runtime.clock import Clock

@@ -27,8 +27,8 @@ from fairlead.agent.identity import ServiceKey
 from fairlead.api.hostname import RESOLVABLE_NAME
 from fairlead.api.httploadbalancer import FAILING_LISTED, HTTPLoadBalancer
 from fairlead.api.intent import NamesStatus
-from fairlead.api.kubernetes import SERVICES, EndpointSlice, Ingress, Service, ServicePort
-from fairlead.api.meta import AnyResource, KubeObject, WireCondition, is_taken_over
+from fairlead.api.kubernetes import EndpointSlice, Ingress, Service, ServicePort
+from fairlead.api.meta import KubeObject, WireCondition, is_taken_over
 from fairlead.api.names import (
     ANNOTATION_PROXY_PROTOCOL,
     ANNOTATION_REQUESTED_ADDRESS,
@@ -36,8 +36,8 @@ from fairlead.api.names import (
     LABEL_SERVICE_NAME,
 )
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TargetType
-from fairlead.kube.events import MESSAGE_LIMIT, RESOLVED, EventRecorder, resolved_message
-from fairlead.model.condition import ConditionReason, ConditionType
+from fairlead.kube.events import EventWriter
+from fairlead.model.condition import ConditionReason, ConditionType, ObjectEvent, warning_event
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.logs import legible
 from fairlead.translate.endpoints import in_service, state_of
@@ -49,20 +49,7 @@ SILENT_HUB = "hub"
 # --- Events ----------------------------------------------------------------------------------------------------------
 
 
-class ServiceEvent(msgspec.Struct, frozen=True, order=True):
-    """One Event on the user's object: a PascalCase reason, and a sentence that says what to do."""
-
-    warning: bool
-    reason: str
-    message: str
-
-
-def warning_event(reason: str, message: str) -> ServiceEvent:
-    """Return an event of type Warning."""
-    return ServiceEvent(True, reason, message)
-
-
-def not_an_address(text: str) -> ServiceEvent:
+def not_an_address(text: str) -> ObjectEvent:
     """Return the event about a hub that says ``text`` where an address belongs."""
     sentence = (
         f"The hub reports address {text!r}, which is not an IP address or host name, so it is ignored. Check the hub"
@@ -82,79 +69,10 @@ class Feedback(msgspec.Struct, frozen=True):
     ingress: tuple[Ingress, ...] | None = None
     annotation: str | None = None
     names: str | None = None
-    serving: ServiceEvent | None = None
-    problems: tuple[ServiceEvent, ...] = ()
-    announcement: ServiceEvent | None = None
+    serving: ObjectEvent | None = None
+    problems: tuple[ObjectEvent, ...] = ()
+    announcement: ObjectEvent | None = None
     on_conflict: str = ""
-
-
-class EventWriter:
-    """Remembers which events held last, per object of one kind and source."""
-
-    def __init__(self, *, recorder: EventRecorder, resource: AnyResource = SERVICES) -> None:
-        self._recorder = recorder
-        self._resource = resource
-        self._held: dict[ServiceKey, dict[str, tuple[str, frozenset[ServiceEvent]]]] = {}
-        #: The next event is emitted, by object and source, with the object's uid.
-        self._expected: dict[tuple[ServiceKey, str], str] = {}
-
-    def emit_new(self, source: str, obj: KubeObject, events: Iterable[ServiceEvent]) -> None:
-        """Emit those of ``events`` that did not hold before; one that has ended may be emitted again later.
-
-        A Warning that has ended is resolved, also one of the agent before a restart.
-        """
-        now = tuple(events)
-        uid, before = self._held.get(obj.key, {}).get(source, ("", frozenset[ServiceEvent]()))
-        self._emit_news(source, obj, now)
-        over = self._recorder.pop_earlier(self._resource, obj, source)
-        if uid == obj.metadata.uid:
-            over |= {(each.reason, each.message[:MESSAGE_LIMIT]) for each in before if each.warning}
-        for reason, message in sorted(over - {(each.reason, each.message[:MESSAGE_LIMIT]) for each in now}):
-            self.emit(obj, ServiceEvent(False, RESOLVED, resolved_message(reason, message)), source)
-
-    def _emit_news(self, source: str, obj: KubeObject, now: tuple[ServiceEvent, ...]) -> None:
-        by_source = self._held.setdefault(obj.key, {})
-        uid, before = by_source.get(source, ("", frozenset[ServiceEvent]()))
-        for event in now:
-            if event not in before or uid != obj.metadata.uid:
-                self.emit(obj, event, source)
-        if now:
-            by_source[source] = (obj.metadata.uid, frozenset(now))
-        else:
-            by_source.pop(source, None)
-            if not by_source:
-                del self._held[obj.key]
-
-    def expect(self, source: str, obj: KubeObject) -> None:
-        """Have ``emit_change`` emit its next event, whatever held before: the status behind it was written just now."""
-        self._expected[obj.key, source] = obj.metadata.uid
-
-    def emit_change(self, source: str, obj: KubeObject, event: ServiceEvent) -> None:
-        """Emit ``event``, which takes the place of the one before; one of type Normal that may be old after ``expect``.
-
-        What held before this process began is not known but for Warnings, and a restart must not emit an Event for
-        every object.
-        """
-        uid, _ = self._held.get(obj.key, {}).get(source, ("", frozenset[ServiceEvent]()))
-        expected = self._expected.pop((obj.key, source), "") == obj.metadata.uid
-        if self._recorder.pop_earlier(self._resource, obj, source) and not event.warning:
-            expected = True
-            self._held.get(obj.key, {}).pop(source, None)
-        if expected or event.warning or uid == obj.metadata.uid:
-            self._emit_news(source, obj, (event,))
-        else:
-            self._held.setdefault(obj.key, {})[source] = obj.metadata.uid, frozenset((event,))
-
-    def emit(self, obj: KubeObject, event: ServiceEvent, source: str = "") -> None:
-        """Emit one event, whatever was emitted before."""
-        self._recorder.emit_about(
-            self._resource, obj, warning=event.warning, reason=event.reason, message=event.message, source=source
-        )
-
-    def forget(self, key: ServiceKey) -> None:
-        """Forget an object that is gone."""
-        self._held.pop(key, None)
-        self._expected = {place: uid for place, uid in self._expected.items() if place[0] != key}
 
 
 # --- messages of the hub ---------------------------------------------------------------------------------------------
@@ -225,7 +143,7 @@ def unpublished(names: NamesStatus) -> WireCondition | None:
     return _bad(names, ConditionType.HOSTNAMES_PUBLISHED)
 
 
-def refused_names(names: Iterable[NamesStatus]) -> list[ServiceEvent]:
+def refused_names(names: Iterable[NamesStatus]) -> list[ObjectEvent]:
     """Return an Event for each refusal, and for records that cannot be written, ordered."""
     bad = (condition for each in names for condition in (refusal(each), unpublished(each)))
     return [warning_event(*each) for each in sorted({(each.reason, each.message) for each in bad if each is not None})]
@@ -329,8 +247,8 @@ def serving_event(
     ingress: Sequence[Ingress],
     *,
     why_no_targets: Callable[[], str] = str,
-    failing: ServiceEvent | None = None,
-) -> ServiceEvent | None:
+    failing: ObjectEvent | None = None,
+) -> ObjectEvent | None:
     """Return the Event that says whether the addresses in ``ingress`` are served; None while that is not known.
 
     ``why_no_targets`` is asked only where there is no target; what it returns ends the message. ``failing`` is the
@@ -348,14 +266,14 @@ def serving_event(
     if not is_taken_over(programmed):
         return None
     if serving is not None and serving.status == "True":
-        return ServiceEvent(warning=False, reason=ENSURED, message=f"The load balancer answers at {addresses}")
+        return ObjectEvent(warning=False, reason=ENSURED, message=f"The load balancer answers at {addresses}")
     if serving is None or serving.reason in (ConditionReason.NOT_CHECKED, ConditionReason.SOME_BACKENDS_UNHEALTHY):
         message = f"The load balancer has the address {addresses}; whether its targets answer is not checked"
-        return ServiceEvent(warning=False, reason=ENSURED, message=message)
+        return ObjectEvent(warning=False, reason=ENSURED, message=message)
     return None
 
 
-def failing_event(load_balancer: HTTPLoadBalancer | None, kind: str, key: ServiceKey) -> ServiceEvent | None:
+def failing_event(load_balancer: HTTPLoadBalancer | None, kind: str, key: ServiceKey) -> ObjectEvent | None:
     """Return the Warning about the routes of one object of the member whose requests fail at a load balancer.
 
     A load balancer lists only the first of many: what it does not list may fail, too, and is not reported as served.
@@ -397,7 +315,7 @@ class ServingEvents:
         self._without_targets.pop(key, None)
         self._served.pop(key, None)
 
-    def emit(self, obj: KubeObject, event: ServiceEvent | None) -> float | None:
+    def emit(self, obj: KubeObject, event: ObjectEvent | None) -> float | None:
         """Emit ``event`` when another one held before; returns seconds until it is worth an Event, if it is not yet."""
         if event is not None and event.reason == NO_TARGETS:
             now_s = self._clock.monotonic()

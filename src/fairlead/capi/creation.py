@@ -37,9 +37,9 @@ from fairlead.api.times import wire_time
 from fairlead.capi.inventory import CapiInventory
 from fairlead.errors import AlreadyExists, Wait
 from fairlead.kube.cluster import Cluster as ApiCluster
-from fairlead.kube.events import EventRecorder
+from fairlead.kube.events import EventRecorder, EventWriter
 from fairlead.kube.status import write_status
-from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.condition import Condition, ConditionReason, ConditionType, warning_event
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +53,7 @@ class LoadBalancerCreator:
         self._hub = hub
         self._inventory = inventory
         self._events = events
+        self._warnings = EventWriter(recorder=events, resource=CLUSTERS)
         self._leading = leading
 
     async def reconcile(self, namespace: str) -> float | None:
@@ -69,8 +70,8 @@ class LoadBalancerCreator:
                 *([named] if named is not None else []),
             ]
             planned = planned_for(cluster, policies, of_cluster)
-            if planned.refusal:
-                self._emit(cluster, warning=True, reason="NoLoadBalancer", message=planned.refusal)
+            refusals = [warning_event("NoLoadBalancer", planned.refusal)] if planned.refusal else []
+            self._warnings.emit_new("creation", cluster, refusals)
             if planned.body is not None:
                 with suppress(AlreadyExists):
                     await self._hub.create(LOAD_BALANCERS, planned.body)
@@ -78,15 +79,12 @@ class LoadBalancerCreator:
                         "load balancer made", cluster=str(cluster.key), class_name=planned.body["spec"]["className"]
                     )
                     text = f"LoadBalancer {cluster.metadata.name} of class {planned.body['spec']['className']}"
-                    self._emit(cluster, warning=False, reason="LoadBalancerMade", message=text)
+                    self._events.emit_about(CLUSTERS, cluster, warning=False, reason="LoadBalancerMade", message=text)
         for policy in policies:
             label = label_value(policy.metadata.name)
             made = sum((obj.metadata.labels or {}).get(LABEL_POLICY) == label for obj in load_balancers)
             await self._write_status(policy, made)
         return None
-
-    def _emit(self, cluster: CapiCluster, *, warning: bool, reason: str, message: str) -> None:
-        self._events.emit_about(CLUSTERS, cluster, warning=warning, reason=reason, message=message)
 
     async def _write_status(self, policy: ClusterLoadBalancerPolicy, made: int) -> None:
         problem, meta, old = problem_of(policy), policy.metadata, policy.status

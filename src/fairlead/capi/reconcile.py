@@ -53,16 +53,18 @@ from fairlead.capi.view import DEFAULT_KIND, CapiPlan, CapiView, MarkPlan, State
 from fairlead.errors import Conflict, FairleadError, Forbidden, NotFound, NotServed, Retry, Wait
 from fairlead.kube.cluster import Cluster as ApiCluster
 from fairlead.kube.discovery import find_kind
-from fairlead.kube.events import EventRecorder
+from fairlead.kube.events import EventRecorder, EventWriter
 from fairlead.kube.status import emit_transitions, write_status
 from fairlead.kube.writes import release
-from fairlead.model.condition import CAPI_CONDITIONS, ConditionType
+from fairlead.model.condition import CAPI_CONDITIONS, ConditionType, warning_event
 from fairlead.runtime.background import all_done
 
 log = structlog.get_logger(__name__)
 
 #: How many members of one load balancer are written to at once.
 _MARKS_AT_ONCE = 16
+#: The source of Events about writes that are refused.
+_WRITES = "writes"
 
 
 class CapiReconciler:
@@ -87,7 +89,9 @@ class CapiReconciler:
         self._inventory = inventory
         self._facts = facts
         self._events = events
+        self._cluster_events = EventWriter(recorder=events, resource=CLUSTERS)
         self._hub_events = hub_events
+        self._refusals = EventWriter(recorder=hub_events, resource=LOAD_BALANCERS)
         self._leading = leading
         self._external = ExternallyManaged(cluster)
 
@@ -99,6 +103,7 @@ class CapiReconciler:
         view = self._inventory.view(key, authority=facts.authority(key), probe=facts.probe(key), plane=facts.plane(key))
         if view is None:
             self._facts.forget(key)
+            self._refusals.forget(key)
             return None
         paused = view.cluster is not None and view.cluster.paused
         if view.load_balancer.deleting:
@@ -122,10 +127,9 @@ class CapiReconciler:
                 view, plan = await self._write(view, plan, paused=paused)
             except Forbidden as error:
                 # The log is for operators; users look at the object.
-                self._hub_events.emit_about(
-                    LOAD_BALANCERS, view.load_balancer, warning=True, reason=error.reason, message=error.sentence
-                )
+                self._refusals.emit_new(_WRITES, view.load_balancer, [warning_event(error.reason, error.sentence)])
                 raise
+            self._refusals.emit_new(_WRITES, view.load_balancer, ())
             await self._provision(view, plan)
         await self._write_status(view, plan)
         return None
@@ -217,8 +221,8 @@ class CapiReconciler:
         if cluster is None or plan.verdict.state is not State.SETTLED or not is_served(view):
             return
         problem = await self._external.provision(cluster, plan.verdict.endpoint)
-        if problem:
-            self._events.emit_about(CLUSTERS, cluster, warning=True, reason="NotProvisioned", message=problem)
+        events = [warning_event("NotProvisioned", problem)] if problem else []
+        self._cluster_events.emit_new("provisioning", cluster, events)
 
     def _tie(self, load_balancer: LoadBalancer, cluster: CapiCluster) -> JSONObject:
         """Return the metadata that makes a LoadBalancer a dependent of its Cluster; empty when it has it."""

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import math
 from collections import Counter, OrderedDict
+from collections.abc import Iterable
 from datetime import datetime
 from operator import attrgetter
 from typing import Literal, NamedTuple
@@ -23,6 +24,7 @@ from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource, Wir
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, FairleadError, NamespaceNotFound, NotFound, Retry
 from fairlead.kube.cluster import Cluster
+from fairlead.model.condition import ObjectEvent
 from fairlead.runtime.background import keep
 from fairlead.runtime.queue import KeyedQueue, QueueClosed, TokenBucket
 
@@ -316,3 +318,72 @@ class EventRecorder:
 
 def _time(when: datetime) -> str:
     return wire_time(when)
+
+
+class EventWriter:
+    """Remembers which events held last, per object of one kind and source."""
+
+    def __init__(self, *, recorder: EventRecorder, resource: AnyResource) -> None:
+        self._recorder = recorder
+        self._resource = resource
+        self._held: dict[tuple[str, str], dict[str, tuple[str, frozenset[ObjectEvent]]]] = {}
+        #: The next event is emitted, by object and source, with the object's uid.
+        self._expected: dict[tuple[tuple[str, str], str], str] = {}
+
+    def emit_new(self, source: str, obj: KubeObject, events: Iterable[ObjectEvent]) -> None:
+        """Emit those of ``events`` that did not hold before; one that has ended may be emitted again later.
+
+        A Warning that has ended is resolved, also one of the agent before a restart.
+        """
+        now = tuple(events)
+        uid, before = self._held.get(obj.key, {}).get(source, ("", frozenset[ObjectEvent]()))
+        self._emit_news(source, obj, now)
+        over = self._recorder.pop_earlier(self._resource, obj, source)
+        if uid == obj.metadata.uid:
+            over |= {(each.reason, each.message[:MESSAGE_LIMIT]) for each in before if each.warning}
+        for reason, message in sorted(over - {(each.reason, each.message[:MESSAGE_LIMIT]) for each in now}):
+            self.emit(obj, ObjectEvent(False, RESOLVED, resolved_message(reason, message)), source)
+
+    def _emit_news(self, source: str, obj: KubeObject, now: tuple[ObjectEvent, ...]) -> None:
+        by_source = self._held.setdefault(obj.key, {})
+        uid, before = by_source.get(source, ("", frozenset[ObjectEvent]()))
+        for event in now:
+            if event not in before or uid != obj.metadata.uid:
+                self.emit(obj, event, source)
+        if now:
+            by_source[source] = (obj.metadata.uid, frozenset(now))
+        else:
+            by_source.pop(source, None)
+            if not by_source:
+                del self._held[obj.key]
+
+    def expect(self, source: str, obj: KubeObject) -> None:
+        """Have ``emit_change`` emit its next event, whatever held before: the status behind it was written just now."""
+        self._expected[obj.key, source] = obj.metadata.uid
+
+    def emit_change(self, source: str, obj: KubeObject, event: ObjectEvent) -> None:
+        """Emit ``event``, which takes the place of the one before; one of type Normal that may be old after ``expect``.
+
+        What held before this process began is not known but for Warnings, and a restart must not emit an Event for
+        every object.
+        """
+        uid, _ = self._held.get(obj.key, {}).get(source, ("", frozenset[ObjectEvent]()))
+        expected = self._expected.pop((obj.key, source), "") == obj.metadata.uid
+        if self._recorder.pop_earlier(self._resource, obj, source) and not event.warning:
+            expected = True
+            self._held.get(obj.key, {}).pop(source, None)
+        if expected or event.warning or uid == obj.metadata.uid:
+            self._emit_news(source, obj, (event,))
+        else:
+            self._held.setdefault(obj.key, {})[source] = obj.metadata.uid, frozenset((event,))
+
+    def emit(self, obj: KubeObject, event: ObjectEvent, source: str = "") -> None:
+        """Emit one event, whatever was emitted before."""
+        self._recorder.emit_about(
+            self._resource, obj, warning=event.warning, reason=event.reason, message=event.message, source=source
+        )
+
+    def forget(self, key: tuple[str, str]) -> None:
+        """Forget an object that is gone."""
+        self._held.pop(key, None)
+        self._expected = {place: uid for place, uid in self._expected.items() if place[0] != key}

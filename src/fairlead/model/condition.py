@@ -1,4 +1,4 @@
-"""Conditions: the types and reasons of every status, with Gateway API's names where it has them."""
+"""Conditions and Events: the types and reasons of every status, with Gateway API's names where it has them."""
 
 from __future__ import annotations
 
@@ -170,3 +170,16 @@ def reason_from(text: str) -> ConditionReason | None:
         return ConditionReason(text)
     except ValueError:
         return None
+
+
+class ObjectEvent(msgspec.Struct, frozen=True, order=True):
+    """One Event on the user's object: a PascalCase reason, and a sentence that says what to do."""
+
+    warning: bool
+    reason: str
+    message: str
+
+
+def warning_event(reason: str, message: str) -> ObjectEvent:
+    """Return an event of type Warning."""
+    return ObjectEvent(True, reason, message)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from fairlead.api.kubernetes import SERVICES
-from fairlead.api.meta import AnyResource
+from fairlead.api.meta import AnyResource, ObjectKey
 from fairlead.api.names import (
     AGGREGATED_PREFIX,
     ANNOTATION_ACCESS_POINTS,
@@ -30,9 +30,10 @@ from fairlead.errors import AlreadyExists, FairleadError, NotFound, Retry
 from fairlead.kube.cache import AnyCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import ensure_own_kinds, served_kinds
-from fairlead.kube.events import EventRecorder
+from fairlead.kube.events import EventRecorder, EventWriter
 from fairlead.kube.lease import Leadership, ReplicaConfig, micro_time
 from fairlead.kube.writes import Overlay, hold, patch_version, release
+from fairlead.model.condition import warning_event
 from fairlead.regions.backends import Backends, RegionPool
 from fairlead.regions.balancer import Balancer
 from fairlead.regions.inventory import Changes, RegionsInventory
@@ -300,8 +301,12 @@ class RegionsController:
         self._locks = KeyedLock()
         self._unmanaged_since_s: dict[ServiceKey, float] = {}
         self._services = Overlay(inventory.services)
-        #: The conflicts of nodes that have a Warning already.
-        self._warned: dict[str, tuple[str, str]] = {}
+        self._access_events = EventWriter(recorder=events, resource=SERVICES)
+        self._pool_events = [
+            (cache, EventWriter(recorder=events, resource=cache.resource)) for cache in inventory.node_pools
+        ]
+        #: The pools that have a Warning because of a node that another one has.
+        self._warned: set[str] = set()
         self.services: KeyedQueue[ServiceKey] = KeyedQueue(clock=cluster.clock)
         self.regions: KeyedQueue[RegionKey] = KeyedQueue(clock=cluster.clock)
         self.access: KeyedQueue[ServiceKey] = KeyedQueue(clock=cluster.clock)
@@ -490,9 +495,7 @@ class RegionsController:
             return None  # the finalizer comes first, and enqueues the key
         plan = plan_access(self._access_view(service), now=self._cluster.server_clock.now())
         await self._write_access(service, plan)
-        if plan.warning is not None:
-            reason, sentence = plan.warning
-            self._events.emit_about(SERVICES, service, warning=True, reason=reason, message=sentence)
+        self._access_events.emit_new("access", service, [] if plan.warning is None else [warning_event(*plan.warning)])
         return plan.again_s
 
     def _access_view(self, service: SourceService) -> AccessView:
@@ -530,19 +533,21 @@ class RegionsController:
     # --- nodes that several pools claim -----------------------------------------------------------------------------
 
     def warn_of_conflicts(self) -> None:
-        """Emit a Warning for each conflict that is new."""
+        """Emit a Warning for each conflict that is new, and resolve those of conflicts that have ended."""
         if not self._leading():
             return
         conflicts = self.inventory.membership.conflicts()
-        for pool, (node, owner) in conflicts.items():
-            if self._warned.get(pool) != (node, owner):
-                self._warn_pool(pool, f"node {node} is in NodePool {owner} already, which is older, and stays there")
-        self._warned = conflicts
-
-    def _warn_pool(self, pool: str, sentence: str) -> None:
-        for cache in self.inventory.node_pools:
-            node_pool = cache.get("", pool)
-            if node_pool is not None:
-                self._events.emit_about(
-                    cache.resource, node_pool, warning=True, reason=NODE_CLAIMED_TWICE, message=sentence
-                )
+        warnings = {
+            pool: warning_event(
+                NODE_CLAIMED_TWICE, f"node {node} is in NodePool {owner} already, which is older, and stays there"
+            )
+            for pool, (node, owner) in conflicts.items()
+        }
+        for pool in self._warned | warnings.keys():
+            for cache, events in self._pool_events:
+                node_pool = cache.get("", pool)
+                if node_pool is not None:
+                    events.emit_new("membership", node_pool, [warnings[pool]] if pool in warnings else [])
+                else:
+                    events.forget(ObjectKey("", pool))
+        self._warned = set(warnings)

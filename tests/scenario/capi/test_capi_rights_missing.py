@@ -70,11 +70,14 @@ async def test_a_missing_right_is_named_and_nothing_is_lost_by_it(world: World, 
     await world.until_states(m_1="active")
     await world.until_condition("EndpointPublished", "True")
     await world.until_served("10.0.0.1:6443")
+    if verb != "list" and "/" not in resource:
+        right = f'["{resource}"], verbs: ["{verb}"]'
+        await until(lambda: forbidden(world, right, reason="Resolved"), what="an Event that it is over")
 
 
-async def forbidden(world: World, what: str) -> bool:
+async def forbidden(world: World, what: str, *, reason: str = "Forbidden") -> bool:
     """Say whether a user sees at the LoadBalancer what is missing."""
-    events = [each for each in await world.user.list(EVENT, NAMESPACE) if each.reason == "Forbidden"]
+    events = [each for each in await world.user.list(EVENT, NAMESPACE) if each.reason == reason]
     return any(what in each.message and each.involved_object.get("kind") == "LoadBalancer" for each in events)
 
 

@@ -220,6 +220,25 @@ async def test_an_unreadable_load_balancer_reports_that_deletion_waits(
     )
 
 
+@pytest.mark.req("X-39")
+async def test_the_warning_of_an_object_that_can_be_read_again_is_resolved(world: HubWorld, hub: RunningHub) -> None:
+    await world.lb("web")
+    await world.slice("web", "10.1.0.1")
+    await world.programmed()
+
+    async def event(reason: str) -> Event | None:
+        events: list[Event] = await world.user.list(EVENT, NAMESPACE)
+        return next((e for e in events if e.involved_object.get("name") == "web" and e.reason == reason), None)
+
+    store(world, TCP_LOAD_BALANCERS, NAMESPACE, "web", wrong_spec)
+    warned = await world.until(lambda: event("Invalid"), what="an Event says that it cannot be read")
+    assert await event("Resolved") is None
+    await world.lb("web")
+    resolved = await world.until(lambda: event("Resolved"), what="an Event says that it can be read")
+    assert warned.message in resolved.message
+    assert resolved.involved_object["uid"] == warned.involved_object["uid"]
+
+
 def wrong_allocation(obj: Any) -> None:
     obj["status"]["allocation"] = "198.51.100.1"
 

@@ -209,6 +209,8 @@ async def test_a_node_is_in_one_pool_and_the_younger_claim_has_a_warning(world: 
     await world.until_names("test-again", "test-beijing", "test-shanghai")
     await world.settled()
     assert await backends(world, "test-again") == [("10.0.2.1", True)]
+    resolved = await world.event("again", "Resolved", namespace="default")
+    assert "NodeClaimedTwice" in resolved.message
 
 
 @pytest.mark.req("T-O-60", "T-O-61", "T-O-63", "T-O-64", "T-O-65", "O-48", "W-O-10")

@@ -6,12 +6,11 @@ import msgspec
 import pytest
 from agent_builders import HUB_NAMESPACE, TENANT, service
 
-from fairlead.agent.events import EventWriter, ServiceEvent
 from fairlead.agent.sources.service.plan import NotOurs, Ours, Scenario, ServiceView, Settings, build_export
 from fairlead.agent.sources.service.status import build_feedback, wanted_ingress
-from fairlead.api.kubernetes import Ingress
-from fairlead.kube.events import EventRecorder
-from fairlead.model.condition import ConditionReason
+from fairlead.api.kubernetes import SERVICES, Ingress
+from fairlead.kube.events import EventRecorder, EventWriter
+from fairlead.model.condition import ConditionReason, ObjectEvent
 from fairlead.publish.objects import Publication, Refused, object_from_ingress, same_ingress
 from tests.published import stored_load_balancer
 
@@ -312,11 +311,11 @@ class _Recorder(EventRecorder):
 @pytest.mark.req("X-2")
 def test_an_agent_that_starts_again_repeats_bad_news_and_no_good_news():
     given = service(ingress=shown())
-    good, bad = ServiceEvent(False, "EnsuredLoadBalancer", "answers"), ServiceEvent(True, "ServingStopped", "fail")
+    good, bad = ObjectEvent(False, "EnsuredLoadBalancer", "answers"), ObjectEvent(True, "ServingStopped", "fail")
 
     def emitted(*steps, expected=False):
         recorder = _Recorder()
-        events = EventWriter(recorder=recorder)
+        events = EventWriter(recorder=recorder, resource=SERVICES)
         if expected:
             events.expect("serving", given)
         for step in steps:
@@ -345,7 +344,7 @@ def test_a_host_name_that_is_taken_is_an_event_and_the_address_stays():
     feedback = build_feedback(
         service(), THREE, hub_load_balancer(names={"conditions": [refused]}), status_is_ours=False
     )
-    assert feedback.problems == (ServiceEvent(True, "HostnameTaken", "it is taken"),)
+    assert feedback.problems == (ObjectEvent(True, "HostnameTaken", "it is taken"),)
     away = {"type": "HostnamesPublished", "status": "False", "reason": "HostnameNotPublished", "message": "no answer"}
     both = hub_load_balancer(names={"conditions": [refused, away]})
     reasons = [each.reason for each in build_feedback(service(), THREE, both, status_is_ours=False).problems]

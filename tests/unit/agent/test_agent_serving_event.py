@@ -9,19 +9,16 @@ from fairlead.agent.events import (
     NO_TARGETS,
     NO_TARGETS_PATIENCE_S,
     NOT_SERVING,
-    RESOLVED,
     SERVING_STOPPED,
-    EventWriter,
-    ServiceEvent,
     ServingEvents,
     failing_event,
-    resolved_message,
     serving_event,
-    warning_event,
 )
 from fairlead.api.httploadbalancer import FAILING_LISTED, FailingRoute, HTTPLoadBalancer, HTTPLoadBalancerStatus
-from fairlead.api.kubernetes import Ingress
+from fairlead.api.kubernetes import SERVICES, Ingress
 from fairlead.api.meta import WireCondition
+from fairlead.kube.events import RESOLVED, EventWriter, resolved_message
+from fairlead.model.condition import ObjectEvent, warning_event
 from fairlead.runtime.clock import VirtualClock
 from tests.unit.agent.agent_builders import service
 
@@ -57,7 +54,7 @@ def test_all_addresses_are_named() -> None:
 
 async def test_no_targets_is_news_once_it_has_lasted() -> None:
     clock, recorder = VirtualClock(), Recorder()
-    news = ServingEvents(events=EventWriter(recorder=recorder), clock=clock)  # type: ignore[arg-type]
+    news = ServingEvents(events=EventWriter(recorder=recorder, resource=SERVICES), clock=clock)  # type: ignore[arg-type]
     web, empty = service(), warning_event(NO_TARGETS, "no target yet")
     assert news.emit(web, empty) == NO_TARGETS_PATIENCE_S
     await clock.advance(NO_TARGETS_PATIENCE_S / 2)
@@ -67,14 +64,14 @@ async def test_no_targets_is_news_once_it_has_lasted() -> None:
     await clock.advance(NO_TARGETS_PATIENCE_S)
     assert news.emit(web, empty) is None
     assert recorder.reasons == [NO_TARGETS]
-    news.emit(web, ServiceEvent(False, ENSURED, "it answers"))
+    news.emit(web, ObjectEvent(False, ENSURED, "it answers"))
     assert recorder.reasons == [NO_TARGETS, ENSURED]
 
 
 def test_good_news_is_emitted_when_the_address_was_just_written() -> None:
     recorder = Recorder()
-    news = ServingEvents(events=EventWriter(recorder=recorder), clock=VirtualClock())  # type: ignore[arg-type]
-    web, good = service(), ServiceEvent(False, ENSURED, "it answers")
+    news = ServingEvents(events=EventWriter(recorder=recorder, resource=SERVICES), clock=VirtualClock())  # type: ignore[arg-type]
+    web, good = service(), ObjectEvent(False, ENSURED, "it answers")
     news.emit(web, good)
     assert not recorder.reasons, "an agent that starts again repeats no good news"
     other = service("other")
@@ -85,8 +82,8 @@ def test_good_news_is_emitted_when_the_address_was_just_written() -> None:
 
 def test_what_never_served_has_not_stopped() -> None:
     recorder = Recorder()
-    news = ServingEvents(events=EventWriter(recorder=recorder), clock=VirtualClock())  # type: ignore[arg-type]
-    web, bad, good = service(), warning_event(SERVING_STOPPED, "fails"), ServiceEvent(False, ENSURED, "it answers")
+    news = ServingEvents(events=EventWriter(recorder=recorder, resource=SERVICES), clock=VirtualClock())  # type: ignore[arg-type]
+    web, bad, good = service(), warning_event(SERVING_STOPPED, "fails"), ObjectEvent(False, ENSURED, "it answers")
     for event in (bad, good, bad, None, bad):
         news.emit(web, event)
     assert recorder.reasons == [NOT_SERVING, ENSURED, SERVING_STOPPED]
@@ -106,7 +103,7 @@ def test_a_warning_that_no_longer_holds_is_resolved_once() -> None:
             assert source
             emitted.append((warning, reason, message))
 
-    writer = EventWriter(recorder=Emitted())  # type: ignore[arg-type]
+    writer = EventWriter(recorder=Emitted(), resource=SERVICES)  # type: ignore[arg-type]
     web, gone = service(), warning_event("NoSuchClass", "it is not there")
     writer.emit_new("feedback", web, [gone, warning_event("PortConflict", "taken")])
     emitted.clear()
@@ -115,7 +112,7 @@ def test_a_warning_that_no_longer_holds_is_resolved_once() -> None:
     writer.emit_new("feedback", web, [warning_event("PortConflict", "taken")])
     assert len(emitted) == 1
     writer.emit_new("serving", web, [warning_event(NO_TARGETS, "none")])
-    writer.emit_change("serving", web, ServiceEvent(False, ENSURED, "answers"))
+    writer.emit_change("serving", web, ObjectEvent(False, ENSURED, "answers"))
     assert [reason for _, reason, _ in emitted[1:]] == [NO_TARGETS, ENSURED], "the good news itself ends the Warning"
 
 

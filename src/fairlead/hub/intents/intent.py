@@ -35,10 +35,10 @@ from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.tenants.addresses import AddressAllocator
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.events import EventRecorder
+from fairlead.kube.events import EventRecorder, EventWriter
 from fairlead.kube.writes import release
 from fairlead.model.change import TargetChange
-from fairlead.model.condition import ConditionReason
+from fairlead.model.condition import ConditionReason, warning_event
 from fairlead.model.keys import ListenerKey, LoadBalancerKey
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
@@ -248,8 +248,12 @@ class Intents(Mapping[str, Intent[Any, Any]]):
         return self[change.load_balancer.kind].target_ref(change)
 
 
+#: The source of their Events.
+_UNREADABLE = "unreadable"
+
+
 class UnreadableWarnings:
-    """Emits a Warning each time that the watch of one kind shows an object that cannot be decoded.
+    """Emits a Warning when the watch of one kind shows an object that cannot be decoded, and resolves it later.
 
     Such an object gets no status, also while it is being deleted.
     """
@@ -259,7 +263,7 @@ class UnreadableWarnings:
     ) -> None:
         self._objects = objects
         self._cluster = cluster
-        self._events = events
+        self._events = EventWriter(recorder=events, resource=objects.resource)
         self._leading = leading
         #: The objects that were shown since their last Warning.
         self._shown: set[ObjectKey] = set()
@@ -274,6 +278,7 @@ class UnreadableWarnings:
         # The name of an object that is too large is unknown, so no Event can refer to it.
         why = self._objects.cache.broken.get(place, "") if place.name else ""
         if not why:
+            self._end(place)
             return
         resource = self._objects.resource
         try:
@@ -283,9 +288,17 @@ class UnreadableWarnings:
         except FairleadError:
             self._shown.add(place)
             raise
-        waits = "the deletion waits: " if bare.deleting else ""
-        text = f"{waits}the object cannot be read, so nothing of it is changed or removed: {why}; correct it"
-        self._events.emit_about(resource, bare, warning=True, reason=ConditionReason.INVALID, message=text)
+        events = [f"the object cannot be read, so nothing of it is changed or removed: {why}; correct it"]
+        if bare.deleting:
+            events.append("the deletion waits: the object cannot be read; correct it")
+        self._events.emit_new(_UNREADABLE, bare, [warning_event(ConditionReason.INVALID, text) for text in events])
+
+    def _end(self, place: ObjectKey) -> None:
+        """Resolve the Warnings of an object that can be read again; one that is gone has none."""
+        readable = self._objects.cache.get(*place)
+        if readable is not None:
+            self._events.emit_new(_UNREADABLE, readable, ())
+        self._events.forget(place)
 
 
 class RemainsHolder:

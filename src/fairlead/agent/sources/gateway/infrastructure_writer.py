@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fairlead.agent.events import EventWriter, warning_event
 from fairlead.agent.sources.gateway.infrastructure import (
     LABEL_GATEWAY_NAME,
     GatewayObjects,
@@ -29,7 +28,8 @@ from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_AGENT
 from fairlead.errors import Conflict, NotFound, Retry, Wait
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.events import EventRecorder
+from fairlead.kube.events import EventRecorder, EventWriter
+from fairlead.model.condition import warning_event
 
 T = TypeVar("T", bound=KubeObject)
 

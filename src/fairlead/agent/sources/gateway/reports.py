@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from fairlead.agent.engine import CountPace, Engine, MemberStatusWriter
-from fairlead.agent.events import SILENT_HUB, ServiceEvent, failing_event, warning_event
+from fairlead.agent.events import SILENT_HUB, failing_event
 from fairlead.agent.identity import Key, gateway_load_balancer_name, key_of, missing_class, route_name
 from fairlead.agent.sources.gateway.caches import GatewayCaches, gateway_of
 from fairlead.agent.sources.gateway.infrastructure_writer import InfrastructureWriter
@@ -47,6 +47,7 @@ from fairlead.api.gateway import (
 from fairlead.api.httploadbalancer import RefusedPartStatus
 from fairlead.api.meta import KubeObject, Wire, is_true
 from fairlead.api.names import GATEWAY_CONTROLLER, did_you_mean
+from fairlead.model.condition import ObjectEvent, warning_event
 
 PROGRAMMED, ACCEPTED = "Programmed", "Accepted"
 _QUIET = {"Pending"}
@@ -188,7 +189,7 @@ class GatewayReports:
         self._gateways.events.emit_new(SILENT_HUB, gateway, ())
         if is_true(status.conditions, PROGRAMMED) and not is_true(gateway.status.conditions, PROGRAMMED):
             addresses = ", ".join(each.value for each in status.addresses or ())
-            programmed = ServiceEvent(False, PROGRAMMED, f"The listeners are programmed at {addresses}")
+            programmed = ObjectEvent(False, PROGRAMMED, f"The listeners are programmed at {addresses}")
             self._gateways.events.emit(gateway, programmed)
         return wait_s
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from fairlead.agent.engine import HTTP_LANE, Engine, Source
-from fairlead.agent.events import warning_event
 from fairlead.agent.identity import (
     Key,
     class_load_balancer_name,
@@ -51,7 +50,7 @@ from fairlead.api.kubernetes import INGRESS_CLASSES, EndpointSlice, IngressClass
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import ManagedCertificate
 from fairlead.api.names import INGRESS_CONTROLLER, LABEL_SERVICE_NAME
-from fairlead.model.condition import ConditionReason
+from fairlead.model.condition import ConditionReason, warning_event
 
 CLASS, INGRESS = "IngressClass", "Ingress"
 ANNOTATIONS_IGNORED = "AnnotationsIgnored"

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Sequence
 
 from fairlead.agent.events import (
     Feedback,
-    ServiceEvent,
     failing_event,
     made_names,
     name_class_parameters,
@@ -27,7 +26,6 @@ from fairlead.agent.events import (
     refused_names,
     serving_event,
     usable_addresses,
-    warning_event,
 )
 from fairlead.agent.identity import certificate_name, route_name
 from fairlead.agent.sources.ingress.caches import secrets_of
@@ -36,7 +34,7 @@ from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.intent import NamesStatus
 from fairlead.api.kubernetes import INGRESSES, Ingress, IngressObject
 from fairlead.api.meta import condition_of, is_taken_over
-from fairlead.model.condition import ConditionReason, ConditionType
+from fairlead.model.condition import ConditionReason, ConditionType, ObjectEvent, warning_event
 from fairlead.publish.objects import same_ingress
 
 PROGRAMMED = "Programmed"
@@ -88,16 +86,16 @@ def _wanted(load_balancer: HTTPLoadBalancer | None, names: Iterable[NamesStatus]
     return (*addresses, *(Ingress(hostname=each, ports=ports) for each in made_names(names)))
 
 
-def _programmed(wanted: Iterable[Ingress]) -> ServiceEvent:
+def _programmed(wanted: Iterable[Ingress]) -> ObjectEvent:
     addresses = ", ".join(each.address for each in wanted)
-    return ServiceEvent(False, PROGRAMMED, f"The routes are programmed at {addresses}")
+    return ObjectEvent(False, PROGRAMMED, f"The routes are programmed at {addresses}")
 
 
 def _is_programmed(load_balancer: HTTPLoadBalancer) -> bool:
     return is_taken_over(condition_of(load_balancer.status.conditions, ConditionType.PROGRAMMED))
 
 
-def _serving(load_balancer: HTTPLoadBalancer | None, obj: IngressObject) -> ServiceEvent | None:
+def _serving(load_balancer: HTTPLoadBalancer | None, obj: IngressObject) -> ObjectEvent | None:
     """Return the Event about the load balancer of its class, which its Ingresses share, and about its own routes."""
     ingress = load_balancer.status.load_balancer.ingress if load_balancer is not None else None
     if load_balancer is None or not ingress or _no_addresses(load_balancer):
@@ -111,7 +109,7 @@ def _no_addresses(load_balancer: HTTPLoadBalancer) -> list[str]:
     return usable_addresses(load_balancer.status.load_balancer.ingress or ())[1]
 
 
-def _problems(load_balancer: HTTPLoadBalancer) -> list[ServiceEvent]:
+def _problems(load_balancer: HTTPLoadBalancer) -> list[ObjectEvent]:
     """Return what the hub rejects, and invalid addresses; what is pending is left out."""
     wrong = [not_an_address(text) for text in _no_addresses(load_balancer)[:1]]
     return wrong + [
@@ -125,7 +123,7 @@ def _problems(load_balancer: HTTPLoadBalancer) -> list[ServiceEvent]:
     ]
 
 
-def _refused(load_balancer: HTTPLoadBalancer, ingress: IngressObject) -> list[ServiceEvent]:
+def _refused(load_balancer: HTTPLoadBalancer, ingress: IngressObject) -> list[ObjectEvent]:
     """Return which parts of this Ingress the proxies do not serve."""
     hosts = {rule.host for rule in ingress.spec.rules or ()}
     origin = (INGRESSES.kind, ingress.metadata.namespace, ingress.metadata.name)

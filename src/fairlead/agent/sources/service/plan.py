@@ -27,7 +27,6 @@ from typing import Literal
 
 import msgspec
 
-from fairlead.agent.events import ServiceEvent, warning_event
 from fairlead.agent.identity import service_labels
 from fairlead.agent.slices import SliceTemplate, address_slices, local_slices, mirror_slices
 from fairlead.api.kubernetes import SERVICES, EndpointSlice, Service
@@ -50,7 +49,7 @@ from fairlead.api.names import (
     near_annotation,
 )
 from fairlead.api.tcploadbalancer import Origin, TargetType, TCPLoadBalancer
-from fairlead.model.condition import ConditionReason
+from fairlead.model.condition import ConditionReason, ObjectEvent, warning_event
 from fairlead.model.keys import Family
 from fairlead.publish.objects import (
     Publication,
@@ -272,13 +271,13 @@ AFFINITY_TIMEOUT_IGNORED = "AffinityTimeoutIgnored"
 SOURCE_RANGE_AMBIGUOUS = "SourceRangeAmbiguous"
 
 
-def find_warnings(service: Service, decision: Decision) -> tuple[ServiceEvent, ...]:
+def find_warnings(service: Service, decision: Decision) -> tuple[ObjectEvent, ...]:
     """Return all Warnings about a Service, in a stable order."""
     ours = [*_affinity(service), *_doubtful_ranges(service)] if isinstance(decision, Ours) else []
     return (*_service_class(service), *_unknown_annotations(service), *ours)
 
 
-def _service_class(service: Service) -> list[ServiceEvent]:
+def _service_class(service: Service) -> list[ObjectEvent]:
     value = service.annotation(ANNOTATION_SERVICE_CLASS)
     hint = did_you_mean(value, tuple(sorted(SERVICE_CLASS_VALUES)))
     # A value that is nowhere near ours is another controller's.
@@ -291,8 +290,8 @@ def _service_class(service: Service) -> list[ServiceEvent]:
     ]
 
 
-def _unknown_annotations(service: Service) -> list[ServiceEvent]:
-    events: list[ServiceEvent] = []
+def _unknown_annotations(service: Service) -> list[ObjectEvent]:
+    events: list[ObjectEvent] = []
     for key in sorted(service.metadata.annotations or {}):
         if key.startswith(f"{GROUP}/") and key not in SERVICE_ANNOTATIONS:
             hint = near_annotation(key)
@@ -307,7 +306,7 @@ def _unknown_annotations(service: Service) -> list[ServiceEvent]:
     return events
 
 
-def _affinity(service: Service) -> list[ServiceEvent]:
+def _affinity(service: Service) -> list[ObjectEvent]:
     config = service.spec.session_affinity_config
     timeout_s = config.client_ip.timeout_seconds if config and config.client_ip else None
     if service.spec.session_affinity != "ClientIP" or timeout_s in {None, DEFAULT_AFFINITY_TIMEOUT_S}:
@@ -319,7 +318,7 @@ def _affinity(service: Service) -> list[ServiceEvent]:
     return [warning_event(AFFINITY_TIMEOUT_IGNORED, sentence)]
 
 
-def _doubtful_ranges(service: Service) -> list[ServiceEvent]:
+def _doubtful_ranges(service: Service) -> list[ObjectEvent]:
     options = read_options(service)
     warnings = options.warnings if isinstance(options, ServiceOptions) else ()
     return [warning_event(SOURCE_RANGE_AMBIGUOUS, sentence) for sentence in warnings]

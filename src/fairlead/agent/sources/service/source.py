@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping
 import structlog
 
 from fairlead.agent.engine import SERVICES_LANE, AgentMetrics, Engine, Source
-from fairlead.agent.events import ServiceEvent, warning_event
 from fairlead.agent.identity import Key, ServiceKey, key_of, service_of
 from fairlead.agent.slices import NodeAddressType, NodeEntry, NodesPlace, build_nodes, entries_from_nodes
 from fairlead.agent.sources.service.caches import MemberService, ServiceCaches, service_of_slice
@@ -42,7 +41,7 @@ from fairlead.api.meta import KubeObject, only_status_changed
 from fairlead.api.names import ANNOTATION_ADDRESS, LABEL_NODES, LABEL_NODES_IPV6, hub_name
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.errors import Retry
-from fairlead.model.condition import ConditionReason
+from fairlead.model.condition import ConditionReason, ObjectEvent, warning_event
 from fairlead.model.keys import IPV4, IPV6, Family
 from fairlead.publish.objects import (
     IsOurs,
@@ -358,7 +357,7 @@ class ServiceSource(Source):
         if addresses and uid == service.metadata.uid and not service.deleting:
             self._events.emit_new("serving", service, ())
             message = f"The address {addresses} was released: {decision.why}"
-            self._events.emit(service, ServiceEvent(False, RELEASED, message))
+            self._events.emit(service, ObjectEvent(False, RELEASED, message))
 
 
 class NodePublisher:

@@ -27,14 +27,12 @@ import msgspec
 
 from fairlead.agent.events import (
     Feedback,
-    ServiceEvent,
     made_names,
     not_an_address,
     refused_names,
     serving_event,
     translate_message,
     usable_addresses,
-    warning_event,
     why_no_targets,
 )
 from fairlead.agent.sources.service.plan import Decision, NotOurs, Scenario
@@ -47,7 +45,7 @@ from fairlead.api.names import (
     did_you_mean,
 )
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
-from fairlead.model.condition import ConditionReason, ConditionType
+from fairlead.model.condition import ConditionReason, ConditionType, ObjectEvent, warning_event
 from fairlead.model.keys import family_of
 from fairlead.publish.objects import Refused, same_ingress
 
@@ -163,7 +161,7 @@ def _withdraw(service: Service, *, status_is_ours: bool) -> Feedback:
     return Feedback(() if ours else None, "" if annotated else None, "" if named else None)
 
 
-def _problems(load_balancer: TCPLoadBalancer, service: Service, classes: Collection[str]) -> tuple[ServiceEvent, ...]:
+def _problems(load_balancer: TCPLoadBalancer, service: Service, classes: Collection[str]) -> tuple[ObjectEvent, ...]:
     """Return what the hub refuses or cannot do, with the fields of the Service; what is pending is left out."""
     conditions = [each for each in load_balancer.status.conditions or () if _is_problem(each, load_balancer)]
     events = [
@@ -196,7 +194,7 @@ def _is_problem(condition: WireCondition, load_balancer: TCPLoadBalancer) -> boo
     return condition.status == "False" and condition.reason != ConditionReason.PENDING and not outdated
 
 
-def removed_event(addresses: str) -> ServiceEvent:
+def removed_event(addresses: str) -> ObjectEvent:
     """Return what the author of a Service is informed of; ``addresses`` are those that it shows, empty for none."""
     consequence = (
         f"{addresses} stops answering once its connections have ended"
