@@ -13,7 +13,16 @@ from typing import Any, cast
 
 import msgspec
 
-from fairlead.api.descriptions import BACKENDS, CERTIFICATES, CLUSTERS, CONNECTIONS, NAMES, REQUESTS, TENANTS
+from fairlead.api.descriptions import (
+    ANNOUNCING,
+    BACKENDS,
+    CERTIFICATES,
+    CLUSTERS,
+    CONNECTIONS,
+    NAMES,
+    REQUESTS,
+    TENANTS,
+)
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 
 _KEPT = frozenset(
@@ -197,6 +206,7 @@ def _rule(rule: CelRule) -> JSONObject:
 
 
 FIELDS: Mapping[str, Mapping[str, str]] = {
+    **ANNOUNCING,
     **BACKENDS,
     **CERTIFICATES,
     **CLUSTERS,

@@ -640,3 +640,59 @@ CLUSTERS: Mapping[str, Mapping[str, str]] = {
         "since": "Time of the last change of state.",
     },
 }
+
+ANNOUNCING: Mapping[str, Mapping[str, str]] = {
+    "MachineChoice": {
+        "names": "Names of ProxyMachines.",
+        "groups": "Groups of ProxyMachines.",
+        "matchLabels": "Labels that a ProxyMachine must have.",
+    },
+    "BGPPeerSpec": {
+        "asn": "AS number of the router.",
+        "localASN": "AS number of the machines; equal to asn for internal BGP.",
+        "address": "IP address of the router.",
+        "interface": "Interface of the machines on the link to the router, for link-local addresses.",
+        "port": "TCP port of the router.",
+        "passwordSecret": "Secret in the hub's namespace whose entry password signs the session (TCP MD5).",
+        "holdTimeSeconds": "Seconds without a message after which a session is down; at least 3.",
+        "bfd": "Whether BFD detects a lost link. The router must have BFD for the session, too.",
+        "bfdIntervalMs": "Milliseconds between two packets of BFD; three missed packets end the session.",
+        "hops": "Maximum number of hops to the router; 1 is the same link.",
+        "ttlSecurity": "Whether packets from farther away are dropped (GTSM). The router must have the same setting.",
+        "gracefulRestart": "Whether the router keeps the routes while a crashed speaker starts again.",
+        "machines": "Machines that have a session with the router; all when empty.",
+    },
+    "BGPPeerStatus": {
+        **OBSERVED,
+        "sessions": "Established and expected sessions, such as 2/3.",
+        "accepted": "Last accepted spec, which is in force while spec is invalid.",
+    },
+    "Aggregation": {
+        "ipv4Length": "Prefix length of IPv4 routes; 0 announces each address.",
+        "ipv6Length": "Prefix length of IPv6 routes; 0 announces each address.",
+    },
+    "AdvertisementSpec": {
+        "announcement": "How addresses are announced: L2 (ARP and neighbour discovery), BGP, External (routes for a "
+        "routing daemon of the machine), or None.",
+        "pools": "AddressPools whose addresses are selected; all when empty.",
+        "classes": "LoadBalancerClasses whose addresses are selected; all when empty.",
+        "services": "Load balancers whose addresses are selected, as namespace/name at the hub, or "
+        "member/namespace/name of the Service; all when empty.",
+        "machines": "Machines that may announce the addresses; all that serve them when empty.",
+        "withdrawWhenUnhealthy": "Whether a machine withdraws an address while its proxy sees no healthy target.",
+        "anycast": "Whether the last machine withdraws the address, too, while no target is healthy.",
+        "interfaces": "L2: interfaces to announce on; those of the address's subnet when empty.",
+        "fast": "L2: whether machines watch each other more often and take over within half a second.",
+        "peers": "BGPPeers that get the routes; all of the machine when empty.",
+        "communities": "Communities, such as 65000:1, 65000:1:2 (large) or no-export.",
+        "localPreference": "Local preference of the routes, for internal BGP.",
+        "med": "Multi-exit discriminator of the routes.",
+        "prepend": "How many times the machines' AS number is added to the path.",
+        "aggregation": "Routes to announce in place of single addresses, while at least one address in them serves.",
+    },
+    "AdvertisementStatus": {
+        **OBSERVED,
+        "addresses": "Number of selected addresses.",
+        "accepted": "Last accepted spec, which is in force while spec is invalid.",
+    },
+}  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlead.api.addresspool import ADDRESS_POOL_CRD
+from fairlead.api.announcing import ADVERTISEMENT_CRD, BGP_PEER_CRD
 from fairlead.api.backendgroup import BACKEND_GROUP_CRD, BACKEND_RECORD_CRD
 from fairlead.api.clusterapi import CLUSTER_POLICY_CRD
 from fairlead.api.crd import build_crd
@@ -22,6 +23,8 @@ CRDS = (
     TENANT_CRD,
     LOAD_BALANCER_CLASS_CRD,
     ADDRESS_POOL_CRD,
+    ADVERTISEMENT_CRD,
+    BGP_PEER_CRD,
     TCP_LOAD_BALANCER_CRD,
     HTTP_LOAD_BALANCER_CRD,
     LOAD_BALANCER_ROUTE_CRD,

@@ -55,8 +55,21 @@ class AnnouncedAddress(MachineValue, frozen=True, kw_only=True, rename="camel", 
     bgp: BgpAttributes | None = None
     #: Withdraw the route where the proxy sees no healthy target.
     withdraw_when_unhealthy: bool = False
-    #: The last machine withdraws its route, too, when it cannot serve.
+    #: The last machine withdraws its route, too, when it sees no healthy target.
     anycast: bool = False
+    #: The machine that keeps its route without a healthy target, chosen by the hub; every machine when empty.
+    keeper: str = ""
+
+    def may_announce(self, machine: str, *, listening: bool, healthy: bool) -> bool:
+        """Return whether ``machine`` may announce the address while its proxy is in this state.
+
+        ``listening``: the proxy is alive and opened the listeners; ``healthy``: it sees a healthy target. Of the
+        machines that see none, the keeper still announces: only the hub knows all machines, and without a hub its last
+        decision holds, so that they cannot all withdraw because one backend died.
+        """
+        if not listening or healthy or not self.withdraw_when_unhealthy:
+            return listening
+        return not self.anycast and self.keeper in ("", machine)
 
 
 class Neighbour(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -85,6 +98,8 @@ class BgpPeerPlan(MachineValue, frozen=True, kw_only=True, rename="camel", omit_
     hops: Annotated[int, Meta(ge=1, le=255)] = 1
     ttl_security: bool = False
     graceful_restart: bool = False
+    #: The hub cannot read the password now: the machine goes on with the last one that it got.
+    keep_password: bool = False
 
     def __repr__(self) -> str:
         """Keep the password out of logs and tracebacks."""
@@ -184,6 +199,8 @@ class MachineReport(MachineValue, frozen=True, kw_only=True, rename="camel", omi
     max_files: int = 0
     #: New connections a second at its proxy, over the last seconds.
     connections_per_s: float = 0.0
+    #: Addresses of the plan for which its proxy sees no healthy target.
+    unhealthy: tuple[str, ...] = ()
     #: Sentences with a next step: what is wrong with the machine as a whole.
     problems: tuple[str, ...] = ()
 
