@@ -30,7 +30,7 @@ async def one_for_each(world: World, fleet: LocalFleet) -> dict[str, tuple[Front
     while len(made) < COUNT:
         backend = await world.backend(f"backend-{len(made)}")
         spec = await world.load_balancer(backend.target)
-        made[fleet.group_of(spec)] = spec, backend.name
+        made[fleet.groups_of(spec)[0]] = spec, backend.name
     return made
 
 

@@ -20,6 +20,19 @@ _Asn = Annotated[int, Meta(ge=1, le=4_294_967_295)]
 _Port = Annotated[int, Meta(ge=1, le=65_535)]
 
 
+_GROUP = "machine:"
+
+
+def node_group(machine: str) -> str:
+    """Name the node group of a machine's proxy: what its certificate has, and what xDS answers for."""
+    return f"{_GROUP}{machine}"
+
+
+def machine_of(group: str) -> str:
+    """Return the machine of a node group; empty for a group that is not a machine's."""
+    return group.removeprefix(_GROUP) if group.startswith(_GROUP) else ""
+
+
 class MachineValue(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A part of a plan or a report, JSON in camelCase. Unknown fields are ignored, for other releases."""
 

@@ -94,7 +94,7 @@ async def test_all_replicas_read_the_figures_of_a_proxy_and_no_other_client_does
 
         # Another group's proxy at that address is not believed, nor is one that has said nothing of itself.
         places = {"pod-1": StatisticsPlace("another", f"127.0.0.1:{port}"), "pod-2": StatisticsPlace(namespace)}
-        reader = ProxyTraffic(proxies=lambda: places, group_of=lambda _key: namespace, files=hub)
+        reader = ProxyTraffic(proxies=lambda: places, groups_of=lambda _key: [namespace], files=hub)
         problems = [each.problem for each in await reader.read()]
         assert problems == [
             f"proxy pod-1 of group another does not answer a question for its statistics at 127.0.0.1:{port}",
@@ -103,5 +103,5 @@ async def test_all_replicas_read_the_figures_of_a_proxy_and_no_other_client_does
         ]
         # And none is believed about load balancers of other groups.
         places = {"pod-1": StatisticsPlace(namespace, f"127.0.0.1:{port}")}
-        foreign = ProxyTraffic(proxies=lambda: places, group_of=lambda _key: "another", files=hub)
+        foreign = ProxyTraffic(proxies=lambda: places, groups_of=lambda _key: ["another"], files=hub)
         assert [(each.totals, each.problem) for each in await foreign.read()] == [({}, "")]

@@ -48,8 +48,8 @@ class Fleet(Protocol):
         """Return how many connections a port, or an HTTP backend, may have at its targets in each proxy."""
         ...
 
-    def group_of(self, spec: FrontendSpec) -> str:
-        """Name the node group whose proxies serve this load balancer."""
+    def groups_of(self, spec: FrontendSpec) -> tuple[str, ...]:
+        """Name the node groups whose proxies serve this load balancer; none when no proxy can."""
         ...
 
     def bind_addresses(self, spec: FrontendSpec) -> tuple[str, ...]:

@@ -102,10 +102,10 @@ class LocalFleet:
 
     # --- the traffic side -------------------------------------------------------------------------------------
 
-    def group_of(self, spec: FrontendSpec) -> str:
+    def groups_of(self, spec: FrontendSpec) -> tuple[str, ...]:
         """Return the Envoy of its first address, so that all ports of an address are of one Envoy."""
         groups = list(self.envoys)
-        return groups[crc32(next(iter(spec.addresses), "").encode()) % len(groups)]
+        return (groups[crc32(next(iter(spec.addresses), "").encode()) % len(groups)],)
 
     def bind_addresses(self, spec: FrontendSpec) -> tuple[str, ...]:
         """Return the load balancer's own addresses."""

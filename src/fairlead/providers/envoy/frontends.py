@@ -79,10 +79,10 @@ class JudgedHealth(msgspec.Struct):
 
 
 class EnvoyFrontend(msgspec.Struct):
-    """One load balancer."""
+    """One load balancer; all its node groups have the same resources, each encoded once."""
 
     spec: FrontendSpec
-    group: str
+    groups: tuple[str, ...]
     bind_addresses: tuple[str, ...]
     serving: Serving
     judged: JudgedHealth = msgspec.field(default_factory=JudgedHealth)
@@ -125,29 +125,35 @@ class EnvoyFrontends:
             return None
         return next(((frontend.spec, at, port) for at, port in frontend.ports.items() if port.name == name), None)
 
+    def groups_of(self, name: str) -> tuple[str, ...]:
+        """Return the node groups that have a resource of this name."""
+        key = load_balancer_of(name)
+        frontend = self._frontends.get(key) if key is not None else None
+        return frontend.groups if frontend is not None else ()
+
     def wants(self, group: str, name: str) -> bool:
         """Return whether a load balancer in this group has a resource of this name."""
         key = load_balancer_of(name)
         frontend = self._frontends.get(key) if key is not None else None
-        return frontend is not None and frontend.group == group and name in frontend.serving.labels
+        return frontend is not None and group in frontend.groups and name in frontend.serving.labels
 
     def in_group(self, group: str) -> list[LoadBalancerKey]:
         """Return the load balancers of a group."""
-        return [key for key, frontend in self._frontends.items() if frontend.group == group]
+        return [key for key, frontend in self._frontends.items() if group in frontend.groups]
 
     def ensure(self, spec: FrontendSpec) -> dict[str, list[ResourceChange]]:
         """Store a frontend, keeping the targets of listeners that stay; ``Terminal`` says what is wrong with it."""
-        group, addresses = self._fleet.group_of(spec), self._fleet.bind_addresses(spec)
+        groups, addresses = self._fleet.groups_of(spec), self._fleet.bind_addresses(spec)
         old = self._frontends.get(spec.key)
-        self._check(spec, group, addresses, old)
-        changes: dict[str, list[ResourceChange]] = {}
-        serving = old.serving if old is not None and old.group == group else self._new(spec, old)
-        changes[group] = serving.update(spec, bind_addresses=addresses)
+        self._check(spec, groups, addresses, old)
+        left = [group for group in old.groups if group not in groups] if old is not None else []
+        changes = dict.fromkeys(left, old.serving.removal() if old is not None and left else [])
+        # A group that joins gets what has not changed from the store.
+        serving = old.serving if old is not None and old.groups else self._new(spec, old)
+        changes |= dict.fromkeys(groups, serving.update(spec, bind_addresses=addresses))
         if old is not None:
-            if old.group != group:
-                changes[old.group] = old.serving.removal()
             self._forget(old)
-        self._store(EnvoyFrontend(spec, group, addresses, serving, old.judged if old is not None else JudgedHealth()))
+        self._store(EnvoyFrontend(spec, groups, addresses, serving, old.judged if old is not None else JudgedHealth()))
         return changes
 
     def _new(self, spec: FrontendSpec, old: EnvoyFrontend | None) -> Serving:
@@ -173,7 +179,9 @@ class EnvoyFrontends:
                 frontend.judged.moved.add(change.listener)
         changes: dict[str, list[ResourceChange]] = {}
         for frontend, key, was_inline in touched.values():
-            changes.setdefault(frontend.group, []).extend(frontend.serving.target_changes(key, was_inline=was_inline))
+            resources = frontend.serving.target_changes(key, was_inline=was_inline)
+            for group in frontend.groups:
+                changes.setdefault(group, []).extend(resources)
         return changes, outcomes
 
     def answered_by_proxy(self, name: str, version: str, refusal: str) -> dict[str, list[ResourceChange]]:
@@ -186,18 +194,20 @@ class EnvoyFrontends:
         changes = (
             serving.refused_by_proxy(name, version, refusal) if refusal else serving.accepted_by_proxy(name, version)
         )
-        return {frontend.group: changes}
+        return dict.fromkeys(frontend.groups, changes)
 
     def resumed_from_proxy(self, name: str, version: str) -> dict[str, list[ResourceChange]]:
         """Take in which version of a resource a proxy has, maybe of a hub before this one."""
         key = load_balancer_of(name)
         frontend = self._frontends.get(key) if key is not None else None
-        return {} if frontend is None else {frontend.group: frontend.serving.resumed_from_proxy(name, version)}
+        if frontend is None:
+            return {}
+        return dict.fromkeys(frontend.groups, frontend.serving.resumed_from_proxy(name, version))
 
     def release(self, key: LoadBalancerKey, backends: frozenset[str]) -> dict[str, list[ResourceChange]]:
         """Serve what waits for targets of these backends without them."""
         frontend = self._frontends.get(key)
-        return {} if frontend is None else {frontend.group: frontend.serving.release(backends)}
+        return {} if frontend is None else dict.fromkeys(frontend.groups, frontend.serving.release(backends))
 
     def delete(self, key: LoadBalancerKey) -> dict[str, list[ResourceChange]]:
         """Forget a load balancer; one that is not known needs no change."""
@@ -205,15 +215,17 @@ class EnvoyFrontends:
         if old is None:
             return {}
         self._forget(old)
-        return {old.group: old.serving.removal()}
+        return dict.fromkeys(old.groups, old.serving.removal())
 
-    def _check(self, spec: FrontendSpec, group: str, addresses: tuple[str, ...], old: EnvoyFrontend | None) -> None:
+    def _check(
+        self, spec: FrontendSpec, groups: tuple[str, ...], addresses: tuple[str, ...], old: EnvoyFrontend | None
+    ) -> None:
         if not addresses:
             raise Terminal(f"{spec.key}: no address is assigned", reason=ConditionReason.ADDRESS_NOT_ASSIGNED)
         reasons = [*invalid_spec(spec, bind_addresses=addresses), *invalid_config(spec)]
         if reasons:
             raise Terminal(f"{spec.key}: {'; '.join(reasons)}", reason=ConditionReason.INVALID)
-        for address, listener in product(addresses, spec.listeners):
+        for group, address, listener in product(groups, addresses, spec.listeners):
             holder = self._binds.get((group, address, listener.bind_port, listener.protocol), spec.key)
             if holder != spec.key:
                 raise Terminal(
@@ -221,31 +233,34 @@ class EnvoyFrontends:
                     "choose another port or address",
                     reason=ConditionReason.PORT_CONFLICT,
                 )
-        before = old.opened if old is not None and old.group == group else 0
         opened = len(spec.listeners) * len(addresses)
-        if opened > before:
-            listeners = self._listener_counts.get(group, 0) - before + opened
-            refused = self._fleet.refuse(group=group, listeners=listeners)
-            if refused:
-                raise Terminal(f"{spec.key}: {refused}", reason=ConditionReason.QUOTA_EXCEEDED)
+        for group in groups:
+            before = old.opened if old is not None and group in old.groups else 0
+            if opened > before:
+                listeners = self._listener_counts.get(group, 0) - before + opened
+                refused = self._fleet.refuse(group=group, listeners=listeners)
+                if refused:
+                    raise Terminal(f"{spec.key}: {refused}", reason=ConditionReason.QUOTA_EXCEEDED)
 
     def _store(self, frontend: EnvoyFrontend) -> None:
         self._frontends[frontend.spec.key] = frontend
-        self._listener_counts[frontend.group] = self._listener_counts.get(frontend.group, 0) + frontend.opened
+        for group in frontend.groups:
+            self._listener_counts[group] = self._listener_counts.get(group, 0) + frontend.opened
         for bind in _binds(frontend):
             self._binds[bind] = frontend.spec.key
 
     def _forget(self, frontend: EnvoyFrontend) -> None:
         del self._frontends[frontend.spec.key]
-        self._listener_counts[frontend.group] -= frontend.opened
+        for group in frontend.groups:
+            self._listener_counts[group] -= frontend.opened
         for bind in _binds(frontend):
             del self._binds[bind]
 
 
 def _binds(frontend: EnvoyFrontend) -> list[Bind]:
     return [
-        (frontend.group, address, listener.bind_port, listener.protocol)
-        for address, listener in product(frontend.bind_addresses, frontend.spec.listeners)
+        (group, address, listener.bind_port, listener.protocol)
+        for group, address, listener in product(frontend.groups, frontend.bind_addresses, frontend.spec.listeners)
     ]
 
 

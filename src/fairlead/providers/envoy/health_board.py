@@ -18,6 +18,7 @@ Never: removes a target that is unhealthy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import structlog
 
@@ -56,6 +57,7 @@ class HealthBoard:
         *,
         schema: Schema,
         find: Callable[[str], tuple[FrontendSpec, ListenerKey, TargetPort] | None] = lambda _name: None,
+        groups_of: Callable[[str], Sequence[str] | None] = lambda _name: None,
         published: Callable[[], bool] = lambda: True,
         on_change: Callable[[Iterable[str]], None] = lambda _names: None,
     ) -> None:
@@ -63,6 +65,8 @@ class HealthBoard:
         self.elsewhere: Callable[[str], Sequence[See]] = lambda _group: ()
         self._schema = schema
         self._find = find
+        #: The groups that have a cluster; None: whichever asks.
+        self._groups_of = groups_of
         self._published = published
         self._on_change = on_change
         self._groups: dict[str, GroupChecks] = {}
@@ -124,7 +128,7 @@ class HealthBoard:
 
         Only listeners with other targets, or with a changed report, since the last call are judged again.
         """
-        streams, elsewhere = self._streams.get(frontend.group, ()), self.elsewhere(frontend.group)
+        streams, elsewhere = self._of(frontend)
         judged = self._judged(frontend, streams, expected=expected or bool(elsewhere))
         if elsewhere:
             judged.basis = None  # what others report is not compared
@@ -177,7 +181,8 @@ class HealthBoard:
         port = frontend.ports.get(listener)
         if port is None or not is_checked(frontend.spec, listener, port):
             return Seen.UNCHECKED
-        sees = (*(stream.seen for stream in self._streams.get(frontend.group, ())), *self.elsewhere(frontend.group))
+        own, others = self._of(frontend)
+        sees = (*(stream.seen for stream in own), *others)
         views = {see(port.name, target) for see in sees} - {Seen.SILENT}
         return next((each for each in (Seen.UNHEALTHY, Seen.WAITING, Seen.HEALTHY) if each in views), Seen.UNCHECKED)
 
@@ -186,7 +191,7 @@ class HealthBoard:
 
         None for one that only proxies of other replicas see so, which do not report that.
         """
-        own, others = self._streams.get(frontend.group, ()), self.elsewhere(frontend.group)
+        own, others = self._of(frontend)
         seen: dict[Place, float | None] = {}
         for listener, port in frontend.ports.items():
             if not is_checked(frontend.spec, listener, port):
@@ -200,14 +205,25 @@ class HealthBoard:
                     seen[listener, target.key] = since.get(target.key)
         return seen
 
+    def _of(self, frontend: EnvoyFrontend) -> tuple[Sequence[HealthStream], Sequence[See]]:
+        """Return the streams of the proxies of one load balancer, and what proxies of other replicas see."""
+        streams = [stream for group in frontend.groups for stream in self._streams.get(group, ())]
+        return streams, [see for group in frontend.groups for see in self.elsewhere(group)]
+
     def _checks(self, group: str) -> GroupChecks:
         checks = self._groups.get(group)
         if checks is None:
-            checks = self._groups[group] = GroupChecks(self._check, published=self._published)
+            checks = self._groups[group] = GroupChecks(partial(self._check, group), published=self._published)
         return checks
 
-    def _check(self, name: str, pace: int) -> ClusterCheck | None:
-        place = self._find(name)
+    def _check(self, group: str, name: str, pace: int) -> ClusterCheck | None:
+        place, groups = self._find(name), self._groups_of(name)
+        if groups is not None:
+            if group not in groups:
+                return None
+            for other in groups:
+                if other != group and (encoded := self._checks(other).encoded(name, pace)) is not None:
+                    return encoded
         return check_of(self._schema, *place, pace) if place is not None else None
 
 

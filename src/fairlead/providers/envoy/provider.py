@@ -24,6 +24,7 @@ from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import EVERY_FEATURE, Capabilities
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
+from fairlead.model.machine import machine_of
 from fairlead.model.observed import Ensured, Health, Observed, Seen
 from fairlead.providers.envoy.bootstrap import DRAIN_S
 from fairlead.providers.envoy.envoy_process import explained
@@ -63,7 +64,11 @@ class EnvoyProvider:
         unknown = UnknownLoadBalancers(is_known=lambda key: self._frontends.get(key) is not None, hold_s=hold_unknown_s)
         self.store = ResourceStore(unknown=unknown)
         self._health = HealthBoard(
-            schema=schema, find=self._frontends.port, published=lambda: self.store.published, on_change=self._hint
+            schema=schema,
+            find=self._frontends.port,
+            groups_of=self._frontends.groups_of,
+            published=lambda: self.store.published,
+            on_change=self._hint,
         )
         self.server = XdsServer(
             store=self.store,
@@ -136,14 +141,16 @@ class EnvoyProvider:
 
     async def ensure(self, spec: FrontendSpec) -> Ensured:
         """Serve the frontend; ``Terminal`` when it cannot be, and then the one served before stays."""
-        known = self._frontends.get(spec.key) is not None
+        before = self._frontends.get(spec.key)
         changes = self._frontends.ensure(spec)
+        frontend = self._frontends.get(spec.key)
+        if before is not None and frontend is not None and frontend.groups != before.groups:
+            self._join(frontend, before, changes)
         self._store(changes)
-        if not known:
+        if before is None:
             for group, listed in changes.items():
                 self._resume(group, [each.name for each in listed if each.kind is ResourceType.ROUTES])
         self._notifier.expect_ack(spec.key)
-        frontend = self._frontends.get(spec.key)
         if frontend is not None and (awaited := frontend.serving.awaited):
             asyncio.get_running_loop().call_later(HOLD_S, self._release, spec.key, awaited)
         return await self.fleet.ensure(spec)
@@ -209,6 +216,13 @@ class EnvoyProvider:
 
     # --- inside -----------------------------------------------------------------------------------------------
 
+    def _join(self, frontend: EnvoyFrontend, before: EnvoyFrontend, changes: dict[str, list[ResourceChange]]) -> None:
+        """Add what a load balancer had ``before`` to the changes of groups that have nothing of it."""
+        joined = [group for group in frontend.groups if group not in before.groups]
+        if joined and before.groups:
+            held = self.store.group(before.groups[0]).resources(frontend.serving.labels)
+            changes |= {group: [*held, *changes[group]] for group in joined}
+
     def _knows_all(self) -> bool:
         """Return whether proxies cannot serve what this hub has not read."""
         return self.store.published and self.store.unknown.knows_all(self._clock())
@@ -234,6 +248,8 @@ class EnvoyProvider:
 
     def _progressed(self, session: Session, names: Iterable[str]) -> None:
         for name in names:
+            if session.group.name not in self._frontends.groups_of(name):
+                continue  # the load balancer has left this group
             self._store(self._frontends.resumed_from_proxy(name, session.held(ResourceType.ROUTES, name)))
             # One bad route must not hold up the others of its port. What is to be served next may be what the proxy
             # has already: then no answer comes.
@@ -246,7 +262,8 @@ class EnvoyProvider:
         routes = session.group.wanted(ResourceType.ROUTES, name)
         if routes is None:
             return False
-        refusal = session.group.refusal(ResourceType.ROUTES, name)
+        groups = map(self.store.group, self._frontends.groups_of(name))
+        refusal = next(filter(None, (group.refusal(ResourceType.ROUTES, name) for group in groups)), "")
         if refusal or session.holds(ResourceType.ROUTES, name, routes.version):
             self._store(self._frontends.answered_by_proxy(name, routes.version, refusal))
         return session.group.wanted(ResourceType.ROUTES, name) is not routes
@@ -267,13 +284,13 @@ class EnvoyProvider:
         frontend = self._frontends.get(key)
         if frontend is None:
             return None
-        group = self.store.group(frontend.group)
-        sessions = [session for session in self.server.sessions if session.group is group]
+        groups = [self.store.group(name) for name in frontend.groups]
+        sessions = [session for session in self.server.sessions if session.group in groups]
         health = self._health.health(frontend, expected=any(session.reports_health for session in sessions))
         if health.reason is ConditionReason.NO_TARGETS and self.store.unknown.is_unread(key):
             text = "some targets cannot be read; the proxies keep the targets that they have"
             health = Health(reason=ConditionReason.PENDING, message=text)
-        return observed(frontend, group, sessions, self.fleet.addresses(key), health)
+        return observed(frontend, groups, sessions, self.fleet.addresses(key), health)
 
 
 def _owners(names: Iterable[str]) -> set[LoadBalancerKey]:
@@ -350,13 +367,19 @@ def proxy_statuses(sessions: Iterable[Session]) -> list[ProxyStatus]:
 
 
 def observed(
-    frontend: EnvoyFrontend, group: NodeGroup, sessions: Sequence[Session], where: Ensured, health: Health
+    frontend: EnvoyFrontend, groups: Sequence[NodeGroup], sessions: Sequence[Session], where: Ensured, health: Health
 ) -> Observed:
-    """Return what the proxies of ``group`` (``sessions``) have acknowledged of one load balancer, reached ``where``."""
+    """Return what the proxies of ``groups`` have acknowledged of one load balancer, reached ``where``.
+
+    ``sessions`` are those of the proxies that are connected: one that is not holds nothing back.
+    """
     labels = frontend.serving.labels
+    reached = {session.group for session in sessions} or groups
     acknowledged = sum(session.has_all(frontend.spec.key, labels) for session in sessions)
     refusals = [
-        f"{label}: {explained(shortened(refusal))}"
+        f"{_at_machine(group.name)}{label}: {explained(shortened(refusal))}"
+        for group in groups
+        if group in reached
         for kind, name in group.refused_names()
         if (label := labels.get(name)) and (refusal := group.refusal(kind, name))
     ]
@@ -371,6 +394,11 @@ def observed(
         message=where.message or ("" if sessions else "no proxy is connected"),
         health=_without_routes(frontend) or health,
     )
+
+
+def _at_machine(group: str) -> str:
+    machine = machine_of(group)
+    return f"machine {machine}: " if machine else ""
 
 
 def _without_routes(frontend: EnvoyFrontend) -> Health | None:

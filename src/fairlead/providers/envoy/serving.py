@@ -173,6 +173,10 @@ class GroupChecks:
             self._checks = {name: check for name, check in again.items() if check is not None}
         return self._checks
 
+    def encoded(self, name: str, pace: int) -> ClusterCheck | None:
+        """Return the check of a cluster if it is encoded at this pace as it is now."""
+        return self._checks.get(name) if pace == self._pace and name not in self._changed else None
+
     @property
     def targets(self) -> int:
         """Return how many targets are checked in all."""

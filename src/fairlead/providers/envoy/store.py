@@ -115,6 +115,15 @@ class NodeGroup:
         """Return Envoy's messages about all wanted resources of a kind that were refused."""
         return [shortened(text) for name in self._refused[kind] if (text := self.refusal(kind, name))]
 
+    def resources(self, names: Iterable[str]) -> list[ResourceChange]:
+        """Return all wanted resources of these names, for another group: it shares their bytes."""
+        return [
+            ResourceChange(kind, name, resource)
+            for name in names
+            for kind, wanted in self._wanted.items()
+            if (resource := wanted.get(name)) is not None
+        ]
+
     def apply(self, changes: Sequence[ResourceChange]) -> int:
         """Take over changes and mark the streams; return how many resources really changed."""
         touched: dict[ResourceType, list[str]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable
 
 from fairlead.providers.envoy.resources import ResourceType
 from fairlead.providers.envoy.schema import DeltaRequest, packaged_schema
@@ -19,8 +20,15 @@ RESPONSE = "envoy.service.discovery.v3.DeltaDiscoveryResponse"
 class FakeEnvoy:
     """Takes responses one by one; refuses every response with a resource whose content starts with ``bad``."""
 
-    def __init__(self, group: NodeGroup, *, strict: bool = True) -> None:
+    def __init__(
+        self,
+        group: NodeGroup,
+        *,
+        strict: bool = True,
+        on_progress: Callable[[Session, Iterable[str]], None] | None = None,
+    ) -> None:
         self.group = group
+        self._on_progress = on_progress
         self.now = 0.0
         self.has: dict[ResourceType, dict[str, tuple[str, bytes]]] = {kind: {} for kind in ResourceType}
         #: Clusters whose endpoints have come since they were changed last.
@@ -41,7 +49,7 @@ class FakeEnvoy:
         self._woken = False
         #: When the server pumps next even if nothing wakes it.
         self._due_s: float | None = None
-        self.session = Session(group=self.group, node_id="fake", wake=self._wake)
+        self.session = Session(group=self.group, node_id="fake", on_progress=self._on_progress, wake=self._wake)
         for kind in ResourceType:
             versions = {name: version for name, (version, _) in self.has[kind].items()}
             names = tuple(self.has[ASKED_BY[kind]]) if kind in ASKED_BY else ()

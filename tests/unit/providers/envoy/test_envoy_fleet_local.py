@@ -26,7 +26,7 @@ def test_long_data_directory_is_named(tmp_path: Path) -> None:
 
 async def test_each_load_balancer_has_its_own_address(tmp_path: Path) -> None:
     fleet = LocalFleet(data_dir=tmp_path)
-    assert (fleet.group_of(SPEC), fleet.bind_addresses(SPEC)) == (GROUP, ("192.0.2.1",))
+    assert (fleet.groups_of(SPEC), fleet.bind_addresses(SPEC)) == ((GROUP,), ("192.0.2.1",))
     assert fleet.addresses(KEY) == Ensured()
     assert await fleet.ensure(SPEC) == fleet.addresses(KEY) == Ensured(("192.0.2.1",))
     await fleet.delete(KEY)
@@ -89,11 +89,11 @@ async def test_several_envoys_share_the_load_balancers_by_address(tmp_path: Path
     fleet = LocalFleet(data_dir=tmp_path, envoys=3, concurrency=1, max_files=40)
     assert list(fleet.envoys) == [f"{GROUP}-{number}" for number in (1, 2, 3)]
     addresses = [f"192.0.2.{number}" for number in range(1, 250)]
-    of_address = {each: fleet.group_of(msgspec.structs.replace(SPEC, address=each)) for each in addresses}
+    of_address = {each: fleet.groups_of(msgspec.structs.replace(SPEC, address=each))[0] for each in addresses}
     assert all(60 < list(of_address.values()).count(group) < 110 for group in fleet.envoys)
     other = LoadBalancerKey("TCPLoadBalancer", "shop", "api")
     assert all(
-        fleet.group_of(msgspec.structs.replace(SPEC, key=other, address=each)) == group
+        fleet.groups_of(msgspec.structs.replace(SPEC, key=other, address=each)) == (group,)
         for each, group in of_address.items()
     ), "who shares an address shares the Envoy"
     # The limit of files is one of each process.

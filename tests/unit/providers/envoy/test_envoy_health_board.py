@@ -49,7 +49,7 @@ class Proxy:
         names = sorted(backend.name for backend in spec.l7.backends) if spec.l7 is not None else []
         serving = HttpFrontend(SCHEMA, LocalFleet(data_dir=Path("data")), spec)
         serving.update(spec, bind_addresses=spec.addresses)
-        self.frontend = EnvoyFrontend(spec, "t", spec.addresses, serving)
+        self.frontend = EnvoyFrontend(spec, ("t",), spec.addresses, serving)
         for number, name in enumerate(names):
             if name in targets:
                 serving.ports[backend_key(name)].put(Target(TargetKey(f"10.0.0.{number}", 80)))
@@ -71,7 +71,7 @@ class Proxy:
         """Serve other rules, as ``EnvoyFrontends.ensure`` does."""
         spec, before = self.spec_of(rules), self.frontend
         changes = before.serving.update(spec, bind_addresses=spec.addresses)
-        self.frontend = EnvoyFrontend(spec, "t", spec.addresses, before.serving, before.judged)
+        self.frontend = EnvoyFrontend(spec, ("t",), spec.addresses, before.serving, before.judged)
         self.board.touch("t", {change.name for change in changes})
 
     def find(self, name: str) -> tuple[FrontendSpec, ListenerKey, TargetPort] | None:

@@ -97,9 +97,9 @@ class DeploymentFleet:
         self._notify: list[Callable[[LoadBalancerKey], None]] = []
         kube.on_service_addresses(self._on_addresses)
 
-    def group_of(self, spec: FrontendSpec) -> str:
+    def groups_of(self, spec: FrontendSpec) -> tuple[str, ...]:
         """Return the load balancer's own group, or that of the Clusters of its namespace."""
-        return group_of(spec.key, spec.group)
+        return (group_of(spec.key, spec.group),)
 
     def bind_addresses(self, spec: FrontendSpec) -> tuple[str, ...]:
         """Return the wildcard of each family: load balancers differ by their proxy ports."""
@@ -127,7 +127,7 @@ class DeploymentFleet:
         """Apply the group's proxies and the load balancer's Service."""
         if any(not listener.proxy_port for listener in spec.listeners):
             raise Terminal(f"{spec.key}: no proxy port is assigned", reason=ConditionReason.PENDING)
-        spec = msgspec.structs.replace(spec, group=self.group_of(spec))
+        spec = msgspec.structs.replace(spec, group=group_of(spec.key, spec.group))
         old = self._specs.get(spec.key)
         self._specs[spec.key] = spec
         service = service_manifest(spec, self._settings)

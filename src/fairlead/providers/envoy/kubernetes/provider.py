@@ -107,7 +107,7 @@ class DeploymentProvider(EnvoyProvider):
         self._out_of_touch = OutOfTouch(
             silent_s=lambda: cluster.silent_s, disconnect=self.server.disconnect, clock=clock
         )
-        self.traffic = ProxyTraffic(proxies=self._places, group_of=self._group_of, files=self.shared.files)
+        self.traffic = ProxyTraffic(proxies=self._places, groups_of=self._groups_of, files=self.shared.files)
 
     def leading(self) -> bool:
         """Return whether this replica may write."""
@@ -156,7 +156,7 @@ class DeploymentProvider(EnvoyProvider):
         frontend = self._frontends.get(key)
         if own is None or frontend is None:
             return own
-        elsewhere = self._elsewhere(frontend.group)
+        elsewhere = {node: synced for group in frontend.groups for node, synced in self._elsewhere(group).items()}
         if not elsewhere:
             return own
         proxies, synced = len(elsewhere), sum(elsewhere.values())
@@ -193,9 +193,9 @@ class DeploymentProvider(EnvoyProvider):
         }
         return self.peers.places | own
 
-    def _group_of(self, key: LoadBalancerKey) -> str | None:
+    def _groups_of(self, key: LoadBalancerKey) -> tuple[str, ...]:
         frontend = self._frontends.get(key)
-        return frontend.group if frontend is not None else None
+        return frontend.groups if frontend is not None else ()
 
     async def close(self) -> None:
         """Stop listening; the proxies go on serving."""
@@ -335,19 +335,19 @@ class StatisticsPlace(NamedTuple):
 class ProxyTraffic:
     """Reads the counts of all proxies.
 
-    ``proxies`` returns their places by node id, ``group_of`` the group that serves a load balancer, None when there is
-    none. ``files`` are the hub's own certificate, and the authority of both.
+    ``proxies`` returns their places by node id, ``groups_of`` the groups that serve a load balancer.
+    ``files`` are the hub's own certificate, and the authority of both.
     """
 
     def __init__(
         self,
         *,
         proxies: Callable[[], Mapping[str, StatisticsPlace]],
-        group_of: Callable[[LoadBalancerKey], str | None],
+        groups_of: Callable[[LoadBalancerKey], Sequence[str]],
         files: ServerCertificate,
     ) -> None:
         self._proxies = proxies
-        self._group_of = group_of
+        self._groups_of = groups_of
         self._files = files
         self._readers: dict[tuple[str, StatisticsPlace], EnvoyTraffic] = {}
         self._context: tuple[tuple[bytes, ...], ssl.SSLContext] | None = None
@@ -376,7 +376,7 @@ class ProxyTraffic:
         its = {
             counted: totals
             for counted, totals in reading.totals.items()
-            if self._group_of(counted.load_balancer) == place.group
+            if place.group in self._groups_of(counted.load_balancer)
         }
         return Reading(name, its, gone=reading.gone)
 
