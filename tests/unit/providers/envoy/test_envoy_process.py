@@ -20,6 +20,7 @@ from fairlead.errors import BadConfiguration
 from fairlead.providers.envoy import envoy_process
 from fairlead.providers.envoy import envoy_process as local_envoy
 from fairlead.providers.envoy.envoy_process import LocalEnvoy
+from fairlead.runtime import detached
 
 
 def test_missing_envoy_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +82,7 @@ def test_a_program_that_only_names_the_bootstrap_is_not_an_envoy(
     running = envoy_process.find_running(tmp_path)
     assert running is not None
     assert running.pid == pid
-    monkeypatch.setattr(envoy_process, "_user_of", lambda _pid: os.geteuid() + 1)  # the same, of another user
+    monkeypatch.setattr(detached, "_user_of", lambda _pid: os.geteuid() + 1)  # the same, of another user
     assert envoy_process.find_running(tmp_path) is None
 
 
@@ -89,7 +90,8 @@ WITHOUT_FILES = """
 import os, resource, sys
 from pathlib import Path
 from fairlead.providers.envoy import envoy_process
-ours = envoy_process.running_as(os.getpid())
+from fairlead.runtime import detached
+ours = detached.running_as(os.getpid())
 resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
 for ask in (ours.alive, lambda: envoy_process.find_running(Path(sys.argv[1]))):
     try:
@@ -125,7 +127,7 @@ async def test_an_envoy_that_cannot_be_started_is_tried_again_soon_and_reported_
     pauses: list[float] = []
     tried = asyncio.Event()
 
-    async def start(_directory: Path, _command: list[str]) -> None:
+    async def start(_directory: Path, _command: list[str], **_files: str) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     async def sleep(seconds: float) -> None:
