@@ -354,7 +354,7 @@ class L7Listener(Value, frozen=True, gc=False):
     client_validation: ClientValidation | None = None
 
 
-class Route(msgspec.Struct, frozen=True):
+class Route(msgspec.Struct, frozen=True, dict=True):
     """One route with everything that decides its precedence: age, then ``namespace/name``, then the order of rules.
 
     ``created`` is RFC 3339, as the member's API server wrote it; empty sorts last.
@@ -366,6 +366,11 @@ class Route(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...]
     created: str = ""
     origin: str = ""
+
+    @cached_property
+    def answering(self) -> frozenset[str]:
+        """Return the backends that answer requests: those with a share of a rule."""
+        return frozenset(share.backend for rule in self.rules for share in rule.backends if share.weight)
 
 
 class Certificate(msgspec.Struct, frozen=True, eq=False):
@@ -411,7 +416,5 @@ class L7Config(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def without_requests(self) -> frozenset[str]:
         """Return the backends that answer no request: they get copies only, or no share of any rule."""
-        answering = {
-            share.backend for route in self.routes for rule in route.rules for share in rule.backends if share.weight
-        }
-        return frozenset(backend.name for backend in self.backends) - answering
+        names = {backend.name for backend in self.backends}
+        return frozenset(names.difference(*[route.answering for route in self.routes]))

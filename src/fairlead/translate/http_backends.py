@@ -7,7 +7,7 @@ compared by identity. Pure: the result is that of the last view alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import is_
 from typing import NamedTuple
 
@@ -120,7 +120,9 @@ class Translated:
         self._config: L7Config | None = None
         self._made_of: tuple[object, ...] = ()
         self._routes: tuple[LoadBalancerRoute, ...] = ()
-        self._by_name: dict[str, tuple[LoadBalancerRoute, Route]] = {}
+        #: By name the objects, and the routes that they were translated to.
+        self._sources: dict[str, LoadBalancerRoute] = {}
+        self._by_name: dict[str, Route] = {}
         #: Which routes have each backend, with what each says of it: the first by name counts.
         self._named_by: dict[str, dict[str, Backend]] = {}
         self._backends: dict[str, Backend] = {}
@@ -141,7 +143,7 @@ class Translated:
         self._made_of, self._routes = made_of, view.routes
         self._config = L7Config(
             listeners=with_challenge_listeners(listeners, view.answers),
-            routes=tuple(self._by_name[route.metadata.name][1] for route in view.routes),
+            routes=tuple(map(self._by_name.__getitem__, self._sources)),
             backends=tuple(self._backends.values()),
             certificates=view.certificates,
             answers=view.answers,
@@ -151,30 +153,24 @@ class Translated:
 
     def _update_routes(self, view: HTTPView, spec: HTTPLoadBalancerSpec, *, again: bool) -> tuple[L7Listener, ...]:
         """Take over the changed routes, all of them ``again`` if asked; returns the listeners."""
-        known = self._by_name
-        changed = [
-            route
-            for route in view.routes
-            if again or (there := known.get(route.metadata.name)) is None or there[0] is not route
-        ]
-        present = {route.metadata.name for route in view.routes}
+        before, present = self._sources, {route.metadata.name: route for route in view.routes}
+        changed = [route for name, route in present.items() if again or before.get(name) is not route]
         names: set[str] = set()
-        for name in known.keys() - present:
+        for name in before.keys() - present.keys():
             names |= self._drop_route(name)
         listeners, served = with_generated_names(
             view.domains, spec.origin, spec.listeners, changed, view.domain_certificates
         )
-        for source, route in zip(changed, served, strict=True):
-            name = source.metadata.name
-            before = known.get(name)
-            same = before is not None and before[1] == route.route
+        for source, translated in zip(changed, served, strict=True):
+            name, route, known = source.metadata.name, translated.route, self._by_name.get(source.metadata.name)
             names |= self._drop_route(name)
-            self._by_name[name] = (source, before[1] if same and before is not None else route.route)
+            self._by_name[name] = known if known is not None and known == route else route
             if source.unresolved:
                 self.unresolved[name] = source.unresolved
             for backend in source.spec.backends:
                 self._named_by.setdefault(backend.name, {}).setdefault(name, backend)
                 names.add(backend.name)
+        self._sources = present
         backends = dict(self._backends)
         for name in names:
             if by_route := self._named_by.get(name):
@@ -188,9 +184,9 @@ class Translated:
     def _drop_route(self, name: str) -> set[str]:
         """Forget a route; returns the backends that it names."""
         self.unresolved.pop(name, None)
-        if (known := self._by_name.pop(name, None)) is None:
+        if self._by_name.pop(name, None) is None:
             return set()
-        backends = {backend.name for backend in known[0].spec.backends}
+        backends = {backend.name for backend in self._sources[name].spec.backends}
         for backend in backends:
             del self._named_by[backend][name]
             if not self._named_by[backend]:
@@ -213,11 +209,11 @@ class Translated:
             others = not self._targets_of or backends is not self._targets_of[0]
             if others:
                 self._keys = {each.name: self._keys.get(each.name) or backend_key(each.name) for each in backends}
-            keys, translate, source_of = self._keys, _Translator(view, spec, admission.policy), _sources(view, spec)
+            keys, translate = self._keys, _Translator(view, spec, admission.policy)
             changed = [
                 (key, each)
-                for key, each in zip(keys.values(), backends, strict=True)
-                if (there := known.backends.get(key)) is None or there[0] is not each or there[1] is not source_of(each)
+                for key, each, source in zip(keys.values(), backends, _sources(view, spec, backends), strict=True)
+                if (there := known.backends.get(key)) is None or there.backend is not each or there.source is not source
             ]
             gone = known.backends.keys() - keys.values() if others else set[ListenerKey]()
             order = keys.values() if gone or len(keys) != len(known.backends) else None
@@ -236,12 +232,12 @@ class Translated:
         return known
 
 
-def _sources(view: HTTPView, spec: HTTPLoadBalancerSpec) -> Callable[[Backend], object]:
-    """Return what gives the source of the targets of a backend; another object when it differs."""
+def _sources(view: HTTPView, spec: HTTPLoadBalancerSpec, backends: Iterable[Backend]) -> list[object]:
+    """Return the source of the targets of each backend; another object when it differs."""
     slices, nodes = view.slices, view.nodes
     if spec.targets == "Node":
-        return lambda backend: nodes if backend.node_port else slices.get(backend.service, ())
-    return lambda backend: slices.get(backend.service, ())
+        return [nodes if backend.node_port else slices.get(backend.service, ()) for backend in backends]
+    return [slices.get(backend.service, ()) for backend in backends]
 
 
 class _Translator:
@@ -249,7 +245,7 @@ class _Translator:
 
     def __init__(self, view: HTTPView, spec: HTTPLoadBalancerSpec, policy: TargetPolicy) -> None:
         self._view = view
-        self._source_of = _sources(view, spec)
+        self._spec = spec
         self._at_nodes = spec.targets == "Node"
         self._policy = policy
         self._addresses: dict[tuple[Family, ...], Mapping[str, EndpointState]] = {}
@@ -272,7 +268,8 @@ class _Translator:
         all_refused |= refused
         admission.refused = all_refused
         endpoints = left - admission.left + admission.full
-        return _Translated(backend, self._source_of(backend), targets, owners, frozenset(refused), endpoints)
+        (source,) = _sources(self._view, self._spec, (backend,))
+        return _Translated(backend, source, targets, owners, frozenset(refused), endpoints)
 
     def _nodes(self, families: tuple[Family, ...]) -> Mapping[str, EndpointState]:
         known = self._addresses.get(families)

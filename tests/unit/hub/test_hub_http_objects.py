@@ -16,6 +16,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.testing.builders import NAMESPACE, decoded, slice_body
+from tests.call_count import count_calls
 
 NAMES = st.sampled_from(["a", "b", "c"])
 KEYS = [LoadBalancerKey("HTTPLoadBalancer", NAMESPACE, name) for name in ("one", "two")]
@@ -77,6 +78,36 @@ def test_slices_of_routes_follow_every_change(steps: list[tuple[Any, ...]], aske
             named = {each.service for at in hub.objects.routes_of(key) for each in at.spec.backends}
             expected = {each: hub.inventory.backend_slices_of(NAMESPACE, each) for each in named}
             assert hub.objects.slices_of(key) == expected
+
+
+@given(
+    st.lists(
+        st.tuples(NAMES, st.sampled_from(["one", "two", ""]), st.booleans()),
+        max_size=25,
+    ),
+    st.integers(0, 3),
+)
+@settings(max_examples=200, deadline=None)
+def test_the_routes_of_a_load_balancer_follow_every_change(steps: list[tuple[str, str, bool]], asked: int) -> None:
+    hub = Hub()
+    for number, (name, load_balancer, leaving) in enumerate(steps):
+        new = route(name, load_balancer, frozenset(), leaving=leaving) if load_balancer else None
+        hub.change(hub.objects.routes, name, new)
+        for key in KEYS if number >= asked else ():
+            indexed = hub.objects.routes.by_index("lb", key)
+            assert hub.objects.routes_of(key) == tuple(route for route in indexed if not route.deleting)
+
+
+def test_a_new_route_costs_as_much_among_many_as_among_few() -> None:
+    def cost(count: int) -> int:
+        hub = Hub()
+        for number in range(count):
+            hub.change(hub.objects.routes, f"r{number}", route(f"r{number}", "one", frozenset({"a"}), leaving=False))
+        hub.objects.routes_of(KEYS[0])
+        new = route("r1x", "one", frozenset({"a"}), leaving=False)
+        return count_calls(lambda: (hub.change(hub.objects.routes, "r1x", new), hub.objects.routes_of(KEYS[0])))
+
+    assert cost(1000) < cost(10) + 30
 
 
 def test_a_changed_slice_leaves_those_of_other_services_as_they_are() -> None:

@@ -20,6 +20,7 @@ from fairlead.testing.builders import tenant
 from fairlead.translate.http_backends import Translated
 from fairlead.translate.member import decide_http
 from fairlead.translate.view import HTTPView, MemberState
+from tests.call_count import count_calls
 from tests.golden.translate.golden_views import read_view
 
 CASES = Path(__file__).parents[2] / "golden" / "translate" / "http"
@@ -121,3 +122,15 @@ def test_only_the_changed_backend_is_translated_again() -> None:
     assert third.targets is second.targets
     assert [route.name for route in third.spec.l7.routes if route not in first.spec.l7.routes] == ["d"]
     assert all(is_(*pair) for pair in zip(third.spec.l7.routes, first.spec.l7.routes, strict=False))
+
+
+def test_a_new_route_costs_few_calls_for_each_other_route() -> None:
+    def cost(count: int) -> int:
+        hub, before = ChangingView(), Translated()
+        routes = tuple(hub.route(f"r{number:04}", [f"b{number:04}"]) for number in range(count))
+        hub.replace(routes=routes, slices={f"shop/b{number:04}": () for number in range(count)})
+        decide_http(hub.view, before=before)
+        hub.replace(routes=(*routes, hub.route("s", ["s"])), slices={**hub.view.slices, "shop/s": ()})
+        return count_calls(lambda: decide_http(hub.view, before=before))
+
+    assert cost(1200) - cost(200) < 6 * 1000

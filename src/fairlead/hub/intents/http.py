@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
@@ -306,7 +307,7 @@ class HTTPObjects(MemberObjects[HTTPLoadBalancer]):
         inventory.register(self, {LOAD_BALANCER_ROUTES.plural: self.routes})
         #: The routes of a load balancer until one of them changes: each reconcile reads all, which may be thousands.
         self._routes: dict[LoadBalancerKey, tuple[LoadBalancerRoute, ...]] = {}
-        self.routes.on_change(self._forget_routes)
+        self.routes.on_change(self._note_route)
         #: The slices of the Services that the routes of a load balancer name, once these have been requested.
         self._slices: dict[LoadBalancerKey, SlicesOfRoutes] = {}
         self.routes.on_change(self._note_services)
@@ -345,8 +346,7 @@ class HTTPObjects(MemberObjects[HTTPLoadBalancer]):
         routes = self._routes.get(key)
         if routes is None:
             # The routes of one index entry are in one namespace, and ordered by name.
-            routes = tuple(route for route in self.routes.by_index("lb", key) if not route.deleting)
-            self._routes[key] = routes
+            routes = self._routes[key] = tuple(filter(_is_present, self.routes.by_index("lb", key)))
         return routes
 
     def slices_of(self, key: LoadBalancerKey) -> Mapping[str, tuple[EndpointSlice, ...]]:
@@ -390,15 +390,28 @@ class HTTPObjects(MemberObjects[HTTPLoadBalancer]):
                 if (slices := self._slices.get(key)) is not None:
                     slices.note(label)
 
-    def _forget_routes(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
-        for route in filter(None, (old, new)):
-            self._routes.pop(load_balancer_of(route), None)
+    def _note_route(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
+        """Replace one route in those of its load balancer, if they have been requested."""
+        for route, present in ((old, False), (new, True)):
+            if route is None or route.deleting or (routes := self._routes.get(load_balancer_of(route))) is None:
+                continue
+            at = bisect_left(routes, route.metadata.name, key=_name_of)
+            end = at + (at < len(routes) and routes[at].metadata.name == route.metadata.name)
+            self._routes[load_balancer_of(route)] = (*routes[:at], *([route] if present else ()), *routes[end:])
 
     def _route_changed(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
         if not (old and new and only_status_changed(old, new)):
             routes = [route for route in (old, new) if route is not None]
             keys = {load_balancer_of(route) for route in routes}
             self._inventory.wake(keys, f"LoadBalancerRoute {routes[0].metadata.name} changed")
+
+
+def _name_of(route: LoadBalancerRoute) -> str:
+    return route.metadata.name
+
+
+def _is_present(route: LoadBalancerRoute) -> bool:
+    return not route.deleting
 
 
 def load_balancer_of(route: LoadBalancerRoute) -> LoadBalancerKey:

@@ -46,6 +46,9 @@ class BackendClusters:
         self._backends: dict[str, Backend] = {}
         #: All backends, and those that can be served.
         self._listed: dict[str, Backend] = {}
+        #: The backends as they were given last, and whether any of them speaks TLS.
+        self._given: Sequence[Backend] = ()
+        self._with_tls = False
         self._settings: object = None
         #: What a cluster was encoded from.
         self._encoded: dict[str, tuple[object, EncodedResource]] = {}
@@ -53,12 +56,16 @@ class BackendClusters:
     def update(self, spec: FrontendSpec, backends: Sequence[Backend]) -> list[ResourceChange]:
         """Take over the backends; returns what differs."""
         settings = (spec.affinity, spec.health_check, spec.proxy_protocol)
-        listed, before = {backend.name: backend for backend in backends}, self._listed
         same = settings == self._settings
+        if same and backends is self._given and not self._with_tls:
+            return []
+        self._given = backends
+        listed, before = {backend.name: backend for backend in backends}, self._listed
         # A secret of a backend with TLS may have become usable, or be no longer.
         changed = [
-            each for name, each in listed.items() if not same or before.get(name) != each or each.tls is not None
+            each for name, each in listed.items() if not same or before.get(name) is not each or each.tls is not None
         ]
+        self._with_tls = any(each.tls is not None for each in changed)
         gone = [] if len(listed) == len(before) and not changed else [name for name in before if name not in listed]
         if not (changed or gone):
             return []

@@ -44,7 +44,15 @@ from fairlead.providers.envoy.http.route_action import (
     ClusterOf,
     rule_rate_limits,
 )
-from fairlead.providers.envoy.http.route_budget import Priced, PricedRoute, ReducedRoute, cost_of, over_budget
+from fairlead.providers.envoy.http.route_budget import (
+    NO_COST,
+    Priced,
+    PricedRoute,
+    ReducedRoute,
+    cost_of,
+    over_budget,
+    surely_fit,
+)
 from fairlead.providers.envoy.http.route_match import Rank
 from fairlead.providers.envoy.http.route_table import (
     ROUTE,
@@ -158,7 +166,7 @@ class HttpFrontend:
         self._routes.update(
             self._held.routes,
             config.listeners,
-            (lambda route: figures_name(spec.key, route)) if config.route_figures else (lambda _route: ""),
+            (lambda route: figures_name(spec.key, route)) if config.route_figures else None,
             self._idle_of,
         )
         self._update_listeners(config, wanted)
@@ -344,8 +352,10 @@ class HttpFrontend:
         for name, served in self._route_configs.names([each for each in listeners if each.name not in closed]).items():
             names = {listener.name for listener in served}
             known = self._current.get((ResourceType.ROUTES, name))
-            used = dict.fromkeys(backend for each in names for backend in self._table.backends[each])
-            needs = tuple(cluster for backend in used if (cluster := self._backends.clusters.get(backend)))
+            used: dict[str, None] = {}
+            for listener in served:
+                used |= dict.fromkeys(self._table.backends[listener.name])
+            needs = tuple(filter(None, map(self._backends.clusters.get, used)))
             if (
                 known is not None
                 and touched is not None
@@ -356,7 +366,9 @@ class HttpFrontend:
                 wanted[ResourceType.ROUTES, name] = known
                 continue
             routes = self._table.routes_of(names)
-            buckets = {bucket: limit for route in routes for bucket, limit in route.buckets.items()}
+            buckets: dict[str, int] = {}
+            for listener in served:
+                buckets |= self._table.buckets[listener.name]
             content = self._route_configs.encode(
                 name, served, owners, self._table.by_listener, touched, buckets=buckets
             )
@@ -479,7 +491,7 @@ _REQUESTS = frozenset({"HTTP", "GRPC"})
 
 
 class Routes:
-    """The routes of one load balancer."""
+    """The routes of one load balancer; a change costs the routes that it concerns."""
 
     def __init__(self, schema: Schema, cluster_of: ClusterOf) -> None:
         self.encoded: list[EncodedRoute] = []
@@ -490,12 +502,21 @@ class Routes:
         self.sticky: dict[str, bool] = {}
         self._schema = schema
         self._cluster_of = cluster_of
-        #: By name each route as it was given, and what is served of it; None when nothing is.
-        self._known: dict[str, tuple[Route, EncodedRoute | None]] = {}
+        #: By name each route as it was given; what is served of those of requests, and the others.
+        self._given: dict[str, Route] = {}
+        self._served: dict[str, EncodedRoute] = {}
+        self._flows: dict[str, Route] = {}
+        #: By name what the check left out.
         self._checked: dict[str, ReducedRoute | RefusedPart] = {}
+        #: By name the served routes whose sessions can name a backend, and those whose users named their cookies.
+        self._sessions: dict[str, EncodedRoute] = {}
+        self._cookies: dict[str, EncodedRoute] = {}
+        #: The cost of all that is served, before the limits.
+        self._total = NO_COST
+        self._listeners: tuple[L7Listener, ...] = ()
+        self._counted = False
         self._streams: dict[str, Attached] = {}
-        #: What the limits were last applied to, and what is above them.
-        self._limited: object = None
+        #: What is above the limits.
         self._excess: dict[str, ReducedRoute] = {}
         #: By name, a route that passed the check, and the same route with the rules that are served.
         self._changed: dict[str, tuple[EncodedRoute, EncodedRoute]] = {}
@@ -504,80 +525,102 @@ class Routes:
         self,
         routes: Sequence[Route],
         listeners: Sequence[L7Listener] = (),
-        figures_of: Callable[[Route], str] = lambda _route: "",
+        figures_of: Callable[[Route], str] | None = None,
         idle_of: Callable[[frozenset[str]], frozenset[str]] = lambda _names: frozenset(),
     ) -> None:
         """Take over the routes of ``listeners``; only changed ones are checked and encoded.
 
-        ``figures_of`` returns the name under which the requests of one are counted, empty for none; ``idle_of`` those
-        of several backends that have no usable target.
+        ``figures_of`` returns the name under which the requests of one are counted, None when they are not counted;
+        ``idle_of`` those of several backends that have no usable target.
         """
-        known: dict[str, tuple[Route, EncodedRoute | None]] = {}
-        checks: dict[str, ReducedRoute | RefusedPart] = {}
-        streams: dict[str, Route] = {}
-        for route in routes:
-            name = route.name
-            if route.kind not in _REQUESTS:
-                if (refusal := invalid_hostnames(route)) is not None:
-                    checks[name] = refusal
-                else:
-                    streams[name] = route
-                continue
-            before, encoded = self._known.get(name, (None, None))
-            figures = figures_of(route)
-            same = before is route or before == route
-            if same and (
-                encoded is None
-                or (encoded.figures == figures and (not encoded.sticky or encoded.idle == idle_of(encoded.sticky)))
-            ):
-                known[name] = (route, encoded)
-                if name in self._checked:
-                    checks[name] = self._checked[name]
-                continue
-            checked = checked_route(route)
-            if isinstance(checked, RefusedPart):
-                known[name], checks[name] = (route, None), checked
-                continue
-            known[name] = (
-                route,
-                EncodedRoute(self._schema, route, self._cluster_of, figures, idle_of, checked.rules),
-            )
-            if checked.problems:
-                checks[name] = checked
-        self._known, self._checked = known, checks
-        encoded_routes = [encoded for _, encoded in known.values() if encoded is not None and encoded.sticky]
-        self.sticky = {name: name in each.idle for each in encoded_routes for name in each.sticky}
-        served = {name: encoded for name, (_, encoded) in known.items() if encoded is not None}
-        limited = (served, streams, tuple(listeners))
-        if limited != self._limited:
-            self._limit(served, streams, listeners)
-            self._limited = limited
-        excess = self._excess
-        kept = [route for name, route in streams.items() if name not in excess]
-        self._streams = {
-            kind: attached_by_listener(route for route in kept if route.kind == kind)
-            for kind in {route.kind for route in kept}
-        }
-        self.refused = [each for each in checks.values() if isinstance(each, RefusedPart)]
-        self.reduced = {name: each for name, each in checks.items() if not isinstance(each, RefusedPart)}
-        for name, each in excess.items():
-            before = self.reduced.get(name, each)
-            self.reduced[name] = each._replace(problems={**before.problems, **each.problems})
-        chosen = {**served, **{name: changed for name, (_, changed) in self._changed.items()}}
+        before, given = self._given, {route.name: route for route in routes}
+        again = self._counted != (figures_of is not None)
+        changed = [name for name, route in given.items() if again or before.get(name) is not route]
+        moved = [name for name, encoded in self._sessions.items() if encoded.idle != idle_of(encoded.sticky)]
+        gone = before.keys() - given.keys()
+        if not (changed or moved or gone) and self._listeners == tuple(listeners):
+            return
+        flows, excess = dict(self._flows), self._excess
+        self._given, self._counted, self._listeners = given, figures_of is not None, tuple(listeners)
+        for name in gone:
+            self._drop(name)
+        for name in dict.fromkeys([*changed, *(name for name in moved if name in given)]):
+            self._take(given[name], "" if figures_of is None else figures_of(given[name]), idle_of)
+        self.sticky = {name: name in each.idle for each in self._sessions.values() for name in each.sticky}
+        self._limit()
+        if (flows, excess) != (self._flows, self._excess):
+            kept = [route for name, route in self._flows.items() if name not in self._excess]
+            self._streams = {
+                kind: attached_by_listener(route for route in kept if route.kind == kind)
+                for kind in {route.kind for route in kept}
+            }
+        self.refused = [each for each in self._checked.values() if isinstance(each, RefusedPart)]
+        self.reduced = {name: each for name, each in self._checked.items() if not isinstance(each, RefusedPart)}
+        for name, each in self._excess.items():
+            reduced = self.reduced.get(name, each)
+            self.reduced[name] = each._replace(problems={**reduced.problems, **each.problems})
+        chosen = {**self._served, **{name: changed for name, (_, changed) in self._changed.items()}}
         self.encoded = [encoded for encoded in chosen.values() if not encoded.is_empty]
 
-    def _limit(
-        self, served: Mapping[str, EncodedRoute], streams: Mapping[str, Route], listeners: Sequence[L7Listener]
-    ) -> None:
-        """Choose the rules that have cookies of their own, and those that fit into the limits."""
-        hostnames = {listener.name: listener.hostname for listener in listeners}
-        rules = own_cookies(((each.route, each.rules) for each in served.values() if each.names_cookies), hostnames)
-        changed = {name: self._with_rules(served[name], own) for name, own in rules.items()}
-        priced: dict[str, Priced] = {**served, **changed}
-        for name, route in streams.items():
+    def _drop(self, name: str) -> None:
+        """Forget what is served of a route."""
+        self._checked.pop(name, None)
+        if (flow := self._flows.pop(name, None)) is not None and flow.kind == "TLS":
+            self._total = self._total.minus(cost_of(flow))
+        if (encoded := self._served.pop(name, None)) is not None:
+            self._total = self._total.minus(encoded.cost)
+            self._sessions.pop(name, None)
+            self._cookies.pop(name, None)
+
+    def _take(self, route: Route, figures: str, idle_of: Callable[[frozenset[str]], frozenset[str]]) -> None:
+        """Check and encode a route, unless what is known of it is the same."""
+        name = route.name
+        known = self._served.get(name)
+        if (
+            known is not None
+            and (known.route, known.figures) == (route, figures)
+            and (not known.sticky or known.idle == idle_of(known.sticky))
+        ):
+            return
+        self._drop(name)
+        if route.kind not in _REQUESTS:
+            if (refusal := invalid_hostnames(route)) is not None:
+                self._checked[name] = refusal
+                return
+            self._flows[name] = route
             if route.kind == "TLS":
-                priced[name] = PricedRoute(route, route.rules, cost_of(route))
-        self._excess = over_budget(priced, listeners)
+                self._total = self._total.plus(cost_of(route))
+            return
+        checked = checked_route(route)
+        if isinstance(checked, RefusedPart):
+            self._checked[name] = checked
+            return
+        if checked.problems:
+            self._checked[name] = checked
+        encoded = EncodedRoute(self._schema, route, self._cluster_of, figures, idle_of, checked.rules)
+        self._served[name] = encoded
+        self._total = self._total.plus(encoded.cost)
+        if encoded.sticky:
+            self._sessions[name] = encoded
+        if encoded.names_cookies:
+            self._cookies[name] = encoded
+
+    def _limit(self) -> None:
+        """Choose the rules that have cookies of their own, and those that fit into the limits."""
+        served, listeners = self._served, self._listeners
+        hostnames = {listener.name: listener.hostname for listener in listeners}
+        rules = own_cookies(((each.route, each.rules) for each in self._cookies.values()), hostnames)
+        changed = {name: self._with_rules(served[name], own) for name, own in rules.items()}
+        total = self._total
+        for name, encoded in changed.items():
+            total = total.minus(served[name].cost).plus(encoded.cost)
+        self._excess = {}
+        if not surely_fit(total, listeners):
+            priced: dict[str, Priced] = {**served, **changed}
+            for name, route in self._flows.items():
+                if route.kind == "TLS":
+                    priced[name] = PricedRoute(route, route.rules, cost_of(route))
+            self._excess = over_budget(priced, listeners)
         changed |= {
             name: self._with_rules(served[name], each.rules) for name, each in self._excess.items() if name in served
         }

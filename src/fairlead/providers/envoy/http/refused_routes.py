@@ -642,5 +642,6 @@ def _names(config: L7Config) -> Iterator[str]:
         ("route", [route.name for route in config.routes]),
         ("backend", [backend.name for backend in config.backends]),
     ):
-        if twice := sorted(name for name, count in Counter(names).items() if count > 1):
+        if len(set(names)) < len(names):
+            twice = sorted(name for name, count in Counter(names).items() if count > 1)
             yield f"{what} {', '.join(twice)} is there twice"

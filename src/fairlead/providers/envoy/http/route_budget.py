@@ -12,6 +12,8 @@ keeps its matches, which answer 500; if these do not fit either, it is left out.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import add, sub
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -55,6 +57,17 @@ class Cost(NamedTuple):
     of_wildcards: int
     names: int
     chains: int
+
+    def plus(self, other: Cost) -> Cost:
+        """Return the sum of two costs."""
+        return Cost(*map(add, self, other))
+
+    def minus(self, other: Cost) -> Cost:
+        """Return the difference of two costs."""
+        return Cost(*map(sub, self, other))
+
+
+NO_COST = Cost(0, 0, 0, 0, 0, 0)
 
 
 class _Place(msgspec.Struct):
@@ -152,7 +165,7 @@ def _of_rule(rule: Rule) -> Iterator[str]:
 
 def over_budget(routes: Mapping[str, Priced], listeners: Sequence[L7Listener]) -> dict[str, ReducedRoute]:
     """Return what is served of the routes that do not fit, by name; empty when all fit."""
-    if _surely_fit([each.cost for each in routes.values()], listeners):
+    if surely_fit(reduce(Cost.plus, (each.cost for each in routes.values()), NO_COST), listeners):
         return {}
     by_name = {listener.name: listener for listener in listeners}
     places = {name: _places(each.route, by_name) for name, each in routes.items()}
@@ -181,14 +194,12 @@ def _reduced(priced: Priced, budget: _Budget, places: Mapping[tuple[str, str], i
     return ReducedRoute(route, tuple(kept), problems)
 
 
-def _surely_fit(costs: Sequence[Cost], listeners: Iterable[L7Listener]) -> bool:
-    """Return whether all fit even if each wildcard covered every name: nearly always, and decided at once."""
-    size = sum(cost.everywhere for cost in costs)
-    if of_wildcards := sum(cost.of_wildcards for cost in costs):
-        size += of_wildcards * sum(cost.names for cost in costs)
-    if chains := sum(cost.chains for cost in costs):
-        size += chains * max((len(each.certificates) for each in listeners), default=0) * _CERTIFICATE_BYTES
-    return size <= MAX_BYTES and sum(cost.steps for cost in costs) <= MAX_STEPS
+def surely_fit(total: Cost, listeners: Iterable[L7Listener]) -> bool:
+    """Return whether routes that cost ``total`` fit even if each wildcard covered every name: nearly always."""
+    size = total.everywhere + total.of_wildcards * total.names
+    if total.chains:
+        size += total.chains * max((len(each.certificates) for each in listeners), default=0) * _CERTIFICATE_BYTES
+    return size <= MAX_BYTES and total.steps <= MAX_STEPS
 
 
 def _places(route: Route, listeners: Mapping[str, L7Listener]) -> dict[tuple[str, str], int]:

@@ -16,6 +16,7 @@ target, or until ``release``: a backend may have no targets at all. Nothing wait
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -56,6 +57,8 @@ class RouteTable:
         self.by_listener: dict[str, AtListener] = {}
         #: How many entries of routes name a backend, by listener and backend.
         self.backends: dict[str, Counter[str]] = {}
+        #: The requests of a second that each bucket of a limited rule takes, by listener and bucket.
+        self.buckets: dict[str, dict[str, int]] = {}
         #: At how many places each route is, by listener.
         self._at: dict[str, Counter[EncodedRoute]] = {}
         self._hostnames: dict[str, str] = {}
@@ -71,9 +74,10 @@ class RouteTable:
             self._hostnames, self._routes, touched = dict(hostnames), {}, None
             self.by_listener = {name: {} for name in hostnames}
             self.backends = {name: Counter() for name in hostnames}
+            self.buckets = {name: {} for name in hostnames}
             self._at = {name: Counter() for name in hostnames}
         new = dict.fromkeys(routes)
-        for route in [route for route in self._routes if route not in new]:
+        for route in self._routes.keys() - new.keys():
             for listener, hostname, host_route in self._places(route):
                 self._take_away(listener, hostname, host_route)
                 if touched is not None:
@@ -83,6 +87,7 @@ class RouteTable:
                 self.by_listener[listener].setdefault(hostname, {})[host_route] = None
                 self.backends[listener].update(route.backends)
                 self._at[listener][route] += 1
+                self.buckets[listener].update(route.buckets)
                 if touched is not None:
                     touched.add((listener, hostname))
         self._routes = new
@@ -101,6 +106,8 @@ class RouteTable:
         at[host_route.route] -= 1
         if at[host_route.route] <= 0:
             del at[host_route.route]
+            for bucket in host_route.route.buckets:
+                self.buckets[listener].pop(bucket, None)
         counts = self.backends[listener]
         for backend in host_route.route.backends:
             counts[backend] -= 1
@@ -319,6 +326,8 @@ class VirtualHosts:
         self._groups: dict[str, dict[str, Group]] = {}
         #: For each domain its listener, the groups that a request meets, and the encoded virtual host.
         self._hosts: dict[str, tuple[str, tuple[Group, ...], bytes]] = {}
+        #: The domains in their order.
+        self._domains: list[str] = []
         self._misdirected = delimited(3, schema.encode("envoy.config.route.v3.Route", _MISDIRECTED))
 
     def encode(
@@ -343,20 +352,20 @@ class VirtualHosts:
             for domain in self._others(served, owners):
                 host = virtual_host(domain, self._misdirected)
                 self._hosts.setdefault(domain, ("", (), host))
-            self._hosts = dict(sorted(self._hosts.items()))
+            self._domains = sorted(self._hosts)
         else:
             by_name = {listener.name: listener for listener in served}
             for name, hostname in touched:
                 if name in by_name:
                     self._touch(by_name[name], hostname, owners, routes)
-        return [host for _, _, host in self._hosts.values()]
+        return [self._hosts[domain][2] for domain in self._domains]
 
     def _touch(
         self, listener: L7Listener, hostname: str, owners: Mapping[str, L7Listener], routes: Mapping[str, AtListener]
     ) -> None:
         self._regroup(listener.name, hostname, routes)
         groups = self._groups[listener.name]
-        new = hostname not in self._hosts
+        known = hostname in self._hosts
         if hostname in groups or hostname == normal(listener.hostname):
             self._host(hostname, listener, owners)
         elif self._hosts.get(hostname, ("",))[0] == listener.name:
@@ -366,8 +375,9 @@ class VirtualHosts:
             for domain, (owner, _, _) in list(self._hosts.items()):
                 if owner == listener.name and domain != hostname and hostname in patterns_for(domain):
                     self._host(domain, listener, owners)
-        if new and hostname in self._hosts:
-            self._hosts = dict(sorted(self._hosts.items()))
+        if known != (hostname in self._hosts):
+            at = bisect_left(self._domains, hostname)
+            self._domains[at : at + known] = [] if known else [hostname]
 
     def _regroup(self, listener: str, hostname: str, routes: Mapping[str, AtListener]) -> None:
         members = tuple(routes.get(listener, {}).get(hostname, ()))
@@ -469,11 +479,9 @@ class HeldRoutes:
     """The routes of one load balancer."""
 
     def __init__(self) -> None:
-        self.routes: list[Route] = []
-        self.backends: list[Backend] = []
+        self.routes: Sequence[Route] = ()
+        self.backends: Sequence[Backend] = ()
         self._config: L7Config | None = None
-        self._served: dict[str, Route] = {}
-        self._served_backends: dict[str, Backend] = {}
         self._awaited: set[str] = set()
         self._holding = False
 
@@ -486,7 +494,7 @@ class HeldRoutes:
         """Take over a configuration."""
         names = {backend.name for backend in config.backends}
         if self._config is not None:
-            self._awaited |= names - self._served_backends.keys()
+            self._awaited |= names.difference([backend.name for backend in self.backends])
         self._awaited &= names
         self._config = config
         self._choose(config)
@@ -511,22 +519,25 @@ class HeldRoutes:
 
     def _choose(self, config: L7Config) -> None:
         self._holding = False
+        if not self._awaited:
+            self.routes, self.backends = config.routes, config.backends
+            return
+        served_before = {route.name: route for route in self.routes}
+        routes: list[Route] = []
         kept: set[str] = set()
-        self.routes = [] if self._awaited else list(config.routes)
-        for route in config.routes if self._awaited else ():
-            served = self._served.get(route.name)
+        for route in config.routes:
+            served = served_before.get(route.name)
             if served is route or self._awaited.isdisjoint(backends_of(route.rules)):
-                self.routes.append(route)
+                routes.append(route)
                 continue
             self._holding = True
             if served is not None:
-                self.routes.append(served)
+                routes.append(served)
                 kept.update(backends_of(served.rules))
-        self._served = {route.name: route for route in self.routes}
-        given = {backend.name for backend in config.backends}
-        old = [backend for name, backend in self._served_backends.items() if name in kept and name not in given]
-        self.backends = [*config.backends, *old]
-        self._served_backends = {backend.name: backend for backend in self.backends}
+        self.routes = routes
+        given = {backend.name for backend in config.backends} if kept else set[str]()
+        old = [backend for backend in self.backends if backend.name in kept and backend.name not in given]
+        self.backends = [*config.backends, *old] if old else config.backends
 
 
 def backends_of(rules: Iterable[Rule]) -> Iterator[str]:

@@ -35,6 +35,7 @@ from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.serving import TargetPort
 from fairlead.providers.envoy.store import ResourceChange
 from fairlead_demo.worlds.certificates import self_signed
+from tests.call_count import count_calls
 
 KEY = LoadBalancerKey("HTTPLoadBalancer", "shop", "web")
 HTTP = L7Listener("http", 80)
@@ -314,3 +315,27 @@ def test_a_new_backend_encodes_its_own_cluster_only(monkeypatch: pytest.MonkeyPa
     assert served.ensure(spec(*routes)) == {"cluster backend/b20", "endpoints backend/b20"}
     assert served.target("b20") == {"endpoints backend/b20", "routes routes/80"}
     assert encoded == [f"{KEY}/backend/b20"]
+
+
+def test_a_new_route_costs_few_calls_for_each_other_route() -> None:
+    def at(host: str) -> tuple[Attachment, ...]:
+        return (Attachment("http", (f"{host}.example.com",)),)
+
+    def cost(count: int) -> int:
+        names = [f"{number:04}" for number in range(count)]
+        served = Served(spec(*(route(name, name, attachments=at(name)) for name in names)))
+        l7 = served.frontend._spec.l7
+        assert l7 is not None
+        assert l7.without_requests == frozenset()
+        new = route("s", "s", attachments=at("s"))
+        more = msgspec.structs.replace(l7, routes=(*l7.routes, new), backends=(*l7.backends, Backend("s")))
+        changed = msgspec.structs.replace(served.frontend._spec, l7=more)
+
+        def change() -> None:
+            served.ensure(changed)
+            served.target("s", "10.0.0.1")
+            assert more.without_requests == frozenset()
+
+        return count_calls(change)
+
+    assert cost(1200) - cost(200) < 6 * 1000

@@ -10,8 +10,9 @@ SCHEMA = packaged_schema()
 HOSTNAMES = {"http": "", "https": "shop.example.com"}
 
 
-def encoded(name: str, *attachments: Attachment, backend: str = "web") -> EncodedRoute:
-    route = Route(name, "HTTP", attachments, (Rule(backends=(BackendRef(backend),)),))
+def encoded(name: str, *attachments: Attachment, backend: str = "web", limit: int = 0) -> EncodedRoute:
+    rule = Rule(backends=(BackendRef(backend),), requests_per_second=limit)
+    route = Route(name, "HTTP", attachments, (rule,))
     return EncodedRoute(SCHEMA, route, lambda each: each)
 
 
@@ -38,3 +39,14 @@ def test_what_has_not_changed_touches_nothing() -> None:
     assert table.update([other], HOSTNAMES) == set()
     assert table.update([other], {"http": "other.example"}) is None
     assert table.routes_of(["http"]) == {other}
+
+
+def test_the_buckets_of_a_listener_are_those_of_its_routes() -> None:
+    table = RouteTable()
+    limited = encoded("r", Attachment("http", ("a.example", "b.example")), Attachment("https"), limit=5)
+    table.update([limited], HOSTNAMES)
+    assert table.buckets == {"http": {"r/0": 5}, "https": {"r/0": 5}}
+    table.update([encoded("r", Attachment("http", ("a.example",)), limit=7)], HOSTNAMES)
+    assert table.buckets == {"http": {"r/0": 7}, "https": {}}
+    table.update([], HOSTNAMES)
+    assert table.buckets == {"http": {}, "https": {}}
