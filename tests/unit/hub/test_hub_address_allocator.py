@@ -141,6 +141,21 @@ class TestRequestedAddress:
         same_member = "namespace" not in other
         assert ("TCPLoadBalancer/tenant-east/a" in problem.message) == same_member
 
+    @pytest.mark.parametrize("recorded", [False, True])
+    def test_a_port_that_is_taken_at_the_own_address_moves_only_what_was_never_recorded(self, recorded):
+        book = book_of()
+        had, _ = give(book, load_balancer_named("b", address="192.0.2.3", ports=[443]))
+        give(book, load_balancer_named("a", address="192.0.2.3", ports=[80]))
+        allocation, problem = give(book, load_balancer_named("b", ports=[80], recorded=had if recorded else None))
+        if recorded:
+            assert allocation == had
+            assert problem.reason is ConditionReason.PORT_CONFLICT
+            assert "leave spec.address empty" not in problem.message
+        else:
+            assert problem is None
+            assert allocation.address not in ("", "192.0.2.3")
+            assert give(book, load_balancer_named("c", address="192.0.2.3", ports=[443]))[1] is None
+
     @pytest.mark.req("I-6")
     def test_a_clash_leaves_what_it_had(self):
         book = book_of()

@@ -292,7 +292,7 @@ class AddressAllocator:
                 claimant = AddressClaimant(key, tenant, class_name)
                 self._waiting.discard(key)
                 allocation, problem = self._addresses_of(
-                    claimant, requested, previous, [*listeners, *internal], families
+                    claimant, requested, previous, recorded, [*listeners, *internal], families
                 )
             case AllocationKind.PROXY_PORT:
                 self._waiting.discard(key)
@@ -330,6 +330,7 @@ class AddressAllocator:
         claimant: AddressClaimant,
         requested: str,
         previous: Allocation,
+        recorded: Allocation,
         listeners: Sequence[ListenerKey],
         wanted: WantedFamilies,
     ) -> tuple[Allocation, Condition | None]:
@@ -348,6 +349,10 @@ class AddressAllocator:
         for family in families:
             earlier_place, request = _held(previous, earlier.get(family)), requests.get(family, "")
             place, problem = self._address(claimant, request, earlier_place, listeners, family)
+            unused = earlier_place is not None and earlier_place not in recorded.places
+            if problem is not None and unused and not request:
+                # Nothing was served at that address yet, so any other one does.
+                place, problem = self._any_address(claimant, listeners, family)
             if place is not None and problem is None:
                 allocated.append(place)
             elif wanted.all_required or family in requests or family in earlier:
@@ -381,7 +386,9 @@ class AddressAllocator:
         if wanted != earlier_address and (why := self._not_usable(claimant, wanted, pool)):
             return None, _problem(ConditionReason.ADDRESS_NOT_USABLE, f"spec.address: {why}")
         if (other := self._clash(key, wanted, listeners)) is not None:
-            return None, _problem(ConditionReason.PORT_CONFLICT, self._why_taken(key, other, wanted, listeners))
+            return None, _problem(
+                ConditionReason.PORT_CONFLICT, self._why_taken(key, other, wanted, listeners, requested=bool(request))
+            )
         reserved = pool is not None and wanted in pool.reservations
         if wanted != earlier_address and not reserved and self._rests_for(key, wanted):
             # Only the same member may decide that its former clients reach another load balancer.
@@ -505,7 +512,13 @@ class AddressAllocator:
         return None
 
     def _why_taken(
-        self, key: LoadBalancerKey, other: LoadBalancerKey, wanted: str, listeners: Sequence[ListenerKey]
+        self,
+        key: LoadBalancerKey,
+        other: LoadBalancerKey,
+        wanted: str,
+        listeners: Sequence[ListenerKey],
+        *,
+        requested: bool,
     ) -> str:
         """Return the sentence about an address that ``other`` has, with the next step."""
         if other.namespace != key.namespace:
@@ -525,7 +538,8 @@ class AddressAllocator:
                 f"{taken}, which waits for {swapped} of {key}: both keep their ports. Remove one of these ports from "
                 "one of them, and add the new one once the other has it"
             )
-        return f"{taken}; leave spec.address empty to get a free one, or use other ports of the same member"
+        free = "leave spec.address empty to get a free one" if requested else "request another one in spec.address"
+        return f"{taken}; {free}, or use other ports of the same member"
 
     def _proxy_ports(
         self, key: LoadBalancerKey, previous: Allocation, listeners: Sequence[ListenerKey]
