@@ -10,7 +10,7 @@ from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import NotFound
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.envoy.kubernetes.certificates import AUTHORITY_SECRET, SERVER_SECRET
+from fairlead.providers.envoy.certificates import AUTHORITY_SECRET, SERVER_SECRET
 from fairlead.providers.envoy.kubernetes.manifests import group_name, service_name
 
 #: What runs the proxies of one tenant, Services apart.

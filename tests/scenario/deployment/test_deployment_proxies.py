@@ -13,7 +13,7 @@ from deployment_pod import Checkpoint, Relay
 from deployment_world import World, until
 
 from fairlead.api.names import SYSTEM_NAMESPACE
-from fairlead.providers.envoy.kubernetes.certificates import SERVER_SECRET, client_certificate, new_authority
+from fairlead.providers.envoy.certificates import SERVER_SECRET, client_certificate, new_authority
 from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings, group_name
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.runtime.clock import SystemClock

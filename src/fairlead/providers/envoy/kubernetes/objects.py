@@ -35,7 +35,7 @@ from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.writes import Applier
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.envoy.kubernetes.certificates import ClientCertificates
+from fairlead.providers.envoy.certificates import ClientCertificates
 from fairlead.providers.envoy.kubernetes.fleet import ServiceAddresses
 from fairlead.providers.envoy.kubernetes.manifests import (
     GROUP_LABEL,

@@ -33,7 +33,7 @@ from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed, Reading, Seen
 from fairlead.providers.envoy.fleet import ServerCertificate
 from fairlead.providers.envoy.health_board import See
-from fairlead.providers.envoy.kubernetes.certificates import ClientCertificates, SharedAuthority, proxy_name
+from fairlead.providers.envoy.certificates import ClientCertificates, SharedAuthority, proxy_name
 from fairlead.providers.envoy.kubernetes.fleet import DeploymentFleet
 from fairlead.providers.envoy.kubernetes.health_exchange import HealthExchange, ReportedProxy
 from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fairlead.providers.envoy.fleet import group_from_spiffe
 from fairlead.providers.envoy.kubernetes import certificates
-from fairlead.providers.envoy.kubernetes.certificates import (
+from fairlead.providers.envoy.certificates import (
     Authority,
     Pair,
     client_certificate,

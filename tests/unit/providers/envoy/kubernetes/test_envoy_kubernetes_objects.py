@@ -22,7 +22,7 @@ from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import install_crds
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.envoy.kubernetes.certificates import ClientCertificates, SharedAuthority
+from fairlead.providers.envoy.certificates import ClientCertificates, SharedAuthority
 from fairlead.providers.envoy.kubernetes.fleet import ServiceAddresses
 from fairlead.providers.envoy.kubernetes.manifests import (
     GROUP_LABEL,

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.api.kubernetes import Secret
 from fairlead.errors import BadConfiguration
-from fairlead.providers.envoy.kubernetes.certificates import (
+from fairlead.providers.envoy.certificates import (
     Pair,
     authority_data,
     authority_of,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import BadConfiguration
-from fairlead.providers.envoy.kubernetes.certificates import TlsDirectory
+from fairlead.providers.envoy.certificates import TlsDirectory
 
 FIRST = {"tls.crt": b"certificate", "tls.key": b"key", "ca.crt": b"ca"}
 
