@@ -38,7 +38,9 @@ CONDITIONS = {
     "HostnamesAccepted": "In `status.names`: no host name of the object belongs to others. Absent: none ever did.",
     "HostnamesPublished": "In `status.names`: the records of its host names are written. Absent: none ever failed.",
     "ClockSkewed": "On a Tenant: the clock of its agent's machine is wrong, and is not used for decisions. On a "
-    "ManagedCertificate: the clocks of hub and authority differ by too much; synchronize them with NTP.",
+    "ManagedCertificate: the clocks of hub and authority differ by too much; synchronize them with NTP. On a "
+    "ProxyMachine: the clock of the machine differs from that of the hub.",
+    "Announcing": "On a ProxyMachine: it announces every address that it should. Also True while it is on standby.",
 }
 
 REASONS = {
@@ -87,7 +89,7 @@ REASONS = {
     "DoNotDelete": "The label fairlead.dev/do-not-delete is set; remove it to have the object deleted.",
     "NoSuchProvider": "This hub does not run the provider that the class names.",
     "InUse": "Load balancers use the deleted class, so it is kept; the message counts them and names the first.",
-    "Ready": "The Tenant works.",
+    "Ready": "The Tenant works, or the machine serves.",
     "ClockSkew": "The clock differs from that of the hub's API; the message says by how much.",
     "Unused": "Nothing uses the class; it may be deleted.",
     "Serving": "Connections reach healthy targets; the message counts them when some are not.",
@@ -137,6 +139,17 @@ REASONS = {
     "ChallengeNotAnswered": "Neither load balancer nor zone answers the challenge; the message has the reason.",
     "AuthorityRefused": "The certificate authority refused the order; the message has its text and the next step.",
     "AuthorityUnreachable": "The certificate authority is unavailable; the hub retries the order automatically.",
+    "Unreachable": (
+        "The hub has not heard from the machine for 20 seconds. The machine may still serve, so nothing was moved."
+    ),
+    "ProxyDown": "Envoy does not run on the machine.",
+    "DuplicateMachine": "Two machines report with one identity: one is a copy with the state directory of the other.",
+    "Degraded": "The machine reports a problem; the message has the next step.",
+    "Announcing": "The machine announces all its addresses.",
+    "Standby": "The machine announces no address now; it takes over when others fail.",
+    "Drained": "The machine is drained: it announces nothing.",
+    "Contested": "Another machine answers for an address; the message has both MAC addresses.",
+    "NotAnnounced": "An address is not announced although it should be; the message has the reason.",
 }
 
 #: Reasons that are Events only, as (on what, type, sentence); conditions' reasons are Events too.

@@ -696,3 +696,58 @@ ANNOUNCING: Mapping[str, Mapping[str, str]] = {
         "accepted": "Last accepted spec, which is in force while spec is invalid.",
     },
 }  # fmt: skip
+
+MACHINES: Mapping[str, Mapping[str, str]] = {
+    "ProxyMachineSpec": {
+        "group": "Group of the machine.",
+        "drained": "Whether the machine withdraws its addresses and gets no new connections.",
+    },
+    "ProxyMachineStatus": {
+        **OBSERVED,
+        "envoy": "Version of the machine's Envoy.",
+        "release": "Version of Fairlead on the machine.",
+        "certificate": "Certificate of the machine.",
+        "announced": "Number of addresses that the machine announces.",
+        "addresses": "First 1000 addresses of the machine; those with a problem come first.",
+        "links": "Network interfaces of the machine.",
+        "sessions": "Sessions with routers.",
+        "lastFailover": "Last address that the machine took over.",
+        "newConnections": "Whether a drained machine still gets at least one new connection a second.",
+        "problems": "Sentences about the machine as a whole, each with a next step.",
+    },
+    "MachineCertificate": {
+        "serial": "Serial number of the latest certificate.",
+        "previousSerial": "Serial number of the certificate before it, while the latest one is unused.",
+        "expires": "End of the latest certificate.",
+    },
+    "MachineLink": {
+        "name": "Name of the interface.",
+        "mac": "MAC address of the interface.",
+        "up": "Whether the interface is up.",
+        "addresses": "Addresses of the interface, with prefix length.",
+    },
+    "AddressStatus": {
+        "address": "Address of a load balancer.",
+        "announced": "Whether the machine announces the address.",
+        "interface": "Interface that the address is announced on.",
+        "mac": "MAC address that the machine answers with.",
+        "otherMac": "MAC address of another machine that answers for the address.",
+        "since": "Time of the last change of announced.",
+        "cause": "Reason of the last change of announced.",
+        "problem": "Reason why the address is not announced although it should be.",
+    },
+    "RouterSession": {
+        "peer": "Name of the BGPPeer.",
+        "state": "State of the session, as the speaker names it.",
+        "up": "Whether routes are exchanged.",
+        "since": "Time of the last change of state.",
+        "announced": "Number of announced routes.",
+        "bfd": "State of BFD.",
+        "problem": "Reason why the session is down.",
+    },
+    "Failover": {
+        "address": "Address that the machine took over.",
+        "time": "Time of the take-over.",
+        "cause": "Reason of the take-over.",
+    },
+}

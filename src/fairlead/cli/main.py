@@ -54,6 +54,7 @@ VERBS = {
     "repair": Verb(_OPERATE, "changes:repair", "Revert changes made outside Fairlead."),
     "gc": Verb(_OPERATE, "changes:gc", "Find and delete orphaned backends."),
     "tenant": Verb(_SET_UP, "tenant:app", "Add and remove member clusters."),
+    "proxy": Verb(_SET_UP, "proxy:app", "Add, drain and remove proxy machines."),
     "convert": Verb(_SET_UP, "convert:convert", "Print Ingresses as Gateway API objects."),
     "crds": Verb(_SET_UP, "convert:crds", "Print the CustomResourceDefinitions."),
 }

@@ -122,6 +122,14 @@ HubMetrics = Annotated[
         help="Serve the page, /readyz and /metrics there, such as 127.0.0.1:9090; empty: off.",
     ),
 ]
+MachinesAt = Annotated[
+    str,
+    typer.Option(
+        "--machines",
+        metavar="HOST:PORT",
+        help="Serve proxy machines there (TLS), and their Envoys at the next port; empty: off.",
+    ),
+]
 StopProxy = Annotated[
     bool, typer.Option("--stop-proxy", help="End the local Envoy on a clean exit; by default it keeps serving.")
 ]
@@ -290,6 +298,11 @@ def host_and_port(text: str, flag: str) -> tuple[str, int]:
 def metrics_at(text: str) -> tuple[str, int] | None:
     """Read --metrics; None where it is off."""
     return host_and_port(text, "--metrics") if text else None
+
+
+def machines_at(text: str) -> tuple[str, int] | None:
+    """Read --machines; None where it is off."""
+    return host_and_port(text, "--machines") if text else None
 
 
 def duration_s(text: str, flag: str) -> float:

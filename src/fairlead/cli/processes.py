@@ -25,6 +25,7 @@ from fairlead.cli.options import (
     Listen,
     LogFormat,
     LogOptions,
+    MachinesAt,
     OptionalDataDir,
     Plain,
     QuietLogOptions,
@@ -34,6 +35,7 @@ from fairlead.cli.options import (
     directory,
     host_and_port,
     kubeconfig_help,
+    machines_at,
     metrics_at,
     page_urls,
     takes_groups,
@@ -119,6 +121,7 @@ def hub(
     ] = 2000,
     domain: Domain = "",
     metrics: HubMetrics = "",
+    machines: MachinesAt = "",
     data_dir: HubDir = DEFAULT_DATA_DIR,
     envoy_threads: Annotated[
         int,
@@ -170,6 +173,7 @@ def hub(
         tenant_ports=tenant_ports,
         domain=domain,
         metrics=metrics_at(metrics),
+        machines=machines_at(machines),
         data_dir=data_dir.expanduser(),
         stop_proxy=stop_proxy,
         xds_listen=host_and_port(xds_listen, "--xds-listen"),
@@ -244,6 +248,7 @@ def run(
     cloud_load_balancer: Cloud = CloudLoadBalancer.ABSENT,
     domain: Domain = "",
     metrics: HubMetrics = "",
+    machines: MachinesAt = "",
     stop_proxy: StopProxy = False,
     *,
     logs: QuietLogOptions,
@@ -265,6 +270,7 @@ def run(
         cloud_load_balancer=cloud_load_balancer.value,
         domain=domain,
         metrics=metrics_at(metrics),
+        machines=machines_at(machines),
         stop_proxy=stop_proxy,
     )
     settings.check()
@@ -332,6 +338,7 @@ def standalone(
     address_pool: AddressPool = DEFAULT_POOL,
     domain: Domain = "",
     metrics: HubMetrics = "",
+    machines: MachinesAt = "",
     stop_proxy: StopProxy = False,
     capi: Annotated[
         bool,
@@ -366,6 +373,7 @@ def standalone(
         address_pool=address_pool,
         domain=domain,
         metrics=metrics_at(metrics),
+        machines=machines_at(machines),
         stop_proxy=stop_proxy,
         capi=capi,
         api_options=("--log-level", logs.log_level, "--log-format", _format_here(logs.log_format)),

@@ -35,6 +35,8 @@ class ConditionType(StrEnum):
     CONTROL_PLANE_READY = "ControlPlaneReady"
     HOSTNAMES_ACCEPTED = "HostnamesAccepted"
     HOSTNAMES_PUBLISHED = "HostnamesPublished"
+    # Of a ProxyMachine.
+    ANNOUNCING = "Announcing"
 
 
 #: The types that the controller for Cluster API writes in addition to those of the hub.
@@ -61,6 +63,7 @@ GOOD_WHEN_TRUE = frozenset(
         *CAPI_CONDITIONS,
         ConditionType.HOSTNAMES_ACCEPTED,
         ConditionType.HOSTNAMES_PUBLISHED,
+        ConditionType.ANNOUNCING,
     }
 )
 
@@ -148,6 +151,15 @@ class ConditionReason(StrEnum):
     CHALLENGE_NOT_ANSWERED = "ChallengeNotAnswered"
     AUTHORITY_REFUSED = "AuthorityRefused"
     AUTHORITY_UNREACHABLE = "AuthorityUnreachable"
+    UNREACHABLE = "Unreachable"
+    PROXY_DOWN = "ProxyDown"
+    DUPLICATE_MACHINE = "DuplicateMachine"
+    DEGRADED = "Degraded"
+    ANNOUNCING = "Announcing"
+    STANDBY = "Standby"
+    DRAINED = "Drained"
+    CONTESTED = "Contested"
+    NOT_ANNOUNCED = "NotAnnounced"
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False):

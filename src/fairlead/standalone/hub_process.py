@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -75,6 +75,9 @@ from fairlead.standalone.proxy_report import NAME, ProxyReporter, read_reports
 from fairlead.standalone.right_cluster import check_hub_side, check_own_member
 from fairlead.status.fleet import ProxyRow
 
+if TYPE_CHECKING:
+    from fairlead.hub.machines.server import MachineEndpoint
+
 log = structlog.get_logger(__name__)
 
 _STOP_S = 4.0
@@ -108,7 +111,7 @@ async def _check(settings: HubSettings, cluster: Cluster) -> None:
             await check_own_member(first)
         else:
             await check_hub_side(first, new_hub=settings.new_hub)
-        await check_hub(first, deployment=settings.deployment)
+        await check_hub(first, deployment=settings.deployment, machines=settings.machines is not None)
 
 
 async def _run(
@@ -121,6 +124,13 @@ async def _run(
     parts = _parts(settings, cluster, registry)
     provider, fleet, identity = parts.provider, parts.fleet, parts.identity
     clock = SystemClock()
+    endpoint: MachineEndpoint | None = None
+
+    def led(leads: bool) -> None:
+        parts.on_lead(leads)
+        if endpoint is not None:
+            endpoint.machines.lead()
+
     hub = Hub(
         cluster=cluster,
         providers={DEFAULT_CLASS: provider},
@@ -139,8 +149,10 @@ async def _run(
         factories=installed_providers(
             cluster=cluster, clock=clock, registry=registry, without=frozenset({DEFAULT_CLASS})
         ),
-        on_lead=parts.on_lead,
+        on_lead=led,
     )
+    if settings.machines is not None:
+        endpoint = _machine_endpoint(settings, settings.machines, cluster, hub, parts, clock)
     reporter = ProxyReporter(
         cluster=cluster,
         identity=identity,
@@ -194,6 +206,8 @@ async def _run(
     # What serves nothing itself starts again when it fails: the hub goes on.
     supervisor.spawn("proxy report", published(reporter.run), restart=True)
     supervisor.spawn("replicas", published(replicas.run), restart=True)
+    if endpoint is not None:
+        supervisor.spawn("machines", published(endpoint.run), restart=True)
     if fleet is not None:
         if problem := low_ports_problem(find_binary()):
             log.warning("ports below 1024 may not be opened", sentence=problem)
@@ -265,6 +279,25 @@ def _deployment(settings: HubSettings, cluster: Cluster, registry: CollectorRegi
         problems=provider.objects.problems,
         gone=provider.health_exchange.drop,
         readers=(provider.traffic,),
+    )
+
+
+def _machine_endpoint(
+    settings: HubSettings, listen: tuple[str, int], cluster: Cluster, hub: Hub, parts: _HubParts, clock: Clock
+) -> MachineEndpoint:
+    # Imported here: a hub without proxy machines does not load the cryptography.
+    from fairlead.hub.machines.server import MachineEndpoint
+
+    return MachineEndpoint(
+        cluster=cluster,
+        inventory=hub.inventory,
+        xds=parts.provider.server,
+        identity=parts.identity,
+        data_dir=settings.data_dir,
+        listen=listen,
+        clock=clock,
+        leading=lambda: hub.leading and hub.elector.is_leader,
+        epoch=lambda: hub.elector.epoch,
     )
 
 

@@ -30,11 +30,13 @@ from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS, MANAGED_CERTIFI
 from fairlead.api.meta import AnyResource
 from fairlead.api.names import AGENT_SERVICE_ACCOUNT, SYSTEM_NAMESPACE, region_problem
 from fairlead.api.poolservice import POOL_SERVICES
+from fairlead.api.proxymachine import PROXY_MACHINES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import BadConfiguration, Forbidden
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import AccessNeed, check_access
+from fairlead.model.in_words import host_port
 from fairlead.model.keys import IPV4, IPV6
 from fairlead.translate.addresses import AddressRanges
 from fairlead.translate.generated import domain_problem
@@ -67,6 +69,8 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
     domain: str = ""
     metrics: tuple[str, int] | None = None
     stop_proxy: bool = False
+    #: Where proxy machines reach the hub; their Envoys connect to the next port. None: there are none.
+    machines: tuple[str, int] | None = None
     #: How many ports a Tenant may have on the proxies that does not say; 0: any number.
     tenant_ports: int = DEFAULT_TENANT_PORTS
     #: Worker threads of each local Envoy; 0 means one for each core, two at the most.
@@ -81,6 +85,8 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raise ``BadConfiguration`` for what cannot work, before anything is started."""
         self.pool()
+        if self.machines is not None:
+            check_machines(*self.machines, deployment=self.deployment)
         if self.region and (problem := region_problem(self.region)):
             raise BadConfiguration(problem)
         if self.domain and (problem := domain_problem(self.domain)):
@@ -105,6 +111,31 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Say whether backends may be on loopback: only where load balancers are, too, so that no outsider comes in."""
         pool = None if self.deployment else self.pool()
         return pool is not None and pool.loopback
+
+
+def check_machines(host: str, port: int, *, deployment: bool) -> None:
+    """Refuse an address for proxy machines at which this process cannot listen, or not with its two ports."""
+    if deployment:
+        raise BadConfiguration("--machines: proxy machines need a hub with --envoy local; remove one of both options")
+    if not 0 < port < 65_535:
+        raise BadConfiguration(
+            f"--machines: {port} is not a port from 1 to 65534; xDS listens at the next one, so both have to be valid"
+        )
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise BadConfiguration(f"--machines: {host!r} does not resolve ({error.strerror})") from error
+    family, _, _, _, place = found[0]
+    for number in (port, port + 1):
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((place[0], number))
+        except OSError as error:
+            raise BadConfiguration(
+                f"--machines: the hub cannot listen on {host_port(host, number)} ({error.strerror}). Choose an address "
+                "of this machine with two free ports, one after the other"
+            ) from error
 
 
 def check_bindable(pool: AddressRanges) -> None:
@@ -155,8 +186,8 @@ _IN_SYSTEM: tuple[tuple[Sequence[str], AnyResource], ...] = (
 )
 
 
-def hub_needs(*, deployment: bool) -> list[AccessNeed]:
-    """Return every right that a hub uses, those to read first."""
+def hub_needs(*, deployment: bool, machines: bool = False) -> list[AccessNeed]:
+    """Return every right that a hub uses, those to read first; ``machines``: it serves proxy machines."""
     needs = [AccessNeed(verb, resource) for verbs, kinds in _ANYWHERE for resource in kinds for verb in verbs]
     needs += [AccessNeed("patch", resource, subresource="status") for resource in _REPORTED]
     needs += [AccessNeed(verb, resource, SYSTEM_NAMESPACE) for verbs, resource in _IN_SYSTEM for verb in verbs]
@@ -171,17 +202,22 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
         needs += [AccessNeed(verb, resource) for resource in WRITTEN for verb in ("list", "watch")]
         needs += [AccessNeed("delete", CONFIG_MAPS, SYSTEM_NAMESPACE)]
         needs += [AccessNeed(verb, SECRETS, SYSTEM_NAMESPACE) for verb in (*_APPLY, "delete")]
+    if machines:
+        needs += [AccessNeed(verb, PROXY_MACHINES) for verb in (*_READ, "create")]
+        needs += [AccessNeed("patch", PROXY_MACHINES, subresource="status")]
+        # Tokens are used up, and the authority and keys of groups are shared by all replicas.
+        needs += [AccessNeed(verb, SECRETS, SYSTEM_NAMESPACE) for verb in (*_APPLY, "delete")]
     return needs
 
 
-async def check_hub(cluster: Cluster, *, deployment: bool) -> None:
+async def check_hub(cluster: Cluster, *, deployment: bool, machines: bool = False) -> None:
     """Check every right of ``hub_needs``; the kinds themselves are installed when the hub starts.
 
     Raises:
         Forbidden: one sentence with the first missing right; its detail has all of them.
         FairleadError: the server cannot be asked.
     """
-    problems = await check_access(cluster, hub_needs(deployment=deployment))
+    problems = await check_access(cluster, hub_needs(deployment=deployment, machines=machines))
     if problems:
         raise missing_rights(cluster.server, problems)
 

@@ -66,6 +66,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     cloud_load_balancer: CloudLoadBalancer = "absent"
     domain: str = ""
     metrics: tuple[str, int] | None = None
+    machines: tuple[str, int] | None = None
     stop_proxy: bool = False
 
     def check(self) -> None:
@@ -83,6 +84,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
             address_pool=self.address_pool,
             domain=self.domain,
             metrics=self.metrics,
+            machines=self.machines,
             stop_proxy=self.stop_proxy,
         )
 
@@ -270,6 +272,7 @@ class StandaloneSettings(msgspec.Struct, frozen=True, kw_only=True):
     address_pool: str
     domain: str = ""
     metrics: tuple[str, int] | None = None
+    machines: tuple[str, int] | None = None
     stop_proxy: bool = False
     #: Whether the controller for Cluster API runs in it, too.
     capi: bool = False
@@ -288,6 +291,7 @@ class StandaloneSettings(msgspec.Struct, frozen=True, kw_only=True):
             address_pool=self.address_pool,
             domain=self.domain,
             metrics=self.metrics,
+            machines=self.machines,
             stop_proxy=self.stop_proxy,
         )
 

@@ -2,6 +2,7 @@
 
     authority ──signs──► server certificate   DNS name of the xDS Service
               ──signs──► client certificate   spiffe://fairlead/group/<group>, DNS name <group>.proxies.fairlead
+              ──signs──► machine certificate  spiffe://fairlead/proxy-machine/group/machine%3A<name>, for its own key
 
     Secret fairlead-xds-ca      tls.crt, tls.key    the authority that signs    ca.crt  all that are trusted
                                 next.crt, next.key  the one that will sign next
@@ -28,6 +29,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -35,7 +37,7 @@ import structlog
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fairlead.api.kubernetes import SECRETS, Secret
@@ -43,7 +45,7 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM_NAMESPACE
 from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, NotFound, Terminal
 from fairlead.kube.cluster import Cluster
-from fairlead.providers.envoy.fleet import ServerCertificate
+from fairlead.providers.envoy.fleet import ServerCertificate, group_from_spiffe
 from fairlead.providers.envoy.kubernetes.manifests import ManifestRef
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.loop import run_workers
@@ -60,6 +62,10 @@ PROMOTE_AFTER = timedelta(days=1)
 #: Clocks of machines differ.
 _SKEW = timedelta(hours=1)
 _PURPOSES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
+#: What the node group of every proxy machine begins with; no namespace has a colon.
+MACHINE_GROUP = "machine:"
+
+_PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -103,14 +109,62 @@ def renewed_authority(authority: Authority, now: datetime) -> Authority:
     return msgspec.structs.replace(authority, next=following, trusted=_trusted(authority, [following.certificate], now))
 
 
-def server_certificate(authority: Authority, name: str, now: datetime) -> Pair:
-    """Issue the hub's certificate for the host name (or IP address) by which proxies reach it."""
-    return _issued(authority, name, [_host(name)], now)
+def server_certificate(authority: Authority, names: Sequence[str], now: datetime) -> Pair:
+    """Issue the hub's certificate for the host names (or IP addresses) by which proxies reach it."""
+    return _issued(authority, names[0], [_host(name) for name in names], now)
 
 
 def client_certificate(authority: Authority, group: str, now: datetime) -> Pair:
     """Issue a certificate for the proxies of one group."""
     return _issued(authority, "fairlead-envoy", _names_of(group), now)
+
+
+class SignedKey(NamedTuple):
+    """A certificate for the key of a proxy machine, as PEM."""
+
+    certificate: bytes
+    serial: str
+    expires: datetime
+
+
+def machine_certificate(
+    authority: Authority, machine: str, request: bytes, now: datetime, *, life: timedelta
+) -> SignedKey:
+    """Issue a certificate for the key in a certificate request (PEM); names in the request do not count.
+
+    Raises:
+        ValueError: the text is not a certificate request, or is not signed with its own key.
+    """
+    parsed = x509.load_pem_x509_csr(request)
+    key = parsed.public_key()
+    if not parsed.is_signature_valid or not isinstance(key, ec.EllipticCurvePublicKey | rsa.RSAPublicKey):
+        raise ValueError("not signed with its own key, which has to be an elliptic curve or an RSA key")
+    names = [x509.UniformResourceIdentifier(machine_uri(machine))]
+    expires = now + life
+    leaf = _leaf(authority, machine, names, key, now, expires, [ExtendedKeyUsageOID.CLIENT_AUTH])
+    return SignedKey(leaf.public_bytes(serialization.Encoding.PEM), f"{leaf.serial_number:x}", expires)
+
+
+def serial_of(certificate: bytes) -> str:
+    """Return the serial number of a certificate (PEM) in hexadecimal digits."""
+    return f"{_parsed(certificate).serial_number:x}"
+
+
+def machine_group(machine: str) -> str:
+    """Return the node group of one proxy machine."""
+    return f"{MACHINE_GROUP}{machine}"
+
+
+def machine_uri(machine: str) -> str:
+    """Return the URI of a proxy machine, whose group the xDS server reads."""
+    return f"spiffe://{TRUST_DOMAIN}/proxy-machine/group/{quote(machine_group(machine), safe='')}"
+
+
+def machine_of(uris: Iterable[str]) -> str:
+    """Return the machine that one of the URIs of a verified certificate names; empty when none does."""
+    prefix = f"spiffe://{TRUST_DOMAIN}/proxy-machine/"
+    groups = (group_from_spiffe(uri) for uri in uris if uri.startswith(prefix))
+    return next((group.removeprefix(MACHINE_GROUP) for group in groups if group.startswith(MACHINE_GROUP)), "")
 
 
 def spiffe_uri(group: str) -> str:
@@ -123,9 +177,9 @@ def proxy_name(group: str) -> str:
     return f"{group}.proxies.{TRUST_DOMAIN}"
 
 
-def server_is_good(pair: Pair, authority: Authority, name: str, now: datetime) -> bool:
-    """Return whether this certificate is for ``name``, of this authority, and not to be renewed yet."""
-    return _is_good(pair, authority, [_host(name)], now)
+def server_is_good(pair: Pair, authority: Authority, names: Sequence[str], now: datetime) -> bool:
+    """Return whether this certificate is for all of ``names``, of this authority, and not to be renewed yet."""
+    return _is_good(pair, authority, [_host(name) for name in names], now)
 
 
 def client_is_good(pair: Pair, authority: Authority, group: str, now: datetime) -> bool:
@@ -182,7 +236,7 @@ def _self_signed(now: datetime) -> Pair:
         encipher_only=False,
         decipher_only=False,
     )
-    builder = _builder(name, name, key.public_key(), now, AUTHORITY_DAYS, serial)
+    builder = _builder(name, name, key.public_key(), now, now + timedelta(days=AUTHORITY_DAYS), serial)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(usage, critical=True)
     builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -190,25 +244,37 @@ def _self_signed(now: datetime) -> Pair:
 
 
 def _issued(authority: Authority, name: str, names: Sequence[x509.GeneralName], now: datetime) -> Pair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    expires = now + timedelta(days=LEAF_DAYS)
+    return _pair(_leaf(authority, name, names, key.public_key(), now, expires, _PURPOSES), key)
+
+
+def _leaf(
+    authority: Authority,
+    name: str,
+    names: Sequence[x509.GeneralName],
+    key: _PublicKey,
+    now: datetime,
+    expires: datetime,
+    purposes: Sequence[x509.ObjectIdentifier],
+) -> x509.Certificate:
     issuer = _parsed(authority.current.certificate)
     signer = serialization.load_pem_private_key(authority.current.key, password=None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
         raise TypeError("the authority's key is not an elliptic curve key")
-    key = ec.generate_private_key(ec.SECP256R1())
-    serial = x509.random_serial_number()
-    builder = _builder(_name(name[:64]), issuer.subject, key.public_key(), now, LEAF_DAYS, serial)
+    builder = _builder(_name(name[:64]), issuer.subject, key, now, expires, x509.random_serial_number())
     builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    builder = builder.add_extension(x509.ExtendedKeyUsage(_PURPOSES), critical=False)
+    builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
     identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     builder = builder.add_extension(
         x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False
     )
-    return _pair(builder.sign(signer, hashes.SHA256()), key)
+    return builder.sign(signer, hashes.SHA256())
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, days: int, serial: int
+    subject: x509.Name, issuer: x509.Name, key: _PublicKey, now: datetime, expires: datetime, serial: int
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -217,7 +283,7 @@ def _builder(
         .public_key(key)
         .serial_number(serial)
         .not_valid_before(now - _SKEW)
-        .not_valid_after(now + timedelta(days=days))
+        .not_valid_after(expires)
     )
 
 
@@ -322,14 +388,26 @@ log = structlog.get_logger(__name__)
 
 
 class SharedAuthority:
-    """The certificates that all replicas share. ``server_name`` is the host by which proxies reach the hub."""
+    """The certificates that all replicas share.
+
+    ``server_names`` are the hosts by which proxies reach the hub. ``own_server``: each replica has other names, and so
+    a server certificate of its own, which only its files hold.
+    """
 
     def __init__(
-        self, *, cluster: Cluster, data_dir: Path, server_name: str, clock: Clock, leading: Callable[[], bool]
+        self,
+        *,
+        cluster: Cluster,
+        data_dir: Path,
+        server_names: Sequence[str],
+        clock: Clock,
+        leading: Callable[[], bool],
+        own_server: bool = False,
     ) -> None:
         self._cluster = cluster
         self._directory = TlsDirectory(data_dir=data_dir)
-        self._server_name = server_name
+        self._server_names = server_names
+        self._own: Data | None = {} if own_server else None
         self._clock = clock
         self._leading = leading
         self._authority: Authority | None = None
@@ -361,7 +439,10 @@ class SharedAuthority:
         now = self._clock.now()
         authority = await self._read_or_create(AUTHORITY_SECRET, lambda: authority_data(new_authority(now)))
         self._take(authority_of(authority))
-        server = await self._read_or_create(SERVER_SECRET, lambda: self._server_data(self.authority))
+        if self._own is None:
+            server = await self._read_or_create(SERVER_SECRET, lambda: self._server_data(self.authority))
+        else:
+            server = await self._refresh_server()
         self._directory.write(server)
 
     async def run(self) -> None:
@@ -395,20 +476,26 @@ class SharedAuthority:
         return due
 
     async def _refresh_server(self) -> Data:
+        if self._own is not None:
+            self._own = self._own if self._is_fresh(self._own) else self._server_data(self.authority)
+            return self._own
         try:
             data = await self._read(SERVER_SECRET)
         except NotFound:
             data = {}
-        fresh = server_is_good(pair_of(data), self.authority, self._server_name, self._clock.now())
-        if (fresh and data.get("ca.crt") == self.authority.trusted) or not self._leading():
+        if self._is_fresh(data) or not self._leading():
             return data
         log.info("xDS server certificate renewed")
         data = self._server_data(self.authority)
         await self._apply(SERVER_SECRET, data)
         return data
 
+    def _is_fresh(self, data: Data) -> bool:
+        good = server_is_good(pair_of(data), self.authority, self._server_names, self._clock.now())
+        return good and data.get("ca.crt") == self.authority.trusted
+
     def _server_data(self, authority: Authority) -> Data:
-        pair = server_certificate(authority, self._server_name, self._clock.now())
+        pair = server_certificate(authority, self._server_names, self._clock.now())
         return pair_data(pair, authority.trusted)
 
     def _take(self, authority: Authority) -> None:

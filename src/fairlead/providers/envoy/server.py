@@ -3,7 +3,8 @@
 In: gRPC streams: delta ADS, and HDS for what proxies see of the health of targets. Out: the responses of ``Session``
 and ``HealthStream``, written as they come. Raw bytes both ways: one parse for a request, none for a response. A unix
 socket carries no identity but the file system's; over TCP there must be mutual TLS, and the node group is then the one
-in the client certificate's SPIFFE URI (``identity``), not the one it claims.
+in the client certificate's SPIFFE URI (``identity``), not the one it claims. Proxy machines connect to a second port,
+which ``open_to_machines`` opens.
 Source: https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import grpc
@@ -50,6 +51,9 @@ _LOOK_S = 2.0
 
 _log = structlog.get_logger(__name__)
 
+#: Returns why a proxy with this node group and certificate (PEM) is not served; empty when it is.
+Admission = Callable[[str, bytes], Awaitable[str]]
+
 
 class XdsServer:
     """The gRPC end of the control plane.
@@ -83,6 +87,10 @@ class XdsServer:
         self._on_proxies = on_proxies or (lambda _group: None)
         self._clock = clock
         self._server: aio.Server | None = None
+        self._machines: aio.Server | None = None
+        self._admission: Admission | None = None
+        #: The task that reads each open stream; the stream ends with it.
+        self._readers: dict[asyncio.Task[None], str] = {}
 
     async def start(self) -> None:
         """Listen; an address that cannot be had is ``BadConfiguration``."""
@@ -91,6 +99,31 @@ class XdsServer:
                 f"xDS address {self._address!r} can be reached from other machines, so it needs mutual TLS. "
                 "Give a certificate, or use a unix socket or a loopback address"
             )
+        address = f"{self._address.rpartition(':')[0]}:{self.port}" if self.port > 1 else self._address
+        self._server, self.port = await self._listen(address, self._certificate)
+
+    async def open_to_machines(self, address: str, certificate: ServerCertificate, admission: Admission) -> int:
+        """Listen at ``host:port`` for proxy machines, too; return the port.
+
+        Raises:
+            BadConfiguration: the address cannot be had.
+        """
+        self._admission = admission
+        self._machines, port = await self._listen(address, certificate)
+        return port
+
+    async def close_to_machines(self) -> None:
+        """Stop listening for proxy machines."""
+        server, self._machines = self._machines, None
+        if server is not None:
+            await server.stop(grace=0)
+
+    def end_streams(self, group: str) -> None:
+        """End the streams of a node group; its proxies connect again, if they may."""
+        for reader in [reader for reader, name in self._readers.items() if name == group]:
+            reader.cancel()
+
+    async def _listen(self, address: str, certificate: ServerCertificate | None) -> tuple[aio.Server, int]:
         server = aio.server(options=[*_OPTIONS, ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS)])
         handler = grpc.stream_stream_rpc_method_handler(cast("Any", self._stream))
         methods = {"DeltaAggregatedResources": handler}
@@ -98,18 +131,17 @@ class XdsServer:
         handler = grpc.stream_stream_rpc_method_handler(cast("Any", self._health_stream))
         methods = {"StreamHealthCheck": handler}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_HEALTH_SERVICE, methods),))
-        address = f"{self._address.rpartition(':')[0]}:{self.port}" if self.port > 1 else self._address
         try:
-            if self._certificate is None:
-                self.port = server.add_insecure_port(address)
+            if certificate is None:
+                port = server.add_insecure_port(address)
             else:
-                self.port = server.add_secure_port(address, self._certificate.credentials())
+                port = server.add_secure_port(address, certificate.credentials())
         except RuntimeError as error:
             raise BadConfiguration(
-                f"cannot listen for proxies on {self._address!r}: is another hub running here?", detail=str(error)
+                f"cannot listen for proxies on {address!r}: is another hub running here?", detail=str(error)
             ) from error
         await server.start()
-        self._server = server
+        return server, port
 
     async def disconnect(self) -> None:
         """End all connections, and listen again at the same port: proxies come back, or find another hub."""
@@ -118,6 +150,7 @@ class XdsServer:
 
     async def stop(self) -> None:
         """End all streams and stop listening; the proxies go on with what they have."""
+        await self.close_to_machines()
         server, self._server = self._server, None
         if server is not None:
             await server.stop(grace=0)
@@ -145,7 +178,7 @@ class XdsServer:
         self.sessions.append(session)
         self.counters.streams += 1
         _log.info("proxy connected", proxy=session.node_id, group=group_name)
-        reader = self._reader(self._read(session, context, wake), proxy=session.node_id, group=group_name)
+        reader = self._reader(self._read(session, context, wake), group_name, session.node_id)
         try:
             session.on_request(request, now=self._clock())
             self._on_proxies(group_name)
@@ -159,11 +192,16 @@ class XdsServer:
             self._on_proxies(group_name)
 
     async def _group_of(self, request: DeltaRequest, context: aio.ServicerContext[bytes, bytes]) -> str:
-        if self._certificate is None:
+        verified = cast("Mapping[str, Sequence[bytes]]", context.auth_context())
+        if b"ssl" not in verified.get("transport_security_type", ()):
             return request.node_cluster
-        group_name = group_from_certificate(cast("Any", context.auth_context()))
+        group_name = group_from_certificate(verified)
         if not group_name:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "the certificate names no node group")
+        if self._admission is not None:
+            certificate = next(iter(verified.get("x509_pem_cert", ())), b"")
+            if refused := await self._admission(group_name, certificate):
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, refused)
         return group_name
 
     async def _health_stream(self, _requests: object, context: aio.ServicerContext[bytes, bytes]) -> None:
@@ -179,7 +217,7 @@ class XdsServer:
         wake = asyncio.Event()
         stream.wake = wake.set
         reading = self._read_health(group_name, stream, context, wake)
-        reader = self._reader(reading, proxy=request.node_id, group=group_name)
+        reader = self._reader(reading, group_name, request.node_id)
         watcher = watched("reports of a proxy", self._watch_health(stream), proxy=request.node_id, group=group_name)
         try:
             while not reader.done():
@@ -224,10 +262,12 @@ class XdsServer:
         finally:
             wake.set()
 
-    @staticmethod
-    def _reader(reading: Coroutine[Any, Any, None], **shown: str) -> asyncio.Task[None]:
+    def _reader(self, reading: Coroutine[Any, Any, None], group: str, proxy: str) -> asyncio.Task[None]:
         """Return the task that reads a stream; that the stream was closed or broke is an ordinary end."""
-        return watched("stream of a proxy", reading, expected=aio.BaseError, **shown)
+        reader = watched("stream of a proxy", reading, expected=aio.BaseError, proxy=proxy, group=group)
+        self._readers[reader] = group
+        reader.add_done_callback(self._readers.pop)
+        return reader
 
     async def _read(self, session: Session, context: aio.ServicerContext[bytes, bytes], wake: asyncio.Event) -> None:
         try:

@@ -31,9 +31,9 @@ from fairlead.kube.cluster import Cluster
 from fairlead.model.in_words import host_port
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed, Reading, Seen
+from fairlead.providers.envoy.certificates import ClientCertificates, SharedAuthority, proxy_name
 from fairlead.providers.envoy.fleet import ServerCertificate
 from fairlead.providers.envoy.health_board import See
-from fairlead.providers.envoy.certificates import ClientCertificates, SharedAuthority, proxy_name
 from fairlead.providers.envoy.kubernetes.fleet import DeploymentFleet
 from fairlead.providers.envoy.kubernetes.health_exchange import HealthExchange, ReportedProxy
 from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings
@@ -80,7 +80,7 @@ class DeploymentProvider(EnvoyProvider):
         self.shared = SharedAuthority(
             cluster=cluster,
             data_dir=options.data_dir,
-            server_name=options.settings.xds_host,
+            server_names=(options.settings.xds_host,),
             clock=clock,
             leading=self.leading,
         )

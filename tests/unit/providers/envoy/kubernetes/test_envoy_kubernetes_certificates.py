@@ -10,8 +10,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.providers.envoy.fleet import group_from_spiffe
-from fairlead.providers.envoy.kubernetes import certificates
+from fairlead.providers.envoy import certificates
 from fairlead.providers.envoy.certificates import (
     Authority,
     Pair,
@@ -24,6 +23,7 @@ from fairlead.providers.envoy.certificates import (
     server_is_good,
     spiffe_uri,
 )
+from fairlead.providers.envoy.fleet import group_from_spiffe
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 AUTHORITY = new_authority(NOW)
@@ -46,14 +46,14 @@ def test_client_certificate_is_for_one_group_of_one_authority() -> None:
     assert not client_is_good(pair, new_authority(NOW), "tenant-a", NOW)
     assert not client_is_good(Pair(pair.certificate, AUTHORITY.current.key), AUTHORITY, "tenant-a", NOW)
     assert not client_is_good(Pair(b"", b""), AUTHORITY, "tenant-a", NOW)
-    assert not client_is_good(server_certificate(AUTHORITY, "hub", NOW), AUTHORITY, "tenant-a", NOW)
+    assert not client_is_good(server_certificate(AUTHORITY, ["hub"], NOW), AUTHORITY, "tenant-a", NOW)
 
 
 @pytest.mark.parametrize("name", ["fairlead-hub.fairlead-system.svc", "192.0.2.1"])
 def test_server_certificate_is_for_one_name(name: str) -> None:
-    pair = server_certificate(AUTHORITY, name, NOW)
-    assert server_is_good(pair, AUTHORITY, name, NOW)
-    assert not server_is_good(pair, AUTHORITY, "other", NOW)
+    pair = server_certificate(AUTHORITY, [name], NOW)
+    assert server_is_good(pair, AUTHORITY, [name], NOW)
+    assert not server_is_good(pair, AUTHORITY, ["other"], NOW)
 
 
 @pytest.mark.parametrize(("days", "good"), [(0, True), (59.9, True), (60.1, False), (91, False)])
@@ -94,8 +94,8 @@ def test_keys_do_not_show() -> None:
 def test_a_certificate_of_an_older_hub_is_for_one_direction_and_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as older:
         older.setattr(certificates, "_PURPOSES", (ExtendedKeyUsageOID.SERVER_AUTH,))
-        server = server_certificate(AUTHORITY, "hub", NOW)
+        server = server_certificate(AUTHORITY, ["hub"], NOW)
         older.setattr(certificates, "_PURPOSES", (ExtendedKeyUsageOID.CLIENT_AUTH,))
         client = client_certificate(AUTHORITY, "a", NOW)
-    assert not server_is_good(server, AUTHORITY, "hub", NOW)
+    assert not server_is_good(server, AUTHORITY, ["hub"], NOW)
     assert not client_is_good(client, AUTHORITY, "a", NOW)

@@ -62,7 +62,7 @@ class Replica:
         self.leads = True
         self.cluster = cluster
         shared = SharedAuthority(
-            cluster=cluster, data_dir=directory, server_name="hub", clock=SystemClock(), leading=self.leading
+            cluster=cluster, data_dir=directory, server_names=["hub"], clock=SystemClock(), leading=self.leading
         )
         certificates = ClientCertificates(cluster=cluster, shared=shared, clock=SystemClock(), leading=self.leading)
         self.objects = ClusterObjects(

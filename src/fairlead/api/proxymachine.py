@@ -1,0 +1,136 @@
+"""ProxyMachine, a machine outside the cluster whose Envoy serves load balancers and which announces their addresses.
+
+A machine that joins with a one-time token creates its object through the hub. Operators write the spec; the hub writes
+the status from the reports of the machine, and the time of the last report into the Lease ``proxy-machine-<name>``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from fairlead.api.crd import AGE, READY, CelRule, Column, Crd
+from fairlead.api.meta import LIST_ATOMIC, Conditions, KubeObject, Resource, Wire, list_by
+from fairlead.api.names import GROUP, VERSION
+
+#: The group of a machine that names none.
+DEFAULT_GROUP = "default"
+#: Addresses that a status lists; those with a problem come first.
+ADDRESSES_LISTED = 1000
+ANNOUNCING = '.status.conditions[?(@.type=="Announcing")]'
+
+
+class ProxyMachineSpec(Wire, frozen=True, gc=False):
+    """The group of the machine, and whether it is drained: it then announces nothing and gets no new connections."""
+
+    group: Annotated[str, Meta(min_length=1, max_length=63)] = DEFAULT_GROUP
+    drained: bool = False
+
+
+class MachineCertificate(Wire, frozen=True, gc=False):
+    """The certificate of the machine: serial numbers in hexadecimal digits, and its end.
+
+    previousSerial is accepted until the machine first uses its latest certificate.
+    """
+
+    serial: str = ""
+    previous_serial: str = ""
+    expires: str = ""
+
+
+class MachineLink(Wire, frozen=True, gc=False):
+    """A network interface of the machine, with its own addresses."""
+
+    name: str
+    mac: str = ""
+    up: bool = False
+    addresses: Annotated[tuple[str, ...], Meta(extra_json_schema=LIST_ATOMIC)] = ()
+
+
+class AddressStatus(Wire, frozen=True, gc=False):
+    """One address that the machine announces, or does not although it should; problem says why."""
+
+    address: str
+    announced: bool = False
+    interface: str = ""
+    mac: str = ""
+    other_mac: str = ""
+    since: str = ""
+    cause: str = ""
+    problem: str = ""
+
+
+class RouterSession(Wire, frozen=True, gc=False):
+    """A session of the machine with a router."""
+
+    peer: str
+    state: str = ""
+    up: bool = False
+    since: str = ""
+    announced: int = 0
+    bfd: str = ""
+    problem: str = ""
+
+
+class Failover(Wire, frozen=True, gc=False):
+    """The last time at which the machine took an address over, and why."""
+
+    address: str
+    time: str
+    cause: str
+
+
+class ProxyMachineStatus(Wire, frozen=True, gc=False):
+    """The machine as its last report, or the hub, sees it.
+
+    announced counts the addresses that it announces. newConnections is reported while the machine is drained only.
+    """
+
+    envoy: str = ""
+    release: str = ""
+    certificate: MachineCertificate = MachineCertificate()
+    announced: int = 0
+    addresses: Annotated[
+        tuple[AddressStatus, ...], Meta(max_length=ADDRESSES_LISTED, extra_json_schema=list_by("address"))
+    ] = ()
+    links: Annotated[tuple[MachineLink, ...], Meta(max_length=256, extra_json_schema=list_by("name"))] = ()
+    sessions: Annotated[tuple[RouterSession, ...], Meta(max_length=256, extra_json_schema=list_by("peer"))] = ()
+    last_failover: Failover | None = None
+    new_connections: Literal["", "None", "Some"] = ""
+    problems: Annotated[tuple[str, ...], Meta(max_length=16, extra_json_schema=LIST_ATOMIC)] = ()
+    observed_generation: int = 0
+    conditions: Conditions = None
+
+
+class ProxyMachine(KubeObject, frozen=True, gc=False):
+    """A machine that serves load balancers with its own Envoy and announces their addresses to its network."""
+
+    spec: ProxyMachineSpec = ProxyMachineSpec()
+    status: ProxyMachineStatus = msgspec.field(default_factory=ProxyMachineStatus)
+
+
+PROXY_MACHINES = Resource(GROUP, VERSION, "ProxyMachine", "proxymachines", False, ProxyMachine)
+
+PROXY_MACHINE_CRD = Crd(
+    PROXY_MACHINES,
+    short_names=("pm",),
+    columns=(
+        Column("Group", ".spec.group"),
+        Column("Ready", f"{READY}.status"),
+        Column("Reason", f"{READY}.reason"),
+        Column("Announcing", f"{ANNOUNCING}.status"),
+        Column("Addresses", ".status.announced", "integer", description="addresses that it announces"),
+        Column("Drained", ".spec.drained", "boolean"),
+        Column("Envoy", ".status.envoy", priority=1),
+        Column("Certificate ends", ".status.certificate.expires", priority=1),
+        AGE,
+    ),
+    rules=(CelRule("self.metadata.name.size() <= 63", "metadata.name has at most 63 characters", whole=True),),
+)
+
+
+def lease_name(machine: str) -> str:
+    """Return the name of the Lease in the hub's namespace whose renewTime is that of the machine's last report."""
+    return f"proxy-machine-{machine}"

@@ -1,0 +1,597 @@
+"""Proxy machines as the hub sees them: enrolment, certificates, plans, reports, and their objects.
+
+    ProxyMachine deleted ──► revoked: its plan requests are refused, its xDS streams end
+    load balancer, link or machine changed ──► plans are built again; waiting requests get them at once
+    report ──► status (coalesced) and Lease (at most every 10 s)
+
+Every replica serves xDS to machines; enrolment, renewal, plans and reports are the leader's, because it alone knows the
+epoch. In: requests of the HTTPS server, each of a verified machine or with a token. Out: values of ``model.machine``,
+or an error whose class is the status of the answer. Never: moves anything because a machine is silent, or logs a token
+or a key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+
+import msgspec
+import structlog
+
+from fairlead.api.intent import IntentObject
+from fairlead.api.json_text import decode
+from fairlead.api.kubernetes import CONFIG_MAPS, LEASES, SECRETS
+from fairlead.api.loadbalancerclass import LoadBalancerClass
+from fairlead.api.meta import JSONObject, KubeObject, Resource, transitions
+from fairlead.api.names import (
+    DEFAULT_CLASS,
+    LABEL_MANAGED_BY,
+    MANAGED_BY,
+    MANAGER_HUB,
+    SYSTEM_NAMESPACE,
+    name_problem,
+    replica_key,
+)
+from fairlead.api.proxymachine import (
+    PROXY_MACHINES,
+    MachineCertificate,
+    ProxyMachine,
+    ProxyMachineStatus,
+    lease_name,
+)
+from fairlead.api.times import wire_time
+from fairlead.errors import AlreadyExists, FairleadError, Forbidden, Invalid, NotFound, Retry
+from fairlead.hub.inventory import Inventory
+from fairlead.hub.machines.plans import PlanInput, build_plans
+from fairlead.hub.machines.states import SKEW_S, UNREACHABLE_S, Heard, machine_status, skew_text
+from fairlead.hub.machines.tokens import check_token, consume
+from fairlead.kube.cache import WatchCache
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.events import EventRecorder
+from fairlead.kube.lease import Heartbeat
+from fairlead.kube.status import emit_transitions, write_status
+from fairlead.kube.writes import Overlay
+from fairlead.model.machine import EnrolAnswer, EnrolRequest, MachinePlan, MachineReport
+from fairlead.providers.envoy.certificates import (
+    MACHINE_GROUP,
+    SharedAuthority,
+    SignedKey,
+    data_of,
+    machine_certificate,
+    machine_group,
+    machine_of,
+    serial_of,
+)
+from fairlead.runtime.clock import Clock
+from fairlead.runtime.loop import run_workers
+from fairlead.runtime.queue import KeyedQueue
+
+#: ConfigMap with the ``host:port`` of each hub replica that machines reach, and the fingerprint of the authority.
+ENDPOINTS = "fairlead-proxy-hubs"
+#: Secret with the key from which groups of machines get theirs.
+LINK_KEY_SECRET = "fairlead-proxy-link-key"  # noqa: S105 - a name
+CERTIFICATE_LIFE = timedelta(days=90)
+#: Owns ``status.certificate`` of ProxyMachines alone.
+_MANAGER_CERTIFICATE = "fairlead-hub-machine-certificate"
+_PLAN_WAIT_S = 25.0
+_LEASE_S = 10.0
+_LOOK_S = 2.0
+_ENDPOINTS_S = 30.0
+#: Time between two writes of one status.
+_PACE_S = 1.0
+#: Reports of one machine with other network cards in turn, within this time, are of two machines.
+_COPIES_S = 60.0
+
+log = structlog.get_logger(__name__)
+
+
+class HubEndpoint(msgspec.Struct, frozen=True):
+    """Where machines reach one hub replica, and the fingerprint of the authority that it serves."""
+
+    address: str
+    fingerprint: str
+
+
+class _ConfigMap(KubeObject, frozen=True, gc=False):
+    data: dict[str, str] | None = None
+
+
+_READABLE = Resource("", "v1", "ConfigMap", "configmaps", True, _ConfigMap)
+
+
+async def read_endpoints(cluster: Cluster) -> dict[str, HubEndpoint]:
+    """Return where machines reach the hub replicas, by replica."""
+    try:
+        config_map: _ConfigMap = await cluster.get(_READABLE, SYSTEM_NAMESPACE, ENDPOINTS)
+    except NotFound:
+        return {}
+    return {replica: decode(text, HubEndpoint) for replica, text in sorted((config_map.data or {}).items())}
+
+
+def fingerprint_of(authority: bytes) -> str:
+    """Return the fingerprint of the authorities (PEM) as the join command has it."""
+    return f"sha256:{hashlib.sha256(authority).hexdigest()}"
+
+
+class _Machine:
+    """What this replica has heard of one machine."""
+
+    def __init__(self, since_s: float) -> None:
+        self.report: MachineReport | None = None
+        self.heard_s = since_s
+        self.skew_s = 0.0
+        self.leased_s = float("-inf")
+        self.written_s = float("-inf")
+        self.copies_until_s = float("-inf")
+        self._cards: frozenset[str] = frozenset()
+        self._others: frozenset[str] = frozenset()
+        self._swapped_s = float("-inf")
+
+    def hear(self, report: MachineReport, *, now_s: float, skew_s: float) -> None:
+        """Take in a report."""
+        cards = frozenset(link.mac for link in report.links if link.mac and link.name != "lo")
+        if cards and self._cards and not cards & self._cards:
+            if cards == self._others and now_s - self._swapped_s <= _COPIES_S:
+                self.copies_until_s = now_s + _COPIES_S
+            self._others, self._swapped_s = self._cards, now_s
+        self._cards = cards or self._cards
+        self.report, self.heard_s, self.skew_s = report, now_s, skew_s
+
+
+class Machines:
+    """The proxy machines of one hub.
+
+    ``address`` is the ``host:port`` at which machines reach this replica; ``revoked`` is called with the node group of
+    a machine that is gone; ``leading`` and ``epoch`` are of the hub's leader election.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        inventory: Inventory,
+        authority: SharedAuthority,
+        identity: str,
+        address: str,
+        xds_address: str,
+        clock: Clock,
+        leading: Callable[[], bool],
+        epoch: Callable[[], int],
+        revoked: Callable[[str], None] = lambda _group: None,
+        certificate_life: timedelta = CERTIFICATE_LIFE,
+    ) -> None:
+        self._cluster = cluster
+        self._inventory = inventory
+        self._authority = authority
+        self._replica = replica_key(identity)
+        self._address = address
+        self._xds_address = xds_address
+        self._clock = clock
+        self._leading = leading
+        self._epoch = epoch
+        self._revoked = revoked
+        self._life = certificate_life
+        self.machines: WatchCache[ProxyMachine] = WatchCache(cluster, PROXY_MACHINES)
+        self._present: Overlay[ProxyMachine] = Overlay(self.machines)
+        self._events = EventRecorder(cluster, component="fairlead-hub")
+        self._queue: KeyedQueue[str] = KeyedQueue(clock=clock)
+        self._heard: dict[str, _Machine] = {}
+        self._endpoints: dict[str, HubEndpoint] = {}
+        self._link_key = b""
+        self._plans: dict[str, MachinePlan] = {}
+        self._planned_epoch = 0
+        self._dirty = asyncio.Event()
+        self._news = asyncio.Event()
+        self._enrolling = asyncio.Lock()
+        self.machines.on_change(self._machine_changed)
+        inventory.classes.on_change(self._class_changed)
+        for objects in inventory.intents.values():
+            objects.cache.on_change(self._load_balancer_changed)
+
+    @property
+    def authorities(self) -> bytes:
+        """Return the certificates (PEM) that machines trust."""
+        return self._authority.authority.trusted
+
+    # --- life -------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Read what plans need.
+
+        Raises:
+            FairleadError: the hub's API refuses.
+        """
+        self._link_key = await self._read_link_key()
+        await self._publish_endpoint()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.machines.run())
+            group.create_task(self._events.run())
+            group.create_task(self._replan())
+            group.create_task(self._look())
+            group.create_task(self._keep_endpoint())
+            group.create_task(run_workers(self._queue, self._write, workers=4, name="proxymachine"))
+
+    # --- requests of machines ---------------------------------------------------------------------------------
+
+    async def enrol(self, request: EnrolRequest) -> EnrolAnswer:
+        """Sign the first certificate of a machine, and create its object.
+
+        Raises:
+            Unauthorized: the token is wrong, used or expired.
+            AlreadyExists: another machine has the name.
+            Invalid: the name, the certificate request or the clock of the machine is wrong.
+            Retry: this replica does not lead.
+        """
+        self._check_leads()
+        if (problem := name_problem(request.name)) or len(request.name) > 63:
+            raise Invalid(problem or f"{request.name!r} has more than 63 characters; choose another name with --name")
+        ticket = await check_token(self._cluster, request.token, self._cluster.server_clock.now())
+        skew_s = request.clock - self._clock.now().timestamp() if request.clock else 0.0
+        if abs(skew_s) > SKEW_S:
+            raise Invalid(f"{skew_text(skew_s)}; then run the same command again: the token is still valid")
+        async with self._enrolling:
+            machine = await self._get(request.name)
+            if machine is not None and machine.status.certificate.serial:
+                raise AlreadyExists(
+                    f"A machine named {request.name} has joined already. Choose another name with --name, or remove it "
+                    f"at the hub first: fairlead proxy remove {request.name}"
+                )
+            signed = self._sign(request.name, request.csr)
+            await consume(self._cluster, ticket)
+            if machine is None:
+                body: JSONObject = {"metadata": {"name": request.name}, "spec": {"group": ticket.group}}
+                machine = self._present.written(await self._cluster.create(PROXY_MACHINES, body), before=None)
+            await self._record(machine, MachineCertificate(serial=signed.serial, expires=wire_time(signed.expires)))
+        log.info("machine joined", machine=request.name, group=ticket.group)
+        return self._answer(request.name, signed.certificate)
+
+    async def renew(self, machine: ProxyMachine, serial: str, csr: str) -> EnrolAnswer:
+        """Sign the next certificate of a machine; the one that it used now is valid until it uses the next."""
+        self._check_leads()
+        name = machine.metadata.name
+        signed = self._sign(name, csr)
+        await self._record(machine, MachineCertificate(signed.serial, serial, wire_time(signed.expires)))
+        log.info("certificate of a machine renewed", machine=name, serial=signed.serial)
+        return self._answer(name, signed.certificate)
+
+    async def plan(self, machine: str, after: str) -> MachinePlan | None:
+        """Return the plan of a machine once its version is not ``after``; None when that takes too long."""
+        end_s = self._clock.monotonic() + _PLAN_WAIT_S
+        while True:
+            self._check_leads()
+            await self.member(machine)
+            plan, news = self._plans.get(machine), self._news
+            if plan is not None and plan.version != after:
+                return plan
+            try:
+                async with asyncio.timeout(max(0.0, end_s - self._clock.monotonic())):
+                    await news.wait()
+            except TimeoutError:
+                return None
+
+    async def report(self, machine: str, report: MachineReport) -> None:
+        """Take in the report of a machine."""
+        self._check_leads()
+        heard, now_s = self._of(machine), self._clock.monotonic()
+        skew_s = report.sent - self._clock.now().timestamp() if report.sent else 0.0
+        heard.hear(report, now_s=now_s, skew_s=skew_s)
+        obj = self._present.get("", machine)
+        if obj is None:
+            return
+        # Whatever is the same already costs no turn of the queue.
+        if now_s - heard.leased_s >= _LEASE_S or self._status(obj) != obj.status:
+            self._queue.add(machine)
+
+    async def identify(self, uris: Sequence[str], serial: str) -> ProxyMachine:
+        """Return the machine of a verified certificate.
+
+        Raises:
+            Forbidden: it names no machine, the machine was removed, or the certificate is not its latest.
+        """
+        name = machine_of(uris)
+        if not name:
+            raise Forbidden("The certificate does not name a proxy machine; join with a token of: fairlead proxy token")
+        machine = await self.member(name)
+        mine = machine.status.certificate
+        if serial not in (mine.serial, mine.previous_serial) and mine.serial:
+            # The cache may be a moment behind the replica that signed.
+            machine = await self._get(name) or machine
+            mine = machine.status.certificate
+        if mine.serial and serial not in (mine.serial, mine.previous_serial):
+            raise Forbidden(
+                f"The certificate of machine {name} was replaced by a newer one, perhaps of a copy with its state "
+                "directory. Delete that directory here, and join with a token of: fairlead proxy token"
+            )
+        if self._leading() and (not mine.serial or (serial == mine.serial and mine.previous_serial)):
+            machine = await self._record(machine, MachineCertificate(serial=serial, expires=mine.expires))
+        return machine
+
+    async def admission(self, group: str, certificate: bytes) -> str:
+        """Return why the Envoy of a machine gets no configuration; empty when it does."""
+        if not group.startswith(MACHINE_GROUP):
+            return f"node group {group} is not that of a proxy machine"
+        name = group.removeprefix(MACHINE_GROUP)
+        machine, serial = self._present.get("", name), serial_of(certificate)
+        if machine is None or not self._knows(machine, serial):
+            try:
+                machine = await self._get(name)
+            except FairleadError as error:
+                # A hub without its API serves the machines that it knows.
+                return "" if machine is not None else error.sentence
+        if machine is None or machine.deleting:
+            return _removed(name)
+        return "" if self._knows(machine, serial) else f"the certificate of machine {name} was replaced"
+
+    async def member(self, name: str) -> ProxyMachine:
+        """Return the object of a machine.
+
+        Raises:
+            Forbidden: it was removed.
+        """
+        machine = self._present.get("", name) or await self._get(name)
+        if machine is None or machine.deleting:
+            raise Forbidden(_removed(name))
+        return machine
+
+    # --- plans ------------------------------------------------------------------------------------------------
+
+    def lead(self) -> None:
+        """Begin a term, or end one: what a machine said to another leader counts as heard now."""
+        self._heard.clear()
+        self._plans = {}
+        self.changed()
+
+    def changed(self) -> None:
+        """Have the plans built again."""
+        self._dirty.set()
+
+    async def _replan(self) -> None:
+        await self.machines.wait_synced()
+        while True:
+            self._dirty.clear()
+            if not self._leading():
+                self._wake()
+                await self._dirty.wait()
+                continue
+            self._planned_epoch = self._epoch()
+            given = PlanInput(
+                addresses=self._addresses(),
+                epoch=self._planned_epoch,
+                hubs=sorted({endpoint.address for endpoint in self._endpoints.values()}),
+                link_key=self._group_key,
+            )
+            plans = build_plans(self._members(), given)
+            if plans != self._plans:
+                self._plans = plans
+                self._wake()
+            await self._dirty.wait()
+
+    def _wake(self) -> None:
+        """Answer the requests that wait."""
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    def _members(self) -> list[ProxyMachine]:
+        return [machine for machine in self.machines.values() if not machine.deleting]
+
+    def _addresses(self) -> Mapping[str, Sequence[str]]:
+        """Return the recorded addresses of the load balancers on the hub's own Envoys, with the names of these."""
+        addresses: dict[str, list[str]] = {}
+        for key, obj in self._inventory.objects():
+            if obj.status.allocation.address and self._is_ours(obj) and self._inventory.decides(key):
+                for address, _pool in obj.status.allocation.places:
+                    addresses.setdefault(address, []).append(f"{key.namespace}/{key.name}")
+        return addresses
+
+    def _is_ours(self, obj: IntentObject) -> bool:
+        cls = self._inventory.load_balancer_class(obj.class_name)
+        return cls is not None and cls.spec.provider == DEFAULT_CLASS
+
+    def _group_key(self, group: str) -> str:
+        return hmac.new(self._link_key, group.encode(), hashlib.sha256).hexdigest()
+
+    def _load_balancer_changed(self, old: IntentObject | None, new: IntentObject | None) -> None:
+        if old is None or new is None or _placed(old) != _placed(new):
+            self.changed()
+
+    def _class_changed(self, _old: LoadBalancerClass | None, _new: LoadBalancerClass | None) -> None:
+        self.changed()
+
+    # --- objects ----------------------------------------------------------------------------------------------
+
+    def _machine_changed(self, old: ProxyMachine | None, new: ProxyMachine | None) -> None:
+        if new is None or new.deleting:
+            name = (new or old or ProxyMachine()).metadata.name
+            self._heard.pop(name, None)
+            self._revoked(machine_group(name))
+            self._wake()
+            self._queue.add(name)
+        if old is None or new is None or (old.spec, old.status.links) != (new.spec, new.status.links):
+            self.changed()
+        if new is not None and old is not None and old.spec != new.spec:
+            self._queue.add(new.metadata.name)
+
+    async def _write(self, name: str) -> float | None:
+        """Write the status and the Lease of one machine."""
+        if not self._leading():
+            return None
+        obj = self._present.get("", name)
+        if obj is None:
+            await self._cluster.delete(LEASES, SYSTEM_NAMESPACE, lease_name(name))
+            return None
+        heard, now_s = self._of(name), self._clock.monotonic()
+        if heard.report is not None and now_s - heard.leased_s >= _LEASE_S and now_s - heard.heard_s < _LEASE_S:
+            await self._beat(name)
+            heard.leased_s = now_s
+        status = self._status(obj)
+        if status == obj.status:
+            return None
+        if (left_s := heard.written_s + _PACE_S - now_s) > 0:
+            return left_s
+        written = await write_status(
+            self._cluster,
+            PROXY_MACHINES,
+            obj,
+            obj.status,
+            status,
+            manager=MANAGER_HUB,
+            others=("certificate",),
+        )
+        heard.written_s = now_s
+        if written is not None:
+            self._present.written(written, before=obj)
+            changes = transitions(obj.status.conditions, status.conditions)
+            emit_transitions(self._events, PROXY_MACHINES, obj, changes)
+        return None
+
+    def _status(self, obj: ProxyMachine) -> ProxyMachineStatus:
+        heard, now_s = self._of(obj.metadata.name), self._clock.monotonic()
+        seen = Heard(
+            report=heard.report,
+            silent_s=now_s - heard.heard_s,
+            skew_s=heard.skew_s,
+            copies=now_s < heard.copies_until_s,
+        )
+        return machine_status(obj, seen, now=self._clock.now())
+
+    async def _look(self) -> None:
+        """Notice silent machines, and an epoch that was raised."""
+        while True:
+            await self._clock.sleep(_LOOK_S)
+            if not self._leading():
+                continue
+            if self._epoch() != self._planned_epoch:
+                self.changed()
+            now_s = self._clock.monotonic()
+            for machine in self._members():
+                heard = self._of(machine.metadata.name)
+                if now_s - heard.heard_s >= UNREACHABLE_S or now_s >= heard.copies_until_s > heard.written_s:
+                    self._queue.add(machine.metadata.name)
+
+    def _of(self, name: str) -> _Machine:
+        return self._heard.setdefault(name, _Machine(self._clock.monotonic()))
+
+    async def _beat(self, name: str) -> None:
+        heartbeat = Heartbeat(
+            self._cluster,
+            namespace=SYSTEM_NAMESPACE,
+            name=lease_name(name),
+            identity=name,
+            interval_s=_LEASE_S,
+            manager=MANAGER_HUB,
+            clock=self._clock,
+        )
+        await heartbeat.beat()
+
+    async def _record(self, machine: ProxyMachine, certificate: MachineCertificate) -> ProxyMachine:
+        """Record which certificate of a machine is valid."""
+        body: JSONObject = {
+            "metadata": {"name": machine.metadata.name, "uid": machine.metadata.uid},
+            "status": {"certificate": msgspec.to_builtins(certificate)},
+        }
+        written = await self._cluster.apply(PROXY_MACHINES, body, manager=_MANAGER_CERTIFICATE, subresource="status")
+        return self._present.written(written, before=self._present.get("", machine.metadata.name))
+
+    @staticmethod
+    def _knows(machine: ProxyMachine, serial: str) -> bool:
+        certificate = machine.status.certificate
+        return not certificate.serial or serial in (certificate.serial, certificate.previous_serial)
+
+    async def _get(self, name: str) -> ProxyMachine | None:
+        try:
+            return await self._cluster.get(PROXY_MACHINES, "", name)
+        except NotFound:
+            return None
+
+    # --- shared with other replicas -----------------------------------------------------------------------------
+
+    def _sign(self, name: str, csr: str) -> SignedKey:
+        try:
+            return machine_certificate(
+                self._authority.authority, name, csr.encode(), self._clock.now(), life=self._life
+            )
+        except ValueError as error:
+            raise Invalid(f"The certificate request of machine {name} is not valid: {error}") from error
+
+    def _answer(self, name: str, certificate: bytes) -> EnrolAnswer:
+        return EnrolAnswer(
+            machine=name,
+            certificate=certificate.decode(),
+            ca=self.authorities.decode(),
+            xds=self._xds_address,
+            hubs=tuple(sorted({self._address, *(endpoint.address for endpoint in self._endpoints.values())})),
+            renew_after_s=self._life.total_seconds() * 2 / 3,
+        )
+
+    def _check_leads(self) -> None:
+        if not self._leading():
+            raise Retry("This hub replica does not lead; ask another one, or this one again in some seconds")
+
+    async def _read_link_key(self) -> bytes:
+        try:
+            secret = await self._cluster.get(SECRETS, SYSTEM_NAMESPACE, LINK_KEY_SECRET)
+        except NotFound:
+            body = _link_key_manifest(secrets.token_hex(32))
+            try:
+                secret = await self._cluster.create(SECRETS, body)
+            except AlreadyExists:
+                secret = await self._cluster.get(SECRETS, SYSTEM_NAMESPACE, LINK_KEY_SECRET)
+        return data_of(secret).get("key", b"")
+
+    async def _keep_endpoint(self) -> None:
+        while True:
+            await self._clock.sleep(_ENDPOINTS_S)
+            try:
+                await self._publish_endpoint()
+            except FairleadError as error:
+                log.warning("endpoint of this hub is not published", sentence=error.sentence)
+
+    async def _publish_endpoint(self) -> None:
+        endpoints = await read_endpoints(self._cluster)
+        mine = HubEndpoint(self._address, fingerprint_of(self.authorities))
+        if endpoints.get(self._replica) != mine:
+            body: JSONObject = {
+                "metadata": {
+                    "namespace": SYSTEM_NAMESPACE,
+                    "name": ENDPOINTS,
+                    "labels": {LABEL_MANAGED_BY: MANAGED_BY},
+                },
+                "data": {self._replica: msgspec.json.encode(mine).decode()},
+            }
+            await self._cluster.apply(CONFIG_MAPS, body, manager=f"{MANAGER_HUB}-{self._replica}"[:128])
+        endpoints[self._replica] = mine
+        if endpoints != self._endpoints:
+            self._endpoints = endpoints
+            self.changed()
+
+
+def _placed(obj: IntentObject) -> tuple[object, str]:
+    """Return the part of a load balancer that plans depend on."""
+    return obj.status.allocation, obj.class_name
+
+
+def _removed(name: str) -> str:
+    return (
+        f"Machine {name} was removed at the hub, so its certificate is revoked. To join again: fairlead proxy token at "
+        "the hub"
+    )
+
+
+def _link_key_manifest(key: str) -> JSONObject:
+    return {
+        "metadata": {
+            "namespace": SYSTEM_NAMESPACE,
+            "name": LINK_KEY_SECRET,
+            "labels": {LABEL_MANAGED_BY: MANAGED_BY},
+        },
+        "type": "Opaque",
+        "data": {"key": base64.b64encode(key.encode()).decode()},
+    }

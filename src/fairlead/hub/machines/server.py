@@ -1,0 +1,296 @@
+"""The HTTPS server for proxy machines, which the hub listens with at ``--machines``.
+
+    GET  /v1/ca      no certificate    the authorities, as PEM
+    POST /v1/enrol   a one-time token  the first certificate
+    POST /v1/renew   its certificate   the next certificate
+    GET  /v1/plan    its certificate   the plan once its version is not ``after``; 204 when that takes 25 s
+    POST /v1/report  its certificate   204
+
+In: TLS connections; a client certificate is verified where there is one. Out: JSON; errors are
+``{"message": <sentence with the next step>}``. Never: answers about another machine than that of the certificate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+import ssl
+from collections.abc import Callable
+from datetime import timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from fairlead.api.proxymachine import ProxyMachine
+from fairlead.errors import (
+    AlreadyExists,
+    BadConfiguration,
+    FairleadError,
+    Forbidden,
+    Invalid,
+    Retry,
+    Unauthorized,
+)
+from fairlead.hub.inventory import Inventory
+from fairlead.hub.machines.control import CERTIFICATE_LIFE, Machines
+from fairlead.kube.cluster import Cluster
+from fairlead.model.in_words import host_port
+from fairlead.model.machine import HUB_NAME, EnrolRequest, HubProblem, MachineReport, RenewRequest
+from fairlead.providers.envoy.certificates import SharedAuthority
+from fairlead.providers.envoy.fleet import ServerCertificate
+from fairlead.providers.envoy.server import XdsServer
+from fairlead.runtime.clock import Clock
+from fairlead.runtime.telemetry import BoundedConnections
+
+_HANDSHAKE_S = 10.0
+#: How often certificates and authorities are read again.
+_REFRESH_S = 60.0
+_SHUTDOWN_S = 1.0
+#: The report of a machine with thousands of addresses.
+_MOST_BYTES = 8 * 1024 * 1024
+_STATUS: dict[type[FairleadError], int] = {
+    Unauthorized: 401,
+    Forbidden: 403,
+    AlreadyExists: 409,
+    Invalid: 400,
+    Retry: 503,
+}
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+
+class MachineEndpoint:
+    """All that a hub has for proxy machines: its authority, their control, HTTPS at ``listen``, xDS at the next port.
+
+    ``leading`` and ``epoch`` are of the hub's leader election.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        inventory: Inventory,
+        xds: XdsServer,
+        identity: str,
+        data_dir: Path,
+        listen: tuple[str, int],
+        clock: Clock,
+        leading: Callable[[], bool],
+        epoch: Callable[[], int],
+        certificate_life: timedelta = CERTIFICATE_LIFE,
+    ) -> None:
+        self._xds = xds
+        self._listen = listen
+        self._clock = clock
+        host, port = reachable_host(listen[0]), listen[1]
+        self._authority = SharedAuthority(
+            cluster=cluster,
+            data_dir=data_dir,
+            server_names=(host, HUB_NAME),
+            clock=clock,
+            leading=leading,
+            own_server=True,
+        )
+        self.machines = Machines(
+            cluster=cluster,
+            inventory=inventory,
+            authority=self._authority,
+            identity=identity,
+            address=host_port(host, port),
+            xds_address=host_port(host, port + 1),
+            clock=clock,
+            leading=leading,
+            epoch=epoch,
+            revoked=xds.end_streams,
+            certificate_life=certificate_life,
+        )
+
+    async def run(self) -> None:
+        """Serve machines until cancelled.
+
+        Raises:
+            FairleadError: a port cannot be had, or the hub's API refuses.
+        """
+        host, port = self._listen
+        await self._authority.start()
+        await self.machines.start()
+        server = MachineServer(self.machines, host=host, port=port, files=self._authority.files)
+        try:
+            await self._xds.open_to_machines(host_port(host, port + 1), self._authority.files, self.machines.admission)
+            await server.start()
+            log.info("serving proxy machines", address=host_port(host, port))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.machines.run())
+                group.create_task(self._keep_certificates(server))
+        finally:
+            await server.aclose()
+            await self._xds.close_to_machines()
+
+    async def _keep_certificates(self, server: MachineServer) -> None:
+        while True:
+            await self._clock.sleep(_REFRESH_S)
+            await self._authority.refresh()
+            server.reload()
+
+
+def reachable_host(host: str) -> str:
+    """Return the host by which machines reach a server that listens at ``host``: of all addresses, the usual one."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if not address.is_unspecified:
+        return host
+    family, elsewhere = (socket.AF_INET, "192.0.2.1") if address.version == 4 else (socket.AF_INET6, "2001:db8::1")
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((elsewhere, 9))  # sends nothing
+        return str(probe.getsockname()[0])
+    return socket.gethostname()
+
+
+class MachineServer:
+    """Serves ``machines`` at one address over TLS; ``files`` are read again when they change."""
+
+    def __init__(self, machines: Machines, *, host: str, port: int, files: ServerCertificate) -> None:
+        self._machines = machines
+        self._host = host
+        self._port = port
+        self._files = files
+        self._context = _server_context()
+        self._runner: web.AppRunner | None = None
+        self._listening: asyncio.Server | None = None
+
+    @property
+    def port(self) -> int:
+        """Return the port listened on: the one asked for, or with 0 the one the system gave."""
+        if self._listening and self._listening.sockets:
+            return int(self._listening.sockets[0].getsockname()[1])
+        return self._port
+
+    def reload(self) -> None:
+        """Use the certificate files as they are now, for new connections.
+
+        Raises:
+            BadConfiguration: they cannot be read.
+        """
+        try:
+            self._context.load_cert_chain(self._files.certificate, self._files.key)
+            self._context.load_verify_locations(self._files.client_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise BadConfiguration(f"the certificate for proxy machines cannot be read: {error}") from error
+
+    async def start(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            BadConfiguration: the port is taken, or the address is not of this machine.
+        """
+        self.reload()
+        connections = BoundedConnections()
+        app = web.Application(middlewares=[connections.handling(), _answering], client_max_size=_MOST_BYTES)
+        app.router.add_get("/v1/ca", self._authorities)
+        app.router.add_post("/v1/enrol", self._enrol)
+        app.router.add_post("/v1/renew", self._renew)
+        app.router.add_get("/v1/plan", self._plan)
+        app.router.add_post("/v1/report", self._report)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
+        await runner.setup()
+        connections.protocols = runner.server
+        try:
+            loop = asyncio.get_running_loop()
+            self._listening = await loop.create_server(
+                connections, self._host, self._port, ssl=self._context, ssl_handshake_timeout=_HANDSHAKE_S
+            )
+        except OSError as error:
+            await runner.cleanup()
+            raise BadConfiguration(_why_not(self._host, self._port, error), detail=str(error)) from error
+        self._runner = runner
+
+    async def aclose(self) -> None:
+        """Stop listening."""
+        if self._listening:
+            self._listening.close()
+            self._listening = None
+        if self._runner:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _authorities(self, _request: web.Request) -> web.Response:
+        return _json({"ca": self._machines.authorities.decode()})
+
+    async def _enrol(self, request: web.Request) -> web.Response:
+        return _json(await self._machines.enrol(await _body(request, EnrolRequest)))
+
+    async def _renew(self, request: web.Request) -> web.Response:
+        machine, serial = await self._caller(request)
+        return _json(await self._machines.renew(machine, serial, (await _body(request, RenewRequest)).csr))
+
+    async def _plan(self, request: web.Request) -> web.Response:
+        machine, _ = await self._caller(request)
+        plan = await self._machines.plan(machine.metadata.name, request.query.get("after", ""))
+        return _json(plan) if plan is not None else web.Response(status=204)
+
+    async def _report(self, request: web.Request) -> web.Response:
+        machine, _ = await self._caller(request)
+        report = await _body(request, MachineReport)
+        if report.machine != machine.metadata.name:
+            raise Forbidden(f"The report is of machine {report.machine}, the certificate of {machine.metadata.name}")
+        await self._machines.report(machine.metadata.name, report)
+        return web.Response(status=204)
+
+    async def _caller(self, request: web.Request) -> tuple[ProxyMachine, str]:
+        """Return the machine of the client certificate, and the serial number of that."""
+        connection = request.transport.get_extra_info("ssl_object") if request.transport is not None else None
+        certificate: dict[str, Any] = (connection.getpeercert() if connection is not None else None) or {}
+        if not certificate:
+            raise Unauthorized("A machine has to show its certificate here; it gets one with: fairlead proxy join")
+        names = [name for kind, name in certificate.get("subjectAltName", ()) if kind == "URI"]
+        serial = str(certificate.get("serialNumber", "")).lstrip("0").lower()
+        return await self._machines.identify(names, serial), serial
+
+
+@web.middleware
+async def _answering(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turn errors into answers."""
+    try:
+        return await handler(request)
+    except FairleadError as error:
+        status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
+        if status >= 500 and not isinstance(error, Retry):
+            log.warning("a machine gets no answer", path=request.path, sentence=error.sentence, detail=error.detail)
+        return _json(HubProblem(message=error.sentence), status=status)
+
+
+async def _body(request: web.Request, of: type[T]) -> T:
+    try:
+        return msgspec.json.decode(await request.read(), type=of)
+    except msgspec.DecodeError as error:
+        raise Invalid(f"The body of {request.method} {request.path} is not valid: {error}") from error
+
+
+def _json(value: Any, *, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
+
+
+def _server_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
+def _why_not(host: str, port: int, error: OSError) -> str:
+    place = host_port(host, port)
+    if error.errno == errno.EADDRINUSE:
+        return f"--machines: {place} is in use. Choose another port, or stop the process that uses it."
+    return f"--machines: the hub cannot listen on {place}: is this an address of this machine?"

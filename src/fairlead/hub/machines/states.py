@@ -1,0 +1,194 @@
+"""The status of a proxy machine, from its last report and how long ago that was.
+
+    silent for 20 s             Ready Unknown, Unreachable: the machine may serve, so nothing moves
+    Envoy down, or it refuses   Ready False
+    an address has a problem    Announcing False: Contested with both MAC addresses, or NotAnnounced with the reason
+    its clock is off            ClockSkewed True
+
+Pure: in: the object, the report, seconds. Out: the whole status but for the certificate, which has another writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+
+from fairlead.api.meta import wire_conditions
+from fairlead.api.proxymachine import (
+    ADDRESSES_LISTED,
+    AddressStatus,
+    Failover,
+    MachineLink,
+    ProxyMachine,
+    ProxyMachineStatus,
+    RouterSession,
+)
+from fairlead.api.times import wire_time
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.in_words import counted, listed
+from fairlead.model.machine import AddressState, MachineReport
+
+#: A machine that has not reported for so long, in seconds, is unreachable from the hub.
+UNREACHABLE_S = 20.0
+#: Clocks that differ by more are wrong.
+SKEW_S = 60.0
+#: New connections a second, below which a drained machine has none.
+FEW_CONNECTIONS = 1.0
+
+
+class Heard(msgspec.Struct, frozen=True, kw_only=True):
+    """The last report of a machine to this hub replica.
+
+    ``skew_s``: how far the clock of the machine is ahead. ``copies``: another machine reports with the same identity.
+    """
+
+    report: MachineReport | None
+    silent_s: float
+    skew_s: float = 0.0
+    copies: bool = False
+
+
+def machine_status(machine: ProxyMachine, heard: Heard, *, now: datetime) -> ProxyMachineStatus:
+    """Return the status of ``machine`` now; as it is while nothing has been heard and silence proves nothing yet."""
+    old, report = machine.status, heard.report
+    name, generation = machine.metadata.name, machine.metadata.generation
+    if heard.silent_s >= UNREACHABLE_S:
+        sentence = (
+            f"The hub has not heard from machine {name} for {UNREACHABLE_S:g} s. The machine may still serve, so "
+            "nothing was moved. Check its network and: systemctl status fairlead-proxy"
+        )
+        kinds = (ConditionType.READY, ConditionType.ANNOUNCING)
+        conditions = [Condition(kind, None, ConditionReason.UNREACHABLE, sentence) for kind in kinds]
+        wire = wire_conditions(conditions, old.conditions, generation=generation, now=wire_time(now))
+        return msgspec.structs.replace(old, conditions=wire, observed_generation=generation)
+    if report is None:
+        return old
+    addresses = tuple(_address(state) for state in report.addresses)
+    conditions = [_ready(name, heard, report), _announcing(machine, report)]
+    if abs(heard.skew_s) > SKEW_S:
+        conditions.append(
+            Condition(ConditionType.CLOCK_SKEWED, True, ConditionReason.CLOCK_SKEW, skew_text(heard.skew_s))
+        )
+    return ProxyMachineStatus(
+        envoy=report.proxy.version,
+        release=report.release,
+        certificate=old.certificate,
+        announced=sum(state.announced for state in report.addresses),
+        addresses=tuple(sorted(addresses, key=lambda state: not state.problem)[:ADDRESSES_LISTED]),
+        links=tuple(
+            MachineLink(name=link.name, mac=link.mac, up=link.up, addresses=link.addresses) for link in report.links
+        ),
+        sessions=tuple(
+            RouterSession(
+                peer=session.peer,
+                state=session.state,
+                up=session.up,
+                since=_time(session.since),
+                announced=session.announced,
+                bfd=session.bfd,
+                problem=session.problem,
+            )
+            for session in report.sessions
+        ),
+        last_failover=_last_failover(report.addresses) or old.last_failover,
+        new_connections=_new_connections(machine, report),
+        problems=tuple(report.problems[:16]),
+        observed_generation=generation,
+        conditions=wire_conditions(conditions, old.conditions, generation=generation, now=wire_time(now)),
+    )
+
+
+def skew_text(skew_s: float) -> str:
+    """Return the sentence about a clock that is ``skew_s`` ahead of the hub's."""
+    ahead = "ahead of" if skew_s > 0 else "behind"
+    return (
+        f"The clock of the machine is {_span(abs(skew_s))} {ahead} that of the hub. Synchronize both, for example with "
+        "chrony"
+    )
+
+
+def _span(seconds: float) -> str:
+    unit, size = next(((unit, size) for unit, size in (("h", 3600), ("min", 60)) if seconds >= size), ("s", 1))
+    return f"{seconds / size:.0f} {unit}"
+
+
+def _ready(name: str, heard: Heard, report: MachineReport) -> Condition:
+    proxy = report.proxy
+    kind = ConditionType.READY
+    if heard.copies:
+        sentence = (
+            f"Two machines report as {name}: one is a copy with its state directory. Delete the directory on the copy "
+            "and let it join with a token of its own"
+        )
+        return Condition(kind, False, ConditionReason.DUPLICATE_MACHINE, sentence)
+    if not proxy.alive:
+        sentence = f"Envoy does not run on machine {name}; see there: journalctl -u fairlead-proxy"
+        return Condition(kind, False, ConditionReason.PROXY_DOWN, sentence)
+    if proxy.refused:
+        sentence = f"Envoy refuses {listed(proxy.refused, 3)}"
+        return Condition(kind, False, ConditionReason.REJECTED_BY_PROXY, sentence)
+    if report.problems:
+        return Condition(kind, False, ConditionReason.DEGRADED, " ".join(report.problems[:3]))
+    if not proxy.synced:
+        sentence = "Envoy has not acknowledged the newest configuration yet"
+        return Condition(kind, False, ConditionReason.PENDING, sentence)
+    return Condition(kind, True, ConditionReason.READY, f"Envoy serves {counted(proxy.listeners, 'listener')}")
+
+
+def _announcing(machine: ProxyMachine, report: MachineReport) -> Condition:
+    kind = ConditionType.ANNOUNCING
+    contested = [state for state in report.addresses if state.announced and state.other_mac]
+    if contested:
+        first = contested[0]
+        sentence = (
+            f"{first.address} is answered by {first.mac or 'this machine'} and by {first.other_mac}. Find the other "
+            "machine by its MAC address and remove the address there"
+        )
+        return Condition(kind, False, ConditionReason.CONTESTED, sentence)
+    problems = [*(state.problem for state in report.addresses), *(session.problem for session in report.sessions)]
+    if problems := [problem for problem in problems if problem]:
+        more = f" {len(problems) - 1} more problems are in the status." if problems[1:] else ""
+        return Condition(kind, False, ConditionReason.NOT_ANNOUNCED, f"{problems[0].rstrip('.')}.{more}")
+    announced = sum(state.announced for state in report.addresses)
+    if announced:
+        return Condition(kind, True, ConditionReason.ANNOUNCING, f"Announces {_addresses(announced)}")
+    if machine.spec.drained:
+        sentence = f"The machine is drained. To use it again: fairlead proxy undrain {machine.metadata.name}"
+        return Condition(kind, False, ConditionReason.DRAINED, sentence)
+    return Condition(kind, True, ConditionReason.STANDBY, "Announces no address now; it takes over when others fail")
+
+
+def _addresses(count: int) -> str:
+    return "1 address" if count == 1 else f"{count} addresses"
+
+
+def _address(state: AddressState) -> AddressStatus:
+    return AddressStatus(
+        address=state.address,
+        announced=state.announced,
+        interface=state.interface,
+        mac=state.mac,
+        other_mac=state.other_mac,
+        since=_time(state.since),
+        cause=state.cause,
+        problem=state.problem,
+    )
+
+
+def _last_failover(states: Sequence[AddressState]) -> Failover | None:
+    taken = [state for state in states if state.announced and state.cause]
+    last = max(taken, key=lambda state: state.since, default=None)
+    return Failover(address=last.address, time=_time(last.since), cause=last.cause) if last is not None else None
+
+
+def _new_connections(machine: ProxyMachine, report: MachineReport) -> Literal["", "None", "Some"]:
+    if not machine.spec.drained:
+        return ""
+    return "None" if report.connections_per_s < FEW_CONNECTIONS else "Some"
+
+
+def _time(seconds: float) -> str:
+    return wire_time(datetime.fromtimestamp(seconds, UTC)) if 0 < seconds < 4e9 else ""

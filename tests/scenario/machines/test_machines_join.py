@@ -1,0 +1,201 @@
+"""Machines join with a token, get configuration by their certificate alone, and lose it when they are removed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+
+import aiohttp
+import grpc
+import pytest
+from grpc import aio
+from machines_world import MachinesWorld, TestMachine, fingerprint, new_world
+
+from fairlead.api.proxymachine import PROXY_MACHINES
+from fairlead.hub.machines.control import read_endpoints
+
+
+@pytest.mark.req("P-1")
+@pytest.mark.req("P-2")
+async def test_a_machine_joins_and_gets_configuration_as_itself(world: MachinesWorld):
+    endpoint = (await read_endpoints(world.user))["hub-0"]
+    assert endpoint.address == f"127.0.0.1:{world.port}"
+    assert endpoint.fingerprint == fingerprint(await world.authority())
+    machine = await world.join("m1", group="edge")
+    assert machine.answer is not None
+    assert machine.answer.xds == f"127.0.0.1:{world.port + 1}"
+    assert machine.answer.hubs == (endpoint.address,)
+    obj = await world.machine("m1")
+    assert obj is not None
+    assert obj.spec.group == "edge"
+    async with machine.xds():
+        await world.until(lambda: world.xds.sessions, "the stream of the machine")
+        # The node claims another group, and the subject of its request is another name.
+        assert [session.group.name for session in world.xds.sessions] == ["machine:m1"]
+
+
+@pytest.mark.req("P-1")
+async def test_a_token_is_for_one_machine(world: MachinesWorld):
+    token = await world.token()
+    machines = [TestMachine(world, f"m{number}") for number in range(4)]
+    answers = await asyncio.gather(*(machine.enrol(token) for machine in machines))
+    assert sorted(answer.status for answer in answers) == [200, 401, 401, 401]
+    used = next(answer for answer in answers if answer.status == 401)
+    assert "fairlead proxy token" in used.body["message"]
+    assert len(await world.user.list(PROXY_MACHINES)) == 1
+
+
+@pytest.mark.req("P-1")
+@pytest.mark.parametrize("damage", ["", "12345678.x", "nonsense", "swapped"])
+async def test_wrong_tokens_are_refused_and_name_the_next_step(world: MachinesWorld, damage: str):
+    token = await world.token()
+    other = await world.token()
+    sent = f"{token[:9]}{other[9:]}" if damage == "swapped" else damage
+    answer = await TestMachine(world, "m1").enrol(sent)
+    assert answer.status == 401
+    assert "fairlead proxy token" in answer.body["message"]
+    assert (await TestMachine(world, "m1").enrol(token)).status == 200
+
+
+@pytest.mark.req("P-1")
+async def test_an_expired_token_says_when_it_expired(world: MachinesWorld):
+    answer = await TestMachine(world, "m1").enrol(await world.token(life=timedelta(seconds=-1)))
+    assert answer.status == 401
+    assert "expired at 20" in answer.body["message"]
+    assert await world.machine("m1") is None
+
+
+@pytest.mark.req("P-1")
+async def test_a_clock_that_is_off_by_an_hour_keeps_the_token(world: MachinesWorld):
+    token = await world.token()
+    for ahead_s in (3600.0, -3600.0):
+        answer = await TestMachine(world, "m1").enrol(token, clock=time.time() + ahead_s)
+        assert answer.status == 400
+        assert "clock" in answer.body["message"]
+    assert (await TestMachine(world, "m1").enrol(token)).status == 200
+
+
+@pytest.mark.req("P-1")
+@pytest.mark.parametrize("name", ["", "M1", "a/b", "../x", "x" * 64, "m1\nm2"])
+async def test_names_that_no_object_can_have_keep_the_token(world: MachinesWorld, name: str):
+    token = await world.token()
+    assert (await TestMachine(world, name).enrol(token)).status == 400
+    assert (await TestMachine(world, "m1").enrol(token)).status == 200
+
+
+@pytest.mark.req("P-1")
+async def test_a_second_machine_of_one_name_is_refused_and_keeps_its_token(world: MachinesWorld):
+    first = await world.join("m1")
+    token = await world.token()
+    second = TestMachine(world, "m1")
+    answer = await second.enrol(token)
+    assert answer.status == 409
+    assert "fairlead proxy remove m1" in answer.body["message"]
+    assert (await first.report()).status == 204
+    assert (await TestMachine(world, "m2").enrol(token)).status == 200
+
+
+@pytest.mark.req("P-1")
+@pytest.mark.parametrize(
+    "csr", ["", "not PEM", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----"]
+)
+async def test_invalid_certificate_requests_keep_the_token(world: MachinesWorld, csr: str):
+    token = await world.token()
+    answer = await TestMachine(world, "m1").enrol(token, csr=csr)
+    assert (answer.status, await world.machine("m1")) == (400, None)
+    assert (await TestMachine(world, "m1").enrol(token)).status == 200
+
+
+@pytest.mark.req("P-2")
+async def test_requests_without_a_certificate_of_the_hub_are_refused(world: MachinesWorld):
+    machine = TestMachine(world, "m1")
+    machine.ca = await world.authority()
+    for method, path, body in (("GET", "/v1/plan", None), ("POST", "/v1/report", {}), ("POST", "/v1/renew", {})):
+        answer = await machine.request(method, path, body)
+        assert answer.status == 401
+        assert "fairlead proxy join" in answer.body["message"]
+
+
+@pytest.mark.req("P-2")
+async def test_a_machine_cannot_report_as_another(world: MachinesWorld):
+    machine = await world.join("m1")
+    await world.join("m2")
+    machine.name = "m2"
+    assert (await machine.report()).status == 403
+
+
+@pytest.mark.req("P-2")
+@pytest.mark.req("P-6")
+async def test_a_removed_machine_gets_nothing_and_its_stream_ends(world: MachinesWorld):
+    machine = await world.join("m1")
+    plan = await machine.plan()
+    assert plan is not None
+    waiting = asyncio.create_task(machine.request("GET", f"/v1/plan?after={plan.version}"))
+    async with machine.xds() as stream:
+        await world.until(lambda: world.xds.sessions, "the stream of the machine")
+        await world.user.delete(PROXY_MACHINES, "", "m1")
+        async with asyncio.timeout(60):
+            while await stream.read() is not grpc.aio.EOF:
+                pass
+    assert (await waiting).status == 403
+    for answer in (await machine.request("GET", "/v1/plan"), await machine.report(), await machine.renew()):
+        assert answer.status == 403
+        assert "removed" in answer.body["message"]
+    async with machine.xds() as stream:
+        with pytest.raises(aio.AioRpcError) as refused:
+            await stream.read()
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    # The old certificate is not that of a new machine of its name.
+    again = await world.join("m1")
+    assert (await machine.report()).status == 403
+    assert (await again.report()).status == 204
+
+
+@pytest.mark.req("P-2")
+async def test_renewal_keeps_the_last_certificate_until_the_next_is_used(world: MachinesWorld):
+    machine = await world.join("m1")
+    first = machine.certificate
+    assert (await machine.renew()).status == 200
+    second, machine.certificate = machine.certificate, first
+    # The answer was lost: the machine asks again with the certificate that it has.
+    assert (await machine.renew()).status == 200
+    third = machine.certificate
+    assert len({first, second, third}) == 3
+    assert (await machine.report()).status == 204
+    machine.certificate = first
+    answer = await machine.report()
+    assert answer.status == 403
+    assert "copy" in answer.body["message"]
+
+
+@pytest.mark.req("P-2")
+async def test_certificates_that_live_a_minute_are_renewed_without_a_refusal(tmp_path):
+    async with new_world(tmp_path, life=timedelta(seconds=60)) as world:
+        machine = await world.join("m1")
+        assert machine.answer is not None
+        assert machine.answer.renew_after_s == 40.0
+        for _ in range(3):
+            assert (await machine.renew()).status == 200
+            assert (await machine.report()).status == 204
+            async with machine.xds():
+                await world.until(lambda: world.xds.sessions, "the stream of the machine")
+
+
+async def test_a_replica_that_does_not_lead_sends_machines_to_another(world: MachinesWorld):
+    machine = await world.join("m1")
+    world.leads = False
+    for answer in (await machine.request("GET", "/v1/plan"), await machine.report(), await machine.renew()):
+        assert answer.status == 503
+    async with machine.xds():
+        await world.until(lambda: world.xds.sessions, "the stream of the machine")
+
+
+async def test_a_certificate_of_another_authority_does_not_get_in(world: MachinesWorld, tmp_path):
+    machine = await world.join("m1")
+    (tmp_path / "other").mkdir()
+    async with new_world(tmp_path / "other") as other:
+        stranger = await other.join("m1")
+        stranger.world, stranger.ca = world, machine.ca
+        with pytest.raises((aiohttp.ClientError, ConnectionError)):
+            await stranger.report()
