@@ -229,6 +229,12 @@ class Namespace(KubeObject, frozen=True, gc=False):
     """A v1 Namespace."""
 
 
+class ConfigMap(KubeObject, frozen=True, gc=False):
+    """A v1 ConfigMap."""
+
+    data: dict[str, str] | None = None
+
+
 class Secret(KubeObject, frozen=True, gc=False):
     """A v1 Secret; values are base64."""
 
@@ -264,6 +270,8 @@ NODES = Resource("", "v1", "Node", "nodes", False, Node)
 NAMESPACES = Resource("", "v1", "Namespace", "namespaces", False, Namespace)
 SECRETS = Resource("", "v1", "Secret", "secrets", True, Secret)
 CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps", True, KubeObject)
+#: ConfigMaps with their content.
+CONFIG_MAPS_WITH_DATA = Resource("", "v1", "ConfigMap", "configmaps", True, ConfigMap)
 SERVICE_ACCOUNTS = Resource("", "v1", "ServiceAccount", "serviceaccounts", True, KubeObject)
 EVENTS = Resource("", "v1", "Event", "events", True, KubeObject)
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", True, EndpointSlice)

@@ -119,7 +119,7 @@ HubMetrics = Annotated[
     typer.Option(
         "--metrics",
         metavar="HOST:PORT",
-        help="Serve the page, /readyz and /metrics there, such as 127.0.0.1:9090; empty: off.",
+        help="Serve the page, /readyz and /metrics there; empty: off.",
     ),
 ]
 MachinesAt = Annotated[
@@ -127,7 +127,7 @@ MachinesAt = Annotated[
     typer.Option(
         "--machines",
         metavar="HOST:PORT",
-        help="Serve proxy machines there (TLS), and their Envoys at the next port; empty: off.",
+        help="Serve proxy machines at this port and the next one; empty: off.",
     ),
 ]
 StopProxy = Annotated[

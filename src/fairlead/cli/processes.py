@@ -102,7 +102,7 @@ def hub(
         typer.Option(
             "--envoy",
             metavar="MODE",
-            help="local: Envoy on this machine. deployment: Envoys in the cluster.",
+            help="local: on this machine. deployment: in the cluster.",
         ),
     ] = EnvoyMode.LOCAL,
     address_pool: AddressPool = "",

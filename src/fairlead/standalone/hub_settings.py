@@ -122,10 +122,10 @@ def check_machines(host: str, port: int, *, deployment: bool) -> None:
             f"--machines: {port} is not a port from 1 to 65534; xDS listens at the next one, so both have to be valid"
         )
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         raise BadConfiguration(f"--machines: {host!r} does not resolve ({error.strerror})") from error
-    family, _, _, _, place = found[0]
+    family, _, _, _, place = places[0]
     for number in (port, port + 1):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:

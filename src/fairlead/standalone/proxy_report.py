@@ -16,8 +16,8 @@ import msgspec
 import structlog
 
 from fairlead.api.json_text import decode
-from fairlead.api.kubernetes import CONFIG_MAPS
-from fairlead.api.meta import JSONObject, KubeObject, Resource
+from fairlead.api.kubernetes import CONFIG_MAPS, CONFIG_MAPS_WITH_DATA
+from fairlead.api.meta import JSONObject
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM_NAMESPACE, replica_key
 from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError, NotFound
@@ -32,17 +32,10 @@ _SETTLE_S = 5.0
 log = structlog.get_logger(__name__)
 
 
-class _ConfigMap(KubeObject, frozen=True, gc=False):
-    data: dict[str, str] | None = None
-
-
-_READABLE = Resource("", "v1", "ConfigMap", "configmaps", True, _ConfigMap)
-
-
 async def read_reports(cluster: Cluster) -> dict[str, ReplicaReport]:
     """Return the report of each hub replica by the replica's identity."""
     try:
-        config_map: _ConfigMap = await cluster.get(_READABLE, SYSTEM_NAMESPACE, NAME)
+        config_map = await cluster.get(CONFIG_MAPS_WITH_DATA, SYSTEM_NAMESPACE, NAME)
     except NotFound:
         return {}
     return decode_reports(config_map.data or {})

@@ -88,6 +88,38 @@ CASES = [
         ],
     ),
     Case(
+        "advertisements",
+        {"announcement": "BGP", "pools": ["public"], "communities": ["65000:1"], "med": 0},
+        [
+            ({"announcement": None}, "spec.announcement: Required value"),
+            ({"announcement": "OSPF"}, 'spec.announcement: Unsupported value: "OSPF"'),
+            ({"announcement": "L2"}, "need announcement BGP or External"),
+            ({"interfaces": ["eth0"]}, "interfaces and fast need announcement L2"),
+            ({"communities": ["65000"]}, "spec.communities[0] in body should match"),
+            ({"pools": ["public", "public"]}, 'spec.pools[1]: Duplicate value: "public"'),
+            ({"prepend": 17}, "spec.prepend in body should be less than or equal to 16"),
+            ({"announcement": "L2", "communities": None, "med": None, "anycast": True}, "anycast needs announcement"),
+            ({"communities": ["no-export", "1:2:4294967295"], "aggregation": {"ipv4Length": 24}}, ""),
+        ],
+        [({"announcement": "L2", "communities": None, "med": None, "fast": True}, "")],
+    ),
+    Case(
+        "bgppeers",
+        {"address": "10.0.0.1", "asn": 65000, "localASN": 65001, "passwordSecret": "tor-a"},
+        [
+            ({"address": None}, "address or interface is required"),
+            ({"asn": 0}, "spec.asn in body should be greater than or equal to 1"),
+            ({"localASN": None}, "spec.localASN: Required value"),
+            ({"holdTimeSeconds": 2}, "spec.holdTimeSeconds in body should be greater than or equal to 3"),
+            ({"bfdIntervalMs": 5}, "spec.bfdIntervalMs in body should be greater than or equal to 10"),
+            ({"asn": 65001, "ttlSecurity": True}, "ttlSecurity needs a router of another ASN"),
+            ({"interface": "eth0", "hops": 2}, "hops above 1 needs an address without an interface"),
+            ({"interface": "eth0/1"}, "spec.interface in body should match"),
+            ({"address": None, "interface": "eth0"}, ""),
+        ],
+        [({"holdTimeSeconds": 9, "bfd": True, "hops": 4}, "")],
+    ),
+    Case(
         "tcploadbalancers",
         {"ports": [{"port": 80}], "loadBalancerSourceRanges": ["10.0.0.0/8"]},
         [
@@ -252,38 +284,6 @@ CASES = [
         ],
     ),
     Case(
-        "bgppeers",
-        {"address": "10.0.0.1", "asn": 65000, "localASN": 65001, "passwordSecret": "tor-a"},
-        [
-            ({"address": None}, "address or interface is required"),
-            ({"asn": 0}, "spec.asn in body should be greater than or equal to 1"),
-            ({"localASN": None}, "spec.localASN: Required value"),
-            ({"holdTimeSeconds": 2}, "spec.holdTimeSeconds in body should be greater than or equal to 3"),
-            ({"bfdIntervalMs": 5}, "spec.bfdIntervalMs in body should be greater than or equal to 10"),
-            ({"asn": 65001, "ttlSecurity": True}, "ttlSecurity needs a router of another ASN"),
-            ({"interface": "eth0", "hops": 2}, "hops above 1 needs an address without an interface"),
-            ({"interface": "eth0/1"}, "spec.interface in body should match"),
-            ({"address": None, "interface": "eth0"}, ""),
-        ],
-        [({"holdTimeSeconds": 9, "bfd": True, "hops": 4}, "")],
-    ),
-    Case(
-        "advertisements",
-        {"announcement": "BGP", "pools": ["public"], "communities": ["65000:1"], "med": 0},
-        [
-            ({"announcement": None}, "spec.announcement: Required value"),
-            ({"announcement": "OSPF"}, 'spec.announcement: Unsupported value: "OSPF"'),
-            ({"announcement": "L2"}, "need announcement BGP or External"),
-            ({"interfaces": ["eth0"]}, "interfaces and fast need announcement L2"),
-            ({"communities": ["65000"]}, "spec.communities[0] in body should match"),
-            ({"pools": ["public", "public"]}, 'spec.pools[1]: Duplicate value: "public"'),
-            ({"prepend": 17}, "spec.prepend in body should be less than or equal to 16"),
-            ({"announcement": "L2", "communities": None, "med": None, "anycast": True}, "anycast needs announcement"),
-            ({"communities": ["no-export", "1:2:4294967295"], "aggregation": {"ipv4Length": 24}}, ""),
-        ],
-        [({"announcement": "L2", "communities": None, "med": None, "fast": True}, "")],
-    ),
-    Case(
         "hostnames",
         {"host": "shop.example.com", "addresses": ["192.0.2.7"], "owner": {"member": "berlin"}},
         [
@@ -312,6 +312,16 @@ CASES = [
             ({"issuer": ""}, "spec.issuer in body should be at least 1 chars long"),
         ],
         [({"secretName": "other"}, "")],
+    ),
+    Case(
+        "proxymachines",
+        {"group": "edge"},
+        [
+            ({"group": ""}, "spec.group in body should be at least 1 chars long"),
+            ({"drained": "yes"}, "spec.drained in body must be of type boolean"),
+            ({"group": None}, ""),
+        ],
+        [({"drained": True}, "")],
     ),
 ]
 

@@ -8,7 +8,7 @@ import socket
 import ssl
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -230,16 +230,13 @@ class TestMachine:
         return msgspec.convert(answer.body, MachinePlan)
 
     async def report(self, **fields: Any) -> Answer:
-        report = MachineReport(
-            machine=self.name,
-            **{
-                "sent": time.time(),
-                "release": "0.3.0",
-                "proxy": ProxyState(alive=True, version="1.38.0", listeners=1, synced=True),
-                "links": self.links(),
-                **fields,
-            },
-        )
+        usual: dict[str, Any] = {
+            "sent": time.time(),
+            "release": "0.3.0",
+            "proxy": ProxyState(alive=True, version="1.38.0", listeners=1, synced=True),
+            "links": self.links(),
+        }
+        report = MachineReport(machine=self.name, **{**usual, **fields})
         return await self.request("POST", "/v1/report", msgspec.to_builtins(report))
 
     def links(self, *addresses: str) -> tuple[LinkState, ...]:
@@ -265,7 +262,7 @@ class TestMachine:
         return context
 
     @contextlib.asynccontextmanager
-    async def xds(self) -> AsyncIterator[aio.StreamStreamCall[bytes, bytes]]:
+    async def xds(self) -> AsyncGenerator[aio.StreamStreamCall[bytes, bytes]]:
         """Open a stream of delta xDS with the machine's certificate, as its Envoy does through the relay."""
         credentials = grpc.ssl_channel_credentials(self.ca.encode(), self.key_pem, self.certificate.encode())
         options = [("grpc.ssl_target_name_override", HUB_NAME)]
@@ -293,7 +290,7 @@ def fingerprint(ca: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def new_world(directory: Path, *, life: timedelta = CERTIFICATE_LIFE) -> AsyncIterator[MachinesWorld]:
+async def new_world(directory: Path, *, life: timedelta = CERTIFICATE_LIFE) -> AsyncGenerator[MachinesWorld]:
     server = await server_with_kinds(admin_token=TOKEN)
     await server.start()
     world = MachinesWorld(server, directory, life=life)

@@ -136,7 +136,7 @@ async def test_a_removed_machine_gets_nothing_and_its_stream_ends(world: Machine
         await world.until(lambda: world.xds.sessions, "the stream of the machine")
         await world.user.delete(PROXY_MACHINES, "", "m1")
         async with asyncio.timeout(60):
-            while await stream.read() is not grpc.aio.EOF:
+            while isinstance(await stream.read(), bytes):
                 pass
     assert (await waiting).status == 403
     for answer in (await machine.request("GET", "/v1/plan"), await machine.report(), await machine.renew()):
@@ -195,7 +195,7 @@ async def test_a_certificate_of_another_authority_does_not_get_in(world: Machine
     machine = await world.join("m1")
     (tmp_path / "other").mkdir()
     async with new_world(tmp_path / "other") as other:
-        stranger = await other.join("m1")
-        stranger.world, stranger.ca = world, machine.ca
+        other_machine = await other.join("m1")
+        other_machine.world, other_machine.ca = world, machine.ca
         with pytest.raises((aiohttp.ClientError, ConnectionError)):
-            await stranger.report()
+            await other_machine.report()

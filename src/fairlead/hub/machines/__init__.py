@@ -1,4 +1,4 @@
-"""Proxy machines at the hub: how they join, what they are told, and what they report.
+"""Proxy machines at the hub: how they join, their plans and their reports.
 
     token ─► enrol ─► certificate ─► plan ─► report ─► ProxyMachine.status, Lease
 

@@ -25,9 +25,9 @@ import structlog
 
 from fairlead.api.intent import IntentObject
 from fairlead.api.json_text import decode
-from fairlead.api.kubernetes import CONFIG_MAPS, LEASES, SECRETS
+from fairlead.api.kubernetes import CONFIG_MAPS, CONFIG_MAPS_WITH_DATA, LEASES, SECRETS
 from fairlead.api.loadbalancerclass import LoadBalancerClass
-from fairlead.api.meta import JSONObject, KubeObject, Resource, transitions
+from fairlead.api.meta import JSONObject, transitions
 from fairlead.api.names import (
     DEFAULT_CLASS,
     LABEL_MANAGED_BY,
@@ -56,15 +56,13 @@ from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import Heartbeat
 from fairlead.kube.status import emit_transitions, write_status
 from fairlead.kube.writes import Overlay
-from fairlead.model.machine import EnrolAnswer, EnrolRequest, MachinePlan, MachineReport
+from fairlead.model.machine import EnrolAnswer, EnrolRequest, MachinePlan, MachineReport, machine_of, node_group
 from fairlead.providers.envoy.certificates import (
-    MACHINE_GROUP,
     SharedAuthority,
     SignedKey,
     data_of,
     machine_certificate,
-    machine_group,
-    machine_of,
+    machine_named_in,
     serial_of,
 )
 from fairlead.runtime.clock import Clock
@@ -97,17 +95,10 @@ class HubEndpoint(msgspec.Struct, frozen=True):
     fingerprint: str
 
 
-class _ConfigMap(KubeObject, frozen=True, gc=False):
-    data: dict[str, str] | None = None
-
-
-_READABLE = Resource("", "v1", "ConfigMap", "configmaps", True, _ConfigMap)
-
-
 async def read_endpoints(cluster: Cluster) -> dict[str, HubEndpoint]:
     """Return where machines reach the hub replicas, by replica."""
     try:
-        config_map: _ConfigMap = await cluster.get(_READABLE, SYSTEM_NAMESPACE, ENDPOINTS)
+        config_map = await cluster.get(CONFIG_MAPS_WITH_DATA, SYSTEM_NAMESPACE, ENDPOINTS)
     except NotFound:
         return {}
     return {replica: decode(text, HubEndpoint) for replica, text in sorted((config_map.data or {}).items())}
@@ -296,7 +287,7 @@ class Machines:
         Raises:
             Forbidden: it names no machine, the machine was removed, or the certificate is not its latest.
         """
-        name = machine_of(uris)
+        name = machine_named_in(uris)
         if not name:
             raise Forbidden("The certificate does not name a proxy machine; join with a token of: fairlead proxy token")
         machine = await self.member(name)
@@ -316,9 +307,9 @@ class Machines:
 
     async def admission(self, group: str, certificate: bytes) -> str:
         """Return why the Envoy of a machine gets no configuration; empty when it does."""
-        if not group.startswith(MACHINE_GROUP):
+        name = machine_of(group)
+        if not name:
             return f"node group {group} is not that of a proxy machine"
-        name = group.removeprefix(MACHINE_GROUP)
         machine, serial = self._present.get("", name), serial_of(certificate)
         if machine is None or not self._knows(machine, serial):
             try:
@@ -411,7 +402,7 @@ class Machines:
         if new is None or new.deleting:
             name = (new or old or ProxyMachine()).metadata.name
             self._heard.pop(name, None)
-            self._revoked(machine_group(name))
+            self._revoked(node_group(name))
             self._wake()
             self._queue.add(name)
         if old is None or new is None or (old.spec, old.status.links) != (new.spec, new.status.links):

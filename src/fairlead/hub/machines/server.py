@@ -28,6 +28,7 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from fairlead.api.json_text import decode
 from fairlead.api.proxymachine import ProxyMachine
 from fairlead.errors import (
     AlreadyExists,
@@ -272,7 +273,7 @@ async def _answering(request: web.Request, handler: Handler) -> web.StreamRespon
 
 async def _body(request: web.Request, of: type[T]) -> T:
     try:
-        return msgspec.json.decode(await request.read(), type=of)
+        return decode(await request.read(), of)
     except msgspec.DecodeError as error:
         raise Invalid(f"The body of {request.method} {request.path} is not valid: {error}") from error
 

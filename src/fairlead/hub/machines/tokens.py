@@ -104,7 +104,7 @@ async def consume(cluster: Cluster, ticket: Ticket) -> None:
 
 
 async def drop_expired(cluster: Cluster, now: datetime) -> None:
-    """Delete the Secrets of tokens that nobody has used in time; a hub itself never lists Secrets."""
+    """Delete the Secrets of tokens that expired unused; a hub itself never lists Secrets."""
     listed = await cluster.list(SECRETS, SYSTEM_NAMESPACE, label_selector=f"{LABEL_MANAGED_BY}={MANAGED_BY}")
     for secret in listed:
         if not secret.metadata.name.startswith(_PREFIX):

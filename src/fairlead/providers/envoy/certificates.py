@@ -45,6 +45,7 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM_NAMESPACE
 from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, NotFound, Terminal
 from fairlead.kube.cluster import Cluster
+from fairlead.model.machine import machine_of, node_group
 from fairlead.providers.envoy.fleet import ServerCertificate, group_from_spiffe
 from fairlead.providers.envoy.kubernetes.manifests import ManifestRef
 from fairlead.runtime.clock import Clock
@@ -62,8 +63,6 @@ PROMOTE_AFTER = timedelta(days=1)
 #: Clocks of machines differ.
 _SKEW = timedelta(hours=1)
 _PURPOSES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
-#: What the node group of every proxy machine begins with; no namespace has a colon.
-MACHINE_GROUP = "machine:"
 
 _PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
@@ -150,21 +149,15 @@ def serial_of(certificate: bytes) -> str:
     return f"{_parsed(certificate).serial_number:x}"
 
 
-def machine_group(machine: str) -> str:
-    """Return the node group of one proxy machine."""
-    return f"{MACHINE_GROUP}{machine}"
-
-
 def machine_uri(machine: str) -> str:
     """Return the URI of a proxy machine, whose group the xDS server reads."""
-    return f"spiffe://{TRUST_DOMAIN}/proxy-machine/group/{quote(machine_group(machine), safe='')}"
+    return f"spiffe://{TRUST_DOMAIN}/proxy-machine/group/{quote(node_group(machine), safe='')}"
 
 
-def machine_of(uris: Iterable[str]) -> str:
+def machine_named_in(uris: Iterable[str]) -> str:
     """Return the machine that one of the URIs of a verified certificate names; empty when none does."""
-    prefix = f"spiffe://{TRUST_DOMAIN}/proxy-machine/"
-    groups = (group_from_spiffe(uri) for uri in uris if uri.startswith(prefix))
-    return next((group.removeprefix(MACHINE_GROUP) for group in groups if group.startswith(MACHINE_GROUP)), "")
+    ours = (uri for uri in uris if uri.startswith(f"spiffe://{TRUST_DOMAIN}/proxy-machine/"))
+    return next(filter(None, (machine_of(group_from_spiffe(uri)) for uri in ours)), "")
 
 
 def spiffe_uri(group: str) -> str:
