@@ -89,7 +89,7 @@ class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
     identity, so a restarted hub leads again at once. ``loopback_targets``: all load balancers are on this machine, so
     loopback addresses may be backends. ``bound_in_tenants``: the hub binds the role for a Tenant's namespace itself.
     ``tenant_ports``: the port quota of Tenants without one; 0: no limit. ``domain``: each member's objects get names in
-    <tenant>.<domain>; empty: no names.
+    <tenant>.<domain>; empty: no names. ``machines``: proxy machines may join.
     """
 
     identity: str
@@ -99,6 +99,7 @@ class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
     domain: str = ""
     bound_in_tenants: bool = False
     region: str = ""
+    machines: bool = False
     workers: int = 8
     lease_s: float = 15.0
     reclaim_lease: bool = False
@@ -134,7 +135,7 @@ class Hub:
         self._regions_changed = asyncio.Event()
         self._events = EventRecorder(cluster, component="fairlead-hub")
         self.history = History(now=self._clock.now)
-        self.inventory = Inventory(cluster, region=config.region)
+        self.inventory = Inventory(cluster, region=config.region, machines=config.machines)
         self._pools = AddressPools(
             cluster=cluster, inventory=self.inventory, own_pool=config.address_pool, leading=self._may_write
         )

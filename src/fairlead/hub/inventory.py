@@ -45,6 +45,7 @@ from fairlead.api.names import (
     hub_lease,
     label_value,
 )
+from fairlead.api.proxymachine import PROXY_MACHINES, ProxyMachine
 from fairlead.api.tenant import STAMPED_LEASES, TENANTS, StampedLease, Tenant
 from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
@@ -259,9 +260,10 @@ class Inventory:
     """The hub's caches, wired to the keys that depend on them.
 
     ``region``: the region of this hub; empty: it decides about every region without a hub of its own; None: about all.
+    ``machines``: whether the hub has proxy machines.
     """
 
-    def __init__(self, cluster: Cluster, *, region: str | None = None) -> None:
+    def __init__(self, cluster: Cluster, *, region: str | None = None, machines: bool = False) -> None:
         self.region = region or ""
         self.regional_hubs = RegionalHubs(cluster) if region == "" else None
         self._incomplete: set[LoadBalancerKey] = set()
@@ -291,6 +293,7 @@ class Inventory:
             cluster, STAMPED_LEASES, label_selector=f"{LABEL_MANAGED_BY}={MANAGED_BY}"
         )
         self._hostnames: WatchCache[Hostname] = WatchCache(cluster, HOSTNAMES, namespace=SYSTEM_NAMESPACE)
+        self.machines: WatchCache[ProxyMachine] | None = WatchCache(cluster, PROXY_MACHINES) if machines else None
         self.issuers: WatchCache[CertificateIssuer] = WatchCache(cluster, CERTIFICATE_ISSUERS)
         self.managed: WatchCache[ManagedCertificate] = WatchCache(
             cluster,
@@ -347,6 +350,7 @@ class Inventory:
             HOSTNAMES.plural: self.hostnames,
             "certificateissuers": self.issuers,
             "managedcertificates": self.managed,
+            **({PROXY_MACHINES.plural: self.machines} if self.machines is not None else {}),
             **({f"leases in {SYSTEM_NAMESPACE}": self.regional_hubs.cache} if self.regional_hubs is not None else {}),
             **self._intent_caches,
         }

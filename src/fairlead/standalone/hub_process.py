@@ -27,6 +27,7 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.names import DEFAULT_CLASS, GROUP, MANAGER_HUB, SYSTEM_NAMESPACE, fit, replica_key
 from fairlead.api.poolservice import POOL_SERVICES, PoolService
+from fairlead.api.proxymachine import ProxyMachine
 from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError
 from fairlead.hub.app import Hub, HubConfig
@@ -143,6 +144,7 @@ async def _run(
             tenant_ports=settings.tenant_ports,
             bound_in_tenants=settings.deployment,
             reclaim_lease=fleet is not None,
+            machines=settings.machines is not None,
         ),
         clock=clock,
         telemetry=Telemetry(registry),
@@ -151,8 +153,9 @@ async def _run(
         ),
         on_lead=led,
     )
-    if settings.machines is not None:
-        endpoint = _machine_endpoint(settings, settings.machines, cluster, hub, parts, clock)
+    if settings.machines is not None and fleet is not None and hub.inventory.machines is not None:
+        endpoint = _machine_endpoint(settings.machines, cluster, hub, parts, hub.inventory.machines, settings.data_dir)
+        place_on_machines(provider, fleet, hub.inventory.machines)
     reporter = ProxyReporter(
         cluster=cluster,
         identity=identity,
@@ -283,7 +286,12 @@ def _deployment(settings: HubSettings, cluster: Cluster, registry: CollectorRegi
 
 
 def _machine_endpoint(
-    settings: HubSettings, listen: tuple[str, int], cluster: Cluster, hub: Hub, parts: _HubParts, clock: Clock
+    listen: tuple[str, int],
+    cluster: Cluster,
+    hub: Hub,
+    parts: _HubParts,
+    machines: WatchCache[ProxyMachine],
+    data_dir: Path,
 ) -> MachineEndpoint:
     # Imported here: a hub without proxy machines does not load the cryptography.
     from fairlead.hub.machines.server import MachineEndpoint
@@ -291,14 +299,32 @@ def _machine_endpoint(
     return MachineEndpoint(
         cluster=cluster,
         inventory=hub.inventory,
+        machines=machines,
         xds=parts.provider.server,
         identity=parts.identity,
-        data_dir=settings.data_dir,
+        data_dir=data_dir,
         listen=listen,
-        clock=clock,
+        clock=cluster.clock,
         leading=lambda: hub.leading and hub.elector.is_leader,
         epoch=lambda: hub.elector.epoch,
     )
+
+
+def place_on_machines(provider: EnvoyProvider, fleet: LocalFleet, machines: WatchCache[ProxyMachine]) -> None:
+    """Have the machines that have reported serve in place of the hub's own Envoys."""
+
+    def names() -> list[str]:
+        return sorted(machine.metadata.name for machine in machines.values() if machine.status.links)
+
+    placed: list[str] = []
+
+    def changed(_old: ProxyMachine | None, _new: ProxyMachine | None) -> None:
+        if (now := names()) != placed:
+            placed[:] = now
+            provider.regroup()
+
+    fleet.machines = names
+    machines.on_change(changed)
 
 
 def _rows(provider: EnvoyProvider) -> list[ProxyRow]:

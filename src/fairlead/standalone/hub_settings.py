@@ -103,7 +103,7 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
         if not self.address_pool:
             return None
         pool = AddressRanges.parse(self.address_pool)
-        if not self.deployment:
+        if not self.deployment and self.machines is None:  # machines listen at addresses that are not theirs yet
             check_bindable(pool)
         return pool
 

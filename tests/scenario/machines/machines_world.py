@@ -26,7 +26,7 @@ from fairlead.api.kubernetes import SECRETS
 from fairlead.api.proxymachine import PROXY_MACHINES, ProxyMachine
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
-from fairlead.errors import NotFound
+from fairlead.errors import NamespaceNotFound, NotFound
 from fairlead.hub.app import Hub, HubConfig
 from fairlead.hub.machines.control import CERTIFICATE_LIFE, fingerprint_of
 from fairlead.hub.machines.server import MachineEndpoint
@@ -73,16 +73,24 @@ class MachinesWorld:
         self.hub = Hub(
             cluster=self.cluster,
             providers={"envoy": provider},
-            config=HubConfig(identity="hub-0", address_pool=AddressRanges.parse(POOL), workers=2, reclaim_lease=True),
+            config=HubConfig(
+                identity="hub-0",
+                address_pool=AddressRanges.parse(POOL),
+                workers=2,
+                reclaim_lease=True,
+                machines=True,
+            ),
             on_lead=lambda _leads: self.endpoint.machines.lead(),
         )
         self.store = ResourceStore(unknown=UnknownLoadBalancers(is_known=lambda _key: True, hold_s=0.0))
         self.store.publish()
         self.xds = XdsServer(store=self.store, schema=packaged_schema(), address=f"unix:{directory}/xds.sock")
         self.leads = True
+        assert self.hub.inventory.machines is not None
         self.endpoint = MachineEndpoint(
             cluster=self.cluster,
             inventory=self.hub.inventory,
+            machines=self.hub.inventory.machines,
             xds=self.xds,
             identity="hub-0",
             data_dir=directory,
@@ -146,7 +154,7 @@ class MachinesWorld:
         async def made() -> bool:
             try:
                 await self.user.apply(TCP_LOAD_BALANCERS, body, manager="kubectl")
-            except NotFound:
+            except NamespaceNotFound:
                 return False
             return True
 
@@ -245,12 +253,17 @@ class TestMachine:
         return (LinkState(name="eth0", mac=mac, addresses=addresses or (f"192.0.2.{200 + number % 40}/24",)),)
 
     async def request(self, method: str, path: str, body: object = None) -> Answer:
+        return await self.send(method, path, msgspec.json.encode(body) if body is not None else None)
+
+    async def send(self, method: str, path: str, data: bytes | None) -> Answer:
         url = f"https://127.0.0.1:{self.world.port}{path}"
-        async with aiohttp.ClientSession() as session:
-            data = msgspec.json.encode(body) if body is not None else None
-            async with session.request(method, url, data=data, ssl=self.context(), server_hostname=HUB_NAME) as answer:
-                text = await answer.read()
-                return Answer(answer.status, msgspec.json.decode(text) if text else {})
+        tls = self.context()
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(method, url, data=data, ssl=tls, server_hostname=HUB_NAME) as answer,
+        ):
+            text = await answer.read()
+            return Answer(answer.status, msgspec.json.decode(text) if text else {})
 
     def context(self) -> ssl.SSLContext:
         context = ssl.create_default_context(cadata=self.ca)

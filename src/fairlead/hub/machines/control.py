@@ -146,6 +146,7 @@ class Machines:
         *,
         cluster: Cluster,
         inventory: Inventory,
+        machines: WatchCache[ProxyMachine],
         authority: SharedAuthority,
         identity: str,
         address: str,
@@ -167,7 +168,7 @@ class Machines:
         self._epoch = epoch
         self._revoked = revoked
         self._life = certificate_life
-        self.machines: WatchCache[ProxyMachine] = WatchCache(cluster, PROXY_MACHINES)
+        self.machines = machines
         self._present: Overlay[ProxyMachine] = Overlay(self.machines)
         self._events = EventRecorder(cluster, component="fairlead-hub")
         self._queue: KeyedQueue[str] = KeyedQueue(clock=clock)
@@ -203,7 +204,6 @@ class Machines:
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.machines.run())
             group.create_task(self._events.run())
             group.create_task(self._replan())
             group.create_task(self._look())
@@ -345,7 +345,6 @@ class Machines:
         self._dirty.set()
 
     async def _replan(self) -> None:
-        await self.machines.wait_synced()
         while True:
             self._dirty.clear()
             if not self._leading():

@@ -41,6 +41,7 @@ from fairlead.errors import (
 )
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.machines.control import CERTIFICATE_LIFE, Machines
+from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.model.in_words import host_port
 from fairlead.model.machine import HUB_NAME, EnrolRequest, HubProblem, MachineReport, RenewRequest
@@ -80,6 +81,7 @@ class MachineEndpoint:
         *,
         cluster: Cluster,
         inventory: Inventory,
+        machines: WatchCache[ProxyMachine],
         xds: XdsServer,
         identity: str,
         data_dir: Path,
@@ -104,6 +106,7 @@ class MachineEndpoint:
         self.machines = Machines(
             cluster=cluster,
             inventory=inventory,
+            machines=machines,
             authority=self._authority,
             identity=identity,
             address=host_port(host, port),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 from zlib import crc32
@@ -21,6 +21,7 @@ from fairlead.errors import BadConfiguration
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.machine import machine_of, node_group
 from fairlead.model.observed import Ensured
 from fairlead.providers.envoy.bootstrap import ENVOY_FLAGS, Bootstrap, bootstrap_json
 from fairlead.providers.envoy.envoy_process import (
@@ -78,6 +79,8 @@ class LocalFleet:
         self.connections_per_cluster = max(16, connections // _PER_CLUSTER)
         self._near: set[str] = set()
         self._addresses: dict[LoadBalancerKey, Ensured] = {}
+        #: Returns the proxy machines that serve in place of the Envoys of this machine; none: these serve.
+        self.machines: Callable[[], Sequence[str]] = tuple[str, ...]
         #: By group.
         self.envoys: dict[str, LocalEnvoy] = {}
         self._lock = DirectoryLock(self._data_dir)
@@ -103,7 +106,9 @@ class LocalFleet:
     # --- the traffic side -------------------------------------------------------------------------------------
 
     def groups_of(self, spec: FrontendSpec) -> tuple[str, ...]:
-        """Return the Envoy of its first address, so that all ports of an address are of one Envoy."""
+        """Return all machines, or the Envoy of its first address: all ports of an address are of one Envoy."""
+        if machines := self.machines():
+            return tuple(map(node_group, machines))
         groups = list(self.envoys)
         return (groups[crc32(next(iter(spec.addresses), "").encode()) % len(groups)],)
 
@@ -116,8 +121,8 @@ class LocalFleet:
         return True
 
     def refuse(self, *, group: str, listeners: int) -> str:
-        """Refuse what would take Envoy to its limit of open files, where it aborts."""
-        if listeners <= self.max_listeners:
+        """Refuse what would take an Envoy of this machine to its limit of open files, where it aborts."""
+        if machine_of(group) or listeners <= self.max_listeners:
             self._warn_when_near(group, listeners)
             return ""
         return f"this machine's proxy can open {self.max_listeners} ports with its limit of open files; {_STEPS}"

@@ -155,6 +155,18 @@ class EnvoyProvider:
             asyncio.get_running_loop().call_later(HOLD_S, self._release, spec.key, awaited)
         return await self.fleet.ensure(spec)
 
+    def regroup(self) -> None:
+        """Move the load balancers to the node groups that the fleet names now."""
+        for key in self._frontends.keys():  # noqa: SIM118 - not a mapping
+            before = self._frontends.get(key)
+            if before is not None and self.fleet.groups_of(before.spec) != before.groups:
+                changes = self._frontends.ensure(before.spec)
+                frontend = self._frontends.get(key)
+                if frontend is not None:
+                    self._join(frontend, before, changes)
+                self._store(changes)
+                self._notifier.expect_ack(key)
+
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
         """Serve the changed targets; the proxies have them some milliseconds later (``observe`` says when)."""
         resources, outcomes = self._frontends.apply(changes)
