@@ -32,17 +32,10 @@ from prometheus_client import CollectorRegistry
 
 from fairlead.errors import BadConfiguration, Retry, Terminal
 from fairlead.kube.transport import RetryPolicy
-from fairlead.providers.envoy.envoy_process import (
-    Running,
-    envoys_of,
-    hub_of,
-    local_envoys,
-    running_as,
-    stop_process,
-    wait_gone,
-)
+from fairlead.providers.envoy.envoy_process import envoys_of, hub_of, local_envoys
 from fairlead.runtime.background import Supervisor
 from fairlead.runtime.clock import Clock, SystemClock
+from fairlead.runtime.detached import Running, running_as, stop_process, wait_gone
 from fairlead.runtime.queue import backoff_s
 from fairlead.runtime.telemetry import StatusServer
 
