@@ -19,6 +19,8 @@ UNIT = TESTS / "unit"
 DECIDES_FROM = 20
 #: Modules that decide and have no unit test of their own, and where they are tested instead.
 TESTED_ELSEWHERE = {
+    "announce/layer2.py": "needs network namespaces: tests/scenario/announce",
+    "announce/layer2_netlink.py": "needs network namespaces: tests/scenario/announce",
     "agent/sources/gateway/source.py": "connects caches to queues: tests/scenario/agent/test_agent_gateways.py",
     "agent/sources/gateway/reports.py": "writes what status decides: tests/scenario/agent/test_agent_gateways.py",
     "providers/haproxy": "speaks to a real HAProxy: tests/contract/providers",

@@ -147,8 +147,8 @@ class MachinePlan(MachineValue, frozen=True, kw_only=True, rename="camel", omit_
 class AddressState(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What a machine does with one address now.
 
-    ``problem`` is a sentence: why it is not announced here although it should be. ``mac`` is that of our interface;
-    ``other_mac`` of another machine that answers for the address.
+    ``problem`` is a sentence: why it is not announced here although it should be; ``reason`` is its PascalCase word.
+    ``mac`` is that of our interface; ``other_mac`` of another host that answers for the address.
     """
 
     address: str
@@ -160,6 +160,7 @@ class AddressState(MachineValue, frozen=True, kw_only=True, rename="camel", omit
     #: Seconds since the epoch of Unix at which ``announced`` last changed, and why.
     since: float = 0.0
     cause: str = ""
+    reason: str = ""
     problem: str = ""
 
 

@@ -1,0 +1,580 @@
+"""The layer 2 announcer: addresses on the network interface of their subnet, ARP, and neighbour discovery.
+
+    plan, serving ─► Layer2 ─► one Election for each link ─► addresses on the interface   (netlink)
+                      ▲  ▲                                ├─► probes and announcements     (AF_PACKET)
+         other machines  the kernel's events              └─► hellos to the other machines (UDP, on that link only)
+
+The kernel answers ARP and neighbour discovery: an address is owned where it is on the interface. It stays there when
+this process ends, and the next one adopts it. Needs NET_ADMIN and NET_RAW, and nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import secrets
+import socket
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import structlog
+
+from fairlead.announce import layer2_packets as packets
+from fairlead.announce.layer2_netlink import IPNetwork, Kernel, KernelRoute, Link, NetworkState
+from fairlead.announce.layer2_state import HOLD_S, REFRESH_S, Election, Hello, LinkAction, Want
+from fairlead.errors import Terminal
+from fairlead.model.machine import AddressState, AnnouncedAddress, LinkState, MachinePlan, SessionState
+from fairlead.runtime.clock import Clock, SystemClock
+
+#: The UDP port of the hellos, open between the machines of a link.
+PORT = 9475
+
+_SNAPSHOT_EVERY_S = 30.0
+_GATEWAY_EVERY_S, _GATEWAY_LOST_S = 0.5, 2.0
+_HELD_EVERY_S = 0.25
+_ADD_AGAIN_S = 5.0
+_IDLE_S = 0.15
+_BUFFER_BYTES = 4 << 20
+_READ_AT_ONCE = 2000
+_ICMP6_FILTER, _SO_BINDTODEVICE, _SO_RCVBUFFORCE = 1, 25, 33
+_SOL_PACKET, _PACKET_IGNORE_OUTGOING = 263, 23
+
+log = structlog.get_logger(__name__)
+
+
+class Layer2:
+    """Announces the addresses of a plan with ``announcement: L2``; an ``Announcer``."""
+
+    def __init__(
+        self,
+        *,
+        on_change: Callable[[], None] | None = None,
+        clock: Clock | None = None,
+        refresh_s: float = REFRESH_S,
+    ) -> None:
+        self._on_change = on_change or (lambda: None)
+        self._clock = clock or SystemClock()
+        self._refresh_s = refresh_s
+        self._plan: MachinePlan | None = None
+        self._serving: dict[str, bool] = {}
+        self._withdrawn = False
+        self._configured = False
+        self._wake = asyncio.Event()
+        self._kernel: Kernel | None = None
+        self._snapshot = NetworkState()
+        self._snapshot_at_s = -float("inf")
+        self._links: dict[int, _Port] = {}
+        self._on: dict[str, int] = {}
+        self._keys: tuple[bytes, ...] = ()
+        self._reported = -1
+
+    # --- The interface ----------------------------------------------------------------------------------------
+
+    async def apply(self, plan: MachinePlan, *, serving: Mapping[str, bool]) -> None:
+        """Follow a plan; see ``Announcer``."""
+        self._plan, self._serving = plan, {_canonical(address): serves for address, serves in serving.items()}
+        self._withdrawn = False
+        key = plan.link_key.encode()
+        if key and key not in self._keys[:1]:
+            self._keys = (key, *self._keys[:1])  # others may have the former key for a while
+        self._configured = False
+        self._wake.set()
+
+    def addresses(self) -> Sequence[AddressState]:
+        """Return the state of each address with ``announcement: L2``."""
+        return [self._state(planned) for planned in self._planned()]
+
+    def sessions(self) -> Sequence[SessionState]:
+        """Return nothing: layer 2 has no sessions."""
+        return ()
+
+    def links(self) -> Sequence[LinkState]:
+        """Return the network interfaces of this machine."""
+        return [
+            LinkState(
+                name=link.name,
+                mac=link.mac,
+                up=link.up,
+                addresses=link.own,
+                hears=tuple(sorted(self._links[index].election.hears)) if index in self._links else (),
+            )
+            for index, link in sorted(self._snapshot.links.items())
+        ]
+
+    async def withdraw(self) -> None:
+        """Yield all addresses, and return when others own them, or after two seconds."""
+        self._withdrawn = True
+        self._configured = False
+        self._wake.set()
+        while self._withdrawn and self._kernel and any(port.election.owned for port in self._links.values()):
+            await self._clock.sleep(0.05)
+
+    async def run(self) -> None:
+        """Work until cancelled; the addresses stay on the interface, and the other machines are asked to wait."""
+        try:
+            self._kernel = Kernel()
+            socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
+        except OSError as error:
+            raise Terminal(
+                f"The layer 2 announcer cannot open its sockets: {error.strerror}. "
+                "Give the process the capabilities NET_ADMIN and NET_RAW.",
+                reason="NoCapability",
+            ) from error
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._kernel.fileno(), self._wake.set)
+        self._configured = False
+        try:
+            while True:
+                due_s = self._work()
+                timer = loop.call_later(due_s, self._wake.set)
+                await self._wake.wait()
+                timer.cancel()
+                self._wake.clear()
+        finally:
+            loop.remove_reader(self._kernel.fileno())
+            for port in self._links.values():
+                if not self._withdrawn:
+                    port.send(port.election.hellos(self._now(), hold_s=HOLD_S), self._keys)
+                port.close()
+            self._links.clear()
+            self._kernel.close()
+            self._kernel = None
+
+    # --- One turn ---------------------------------------------------------------------------------------------
+
+    def _now(self) -> float:
+        return self._clock.monotonic()
+
+    def _work(self) -> float:
+        """Do all that is due, and return for how many seconds nothing is."""
+        assert self._kernel is not None
+        now = self._now()
+        owned = [address for port in self._links.values() for address in port.election.owned]
+        if self._kernel.changed(owned) or now >= self._snapshot_at_s + _SNAPSHOT_EVERY_S:
+            self._read_kernel(now)
+        if not self._configured and self._plan is not None:
+            self._configure(self._plan, now)
+        for port in self._links.values():
+            port.read(now, self._keys)
+        due_s = self._snapshot_at_s + _SNAPSHOT_EVERY_S
+        moved = False
+        for port in self._links.values():
+            moved |= port.turn(self._kernel, now, self._keys)
+            due_s = min(due_s, port.due_s(now))
+        if moved:
+            self._set_ways_back()
+        changes = sum(port.election.changes for port in self._links.values())
+        if changes != self._reported:
+            self._reported = changes
+            self._on_change()
+        return max(0.0, due_s - self._now())
+
+    def _read_kernel(self, now: float) -> None:
+        assert self._kernel is not None
+        snapshot = self._kernel.snapshot()
+        self._snapshot_at_s = now
+        if snapshot == self._snapshot:
+            return
+        renewed = {
+            index
+            for index, link in snapshot.links.items()
+            if (before := self._snapshot.links.get(index)) is not None
+            and (before.name, before.mac) != (link.name, link.mac)
+        }
+        self._snapshot = snapshot
+        for index in (self._links.keys() - snapshot.links.keys()) | (renewed & self._links.keys()):
+            if index not in snapshot.links:
+                self._links.pop(index).close()
+                continue
+            self._links[index].reopen(snapshot.links[index])
+        for port in self._links.values():
+            port.follow(self._kernel, snapshot, now)
+        self._configured = False
+        self._reported = -1
+
+    # --- The plan ---------------------------------------------------------------------------------------------
+
+    def _planned(self) -> list[AnnouncedAddress]:
+        return [planned for planned in self._plan.addresses if planned.announcement == "L2"] if self._plan else []
+
+    def _configure(self, plan: MachinePlan, now: float) -> None:
+        """Give each link its addresses and neighbours; adopt, or remove, what a former process left on it."""
+        assert self._kernel is not None
+        self._configured = True
+        self._on = {}
+        wants: dict[int, dict[str, Want]] = {index: {} for index in self._links}
+        for planned in self._planned():
+            link = _link_of(planned, self._snapshot)
+            if link is None:
+                continue
+            address = _canonical(planned.address)
+            self._on[address] = link.index
+            wants.setdefault(link.index, {})[address] = Want(
+                machines=planned.machines,
+                serve=self._serving.get(address),
+                fast=planned.fast,
+                leaving=plan.drained or self._withdrawn,
+            )
+        opened = [index for index in wants if index not in self._links]
+        for index in opened:
+            self._links[index] = _Port(self._snapshot.links[index], plan.machine, self._refresh_s, self._wake.set, now)
+        for index, port in self._links.items():
+            neighbours = _neighbours(plan, port.link, wants[index].values())
+            port.targets = neighbours
+            port.election.configure(
+                now,
+                wants[index],
+                neighbours=neighbours,
+                epoch=plan.epoch,
+                plan=plan.version,
+                keyed=bool(self._keys),
+            )
+        for index in opened:
+            port = self._links[index]
+            for address in sorted(port.link.ours):
+                port.election.keep(now, address)
+            port.follow(self._kernel, self._snapshot, now)
+        for index, link in self._snapshot.links.items():
+            if link.ours and index not in self._links:
+                self._kernel.remove(index, sorted(link.ours))
+            if link.subnets and wants:
+                _answer_only_for_own(link.name)
+        self._set_ways_back()
+
+    def _set_ways_back(self) -> None:
+        """Let replies leave by the interface and gateway they came in by, where the default route is another one."""
+        assert self._kernel is not None
+        present = self._kernel.rules()
+        for index in present | self._links.keys():
+            port = self._links.get(index)
+            owned = sorted(port.election.owned) if port else []
+            v4 = [ipaddress.IPv4Network(address) for address in owned if not packets.is_v6(address)]
+            v6 = [ipaddress.IPv6Network(address) for address in owned if packets.is_v6(address)]
+            sources: list[IPNetwork] = []
+            if (default := self._snapshot.default(4)) is not None and default.link != index:
+                sources += ipaddress.collapse_addresses(v4)
+            if (default := self._snapshot.default(6)) is not None and default.link != index:
+                sources += ipaddress.collapse_addresses(v6)
+            if sources or index in present:
+                self._kernel.set_way_back(index, sources=sources, routes=_routes_by(self._snapshot, index))
+
+    def _state(self, planned: AnnouncedAddress) -> AddressState:
+        address = _canonical(planned.address)
+        port = self._links.get(self._on.get(address, -1))
+        if port is None:
+            reason, problem = ("", "")
+            if self._kernel is not None and self._configured:
+                reason, problem = "NoInterface", _no_interface(planned)
+            return AddressState(address=planned.address, announced=False, reason=reason, problem=problem)
+        ownership = port.election.ownership(address)
+        problem = port.refused.get(address, "")
+        return AddressState(
+            address=planned.address,
+            announced=ownership.owned and not problem,
+            interface=port.link.name,
+            mac=port.link.mac,
+            other_mac=ownership.other_mac,
+            epoch=ownership.claim,
+            since=self._clock.now().timestamp() - (self._now() - ownership.changed_s) if ownership.changed_s else 0.0,
+            cause=ownership.cause,
+            reason="Refused" if problem else ownership.reason,
+            problem=problem or ownership.problem,
+        )
+
+
+class _Port:
+    """One link: its election, its sockets, and the addresses on its interface."""
+
+    def __init__(self, link: Link, machine: str, refresh_s: float, wake: Callable[[], None], now: float) -> None:
+        self.link = link
+        self.targets: dict[str, str] = {}
+        self.refused: dict[str, str] = {}
+        self._add_at_s = float("inf")
+        self._gateway = ""
+        self._gateway_seen_s = self._gateway_asked_s = -float("inf")
+        self._gateway_since_s = now
+        self._held_at_s = -float("inf")
+        self._wake = wake
+        instance = secrets.randbits(63) | 1
+        self.election = Election(machine, instance=instance, mac=link.mac, now=now, refresh_s=refresh_s)
+        self.election.set_link(now, up=link.up)
+        self._sockets = ExitStack()
+        self._open()
+
+    def _open(self) -> None:
+        link = self.link
+        self._arp = self._opened(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        self._arp.bind((link.name, packets.ETH_ARP))
+        self._frames = self._opened(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        self._frames.bind((link.name, packets.ETH_HELLO))
+        for opened in (self._arp, self._frames):
+            opened.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+        self._udp: dict[bool, socket.socket] = {}
+        self._neighbours: socket.socket | None = None
+        self._udp[False] = self._opened(socket.AF_INET, socket.SOCK_DGRAM, 0, link.name)
+        self._udp[False].bind(("", PORT))
+        if Path("/proc/net/if_inet6").exists():
+            self._udp[True] = self._opened(socket.AF_INET6, socket.SOCK_DGRAM, 0, link.name)
+            self._udp[True].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            self._udp[True].bind(("::", PORT))
+            self._neighbours = self._opened(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6, link.name)
+            passing = {packets.NEIGHBOUR_SOLICITATION, packets.NEIGHBOUR_ADVERTISEMENT}
+            blocked = [sum(1 << bit for bit in range(32) if word * 32 + bit not in passing) for word in range(8)]
+            self._neighbours.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, struct.pack("=8I", *blocked))
+
+    def _opened(self, family: int, kind: int, protocol: int, device: str = "") -> socket.socket:
+        opened = self._sockets.enter_context(socket.socket(family, kind | socket.SOCK_NONBLOCK, protocol))
+        with suppress(OSError):  # only with NET_ADMIN of the first user namespace; the default serves fewer addresses
+            opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
+        if device:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            opened.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, device.encode() + b"\0")
+        loop = asyncio.get_running_loop()
+        loop.add_reader(opened.fileno(), self._wake)
+        self._sockets.callback(loop.remove_reader, opened.fileno())
+        return opened
+
+    def reopen(self, link: Link) -> None:
+        """Follow an interface with another name or MAC."""
+        self._sockets.close()
+        self.link = link
+        self.election.mac = link.mac
+        self._open()
+
+    def close(self) -> None:
+        """Close the sockets; the addresses stay."""
+        self._sockets.close()
+
+    # --- The kernel -------------------------------------------------------------------------------------------
+
+    def follow(self, kernel: Kernel, snapshot: NetworkState, now: float) -> None:
+        """Follow the interface, and put back what is missing on it."""
+        link = snapshot.links[self.link.index]
+        changed_mac = link.mac != self.link.mac
+        self.link = link
+        self.election.mac = link.mac
+        self.election.set_link(now, up=link.up)
+        gateway = snapshot.gateway(link.index, 4) or snapshot.gateway(link.index, 6)
+        if gateway != self._gateway:
+            self._gateway, self._gateway_since_s, self._gateway_seen_s = gateway, now, -float("inf")
+        owned = self.election.owned
+        self._remove(kernel, sorted(link.ours - owned))
+        if link.first in owned and any(":" not in address for address in link.own):
+            # The interface lost its own address and has it again: ours must not be the first one.
+            moved = sorted(address for address in owned & link.ours if ":" not in address)
+            self._remove(kernel, moved)
+            self._add(kernel, moved, now)
+        missing = sorted(owned - link.ours)
+        self._add(kernel, missing, now)
+        for address in owned if changed_mac else missing:
+            self.election.announce_again(now, address)
+
+    def _add(self, kernel: Kernel, addresses: Sequence[str], now: float) -> None:
+        for address in addresses:
+            self.refused.pop(address, None)
+        errors = kernel.add(self.link.index, addresses) if addresses else {}
+        for address, error in errors.items():
+            self.refused[address] = (
+                f"The kernel refused {address} on {self.link.name}: {error}. The machine tries again every 5 seconds."
+            )
+            log.warning("address refused", address=address, interface=self.link.name, error=error)
+        self._add_at_s = now + _ADD_AGAIN_S if self.refused else float("inf")
+
+    def _remove(self, kernel: Kernel, addresses: Sequence[str]) -> None:
+        for address, error in (kernel.remove(self.link.index, addresses) if addresses else {}).items():
+            log.warning("address not removed", address=address, interface=self.link.name, error=error)
+
+    # --- One turn ---------------------------------------------------------------------------------------------
+
+    def read(self, now: float, keys: Sequence[bytes]) -> None:
+        """Take in all that waits in the sockets."""
+        for frame, _ in self._received(self._arp):
+            self._answer(now, packets.read_arp(frame))
+        if self._neighbours is not None:
+            for message, source in self._received(self._neighbours):
+                self._answer(now, packets.read_neighbour(message, str(source).partition("%")[0]))
+        for opened in self._udp.values():
+            for packet, _ in self._received(opened):
+                self._heard(now, packets.unseal(packet, keys))
+        for frame, _ in self._received(self._frames):
+            self._heard(now, packets.unseal(frame[14:].rstrip(b"\0"), keys) or packets.unseal(frame[14:], keys))
+
+    def _received(self, opened: socket.socket) -> Iterable[tuple[bytes, object]]:
+        for _ in range(_READ_AT_ONCE):
+            try:
+                data, source = opened.recvfrom(9000)
+            except BlockingIOError:
+                return
+            except OSError as error:  # the interface is down, or a neighbour refused the last packet
+                log.debug("nothing received", interface=self.link.name, error=str(error))
+                return
+            yield data, source[0] if isinstance(source, tuple) else source
+
+    def _heard(self, now: float, hello: Hello | None) -> None:
+        if hello is not None:
+            self.election.heard(now, hello)
+
+    def _answer(self, now: float, answer: packets.Answer | None) -> None:
+        if answer is None or answer.mac == self.link.mac:
+            return
+        if answer.address == self._gateway:
+            self._gateway_seen_s = now
+        if self.election.held:
+            for name, target in self.targets.items():
+                if target == answer.address:
+                    self.election.answered(now, name)
+        self.election.seen(now, answer.address, answer.mac, probe=answer.probe)
+
+    def turn(self, kernel: Kernel, now: float, keys: Sequence[bytes]) -> bool:
+        """Do what the election says; return whether addresses came or went."""
+        self._ask_gateway(now)
+        if now >= self._add_at_s:
+            self._add(kernel, sorted(self.refused.keys() & self.election.owned), now)
+        actions = self.election.step(now)
+        removed = [action.address for action in actions if action.kind == "remove"]
+        added = [action.address for action in actions if action.kind == "add"]
+        self._remove(kernel, removed)
+        self._add(kernel, added, now)
+        # Others hear of a take-over before the announcements are out, which takes a while with a thousand.
+        self.send(self.election.replies(), keys)
+        self.send(self.election.hellos(now), keys)
+        self._frames_of(actions)
+        if self.election.held and now >= self._held_at_s + _HELD_EVERY_S:
+            self._held_at_s = now
+            for name in self.election.held:
+                self._ask(self.targets.get(name, ""))
+        for action in actions:
+            if action.kind in ("add", "remove"):
+                cause = self.election.ownership(action.address).cause
+                log.info("address of layer 2", change=action.kind, address=action.address, cause=cause)
+        return bool(removed or added)
+
+    def due_s(self, now: float) -> float:
+        """Return when the next turn is due."""
+        due_s = min(self.election.next_s(), self._add_at_s)
+        if self.targets or self.election.held:
+            due_s = min(due_s, now + _IDLE_S)
+        return due_s
+
+    def send(self, hellos: Iterable[tuple[str, Hello]], keys: Sequence[bytes]) -> None:
+        """Send hellos, each to its machine's address on this link."""
+        for name, hello in hellos:
+            packet = packets.seal(hello, keys)
+            target = self.targets.get(name, "")
+            # A packet that cannot be sent is silence, which the other machine answers.
+            with suppress(OSError):
+                if target:
+                    self._udp[packets.is_v6(target)].sendto(packet, (target, PORT))
+                else:
+                    mac = self.link.mac
+                    self._frames.send(packets.ethernet(packets.BROADCAST, mac, packets.ETH_HELLO, packet))
+
+    def _frames_of(self, actions: Iterable[LinkAction]) -> None:
+        mac = self.link.mac
+        for kind, address in actions:
+            if kind == "announce":
+                for frame in packets.announcements(mac, address):
+                    self._transmit(frame)
+            elif kind == "probe":
+                self._transmit(packets.probe(mac, address))
+
+    def _transmit(self, frame: bytes) -> None:
+        with suppress(OSError):  # the interface is down, or its queue is full; all frames are repeated
+            self._arp.send(frame)
+
+    def _ask(self, address: str) -> None:
+        if not address:
+            return
+        wanted = ipaddress.ip_address(address)
+        own = [ipaddress.ip_interface(own) for own in self.link.own]
+        own = [value for value in own if value.version == wanted.version]
+        near = [value for value in own if wanted in value.network] or own
+        if near:
+            self._transmit(packets.question(self.link.mac, str(near[0].ip), address))
+
+    def _ask_gateway(self, now: float) -> None:
+        """Follow whether the gateway answers; only its silence together with that of the machines matters."""
+        if not self._gateway or not self.targets:
+            self.election.set_gateway(answers=None)
+            return
+        if now >= self._gateway_asked_s + _GATEWAY_EVERY_S:
+            self._gateway_asked_s = now
+            self._ask(self._gateway)
+        if now - self._gateway_seen_s < _GATEWAY_LOST_S:
+            self.election.set_gateway(answers=True)
+        elif now - self._gateway_since_s > _GATEWAY_LOST_S:
+            self.election.set_gateway(answers=False)
+
+
+def _canonical(address: str) -> str:
+    return str(ipaddress.ip_address(address))
+
+
+def _link_of(planned: AnnouncedAddress, snapshot: NetworkState) -> Link | None:
+    """Return the interface for an address: that of its subnet, or the first one of those that the plan names."""
+    address = ipaddress.ip_address(planned.address)
+    results: list[tuple[bool, int, bool, int, int]] = []
+    for link in snapshot.links.values():
+        if planned.interfaces and link.name not in planned.interfaces:
+            continue
+        lengths = [network.prefixlen for network in link.subnets if address in network]
+        if not lengths and not planned.interfaces:
+            continue
+        order = planned.interfaces.index(link.name) if planned.interfaces else 0
+        results.append((not lengths, -max(lengths, default=0), not link.up, order, link.index))
+    return snapshot.links[min(results)[-1]] if results else None
+
+
+def _no_interface(planned: AnnouncedAddress) -> str:
+    if planned.interfaces:
+        return f"This machine has no network interface {' or '.join(planned.interfaces)} for {planned.address}."
+    return (
+        f"No network interface of this machine has a subnet with {planned.address}. "
+        "Use an address of a subnet, name interfaces, or announce the address by BGP."
+    )
+
+
+def _neighbours(plan: MachinePlan, link: Link, wants: Iterable[Want]) -> dict[str, str]:
+    """Return the machines on a link with their address on it; without an address hellos are broadcast."""
+    subnets = link.subnets
+    placed = {machine for want in wants for machine in want.machines}
+    results: dict[str, str] = {}
+    for neighbour in plan.neighbours:
+        if neighbour.name == plan.machine:
+            continue
+        addresses = [ipaddress.ip_address(address) for address in neighbour.addresses]
+        near = [address for address in addresses if any(address in subnet for subnet in subnets)]
+        if near:
+            results[neighbour.name] = str(near[0])
+        elif not subnets and neighbour.name in placed:
+            results[neighbour.name] = ""
+    return results
+
+
+def _routes_by(snapshot: NetworkState, index: int) -> list[KernelRoute]:
+    """Return the routes of one interface, with a default route by its gateway also where the machine has none."""
+    results = [
+        route
+        for route in snapshot.routes
+        if route.link == index and 0 < route.target.prefixlen < route.target.max_prefixlen
+    ]
+    for version, everything in ((4, "0.0.0.0/0"), (6, "::/0")):
+        if gateway := snapshot.gateway(index, version):
+            results.append(KernelRoute(ipaddress.ip_network(everything), gateway, index, 0))
+    return results
+
+
+def _answer_only_for_own(interface: str) -> None:
+    """Let an interface answer ARP only for addresses that are on it.
+
+    Otherwise a second interface on the same link would answer with another MAC, and so would all nodes with kube-proxy
+    in IPVS mode, which has the addresses of all Services on an interface of its own.
+    """
+    setting = Path(f"/proc/sys/net/ipv4/conf/{interface}/arp_ignore")
+    try:
+        if int(setting.read_text(encoding="ascii")) == 0:
+            setting.write_text("1\n", encoding="ascii")
+    except OSError as error:
+        log.warning("arp_ignore not set", interface=interface, error=str(error))
