@@ -42,17 +42,19 @@ demo: $(RUN) ## Two member clusters, one hub, real Envoy, real traffic
 	@$(BIN)/fairlead demo
 
 #: Tests that run other programs: hubs, agents, proxies, DNS servers, a browser, and what documents say to type.
-WHOLE := tests/e2e tests/scenario/deployment tests/scenario/doctor tests/scenario/page tests/scenario/zones tests/xds \
+WHOLE := tests/e2e tests/scenario/announce tests/scenario/deployment tests/scenario/doctor tests/scenario/page tests/scenario/zones tests/xds \
 	tests/contract/providers tests/docs/test_docs_commands.py
 
 test: $(STAMP) ## Run the tests, all but those of test-e2e; ARGS="-k guard" for some
 	@.ci/dns
+	@.ci/bgp
 	@$(BIN)/python -m pytest $(addprefix --ignore ,$(WHOLE)) $(ARGS)
 
 # These wait for processes more than they compute.
 test-e2e: $(STAMP) ## Run hubs, agents, proxies, DNS servers and demos as processes, under traffic and with faults
 	@.ci/haproxy
 	@.ci/dns
+	@.ci/bgp
 	@.ci/chromium
 	@$(BIN)/python -m pytest $(WHOLE) $(ARGS)
 
@@ -162,6 +164,7 @@ test-cluster-api: $(STAMP) ## Build Cluster API's controllers and run a cluster 
 bench: $(STAMP) ## Print the performance figures next to their limits
 	@.ci/haproxy
 	@.ci/dns
+	@.ci/bgp
 	@.ci/chromium
 	@$(BIN)/python -m bench
 

@@ -1,0 +1,430 @@
+"""Announces addresses as routes, by BGP or through a routing daemon of the operator.
+
+    MachinePlan + serving ──► routes: /32 and /128, or aggregates ──► Speaker: BIRD, FRR, external
+                          └─► addresses on ``lo``                        │
+    AddressState, SessionState ◄────────────── sessions, looked at ◄─────┘
+
+The order on the machine: an address is on ``lo`` before its route is announced, and stays there after the route was
+withdrawn, so that established connections end in their own time. It is removed once the plan no longer has it.
+
+A speaker outlives this process, and the next one adopts it with its routes and sessions: nothing changes at a router.
+An error of the speaker is a problem of sessions and addresses, never an end of this process: all else goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from fairlead.errors import BadConfiguration, FairleadError, Retry
+from fairlead.model.in_words import listed
+from fairlead.model.machine import (
+    AddressState,
+    AnnouncedAddress,
+    BgpAttributes,
+    BgpPeerPlan,
+    LinkState,
+    MachinePlan,
+    SessionState,
+)
+from fairlead.runtime.private_file import write_private
+from fairlead.runtime.queue import backoff_s
+
+log = structlog.get_logger(__name__)
+
+#: How often sessions are looked at; a speaker that ended is noticed at once.
+_LOOK_S = 1.0
+_FIRST_BACK_OFF_S = 0.1
+_LAST_BACK_OFF_S = 5.0
+
+
+class AnnouncedRoute(msgspec.Struct, frozen=True):
+    """A route to announce; ``prefix`` is a CIDR."""
+
+    prefix: str
+    attributes: BgpAttributes = BgpAttributes()
+
+
+class Speaker(Protocol):
+    """A program that announces routes to routers. All errors are ``FairleadError`` with a next step."""
+
+    async def adopted(self) -> Collection[str] | None:
+        """Return the prefixes that the running speaker announces; None when none runs."""
+        ...
+
+    async def apply(self, peers: Sequence[BgpPeerPlan], routes: Sequence[AnnouncedRoute]) -> None:
+        """Announce exactly ``routes`` to ``peers``; starts the speaker if it does not run.
+
+        Sessions and routes that do not change are not touched: the router sees no update for them.
+        """
+        ...
+
+    async def sessions(self) -> Sequence[SessionState]:
+        """Return the sessions with the peers that were applied last."""
+        ...
+
+    async def wait_gone(self) -> None:
+        """Return when the speaker does not run."""
+        ...
+
+    async def stop(self) -> None:
+        """End the speaker: routers drop its routes."""
+        ...
+
+
+class RouteAnnouncer:
+    """Announces the addresses of one kind (an ``Announcer``); ``directory`` is private to it and its speaker."""
+
+    def __init__(
+        self,
+        announcement: Literal["BGP", "External"],
+        speaker: Speaker,
+        directory: Path,
+        *,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._kind = announcement
+        self._speaker = speaker
+        self._directory = directory
+        self._on_change = on_change
+        self._local = LocalAddresses(directory / "addresses.json")
+        self._passwords = _Passwords(directory / "passwords.json")
+        self._lock = asyncio.Lock()
+        self._plan: MachinePlan | None = None
+        self._serving: Mapping[str, bool] = {}
+        #: None until the speaker was looked at for the first time.
+        self._prefixes: frozenset[str] | None = None
+        self._states: dict[str, AddressState] = {}
+        self._sessions: tuple[SessionState, ...] = ()
+        self._problem = ""
+        self._stopped = False
+
+    async def apply(self, plan: MachinePlan, *, serving: Mapping[str, bool]) -> None:
+        """Follow ``plan``; see ``Announcer``."""
+        async with self._lock:
+            self._plan, self._serving, self._stopped = plan, dict(serving), False
+            await self._follow()
+
+    def addresses(self) -> Sequence[AddressState]:
+        """Return the state of each address of the plan that is announced as a route here."""
+        return tuple(self._states.values())
+
+    def sessions(self) -> Sequence[SessionState]:
+        """Return the sessions with routers."""
+        return self._sessions
+
+    def links(self) -> Sequence[LinkState]:
+        """Return nothing: routes do not depend on single interfaces."""
+        return ()
+
+    async def run(self) -> None:
+        """Keep the speaker running and look at its sessions, until cancelled; the speaker then goes on."""
+        failures = 0
+        while True:
+            ended = await self._ended_soon()
+            if ended or self._problem:
+                failures += 1
+                await asyncio.sleep(backoff_s(failures, base_s=_FIRST_BACK_OFF_S, limit_s=_LAST_BACK_OFF_S))
+                async with self._lock:
+                    if self._active():
+                        await self._follow()
+            elif all(session.up for session in self._sessions):
+                failures = 0
+            await self._look()
+
+    async def withdraw(self) -> None:
+        """Withdraw all routes, and end the speaker."""
+        async with self._lock:
+            self._stopped = True
+            await self._follow()
+            if self._problem:
+                await self._speaker.stop()
+            self._sessions = ()
+
+    def _active(self) -> bool:
+        """Return whether the speaker has to run."""
+        return not self._stopped and self._plan is not None and bool(self._peers(self._plan) or self._ours(self._plan))
+
+    async def _ended_soon(self) -> bool:
+        """Wait for a moment; return whether the speaker ended meanwhile although it has to run."""
+        if not self._active() or self._problem:
+            await asyncio.sleep(_LOOK_S)
+            return False
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                await self._speaker.wait_gone()
+        except TimeoutError:
+            return False
+        async with self._lock:  # an apply may have ended it, or is starting it again
+            if not self._active():
+                return False
+        log.error("the speaker has ended; starting it again", directory=str(self._directory))
+        self._sessions = tuple(
+            msgspec.structs.replace(
+                session, up=False, state="Down", problem="the speaker has ended, and is started again"
+            )
+            for session in self._sessions
+        )
+        self._refresh()
+        self._on_change()
+        return True
+
+    def _ours(self, plan: MachinePlan) -> list[AnnouncedAddress]:
+        """Return the addresses that this machine announces as routes of this kind."""
+        return [
+            address
+            for address in plan.addresses
+            if address.announcement == self._kind and plan.machine in address.machines
+        ]
+
+    def _peers(self, plan: MachinePlan) -> Sequence[BgpPeerPlan]:
+        return plan.bgp_peers if self._kind == "BGP" else ()
+
+    async def _follow(self) -> None:
+        """Make speaker and addresses follow the plan; an error becomes the problem of all sessions and addresses."""
+        plan = self._plan
+        if plan is None:
+            return
+        try:
+            if self._prefixes is None:
+                self._prefixes = frozenset(await self._speaker.adopted() or ())
+            ours = self._ours(plan)
+            routed = {
+                address.address
+                for address in plan.addresses
+                if address.announcement in ("BGP", "External") and plan.machine in address.machines
+            }
+            await self._local.add([address.address for address in ours])
+            routes = self._routes(plan, ours)
+            peers = self._passwords.filled(self._peers(plan))
+            if self._active() or await self._speaker.adopted() is not None:
+                await self._speaker.apply(peers, routes)
+            if not self._active():
+                await self._speaker.stop()
+            self._prefixes = frozenset(route.prefix for route in routes)
+            await self._local.keep_only(routed)
+            self._problem = ""
+        except FairleadError as error:
+            self._fail(error.sentence, error.detail)
+        except OSError as error:
+            path = error.filename or self._directory
+            self._fail(f"{path}: {error.strerror or error}; make the directory of the machine writable")
+        self._refresh()
+
+    def _fail(self, sentence: str, detail: str = "") -> None:
+        if sentence != self._problem:
+            log.error("routes cannot be announced", kind=self._kind, sentence=sentence, detail=detail)
+        self._problem = sentence
+
+    def _routes(self, plan: MachinePlan, ours: Sequence[AnnouncedAddress]) -> list[AnnouncedRoute]:
+        if plan.drained or self._stopped:
+            return []
+        before = self._prefixes or frozenset()
+        routes: dict[str, AnnouncedRoute] = {}
+        for address in sorted(ours, key=lambda address: address.address):
+            prefix = prefix_of(address)
+            if self._serving.get(address.address, prefix in before):
+                routes.setdefault(prefix, AnnouncedRoute(prefix, address.bgp or BgpAttributes()))
+        return [routes[prefix] for prefix in sorted(routes)]
+
+    async def _look(self) -> None:
+        plan = self._plan
+        sessions: Sequence[SessionState] = ()
+        if plan is not None and (peers := self._peers(plan)) and not self._stopped:
+            try:
+                sessions = () if self._problem else await self._speaker.sessions()
+            except FairleadError as error:
+                log.warning("sessions cannot be read", sentence=error.sentence, detail=error.detail)
+                return
+            there = {session.peer for session in sessions}
+            sessions = [
+                *sessions,
+                *(
+                    SessionState(peer=peer.name, state="Idle", problem=self._problem or _NO_PASSWORD)
+                    for peer in peers
+                    if peer.name not in there
+                ),
+            ]
+        if (new := tuple(sorted(sessions, key=lambda session: session.peer))) != self._sessions:
+            self._sessions = new
+            self._refresh()
+            self._on_change()
+
+    def _refresh(self) -> None:
+        """Compute the states of all addresses again."""
+        plan = self._plan
+        if plan is None:
+            return
+        before = list(self._states.values())
+        states: dict[str, AddressState] = {}
+        for address in self._ours(plan):
+            announced, cause, problem = self._judged(plan, address)
+            old = self._states.get(address.address)
+            if old is not None and old.announced == announced:
+                states[address.address] = msgspec.structs.replace(old, problem=problem)
+            else:
+                states[address.address] = AddressState(
+                    address=address.address, announced=announced, interface="lo", since=time.time(), cause=cause,
+                    problem=problem,
+                )  # fmt: skip
+        self._states = states
+        if list(states.values()) != before:
+            self._on_change()
+
+    def _judged(self, plan: MachinePlan, address: AnnouncedAddress) -> tuple[bool, str, str]:
+        """Return whether an address is announced, the cause in case that this is new, and the problem."""
+        prefix = prefix_of(address)
+        in_speaker = prefix in (self._prefixes or ())
+        serves = self._serving.get(address.address)
+        wanted = set(address.bgp.peers if address.bgp is not None else ())
+        sessions = [session for session in self._sessions if not wanted or session.peer in wanted]
+        up = [session.peer for session in sessions if session.up]
+        if in_speaker and (up or self._kind == "External"):
+            aggregated = serves is False and not plan.drained
+            note = f"{prefix} is announced for other addresses in it; this machine does not serve this one"
+            return True, f"sessions with {listed(up, 5)}" if up else "route written", note if aggregated else ""
+        if self._stopped:
+            return False, "planned stop", ""
+        if plan.drained:
+            return False, "the machine is drained", ""
+        if self._problem:
+            return False, "the speaker failed", self._problem
+        if serves is None:
+            return False, "the proxy has not reported yet", ""
+        if not serves:
+            return False, "the proxy does not serve the address", ""
+        if not sessions:
+            return (
+                False,
+                "no session with a router",
+                (
+                    "no BGPPeer of its Advertisement selects this machine; create one, or correct its spec.machines"
+                    if wanted or not self._peers(plan)
+                    else ""
+                ),
+            )
+        why = next((session.problem for session in sessions if session.problem), "")
+        return False, "no session with a router is up", why and f"no session with a router is up: {why}"
+
+
+_NO_PASSWORD = "the hub has no password for this session yet; create the Secret in spec.passwordSecret of the BGPPeer"  # noqa: S105 - a sentence
+
+
+def prefix_of(address: AnnouncedAddress) -> str:
+    """Return the prefix that is announced for an address."""
+    if address.bgp is not None and address.bgp.aggregate:
+        return str(ipaddress.ip_network(address.bgp.aggregate, strict=False))
+    return str(ipaddress.ip_network(address.address))
+
+
+class _Passwords:
+    """The passwords of sessions: the hub may be unable to read one, which must not end the session."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._last: dict[str, str] | None = None
+
+    def filled(self, peers: Sequence[BgpPeerPlan]) -> list[BgpPeerPlan]:
+        """Return the peers with their last passwords in place of those that the hub cannot read now.
+
+        Peers whose password was never known are left out.
+        """
+        if self._last is None:
+            self._last = _read(self._path, dict[str, str]) or {}
+        passwords = {
+            peer.name: self._last.get(peer.name, "") if peer.keep_password else peer.password for peer in peers
+        }
+        if (stored := {name: password for name, password in passwords.items() if password}) != self._last:
+            _write(self._path, stored)
+            self._last = stored
+        return [
+            msgspec.structs.replace(peer, password=passwords[peer.name], keep_password=False)
+            for peer in peers
+            if passwords[peer.name] or not peer.keep_password
+        ]
+
+
+class LocalAddresses:
+    """The addresses that we added to ``lo``; the file names them before they are added, and until they are removed.
+
+    With scope ``host`` (IPv4) and no preferred life (IPv6), the kernel never chooses one as the source of a connection.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._added: set[str] = set()
+
+    async def add(self, addresses: Collection[str]) -> None:
+        """Add addresses to ``lo`` that are missing there."""
+        if missing := sorted(set(addresses) - self._added):
+            _write(self._path, sorted({*self._recorded(), *missing}))
+            await ip_batch([f"address replace {_on_lo(address)}" for address in missing])
+            self._added.update(missing)
+
+    async def keep_only(self, addresses: Collection[str]) -> None:
+        """Remove the addresses that we added, but for these."""
+        recorded = self._recorded()
+        if gone := sorted(set(recorded).difference(addresses)):
+            await ip_batch([f"address delete {_cidr(address)} dev lo" for address in gone], gone_is_fine=True)
+            self._added.difference_update(gone)
+            _write(self._path, sorted(set(recorded).difference(gone)))
+
+    def _recorded(self) -> list[str]:
+        return _read(self._path, list[str]) or []
+
+
+def _cidr(address: str) -> str:
+    return str(ipaddress.ip_network(address))
+
+
+def _on_lo(address: str) -> str:
+    options = "scope host" if "." in address else "nodad preferred_lft 0"
+    return f"{_cidr(address)} dev lo {options}"
+
+
+_GONE = ("Cannot assign requested address", "No such process", "Address not found")
+
+
+async def ip_batch(commands: Sequence[str], *, gone_is_fine: bool = False) -> None:
+    """Execute commands of ``ip``, all of them even if one fails.
+
+    Raises:
+        BadConfiguration: ``ip`` is missing, or we may not change addresses.
+        Retry: a command failed.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            "ip", "-force", "-batch", "-",
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise BadConfiguration("ip is missing on this machine: install iproute2") from None
+    _, errors = await process.communicate("".join(f"{command}\n" for command in commands).encode())
+    lines = [line for line in errors.decode(errors="replace").splitlines() if not line.startswith("Command failed")]
+    failed = [line for line in lines if not (gone_is_fine and any(text in line for text in _GONE))]
+    if any("not permitted" in line for line in failed):
+        raise BadConfiguration("addresses and routes need the capability NET_ADMIN: run the machine's process as root")
+    if failed:
+        raise Retry(f"ip: {failed[0]}", detail=commands[0])
+
+
+T = TypeVar("T")
+
+
+def _read(path: Path, as_type: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=as_type)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def _write(path: Path, value: object) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_private(path, msgspec.json.encode(value))

@@ -1,0 +1,415 @@
+"""A router and machines that announce routes to it, each in a network namespace, connected by a switch.
+
+    router 10.77.0.1 ───┐
+    machine 1  .11   ───┤ switch: a bridge in a namespace of its own
+    machine 2  .12   ───┘
+
+The router is a real BIRD or FRR with BFD and multipath; a machine is a process with the announcer, which is controlled
+by lines of JSON. ``ip monitor`` in the router's namespace logs each change of a route with its time. Needs root.
+Out: ``close`` removes all of it. Never touches a namespace that it did not make.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from fairlead.announce.bird import Bird, prefer
+from fairlead.announce.routes import RouteAnnouncer, Speaker
+from fairlead.errors import Terminal
+from fairlead.model.machine import AddressState, AnnouncedAddress, BgpAttributes, BgpPeerPlan, MachinePlan, SessionState
+from fairlead_demo.worlds.networks import ip
+
+ROUTER_ASN, MACHINE_ASN = 65000, 65001
+ROUTER, ROUTER6 = "10.77.0.1", "fd77::1"
+PASSWORD = "a secret of two"  # noqa: S105 - of a test network
+
+_BIRD = """
+log "{directory}/bird.log" {{ info, remote, warning, error, auth, fatal, bug }};
+timeformat protocol iso long ms;
+router id 10.77.0.1;
+protocol device {{ scan time 1; }}
+protocol kernel {{ ipv4 {{ export all; }}; merge paths yes; learn no; }}
+protocol kernel {{ ipv6 {{ export all; }}; merge paths yes; learn no; }}
+protocol bfd {{ interface "*" {{ interval 100 ms; multiplier 3; }}; }}
+template bgp machine {{
+  local as 65000;
+  hold time 9;
+  connect delay time 1; connect retry time 2; error wait time 1, 2;
+  {options}
+}}
+"""
+_BIRD_SESSION = """
+protocol bgp {name} from machine {{
+  neighbor range {network} as 65001;
+  dynamic name "{name}_";
+  {families}
+}}
+"""
+
+
+class Router:
+    """A real BIRD as the router; ``options`` are lines for all sessions, such as ``bfd on;``."""
+
+    def __init__(self, namespace: str, directory: Path, options: str, *, extra: str = "") -> None:
+        self.namespace = namespace
+        self._directory = directory
+        text = _BIRD.format(directory=directory, options=options)
+        text += _BIRD_SESSION.format(name="v4", network="10.77.0.0/24", families=_family(4))
+        text += _BIRD_SESSION.format(name="v6", network="fd77::/64", families=_family(6)) + extra
+        (directory / "bird.conf").write_text(text)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it."""
+        command = ["bird", "-f", "-c", str(self._directory / "bird.conf"), "-s", str(self._directory / "ctl")]
+        self._process = subprocess.Popen(
+            in_namespace(self.namespace, command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        prefer(self._process.pid)
+
+    def ask(self, command: str) -> str:
+        """Return the answer to a command of birdc."""
+        done = subprocess.run(
+            ["birdc", "-s", str(self._directory / "ctl"), command], capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    def updates(self) -> tuple[int, int]:
+        """Return how many routes were updated and withdrawn on all sessions, since they are up."""
+        answer = self.ask("show protocols all")
+        received = [re.findall(rf"Import {kind}:\s+(\d+)", answer) for kind in ("updates", "withdraws")]
+        return sum(map(int, received[0])), sum(map(int, received[1]))
+
+    def since(self) -> list[str]:
+        """Return when each session came up."""
+        return sorted(
+            re.findall(r"^v\d\S* +BGP .*? up +(\S+ \S+) +Established", self.ask("show protocols"), re.MULTILINE)
+        )
+
+    def close(self) -> None:
+        """End it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+def _family(version: int) -> str:
+    return f"ipv{version} {{ import all; export none; }};"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A route that changed in the kernel of the router, at a time in seconds since 1970."""
+
+    at: float
+    text: str
+
+
+class Machine:
+    """A machine in a namespace: a process with the announcer, which can be killed and started again."""
+
+    def __init__(self, number: int, namespace: str, directory: Path, speaker: str) -> None:
+        self.number, self.name, self.namespace = number, f"m{number}", namespace
+        self.directory = directory
+        self.speaker = speaker
+        self.addresses: dict[str, AddressState] = {}
+        self.sessions: dict[str, SessionState] = {}
+        self._process: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._applied = 0
+        self._changed = asyncio.Event()
+
+    async def start(self) -> None:
+        """Start the process; a speaker that runs is adopted."""
+        command = [sys.executable, "-m", "fairlead_demo.worlds.bgp", str(self.directory), self.speaker]
+        with (self.directory / "machine.log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *in_namespace(self.namespace, command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+            )
+        self._reader = asyncio.create_task(self._read(self._process))
+
+    async def apply(
+        self,
+        addresses: Mapping[str, bool | None],
+        *,
+        peers: tuple[BgpPeerPlan, ...] | None = None,
+        drained: bool = False,
+        attributes: BgpAttributes | None = None,
+        external: bool = False,
+    ) -> None:
+        """Send a plan and return when it is applied; addresses are serving, not serving, or unknown (None)."""
+        kind = "External" if external else "BGP"
+        plan = MachinePlan(
+            machine=self.name,
+            version="1",
+            drained=drained,
+            addresses=tuple(
+                AnnouncedAddress(address=address, announcement=kind, machines=(self.name,), bgp=attributes)
+                for address in addresses
+            ),
+            bgp_peers=(router_peer(),) if peers is None else peers,
+        )
+        await self.send(plan, {address: serves for address, serves in addresses.items() if serves is not None})
+
+    async def send(self, plan: MachinePlan, serving: Mapping[str, bool]) -> None:
+        """Send a plan and return when it is applied."""
+        await self._command({"plan": msgspec.to_builtins(plan), "serving": serving})
+
+    async def withdraw(self) -> None:
+        """Stop as planned."""
+        await self._command({"withdraw": True})
+
+    async def until(self, holds: Callable[[], bool], *, within_s: float = 60.0) -> None:
+        """Wait until a report makes ``holds()`` true."""
+        async with asyncio.timeout(within_s):
+            while not holds():
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def until_up(self, *peers: str) -> None:
+        """Wait until the sessions are up."""
+        names = peers or ("router",)
+        await self.until(lambda: all(name in self.sessions and self.sessions[name].up for name in names))
+
+    def speaker_pid(self) -> int:
+        """Return the process id of the speaker."""
+        name = {"bird": "bird.pid", "frr": "bgpd.pid"}[self.speaker]
+        return int((self.directory / name).read_text())
+
+    async def kill(self) -> None:
+        """Kill the process, not the speaker."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.wait({self._reader})
+        self._process = None
+
+    async def close(self) -> None:
+        """End process and speaker."""
+        await self.kill()
+        for file in self.directory.glob("*.pid"):
+            with contextlib.suppress(ProcessLookupError, ValueError):
+                os.kill(int(file.read_text()), signal.SIGKILL)
+
+    async def _command(self, command: Mapping[str, Any]) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        target = self._applied + 1
+        self._process.stdin.write(json.dumps(command).encode() + b"\n")
+        await self.until(lambda: self._applied >= target)
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        while line := await process.stdout.readline():
+            report = json.loads(line)
+            self._applied += bool(report.get("applied"))
+            states = msgspec.convert(report["addresses"], list[AddressState])
+            sessions = msgspec.convert(report["sessions"], list[SessionState])
+            self.addresses = {state.address: state for state in states}
+            self.sessions = {session.peer: session for session in sessions}
+            self._changed.set()
+
+
+class BgpWorld:
+    """Namespaces with a switch, a router and machines; ``speaker`` is that of the machines."""
+
+    def __init__(self, directory: Path, *, speaker: str = "bird") -> None:
+        self._id = secrets.token_hex(2)
+        self._directory = directory
+        self._speaker = speaker
+        self._namespaces: list[str] = []
+        self._monitor: subprocess.Popen[str] | None = None
+        self.changes: list[Change] = []
+        self._noted = asyncio.Event()
+        self.machines: list[Machine] = []
+        self.router: Router | None = None
+        self._switch = self._namespace("switch")
+        ip("-n", self._switch, "link", "add", "br0", "type", "bridge")
+        ip("-n", self._switch, "link", "set", "br0", "up")
+        self.router_namespace = self._host("router", 1)
+        for setting in (
+            "net.ipv4.fib_multipath_hash_policy=1",
+            "net.ipv4.ip_forward=1",
+            "net.ipv6.conf.all.forwarding=1",
+        ):
+            subprocess.run(in_namespace(self.router_namespace, ["sysctl", "-qw", setting]), check=True)
+
+    def start_router(self, options: str = "bfd on;", *, extra: str = "") -> Router:
+        """Start a BIRD as the router."""
+        directory = self._directory / "router"
+        directory.mkdir(exist_ok=True)
+        self.router = Router(self.router_namespace, directory, options, extra=extra)
+        self.router.start()
+        self._watch()
+        return self.router
+
+    async def add_machine(self) -> Machine:
+        """Make one more machine and start its process."""
+        number = len(self.machines) + 1
+        directory = self._directory / f"m{number}"
+        directory.mkdir(mode=0o755)
+        machine = Machine(number, self._host(f"m{number}", 10 + number), directory, self._speaker)
+        self.machines.append(machine)
+        await machine.start()
+        return machine
+
+    def link(self, machine: Machine, *, up: bool) -> None:
+        """Pull the cable of a machine at the switch, or plug it in: the router's own link stays up."""
+        ip("-n", self._switch, "link", "set", f"to-m{machine.number}", "up" if up else "down")
+
+    def next_hops(self, address: str) -> set[str]:
+        """Return the next hops of an address in the kernel of the router."""
+        family = "-6" if ":" in address else "-4"
+        command = ["ip", "-n", self.router_namespace, "-j", family, "route", "show", address]
+        routes = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout or "[]")
+        hops: set[str] = set()
+        for route in routes:
+            for hop in route.get("nexthops", [route]):
+                hops.add(hop.get("gateway") or hop.get("via", {}).get("host", ""))
+        return hops
+
+    async def until_hops(self, address: str, hops: set[str] | int, *, within_s: float = 60.0) -> None:
+        """Wait until the router has these next hops, or so many."""
+        async with asyncio.timeout(within_s):
+            while True:
+                present = self.next_hops(address)
+                if (len(present) if isinstance(hops, int) else present) == hops:
+                    return
+                await asyncio.sleep(0.05)
+
+    def changes_since(self, at: float, address: str) -> list[Change]:
+        """Return how the route of an address changed in the kernel of the router."""
+        return [change for change in self.changes if change.at >= at and address in change.text]
+
+    async def changed(self, at: float, address: str, *, within_s: float = 60.0, number: int = 1) -> float:
+        """Return how many seconds after ``at`` the route of an address changed for the n-th time."""
+        async with asyncio.timeout(within_s):
+            while len(changes := self.changes_since(at, address)) < number:
+                self._noted.clear()
+                await self._noted.wait()
+        return changes[number - 1].at - at
+
+    async def close(self) -> None:
+        """End all processes and remove the namespaces."""
+        for machine in self.machines:
+            await machine.close()
+        if self.router is not None:
+            self.router.close()
+        if self._monitor is not None:
+            assert self._monitor.stdout is not None
+            asyncio.get_running_loop().remove_reader(self._monitor.stdout.fileno())
+            self._monitor.kill()
+            self._monitor.wait()
+            self._monitor.stdout.close()
+        for namespace in self._namespaces:
+            with contextlib.suppress(Terminal):
+                ip("netns", "delete", namespace)
+
+    def _watch(self) -> None:
+        command = ["ip", "-n", self.router_namespace, "-ts", "-o", "monitor", "route"]
+        self._monitor = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._monitor.stdout is not None
+        os.set_blocking(self._monitor.stdout.fileno(), False)
+        asyncio.get_running_loop().add_reader(self._monitor.stdout.fileno(), self._note, self._monitor)
+
+    def _note(self, monitor: subprocess.Popen[str]) -> None:
+        assert monitor.stdout is not None
+        self._noted.set()
+        lines = monitor.stdout.readlines()
+        if not lines:
+            asyncio.get_running_loop().remove_reader(monitor.stdout.fileno())
+        for line in lines:
+            if match := re.match(r"\[(\S+)\] ?(.*)", line):
+                self.changes.append(Change(datetime.fromisoformat(match.group(1)).timestamp(), match.group(2)))
+
+    def _namespace(self, name: str) -> str:
+        namespace = f"fairlead-{self._id}-{name}"
+        ip("netns", "add", namespace)
+        self._namespaces.append(namespace)
+        ip("-n", namespace, "link", "set", "lo", "up")
+        return namespace
+
+    def _host(self, name: str, number: int) -> str:
+        namespace = self._namespace(name)
+        ip("-n", namespace, "link", "add", "eth0", "type", "veth", "peer", "name", f"to-{name}", "netns", self._switch)
+        ip("-n", self._switch, "link", "set", f"to-{name}", "master", "br0", "up")
+        ip("-n", namespace, "address", "add", f"10.77.0.{number}/24", "dev", "eth0")
+        ip("-n", namespace, "address", "add", f"fd77::{number:x}/64", "dev", "eth0", "nodad")
+        ip("-n", namespace, "link", "set", "eth0", "up")
+        return namespace
+
+
+def in_namespace(namespace: str, command: list[str]) -> list[str]:
+    """Return the command that runs ``command`` in a namespace."""
+    return ["ip", "netns", "exec", namespace, *command]
+
+
+def router_peer(name: str = "router", **changes: Any) -> BgpPeerPlan:
+    """Return the peer that is the router of a world; ``changes`` are fields."""
+    defaults: dict[str, Any] = {"address": ROUTER, "asn": ROUTER_ASN, "local_asn": MACHINE_ASN, "hold_s": 9}
+    return BgpPeerPlan(name=name, **(defaults | changes))
+
+
+def bgp_problem() -> str:
+    """Return why no world with BGP can be made here; empty when it can."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    missing = [name for name in ("bird", "birdc") if not _installed(name)]
+    return f"{', '.join(missing)} missing: apt-get install bird2 frr" if missing else ""
+
+
+def _installed(name: str) -> bool:
+    return any(os.access(Path(path, name), os.X_OK) for path in (*os.get_exec_path(), "/usr/sbin", "/usr/lib/frr"))
+
+
+def speaker_of(kind: str, directory: Path) -> Speaker:
+    """Return the speaker of a machine."""
+    return {"bird": Bird}[kind](directory)
+
+
+async def _lines() -> AsyncIterator[dict[str, Any]]:
+    reader = asyncio.StreamReader(limit=1 << 24)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        yield json.loads(line)
+
+
+async def _machine(directory: Path, kind: str) -> None:
+    """Be a machine: follow the lines of standard input, and report each change to standard output."""
+
+    def report(*, applied: bool = False) -> None:
+        states = {"addresses": announcer.addresses(), "sessions": announcer.sessions(), "applied": applied}
+        sys.stdout.write(msgspec.json.encode(states).decode() + "\n")
+        sys.stdout.flush()
+
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    announcer = RouteAnnouncer("BGP", speaker_of(kind, directory), directory, on_change=report)
+    running = asyncio.ensure_future(announcer.run())
+    async for line in _lines():
+        if "plan" in line:
+            await announcer.apply(msgspec.convert(line["plan"], MachinePlan), serving=line["serving"])
+        else:
+            await announcer.withdraw()
+        report(applied=True)
+    running.cancel()
+
+
+if __name__ == "__main__":
+    asyncio.run(_machine(Path(sys.argv[1]), sys.argv[2]))

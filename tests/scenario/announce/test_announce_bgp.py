@@ -1,0 +1,283 @@
+"""Addresses announced by BGP to a real router, in network namespaces.
+
+Times are those at which the kernel of the router changed its routes: they hold on a busy machine, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from fairlead.model.machine import BgpAttributes
+from fairlead.runtime.detached import running_as
+from fairlead.runtime.private_file import readable_by_others
+from fairlead_demo.worlds.bgp import PASSWORD, ROUTER6, BgpWorld, Machine, router_peer
+from fairlead_demo.worlds.networks import inside
+
+WEB, WEB6, SHOP = "192.0.2.1", "2001:db8::1", "192.0.2.2"
+GRACEFUL = router_peer(graceful_restart=True)
+FAST = router_peer(graceful_restart=True, bfd=True)
+
+
+async def machines(world: BgpWorld, count: int, addresses: dict[str, bool | None], *peers) -> list[Machine]:
+    """Return machines that announce ``addresses``, and whose sessions are up."""
+    made = [await world.add_machine() for _ in range(count)]
+    for machine in made:
+        await machine.apply(addresses, peers=peers or None)
+    for machine in made:
+        await machine.until_up(*(peer.name for peer in peers))
+    return made
+
+
+@pytest.mark.req("P-19", "P-24")
+async def test_connections_spread_over_all_machines_that_serve(world: BgpWorld) -> None:
+    world.start_router()
+    made = await machines(world, 3, {WEB: True, WEB6: True}, router_peer(), router_peer("six", address=ROUTER6))
+    await world.until_hops(WEB, {"10.77.0.11", "10.77.0.12", "10.77.0.13"})
+    await world.until_hops(WEB6, {"fd77::b", "fd77::c", "fd77::d"})
+    accepted: Counter[str] = Counter()
+    with ExitStack() as stack:
+        listeners: list[tuple[str, socket.socket]] = []
+        for machine in made:
+            with inside(machine.namespace):
+                listener = stack.enter_context(socket.create_server((WEB, 8080), backlog=1024))
+            listener.setblocking(False)
+            listeners.append((machine.name, listener))
+        with inside(world.router_namespace):
+            clients = [stack.enter_context(socket.socket()) for _ in range(1000)]
+        for client in clients:
+            client.settimeout(10)
+            client.connect((WEB, 8080))
+        for name, listener in listeners:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except BlockingIOError:
+                    break
+                connection.close()
+                accepted[name] += 1
+    assert sum(accepted.values()) == 1000
+    assert all(abs(count - 1000 / 3) <= 0.2 * 1000 / 3 for count in accepted.values()), accepted
+
+
+@pytest.mark.req("P-20")
+async def test_a_route_goes_where_the_proxy_is_dead_and_everywhere_on_drain(world: BgpWorld) -> None:
+    router = world.start_router()
+    first, second = await machines(world, 2, {WEB: True, SHOP: True})
+    await world.until_hops(WEB, 2)
+    before = router.updates()[0]
+    at = time.time()
+    await first.apply({WEB: False, SHOP: True})
+    assert await world.changed(at, WEB) <= 1
+    assert world.next_hops(WEB) == {"10.77.0.12"}
+    assert world.changes_since(at, SHOP) == [], "only one route was withdrawn"
+    assert router.updates() == (before, 1)
+    assert not first.addresses[WEB].announced
+    assert first.addresses[SHOP].announced
+    with inside(first.namespace), socket.create_server((WEB, 8081)):
+        pass  # the address is still there: its connections end in their own time
+    at = time.time()
+    await second.apply({WEB: True, SHOP: True}, drained=True)
+    assert await world.changed(at, WEB) <= 1
+    assert (world.next_hops(WEB), world.next_hops(SHOP)) == (set(), {"10.77.0.11"})
+    assert second.sessions["router"].up, "a drained machine keeps its session"
+    assert "drained" in second.addresses[WEB].cause
+
+
+@pytest.mark.req("P-21")
+async def test_a_restarted_announcer_adopts_the_speaker(world: BgpWorld) -> None:
+    router = world.start_router()
+    [machine] = await machines(world, 1, {WEB: True, SHOP: False}, GRACEFUL)
+    await world.until_hops(WEB, 1)
+    counted, since, pid = router.updates(), router.since(), machine.speaker_pid()
+    await machine.kill()
+    await machine.start()
+    await machine.apply({WEB: None, SHOP: None}, peers=(GRACEFUL,))
+    await machine.until_up()
+    assert machine.addresses[WEB].announced, "the state of the proxy is unknown: what is announced stays"
+    assert not machine.addresses[SHOP].announced
+    await machine.apply({WEB: True, SHOP: False}, peers=(GRACEFUL,))
+    assert (router.updates(), router.since(), machine.speaker_pid()) == (counted, since, pid)
+
+
+@pytest.mark.req("P-21")
+async def test_a_planned_stop_withdraws_and_ends_the_speaker(world: BgpWorld) -> None:
+    world.start_router()
+    first, second = await machines(world, 2, {WEB: True}, GRACEFUL)
+    await world.until_hops(WEB, 2)
+    at, pid = time.time(), first.speaker_pid()
+    await first.withdraw()
+    assert await world.changed(at, WEB) <= 1
+    assert world.next_hops(WEB) == {"10.77.0.12"}
+    assert (first.sessions, first.addresses[WEB].announced) == ({}, False)
+    assert running_as(pid) is None
+    await first.apply({WEB: True}, peers=(GRACEFUL,))
+    await world.until_hops(WEB, 2)
+    assert second.addresses[WEB].announced
+
+
+@pytest.mark.req("P-21", "P-22")
+@pytest.mark.parametrize(
+    ("router", "peer", "kept", "gone_s"),
+    [
+        pytest.param("graceful restart on;", GRACEFUL, True, None, id="graceful restart"),
+        pytest.param("graceful restart on; bfd on;", FAST, False, 0.5, id="with BFD"),
+        pytest.param("graceful restart on; bfd graceful;", FAST, True, None, id="with graceful BFD"),
+    ],
+)
+async def test_a_crash_of_the_speaker_and_a_cut_link(world: BgpWorld, router, peer, kept, gone_s) -> None:
+    """Graceful BFD at the router keeps routes after a cut, too: it is not the default, because they lead nowhere."""
+    world.start_router(router)
+    [machine] = await machines(world, 1, {WEB: True}, peer)
+    await world.until_hops(WEB, 1)
+    at, pid = time.time(), machine.speaker_pid()
+    os.kill(pid, signal.SIGKILL)
+    await machine.until(lambda: not machine.sessions["router"].up)
+    await machine.until_up()
+    assert machine.speaker_pid() != pid
+    if kept:
+        assert world.changes_since(at, WEB) == []
+    else:
+        assert await world.changed(at, WEB) <= 1
+        assert await world.changed(at, WEB, number=2) <= 10
+    await asyncio.sleep(2)  # BFD needs packets of both sides after a restart
+    at = time.time()
+    world.link(machine, up=False)
+    if gone_s is not None:
+        assert await world.changed(at, WEB) <= gone_s
+    else:
+        await asyncio.sleep(3)
+        assert world.changes_since(at, WEB) == [], "without plain BFD the cut is not seen so soon"
+
+
+@pytest.mark.req("P-22")
+async def test_a_session_is_back_soon_after_a_cut(world: BgpWorld) -> None:
+    world.start_router("bfd on;")
+    [machine] = await machines(world, 1, {WEB: True}, router_peer(bfd=True))
+    await world.until_hops(WEB, 1)
+    world.link(machine, up=False)
+    await world.until_hops(WEB, 0)
+    await machine.until(lambda: not machine.sessions["router"].up)
+    assert "link" in machine.sessions["router"].problem
+    at = time.time()
+    world.link(machine, up=True)
+    assert await world.changed(at, WEB) <= 5
+
+
+@pytest.mark.req("P-22")
+async def test_without_bfd_a_cut_is_seen_within_the_hold_time(world: BgpWorld) -> None:
+    world.start_router("hold time 3;")
+    [machine] = await machines(world, 1, {WEB: True}, router_peer(hold_s=3))
+    await world.until_hops(WEB, 1)
+    at = time.time()
+    world.link(machine, up=False)
+    assert 1 <= await world.changed(at, WEB) <= 4
+
+
+@pytest.mark.req("P-18")
+async def test_a_wrong_password_is_a_problem_with_a_next_step(world: BgpWorld) -> None:
+    world.start_router(f'password "{PASSWORD}";')
+    peer = router_peer(password="another")
+    machine = await world.add_machine()
+    await machine.apply({WEB: True}, peers=(peer,))
+    await machine.until(lambda: "router" in machine.sessions and "password" in machine.sessions["router"].problem)
+    assert "another" not in str(machine.sessions)
+    assert "password" in machine.addresses[WEB].problem
+    await machine.apply({WEB: True}, peers=(router_peer(password=PASSWORD),))
+    await machine.until_up()
+    unreadable = router_peer(keep_password=True)
+    await machine.apply({WEB: True}, peers=(unreadable,))
+    await machine.kill()
+    await machine.start()
+    await machine.apply({WEB: True}, peers=(unreadable,))
+    await machine.until_up()
+    assert machine.addresses[WEB].problem == ""
+    files = [path for path in machine.directory.iterdir() if path.is_file()]
+    secret = [path for path in files if PASSWORD in path.read_text(errors="replace")]
+    assert secret, "the configuration has it"
+    assert [path.name for path in secret if readable_by_others(path.stat().st_mode)] == []
+
+
+@pytest.mark.req("P-18")
+@pytest.mark.parametrize(
+    ("peer", "parts"),
+    [
+        ({"asn": 64999}, ("AS 65000", "64999")),
+        ({"local_asn": 64999}, ("AS 64999",)),
+        ({"port": 1179}, ("port 1179",)),
+        ({"address": "10.99.0.1"}, ("10.99.0.1", "network")),
+    ],
+    ids=["wrong AS", "wrong own AS", "wrong port", "on no network"],
+)
+async def test_a_session_that_fails_has_a_next_step(world: BgpWorld, peer, parts) -> None:
+    world.start_router()
+    machine = await world.add_machine()
+    good = router_peer("good", address=ROUTER6)
+    await machine.apply({WEB: True, WEB6: True}, peers=(good, router_peer("bad", **peer)))
+    await machine.until_up("good")
+    await machine.until(lambda: all(part in machine.sessions["bad"].problem for part in parts))
+    assert machine.addresses[WEB6].announced, "the other session goes on"
+    await world.until_hops(WEB6, 1)
+
+
+@pytest.mark.req("P-18", "P-25")
+async def test_the_router_gets_the_attributes_and_aggregates(world: BgpWorld) -> None:
+    router = world.start_router()
+    attributes = BgpAttributes(communities=("65000:1", "65000:1:2", "65535:65281"), med=20, prepend=2)
+    [machine] = await machines(world, 1, {WEB: True}, router_peer())
+    await machine.apply({WEB: True}, attributes=attributes)
+    await world.until_hops(WEB, 1)
+    route = router.ask(f"show route all {WEB}/32")
+    assert "BGP.as_path: 65001 65001 65001\n" in route
+    assert "BGP.origin: IGP" in route
+    assert "BGP.med: 20" in route
+    assert "(65000,1) (65535,65281)" in route
+    assert "(65000, 1, 2)" in route
+    aggregate = BgpAttributes(aggregate="192.0.2.0/24")
+    await machine.apply({WEB: True, SHOP: False}, attributes=aggregate)
+    await world.until_hops("192.0.2.0/24", 1)
+    assert world.next_hops(WEB) == set()
+    await machine.apply({WEB: False, SHOP: True}, attributes=aggregate)
+    assert router.updates()[1] == 1, "only the /32 was withdrawn"
+    at = time.time()
+    await machine.apply({WEB: False, SHOP: False}, attributes=aggregate)
+    assert await world.changed(at, "192.0.2.0/24") <= 1
+    elsewhere = BgpAttributes(peers=("another",))
+    await machine.apply({WEB: True}, attributes=elsewhere)
+    await asyncio.sleep(1)
+    assert world.next_hops(WEB) == set(), "an Advertisement names the peers of its routes"
+    assert machine.addresses[WEB].problem
+
+
+def link_local_of(machine: Machine) -> str:
+    with inside(machine.namespace):
+        lines = Path("/proc/thread-self/net/if_inet6").read_text().splitlines()
+    [digits] = [line.split()[0] for line in lines if line.startswith("fe80") and "eth0" in line]
+    return ":".join(digits[start : start + 4] for start in range(0, 32, 4))
+
+
+@pytest.mark.req("P-24")
+async def test_a_router_without_addresses_is_found_on_its_link(world: BgpWorld) -> None:
+    [machine] = [await world.add_machine()]
+    world.start_router(
+        "",
+        extra=f"""
+protocol bgp unnumbered from machine {{
+  neighbor {link_local_of(machine)} as 65001; interface "eth0";
+  ipv4 {{ import all; export none; extended next hop on; }}; ipv6 {{ import all; export none; }};
+}}
+""",
+    )
+    await machine.apply({WEB: True, WEB6: True}, peers=(router_peer(address="", interface="eth0"),))
+    await machine.until_up()
+    await world.until_hops(WEB, 1)
+    await world.until_hops(WEB6, 1)
+    assert world.next_hops(WEB).pop().startswith("fe80"), "IPv4 over an IPv6 next hop"
