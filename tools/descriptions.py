@@ -149,6 +149,7 @@ REASONS = {
     "Standby": "The machine announces no address now; it takes over when others fail.",
     "Drained": "The machine is drained: it announces nothing.",
     "Contested": "Another machine answers for an address; the message has both MAC addresses.",
+    "SessionDown": "Sessions with the router are down; the message counts them and has the first reason.",
     "NotAnnounced": "An address is not announced although it should be; the message has the reason.",
 }
 

@@ -160,6 +160,7 @@ class ConditionReason(StrEnum):
     DRAINED = "Drained"
     CONTESTED = "Contested"
     NOT_ANNOUNCED = "NotAnnounced"
+    SESSION_DOWN = "SessionDown"
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False):

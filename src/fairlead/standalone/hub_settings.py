@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from fairlead.api.addresspool import ADDRESS_POOLS
+from fairlead.api.announcing import ADVERTISEMENTS, BGP_PEERS
 from fairlead.api.backendgroup import BACKEND_GROUPS, BACKEND_RECORDS
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
@@ -204,7 +205,9 @@ def hub_needs(*, deployment: bool, machines: bool = False) -> list[AccessNeed]:
         needs += [AccessNeed(verb, SECRETS, SYSTEM_NAMESPACE) for verb in (*_APPLY, "delete")]
     if machines:
         needs += [AccessNeed(verb, PROXY_MACHINES) for verb in (*_READ, "create")]
-        needs += [AccessNeed("patch", PROXY_MACHINES, subresource="status")]
+        needs += [AccessNeed(verb, kind) for kind in (ADVERTISEMENTS, BGP_PEERS) for verb in _READ]
+        kinds = (PROXY_MACHINES, ADVERTISEMENTS, BGP_PEERS)
+        needs += [AccessNeed("patch", kind, subresource="status") for kind in kinds]
         # Tokens are used up, and the authority and keys of groups are shared by all replicas.
         needs += [AccessNeed(verb, SECRETS, SYSTEM_NAMESPACE) for verb in (*_APPLY, "delete")]
     return needs

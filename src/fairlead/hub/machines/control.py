@@ -15,9 +15,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import hmac
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -29,6 +28,7 @@ from fairlead.api.kubernetes import CONFIG_MAPS, CONFIG_MAPS_WITH_DATA, LEASES, 
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import JSONObject, transitions
 from fairlead.api.names import (
+    ANNOTATION_ORIGIN,
     DEFAULT_CLASS,
     LABEL_MANAGED_BY,
     MANAGED_BY,
@@ -47,7 +47,8 @@ from fairlead.api.proxymachine import (
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, FairleadError, Forbidden, Invalid, NotFound, Retry
 from fairlead.hub.inventory import Inventory
-from fairlead.hub.machines.plans import PlanInput, build_plans
+from fairlead.hub.machines.announcing import AnnouncementObjects
+from fairlead.hub.machines.plans import MachinePlans, PlanInput, build_plans, rendezvous
 from fairlead.hub.machines.states import SKEW_S, UNREACHABLE_S, Heard, machine_status, skew_text
 from fairlead.hub.machines.tokens import check_token, consume
 from fairlead.kube.cache import WatchCache
@@ -68,10 +69,11 @@ from fairlead.providers.envoy.certificates import (
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
+from fairlead.translate.announcing import Announcements, PlacedAddress, choose_keeper
 
 #: ConfigMap with the ``host:port`` of each hub replica that machines reach, and the fingerprint of the authority.
 ENDPOINTS = "fairlead-proxy-hubs"
-#: Secret with the key from which groups of machines get theirs.
+#: Secret with the key with which machines sign the packets by which they watch each other.
 LINK_KEY_SECRET = "fairlead-proxy-link-key"  # noqa: S105 - a name
 CERTIFICATE_LIFE = timedelta(days=90)
 #: Owns ``status.certificate`` of ProxyMachines alone.
@@ -169,17 +171,19 @@ class Machines:
         self._revoked = revoked
         self._life = certificate_life
         self.machines = machines
-        self._present: Overlay[ProxyMachine] = Overlay(self.machines)
-        self._events = EventRecorder(cluster, component="fairlead-hub")
-        self._queue: KeyedQueue[str] = KeyedQueue(clock=clock)
-        self._heard: dict[str, _Machine] = {}
-        self._endpoints: dict[str, HubEndpoint] = {}
-        self._link_key = b""
-        self._plans: dict[str, MachinePlan] = {}
-        self._planned_epoch = 0
         self._dirty = asyncio.Event()
         self._news = asyncio.Event()
         self._enrolling = asyncio.Lock()
+        self._present: Overlay[ProxyMachine] = Overlay(self.machines)
+        self._events = EventRecorder(cluster, component="fairlead-hub")
+        self._announcements = AnnouncementObjects(cluster=cluster, events=self._events, changed=self.changed)
+        self._queue: KeyedQueue[str] = KeyedQueue(clock=clock)
+        self._heard: dict[str, _Machine] = {}
+        self._endpoints: dict[str, HubEndpoint] = {}
+        self._link_key = ""
+        self._plans = MachinePlans()
+        self._keepers: dict[str, str] = {}
+        self._planned_epoch = 0
         self.machines.on_change(self._machine_changed)
         inventory.classes.on_change(self._class_changed)
         for objects in inventory.intents.values():
@@ -205,6 +209,7 @@ class Machines:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._events.run())
+            group.create_task(self._announcements.run())
             group.create_task(self._replan())
             group.create_task(self._look())
             group.create_task(self._keep_endpoint())
@@ -259,7 +264,7 @@ class Machines:
         while True:
             self._check_leads()
             await self.member(machine)
-            plan, news = self._plans.get(machine), self._news
+            plan, news = self._plans.by_machine.get(machine), self._news
             if plan is not None and plan.version != after:
                 return plan
             try:
@@ -273,7 +278,10 @@ class Machines:
         self._check_leads()
         heard, now_s = self._of(machine), self._clock.monotonic()
         skew_s = report.sent - self._clock.now().timestamp() if report.sent else 0.0
+        before = heard.report
         heard.hear(report, now_s=now_s, skew_s=skew_s)
+        if before is None or _able(before) != _able(report):
+            self.changed()
         obj = self._present.get("", machine)
         if obj is None:
             return
@@ -337,7 +345,7 @@ class Machines:
     def lead(self) -> None:
         """Begin a term, or end one: what a machine said to another leader counts as heard now."""
         self._heard.clear()
-        self._plans = {}
+        self._plans = MachinePlans()
         self.changed()
 
     def changed(self) -> None:
@@ -345,24 +353,57 @@ class Machines:
         self._dirty.set()
 
     async def _replan(self) -> None:
+        await self._announcements.wait_read()
         while True:
             self._dirty.clear()
-            if not self._leading():
-                self._wake()
-                await self._dirty.wait()
-                continue
-            self._planned_epoch = self._epoch()
-            given = PlanInput(
-                addresses=self._addresses(),
-                epoch=self._planned_epoch,
-                hubs=sorted({endpoint.address for endpoint in self._endpoints.values()}),
-                link_key=self._group_key,
-            )
-            plans = build_plans(self._members(), given)
-            if plans != self._plans:
-                self._plans = plans
+            if self._leading():
+                await self._plan_once()
+            else:
                 self._wake()
             await self._dirty.wait()
+
+    async def _plan_once(self) -> None:
+        self._planned_epoch = self._epoch()
+        addresses, members = self._addresses(), self._members()
+        announcements = self._announcements.in_force()
+        self._choose_keepers(addresses, announcements, members)
+        given = PlanInput(
+            addresses=addresses,
+            epoch=self._planned_epoch,
+            announcements=announcements,
+            keepers=self._keepers,
+            hubs=sorted({endpoint.address for endpoint in self._endpoints.values()}),
+            link_key=self._link_key,
+        )
+        plans = build_plans(members, given)
+        if plans != self._plans:
+            self._plans = plans
+            self._wake()
+        try:
+            await self._announcements.write_statuses(announcements, addresses, members)
+        except FairleadError as error:
+            log.warning("a status is not written", sentence=error.sentence, detail=error.detail)
+
+    def _choose_keepers(
+        self, addresses: Sequence[PlacedAddress], announcements: Announcements, members: Sequence[ProxyMachine]
+    ) -> None:
+        """Choose which machine keeps the route of each address that may be withdrawn without a healthy target."""
+        now_s = self._clock.monotonic()
+        able: dict[str, MachineReport] = {}
+        for member in members:
+            name, heard = member.metadata.name, self._of(member.metadata.name)
+            alive = heard.report is not None and heard.report.proxy.alive and now_s - heard.heard_s < UNREACHABLE_S
+            if heard.report is not None and alive and not member.spec.drained:
+                able[name] = heard.report
+        keepers: dict[str, str] = {}
+        for placed in addresses:
+            selected = announcements.selecting(placed)
+            if selected is None or not selected[1].withdraw_when_unhealthy or selected[1].anycast:
+                continue
+            names = placed.machines or rendezvous(placed.address, [member.metadata.name for member in members])
+            healthy = {name: placed.address not in report.unhealthy for name, report in able.items()}
+            keepers[placed.address] = choose_keeper(names, self._keepers.get(placed.address, ""), healthy)
+        self._keepers = keepers
 
     def _wake(self) -> None:
         """Answer the requests that wait."""
@@ -372,21 +413,28 @@ class Machines:
     def _members(self) -> list[ProxyMachine]:
         return [machine for machine in self.machines.values() if not machine.deleting]
 
-    def _addresses(self) -> Mapping[str, Sequence[str]]:
-        """Return the recorded addresses of the load balancers on the hub's own Envoys, with the names of these."""
-        addresses: dict[str, list[str]] = {}
+    def _addresses(self) -> list[PlacedAddress]:
+        """Return the recorded addresses of the load balancers on the hub's own proxies."""
+        by_address: dict[str, PlacedAddress] = {}
         for key, obj in self._inventory.objects():
-            if obj.status.allocation.address and self._is_ours(obj) and self._inventory.decides(key):
-                for address, _pool in obj.status.allocation.places:
-                    addresses.setdefault(address, []).append(f"{key.namespace}/{key.name}")
-        return addresses
+            if not (obj.status.allocation.address and self._is_ours(obj) and self._inventory.decides(key)):
+                continue
+            for address, pool in obj.status.allocation.places:
+                other = by_address.get(address)
+                origin = obj.annotation(ANNOTATION_ORIGIN)
+                by_address[address] = PlacedAddress(
+                    address=address,
+                    machines=(),
+                    load_balancers=(*(other.load_balancers if other else ()), f"{key.namespace}/{key.name}"),
+                    services=(*(other.services if other else ()), *((origin,) if origin else ())),
+                    class_name=obj.class_name or DEFAULT_CLASS,
+                    pool=pool,
+                )
+        return list(by_address.values())
 
     def _is_ours(self, obj: IntentObject) -> bool:
         cls = self._inventory.load_balancer_class(obj.class_name)
         return cls is not None and cls.spec.provider == DEFAULT_CLASS
-
-    def _group_key(self, group: str) -> str:
-        return hmac.new(self._link_key, group.encode(), hashlib.sha256).hexdigest()
 
     def _load_balancer_changed(self, old: IntentObject | None, new: IntentObject | None) -> None:
         if old is None or new is None or _placed(old) != _placed(new):
@@ -404,7 +452,7 @@ class Machines:
             self._revoked(node_group(name))
             self._wake()
             self._queue.add(name)
-        if old is None or new is None or (old.spec, old.status.links) != (new.spec, new.status.links):
+        if old is None or new is None or _planned(old) != _planned(new):
             self.changed()
         if new is not None and old is not None and old.spec != new.spec:
             self._queue.add(new.metadata.name)
@@ -525,7 +573,7 @@ class Machines:
         if not self._leading():
             raise Retry("This hub replica does not lead; ask another one, or this one again in some seconds")
 
-    async def _read_link_key(self) -> bytes:
+    async def _read_link_key(self) -> str:
         try:
             secret = await self._cluster.get(SECRETS, SYSTEM_NAMESPACE, LINK_KEY_SECRET)
         except NotFound:
@@ -534,7 +582,7 @@ class Machines:
                 secret = await self._cluster.create(SECRETS, body)
             except AlreadyExists:
                 secret = await self._cluster.get(SECRETS, SYSTEM_NAMESPACE, LINK_KEY_SECRET)
-        return data_of(secret).get("key", b"")
+        return data_of(secret).get("key", b"").decode("ascii", "replace")
 
     async def _keep_endpoint(self) -> None:
         while True:
@@ -563,9 +611,19 @@ class Machines:
             self.changed()
 
 
+def _able(report: MachineReport) -> tuple[object, ...]:
+    """Return the part of a report that plans depend on; its links count once they are in the status."""
+    return report.proxy.alive, report.unhealthy
+
+
 def _placed(obj: IntentObject) -> tuple[object, str]:
     """Return the part of a load balancer that plans depend on."""
     return obj.status.allocation, obj.class_name
+
+
+def _planned(machine: ProxyMachine) -> tuple[object, ...]:
+    """Return the part of a machine that plans, and the statuses of routers, depend on."""
+    return machine.spec, machine.metadata.labels, machine.status.links, machine.status.sessions
 
 
 def _removed(name: str) -> str:

@@ -1,63 +1,103 @@
 """The plans of proxy machines: which addresses each may announce, how, and in which order of machines.
 
-    addresses of load balancers ─┐
-    links that machines report ──┼──► one plan for each machine, with a version that differs when anything else does
-    drained machines ────────────┘
+    addresses of load balancers, and their machines ─┐
+    links that machines report ──────────────────────┼──► one plan for each machine; addresses that none announces
+    Advertisements and BGPPeers in force ────────────┘
 
-An address in the subnet of a link of at least one machine is announced there by layer 2; the machines on that subnet
-are in rendezvous order, so that addresses spread evenly and only those of a machine that leaves move. Drained machines
-announce nothing. Pure, and the same for the same input on every hub replica.
+Without an Advertisement that selects it, an address in the subnet of a link of a machine is announced there by layer 2.
+The machines of an address are in the order of its placement, else in rendezvous order: addresses spread evenly, and
+only those of a machine that leaves move. Drained machines announce nothing. Pure, and equal on every replica.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_interface
+from ipaddress import IPv4Interface, IPv4Network, IPv6Interface, IPv6Network, ip_address, ip_interface
 
 import msgspec
 
 from fairlead.api.proxymachine import MachineLink, ProxyMachine
+from fairlead.model.in_words import listed
 from fairlead.model.machine import AnnouncedAddress, MachinePlan, Neighbour
+from fairlead.translate.announcing import Announcements, JoinedMachine, PlacedAddress
 
 _Network = IPv4Network | IPv6Network
 
 
 class PlanInput(msgspec.Struct, frozen=True, kw_only=True):
-    """What plans depend on besides the machines: ``addresses`` of load balancers, with the names of these."""
+    """All that plans depend on besides the machines.
 
-    addresses: Mapping[str, Sequence[str]]
+    ``addresses`` without machines are served by all. ``keepers`` are the machines that keep the route of an address
+    without a healthy target.
+    """
+
+    addresses: Sequence[PlacedAddress]
     epoch: int
+    announcements: Announcements = Announcements()
+    keepers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     hubs: Sequence[str] = ()
-    #: Returns the key of a group.
-    link_key: Callable[[str], str] = lambda _group: ""
+    link_key: str = ""
 
 
-def build_plans(machines: Iterable[ProxyMachine], given: PlanInput) -> dict[str, MachinePlan]:
-    """Return the plan of each machine by its name."""
-    by_group: dict[str, list[ProxyMachine]] = {}
-    for machine in sorted(machines, key=lambda machine: machine.metadata.name):
-        by_group.setdefault(machine.spec.group, []).append(machine)
+class MachinePlans(msgspec.Struct, frozen=True):
+    """The plan of each machine by its name, and why no machine announces an address, in a sentence by address."""
+
+    by_machine: Mapping[str, MachinePlan] = msgspec.field(default_factory=dict[str, MachinePlan])
+    problems: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+
+
+def build_plans(machines: Iterable[ProxyMachine], given: PlanInput) -> MachinePlans:
+    """Return the plans of all machines."""
+    members = sorted(machines, key=lambda machine: machine.metadata.name)
+    addresses: list[AnnouncedAddress] = []
+    problems: dict[str, str] = {}
+    for placed in sorted(given.addresses, key=lambda placed: _in_order(placed.address)):
+        keeper = given.keepers.get(placed.address, "")
+        announced, problem = announcement_of(placed, members, given.announcements, keeper=keeper)
+        addresses.append(announced)
+        if problem:
+            problems[placed.address] = problem
+    neighbours = [_neighbour(member) for member in members]
     plans: dict[str, MachinePlan] = {}
-    for group, members in by_group.items():
-        addresses = _addresses(members, given.addresses)
-        neighbours = [_neighbour(member) for member in members]
-        for member in members:
-            name = member.metadata.name
-            plan = MachinePlan(
-                machine=name,
-                version="",
-                epoch=given.epoch,
-                group=group,
-                drained=member.spec.drained,
-                addresses=addresses,
-                neighbours=tuple(neighbour for neighbour in neighbours if neighbour.name != name),
-                hubs=tuple(given.hubs),
-                link_key=given.link_key(group),
-            )
-            version = blake2b(msgspec.json.encode(plan), digest_size=10).hexdigest()
-            plans[name] = msgspec.structs.replace(plan, version=version)
-    return plans
+    for member in members:
+        name = member.metadata.name
+        plan = MachinePlan(
+            machine=name,
+            version="",
+            epoch=given.epoch,
+            group=member.spec.group,
+            drained=member.spec.drained,
+            addresses=tuple(addresses),
+            neighbours=tuple(neighbour for neighbour in neighbours if neighbour.name != name),
+            bgp_peers=given.announcements.peers_of(_joined(member)),
+            hubs=tuple(given.hubs),
+            link_key=given.link_key,
+        )
+        version = blake2b(msgspec.json.encode(plan), digest_size=10).hexdigest()
+        plans[name] = msgspec.structs.replace(plan, version=version)
+    return MachinePlans(plans, problems)
+
+
+def announcement_of(
+    placed: PlacedAddress, members: Sequence[ProxyMachine], announcements: Announcements, *, keeper: str = ""
+) -> tuple[AnnouncedAddress, str]:
+    """Return how an address is announced, and why it is not, in a sentence; empty when it is, or is not to be."""
+    names = [member.metadata.name for member in members]
+    serving = placed.machines or rendezvous(placed.address, names)
+    usable = [member for member in members if not member.spec.drained and member.metadata.name in serving]
+    in_use = {member.metadata.name for member in usable}
+    placed = msgspec.structs.replace(placed, machines=tuple(name for name in serving if name in in_use))
+    if not usable:
+        return _unannounced(placed), _no_machine(placed.address, members, serving)
+    if announcements.selecting(placed) is None:
+        near = msgspec.structs.replace(_unannounced(placed), announcement="L2")
+        return _on_its_subnet(near, usable, "no Advertisement selects it")
+    announced, problem = announcements.announce(placed, map(_joined, usable), keeper=keeper)
+    if announced.announcement == "L2" and not problem:
+        return _on_its_subnet(announced, usable, "the Advertisement announces by L2 only")
+    return announced, problem
 
 
 def rendezvous(address: str, machines: Iterable[str]) -> tuple[str, ...]:
@@ -67,8 +107,7 @@ def rendezvous(address: str, machines: Iterable[str]) -> tuple[str, ...]:
 
 def subnets(links: Iterable[MachineLink]) -> list[_Network]:
     """Return the networks on which a machine with these links can announce addresses."""
-    interfaces = [ip_interface(address) for link in links if link.name != "lo" for address in link.addresses]
-    networks = [interface.network for interface in interfaces]
+    networks = [interface.network for link in links if link.name != "lo" for interface in interfaces_of(link.addresses)]
     return [
         network
         for network in networks
@@ -76,26 +115,53 @@ def subnets(links: Iterable[MachineLink]) -> list[_Network]:
     ]
 
 
-def _addresses(
-    members: Sequence[ProxyMachine], load_balancers: Mapping[str, Sequence[str]]
-) -> tuple[AnnouncedAddress, ...]:
-    networks = {member.metadata.name: subnets(member.status.links) for member in members if not member.spec.drained}
-    return tuple(
-        _announced(address, load_balancers[address], networks) for address in sorted(load_balancers, key=_in_order)
-    )
+def interfaces_of(addresses: Iterable[str]) -> Iterator[IPv4Interface | IPv6Interface]:
+    """Yield the addresses with prefix length that are valid; what machines report is not trusted to be."""
+    for address in addresses:
+        with suppress(ValueError):
+            yield ip_interface(address)
 
 
-def _announced(
-    address: str, load_balancers: Sequence[str], networks: Mapping[str, Sequence[_Network]]
-) -> AnnouncedAddress:
-    ip = ip_address(address)
-    near = [name for name, mine in networks.items() if any(ip in network for network in mine)]
+def _on_its_subnet(
+    announced: AnnouncedAddress, usable: Sequence[ProxyMachine], otherwise: str
+) -> tuple[AnnouncedAddress, str]:
+    """Keep the machines that have the address in the subnet of a link, or one of the named interfaces."""
+    ip = ip_address(announced.address)
+    wanted = set(announced.interfaces)
+
+    def reaches(member: ProxyMachine) -> bool:
+        links = member.status.links
+        if wanted:
+            return any(link.name in wanted for link in links)
+        return any(ip in network for network in subnets(links))
+
+    near = {member.metadata.name for member in usable if reaches(member)}
+    machines = tuple(name for name in announced.machines if name in near)
+    if machines:
+        return msgspec.structs.replace(announced, machines=machines), ""
+    problem = (
+        f"no machine has {' or '.join(sorted(wanted))}" if wanted else "no machine has a link in the subnet"
+    ) + f" of {announced.address}, and {otherwise}"
+    step = "add an address of the subnet to a machine, or create an Advertisement for it"
+    return msgspec.structs.replace(announced, announcement="None", machines=()), f"{problem}; {step}"
+
+
+def _unannounced(placed: PlacedAddress) -> AnnouncedAddress:
     return AnnouncedAddress(
-        address=address,
-        announcement="L2" if near else "None",
-        machines=rendezvous(address, near),
-        load_balancers=tuple(sorted(load_balancers)),
+        address=placed.address, machines=placed.machines, load_balancers=tuple(sorted(placed.load_balancers))
     )
+
+
+def _no_machine(address: str, members: Sequence[ProxyMachine], serving: Sequence[str]) -> str:
+    if not members:
+        return f"no proxy machine has joined, so {address} is not announced; add one with: fairlead proxy token"
+    if not serving:
+        return f"no proxy machine serves {address}; add one to its group with: fairlead proxy token"
+    return f"all machines of {address} are drained ({listed(serving, 5)}); use one with: fairlead proxy undrain"
+
+
+def _joined(machine: ProxyMachine) -> JoinedMachine:
+    return JoinedMachine(machine.metadata.name, machine.spec.group, machine.metadata.labels or {})
 
 
 def _in_order(address: str) -> tuple[int, int]:
@@ -104,9 +170,9 @@ def _in_order(address: str) -> tuple[int, int]:
 
 
 def _neighbour(machine: ProxyMachine) -> Neighbour:
-    addresses = [str(ip_interface(address).ip) for link in machine.status.links for address in link.addresses]
+    addresses = [interface.ip for link in machine.status.links for interface in interfaces_of(link.addresses)]
     return Neighbour(
         name=machine.metadata.name,
-        addresses=tuple(address for address in addresses if not ip_address(address).is_loopback),
+        addresses=tuple(str(address) for address in addresses if not address.is_loopback),
         drained=machine.spec.drained,
     )

@@ -27,6 +27,7 @@ from fairlead.api.proxymachine import (
     RouterSession,
 )
 from fairlead.api.times import wire_time
+from fairlead.hub.machines.plans import interfaces_of
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.in_words import counted, listed
 from fairlead.model.machine import AddressState, MachineReport
@@ -35,6 +36,8 @@ from fairlead.model.machine import AddressState, MachineReport
 UNREACHABLE_S = 20.0
 #: Clocks that differ by more are wrong.
 SKEW_S = 60.0
+#: Links, sessions, and addresses of a link that a status lists; characters of one sentence.
+_MOST, _LONGEST = 256, 1024
 #: New connections a second, below which a drained machine has none.
 FEW_CONNECTIONS = 1.0
 
@@ -66,7 +69,7 @@ def machine_status(machine: ProxyMachine, heard: Heard, *, now: datetime) -> Pro
         return msgspec.structs.replace(old, conditions=wire, observed_generation=generation)
     if report is None:
         return old
-    addresses = tuple(_address(state) for state in report.addresses)
+    addresses = {state.address: _address(state) for state in report.addresses}
     conditions = [_ready(name, heard, report), _announcing(machine, report)]
     if abs(heard.skew_s) > SKEW_S:
         conditions.append(
@@ -77,25 +80,12 @@ def machine_status(machine: ProxyMachine, heard: Heard, *, now: datetime) -> Pro
         release=report.release,
         certificate=old.certificate,
         announced=sum(state.announced for state in report.addresses),
-        addresses=tuple(sorted(addresses, key=lambda state: not state.problem)[:ADDRESSES_LISTED]),
-        links=tuple(
-            MachineLink(name=link.name, mac=link.mac, up=link.up, addresses=link.addresses) for link in report.links
-        ),
-        sessions=tuple(
-            RouterSession(
-                peer=session.peer,
-                state=session.state,
-                up=session.up,
-                since=_time(session.since),
-                announced=session.announced,
-                bfd=session.bfd,
-                problem=session.problem,
-            )
-            for session in report.sessions
-        ),
+        addresses=tuple(sorted(addresses.values(), key=lambda state: not state.problem)[:ADDRESSES_LISTED]),
+        links=_links(report),
+        sessions=_sessions(report),
         last_failover=_last_failover(report.addresses) or old.last_failover,
         new_connections=_new_connections(machine, report),
-        problems=tuple(report.problems[:16]),
+        problems=tuple(problem[:_LONGEST] for problem in report.problems[:16]),
         observed_generation=generation,
         conditions=wire_conditions(conditions, old.conditions, generation=generation, now=wire_time(now)),
     )
@@ -173,9 +163,40 @@ def _address(state: AddressState) -> AddressStatus:
         mac=state.mac,
         other_mac=state.other_mac,
         since=_time(state.since),
-        cause=state.cause,
-        problem=state.problem,
+        cause=state.cause[:_LONGEST],
+        problem=state.problem[:_LONGEST],
     )
+
+
+def _links(report: MachineReport) -> tuple[MachineLink, ...]:
+    """Return the links of a report, each once, with the addresses that are valid."""
+    links = {
+        link.name: MachineLink(
+            name=link.name,
+            mac=link.mac,
+            up=link.up,
+            addresses=tuple(dict.fromkeys(map(str, interfaces_of(link.addresses[:_MOST])))),
+        )
+        for link in report.links[:_MOST]
+    }
+    return tuple(links.values())
+
+
+def _sessions(report: MachineReport) -> tuple[RouterSession, ...]:
+    """Return the sessions of a report, each once."""
+    sessions = {
+        session.peer: RouterSession(
+            peer=session.peer,
+            state=session.state,
+            up=session.up,
+            since=_time(session.since),
+            announced=session.announced,
+            bfd=session.bfd,
+            problem=session.problem[:_LONGEST],
+        )
+        for session in report.sessions[:_MOST]
+    }
+    return tuple(sessions.values())
 
 
 def _last_failover(states: Sequence[AddressState]) -> Failover | None:
