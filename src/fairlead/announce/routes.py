@@ -18,7 +18,7 @@ import ipaddress
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol
 
 import msgspec
 import structlog
@@ -94,8 +94,8 @@ class RouteAnnouncer:
         self._speaker = speaker
         self._directory = directory
         self._on_change = on_change
-        self._local = LocalAddresses(directory / "addresses.json")
-        self._passwords = _Passwords(directory / "passwords.json")
+        self._local = LocalAddresses(directory / "addresses")
+        self._passwords = _Passwords(directory / "passwords")
         self._lock = asyncio.Lock()
         self._plan: MachinePlan | None = None
         self._serving: Mapping[str, bool] = {}
@@ -337,12 +337,13 @@ class _Passwords:
         Peers whose password was never known are left out.
         """
         if self._last is None:
-            self._last = _read(self._path, dict[str, str]) or {}
+            lines = (line.partition(" ") for line in _read(self._path))
+            self._last = {name: password for name, _, password in lines}
         passwords = {
             peer.name: self._last.get(peer.name, "") if peer.keep_password else peer.password for peer in peers
         }
         if (stored := {name: password for name, password in passwords.items() if password}) != self._last:
-            _write(self._path, stored)
+            _write(self._path, [f"{name} {password}" for name, password in stored.items()])
             self._last = stored
         return [
             msgspec.structs.replace(peer, password=passwords[peer.name], keep_password=False)
@@ -377,7 +378,7 @@ class LocalAddresses:
             _write(self._path, sorted(set(recorded).difference(gone)))
 
     def _recorded(self) -> list[str]:
-        return _read(self._path, list[str]) or []
+        return _read(self._path)
 
 
 def _cidr(address: str) -> str:
@@ -415,16 +416,13 @@ async def ip_batch(commands: Sequence[str], *, gone_is_fine: bool = False) -> No
         raise Retry(f"ip: {failed[0]}", detail=commands[0])
 
 
-T = TypeVar("T")
-
-
-def _read(path: Path, as_type: type[T]) -> T | None:
+def _read(path: Path) -> list[str]:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=as_type)
-    except (FileNotFoundError, msgspec.DecodeError):
-        return None
+        return path.read_text().splitlines()
+    except FileNotFoundError:
+        return []
 
 
-def _write(path: Path, value: object) -> None:
+def _write(path: Path, lines: Collection[str]) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_private(path, msgspec.json.encode(value))
+    write_private(path, "".join(f"{line}\n" for line in lines))
