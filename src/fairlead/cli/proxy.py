@@ -1,6 +1,7 @@
 """``fairlead proxy``: proxy machines, which serve load balancers outside the hub and announce their addresses.
 
-``token``, ``list``, ``drain``, ``undrain`` and ``remove`` work at the hub's API.
+``token``, ``list``, ``drain``, ``undrain`` and ``remove`` work at the hub's API; ``join`` and ``run``, on the machine
+itself, are in ``proxy_machine``.
 Never: prints a token anywhere but on stdout, in the one command that uses it.
 """
 
@@ -17,6 +18,7 @@ from fairlead.api.times import wire_time
 from fairlead.cli.hub_reader import check_kinds, connect_hub
 from fairlead.cli.options import HubApi, Output, OutputOption, PlainCommand, PlainGroup, takes_groups
 from fairlead.cli.output import emit
+from fairlead.cli.proxy_machine import join, run
 from fairlead.cli.run import epilog_of, run_async
 from fairlead.errors import BadConfiguration, Forbidden, Terminal
 from fairlead.kube.cluster import Cluster
@@ -85,3 +87,7 @@ async def _drop_expired(cluster: Cluster) -> None:
         await drop_expired(cluster, cluster.server_clock.now())
     except Forbidden:
         return  # one who may only create Secrets leaves expired tokens, which are worth nothing
+
+
+for command in (join, run):
+    app.command(cls=PlainCommand, epilog=epilog_of(f"proxy {command.__name__}"))(command)

@@ -46,9 +46,10 @@ def readable_by_others(mode: int) -> bool:
 log = structlog.get_logger(__name__)
 
 
-def make_private(path: Path) -> None:
+def make_private(path: Path, *, option: str = "--data-dir") -> None:
     """Make ``path`` with mode 0700 where it is missing, else see that no other user can replace its files.
 
+    ``option`` is the one that named it, for messages.
     A group may write: volumes of Kubernetes belong to root and to the group of their pod.
 
     Raises:
@@ -60,14 +61,14 @@ def make_private(path: Path) -> None:
     mode, ours = stat.S_IMODE(there.st_mode), there.st_uid == os.geteuid()
     if not ours and there.st_uid != 0:
         raise BadConfiguration(
-            f"--data-dir: {path} belongs to user {there.st_uid}, who can replace every file in it: "
+            f"{option}: {path} belongs to user {there.st_uid}, who can replace every file in it: "
             f"chown {os.geteuid()} {path}, or choose another directory"
         )
     if not mode & stat.S_IWOTH:
         return
     if mode & stat.S_ISVTX:
         raise BadConfiguration(
-            f"--data-dir: every user may write {path} (mode {mode:04o}): choose a directory in it, or chmod o-w {path}"
+            f"{option}: every user may write {path} (mode {mode:04o}): choose a directory in it, or chmod o-w {path}"
         )
     if not ours:
         log.warning("every user who reaches the data directory may write it", path=str(path))

@@ -5,6 +5,7 @@
     processes   programs that are started, watched and killed; guard ends what is left of them
     apis        an API server for each cluster
     fleet       a hub and its members        regions    one cluster whose regions have a hub each
+    proxy_machines  proxy machines, a hub and a client on one subnet, each in a network namespace
     workload    pods that serve HTTP (``pod_server``) and the objects a cluster would have for them (``objects``)
     web         the objects that users create for HTTP: Ingresses, Gateways, certificates
     traffic     continuous requests with counters; https_client opens their connections for TLS

@@ -98,7 +98,7 @@ class NamespaceNetworks:
         self.separate = True
         self._id = secrets.token_hex(2)
         self._bridge = f"flb{self._id}"
-        self._control = _free_control_network()
+        self._control = free_control_network()
         self._made: list[str] = []
         self.api_host = f"{self._control}.1"
         ip("link", "add", self._bridge, "type", "bridge")
@@ -140,16 +140,21 @@ class _Namespace:
         return ["ip", "netns", "exec", self._name, *command]
 
     async def connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        with inside(self._name):
-            # A socket stays in the network namespace in which it was created.
-            client = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        client.setblocking(False)
-        try:
-            await asyncio.get_running_loop().sock_connect(client, (host, port))
-            return await asyncio.open_connection(sock=client)
-        except BaseException:
-            client.close()
-            raise
+        return await connect_inside(self._name, host, port)
+
+
+async def connect_inside(namespace: str, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open a connection as a process in a network namespace does."""
+    with inside(namespace):
+        # A socket stays in the network namespace in which it was created.
+        client = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    client.setblocking(False)
+    try:
+        await asyncio.get_running_loop().sock_connect(client, (host, port))
+        return await asyncio.open_connection(sock=client)
+    except BaseException:
+        client.close()
+        raise
 
 
 def choose_networks(*, loopback: bool) -> Networks:
@@ -160,7 +165,7 @@ def choose_networks(*, loopback: bool) -> Networks:
     return LoopbackNetworks()
 
 
-def _free_control_network() -> str:
+def free_control_network() -> str:
     """Return the first three parts of a private /24 to which this machine has no route of its own."""
     routes = Path("/proc/net/route").read_text(encoding="ascii")
     for _ in range(_TRIES):

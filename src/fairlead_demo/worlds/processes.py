@@ -114,6 +114,10 @@ class Child:
         """Return its exit code once it has ended."""
         return await self._process.wait() if self._process is not None else 0
 
+    def log_of_this_run(self) -> str:
+        """Return its log since it was started last."""
+        return self.log.read_bytes()[self._log_start :].decode(errors="replace")
+
     def log_tail(self) -> str:
         """Return the end of its log."""
         try:

@@ -39,6 +39,12 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "--watch": "it writes one file",
     },
     "convert": {"--watch": "it reads Ingresses once, from files too"},
+    "proxy token": {
+        "NAME": "the machine names itself when it joins",
+        "--namespace": "a machine has no namespace",
+        "--selector": "a token is for one machine",
+        "--watch": "it writes one token",
+    },
     "tenant list": {"--namespace": _TENANT},
     "tenant add": {"--namespace": _TENANT, "--selector": _ONE, "--watch": _ACTS},
     "tenant rotate": {"--namespace": _TENANT, "--selector": _ONE, "--watch": _ACTS},
@@ -48,6 +54,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
 WITHOUT_OBJECTS = {
     "run", "standalone", "hub", "agent", "regions", "capi", "apiserver", "crds", "version",
     "demo", "demo http", "demo names", "demo cluster-api", "demo regions",
+    "proxy join", "proxy run",
 }  # fmt: skip
 #: --output of these is a FILE.
 WITH_FILES = {"collect", "tenant add", "tenant rotate"}

@@ -1,0 +1,84 @@
+"""``fairlead proxy join`` and ``fairlead proxy run``, the commands on a proxy machine.
+
+In: options. Out: the process of ``fairlead.machine``; a machine that has joined needs no hub to run.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.options import LogOptions, QuietLogOptions, directory, host_and_port, takes_groups
+from fairlead.cli.run import run_async
+
+DEFAULT_STATE_DIR = Path("/var/lib/fairlead-proxy")
+
+StateDir = Annotated[
+    Path,
+    typer.Option("--state-dir", metavar="DIR", parser=directory, help="Keeps the certificate and all that is served."),
+]
+EnvoyThreads = Annotated[
+    int, typer.Option("--envoy-threads", metavar="N", min=0, help="Threads of Envoy; 0: one per core.")
+]
+
+
+@takes_groups
+def join(
+    hub: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The hub's --machines address.", show_default=False)],
+    token: Annotated[str, typer.Option("--token", metavar="TOKEN", help="One-time token of the hub.")],
+    fingerprint: Annotated[
+        str, typer.Option("--ca-fingerprint", metavar="sha256:HEX", help="Fingerprint of the hub's authority.")
+    ],
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Name of this machine; default: its host name.")
+    ] = "",
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    envoy_threads: EnvoyThreads = 0,
+    run_after: Annotated[
+        bool, typer.Option("--run/--no-run", help="--no-run: only join; the systemd unit runs it.")
+    ] = True,
+    *,
+    logs: QuietLogOptions,
+) -> None:
+    """Join this machine to a hub, then serve. At the hub, fairlead proxy token prints the whole command.
+
+    The private key is made here and never leaves this machine. After a reboot: fairlead proxy run.
+    """
+    from fairlead.cli.output import say
+    from fairlead.machine.app import MachineSettings, join_machine, run_machine
+    from fairlead.machine.state import StateDirectory
+    from fairlead.model.in_words import host_port
+
+    place = host_port(*host_and_port(hub, "HOST:PORT"))
+    state = StateDirectory(state_dir.expanduser())
+    logs.start()
+
+    async def run() -> None:
+        own = (name or os.uname().nodename).lower()
+        joined = await join_machine(state, hub=place, token=token, fingerprint=fingerprint, name=own)
+        say([f"This machine has joined as {joined}."])
+        if run_after:
+            await run_machine(MachineSettings(envoy_threads=envoy_threads), state)
+
+    run_async(run)
+
+
+@takes_groups
+def run(
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    envoy_threads: EnvoyThreads = 0,
+    *,
+    logs: LogOptions,
+) -> None:
+    """Serve and announce on this machine, which has joined a hub. It needs no hub to start.
+
+    Envoy and the announced addresses stay when this ends, however it ends; the next run takes them over.
+    """
+    from fairlead.machine.app import MachineSettings, run_machine
+    from fairlead.machine.state import StateDirectory
+
+    logs.start()
+    run_async(lambda: run_machine(MachineSettings(envoy_threads=envoy_threads), StateDirectory(state_dir.expanduser())))

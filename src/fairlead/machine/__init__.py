@@ -1,0 +1,9 @@
+"""The process on a proxy machine: it joins a hub, runs Envoy and the announcers, and needs no hub to go on.
+
+state       the state directory: certificate, plan, and whose machine it is
+snapshot    the xDS resources that Envoy has acknowledged, on disk
+relay       Envoy's streams: forwarded to the hub, or answered from the snapshot
+hub_client  HTTPS to the hub: enrol, renew, plan, report
+checks      what this machine can do, and whether Envoy serves an address
+app         ``join`` and ``run``: all of it, supervised
+"""

@@ -1,0 +1,148 @@
+"""Check what a proxy machine can do, and whether its Envoy serves an address: all from local facts.
+
+    before the start    Envoy is installed, the process has CAP_NET_ADMIN and CAP_NET_RAW
+    at the start        net.ipv4.ip_nonlocal_bind and its IPv6 counterpart: listeners open before the address is here
+    four times a second the kernel listens at each port that Envoy has acknowledged: /proc/net, no connection is opened
+
+An address that is not local yet cannot be connected to from here, and a connection would reach a backend. A socket in
+the kernel's tables, in a process whose admin interface answers, takes connections.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import NamedTuple
+
+from fairlead.errors import BadConfiguration
+from fairlead.model.keys import Protocol
+from fairlead.model.machine import AnnouncedAddress
+from fairlead.providers.envoy.envoy_process import find_binary
+from fairlead.providers.envoy.resources import load_balancer_of
+
+_STATUS = Path("/proc/self/status")
+_NET = Path("/proc/self/net")
+#: Bits of a set of capabilities.
+_CAPABILITIES = {"NET_ADMIN": 12, "NET_RAW": 13}
+_NONLOCAL = (Path("/proc/sys/net/ipv4/ip_nonlocal_bind"), Path("/proc/sys/net/ipv6/ip_nonlocal_bind"))
+#: TCP sockets that listen, and UDP sockets that are open: the state in the kernel's tables.
+_TABLES = (
+    ("tcp", Protocol.TCP, "0A"),
+    ("tcp6", Protocol.TCP, "0A"),
+    ("udp", Protocol.UDP, ""),
+    ("udp6", Protocol.UDP, ""),
+)
+_HTTP3 = "http3"
+
+
+class Socket(NamedTuple):
+    """A port that the kernel listens at."""
+
+    protocol: Protocol
+    address: str
+    port: int
+
+
+def check_machine() -> None:
+    """Check what this process needs before anything is started.
+
+    Raises:
+        BadConfiguration: there is no Envoy, or a capability is missing.
+    """
+    find_binary()
+    lines = _STATUS.read_text(encoding="ascii").splitlines()
+    effective = next(int(line.split()[1], 16) for line in lines if line.startswith("CapEff:"))
+    missing = [name for name, bit in _CAPABILITIES.items() if not effective >> bit & 1]
+    if missing:
+        names = " and ".join(f"CAP_{name}" for name in missing)
+        raise BadConfiguration(
+            f"this process lacks {names}, without which no address can be announced: run it as root, or add "
+            f"AmbientCapabilities={names.replace(' and ', ' ')} to its unit"
+        )
+
+
+def allow_nonlocal_bind() -> None:
+    """Let Envoy listen at addresses that this machine does not have yet.
+
+    Raises:
+        BadConfiguration: the kernel's setting cannot be written.
+    """
+    for path in _NONLOCAL:
+        try:
+            if path.read_text(encoding="ascii").strip() != "1":
+                path.write_text("1\n", encoding="ascii")
+        except FileNotFoundError:
+            continue  # a kernel without IPv6
+        except OSError as error:
+            name = ".".join(path.parts[3:])
+            raise BadConfiguration(
+                f"{name} cannot be set ({error.strerror}); set it before the start: sysctl -w {name}=1"
+            ) from error
+
+
+def listening() -> frozenset[Socket]:
+    """Return the ports that the kernel listens at, in the network of this process."""
+    return frozenset(socket for file, protocol, state in _TABLES for socket in _sockets(file, protocol, state))
+
+
+def _sockets(file: str, protocol: Protocol, state: str) -> Iterator[Socket]:
+    try:
+        table = (_NET / file).open(encoding="ascii")
+    except FileNotFoundError:
+        return
+    with table:
+        next(table, None)
+        for line in table:
+            fields = line.split()
+            if state and fields[3] != state:
+                return  # those that listen come first, and of connections there may be thousands
+            address, _, port = fields[1].partition(":")
+            yield Socket(protocol, _address(address), int(port, 16))
+
+
+def _address(figures: str) -> str:
+    """Read an address of the tables: every four bytes are in the machine's own order."""
+    parts = (int(figures[start : start + 8], 16) for start in range(0, len(figures), 8))
+    return str(ip_address(b"".join(part.to_bytes(4, sys.byteorder) for part in parts)))
+
+
+def serving(
+    addresses: Iterable[AnnouncedAddress], *, alive: bool, listeners: Iterable[str], sockets: Iterable[Socket]
+) -> Mapping[str, bool]:
+    """Return whether each address may be announced here: one of its ports is open at least.
+
+    ``listeners`` are the names that Envoy has acknowledged. A port that Envoy refuses does not end the others of its
+    address: every machine may refuse it.
+    """
+    ports: dict[str, set[tuple[Protocol, int]]] = {}
+    for name in listeners:
+        if (port := _port_of(name)) is not None:
+            ports.setdefault(_owner(name), set()).add(port)
+    open_at: dict[str, set[tuple[Protocol, int]]] = {}
+    for socket in sockets:
+        open_at.setdefault(socket.address, set()).add((socket.protocol, socket.port))
+    answer: dict[str, bool] = {}
+    for each in addresses:
+        expected = {port for owner in each.load_balancers for port in ports.get(owner, ())}
+        there = open_at.get(each.address, set())
+        # Without the names, after a lost snapshot, what an Envoy that lives has open counts.
+        answer[each.address] = alive and bool(there & expected if expected else there)
+    return answer
+
+
+def _owner(name: str) -> str:
+    """Return ``namespace/name`` of the load balancer of a listener, as a plan has it."""
+    key = load_balancer_of(name)
+    return f"{key.namespace}/{key.name}" if key is not None else ""
+
+
+def _port_of(name: str) -> tuple[Protocol, int] | None:
+    """Read protocol and port from the name of a listener; None when it is another name."""
+    parts = name.split("/")
+    if len(parts) < 5 or not parts[4].isdigit():
+        return None
+    if parts[3] == _HTTP3:
+        return Protocol.UDP, int(parts[4])
+    return (Protocol(parts[3]), int(parts[4])) if parts[3] in tuple(Protocol) else None

@@ -1,0 +1,212 @@
+"""HTTPS to the hub: enrol with a one-time token, renew the certificate, wait for the plan, send reports.
+
+Any of the hubs may be asked; one that does not answer or does not lead is passed over, and the one that answered is
+asked first the next time. Every hub proves itself as ``HUB_NAME``, by whatever address it is reached.
+
+    401 Unauthorized    403 Forbidden    409 AlreadyExists    400 Invalid    anything else Unreachable
+
+The sentence of each error is the hub's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import ssl
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TypeVar
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+
+from fairlead.api.json_text import read_json
+from fairlead.errors import (
+    AlreadyExists,
+    BadConfiguration,
+    FairleadError,
+    Forbidden,
+    Invalid,
+    Unauthorized,
+    Unreachable,
+)
+from fairlead.model.machine import (
+    HUB_NAME,
+    EnrolAnswer,
+    EnrolRequest,
+    HubProblem,
+    MachinePlan,
+    MachineReport,
+    RenewRequest,
+)
+from fairlead.runtime.tls import client_context
+
+T = TypeVar("T")
+
+_ERRORS: dict[int, type[FairleadError]] = {
+    400: Invalid,
+    401: Unauthorized,
+    403: Forbidden,
+    409: AlreadyExists,
+}
+_TIMEOUT = aiohttp.ClientTimeout(total=15.0, connect=4.0)
+#: The hub answers after 25 s at the latest.
+_LONG_POLL = aiohttp.ClientTimeout(total=40.0, connect=4.0)
+#: Certificates are valid an hour before they are issued; announcements and reports compare clocks, too.
+_SKEW_S = 300.0
+
+
+class _Authorities(msgspec.Struct):
+    ca: str = ""
+
+
+class HubClient:
+    """The hubs of one machine. ``tls`` returns the context of new connections."""
+
+    def __init__(self, hubs: tuple[str, ...], tls: Callable[[], ssl.SSLContext]) -> None:
+        self.hubs = hubs
+        self._tls = tls
+        self._session: aiohttp.ClientSession | None = None
+
+    async def renew(self, csr: str) -> EnrolAnswer:
+        """Return a new certificate for the same machine."""
+        return _whole(await self._ask("POST", "/v1/renew", EnrolAnswer, RenewRequest(csr=csr)))
+
+    async def authorities(self) -> str:
+        """Return the authorities that the hubs trust now, as PEM."""
+        return _whole(await self._ask("GET", "/v1/ca", _Authorities)).ca
+
+    async def plan(self, after: str) -> MachinePlan | None:
+        """Return the plan once its version is another than ``after``; None when nothing has changed for a while."""
+        return await self._ask("GET", f"/v1/plan?{urlencode({'after': after})}", MachinePlan, timeout=_LONG_POLL)
+
+    async def report(self, report: MachineReport) -> None:
+        """Send the state of this machine."""
+        await self._ask("POST", "/v1/report", MachineReport, report)
+
+    async def reconnect(self) -> None:
+        """Use the certificate and authorities of now for what follows; requests under way are cut off."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        as_type: type[T],
+        body: msgspec.Struct | None = None,
+        *,
+        timeout: aiohttp.ClientTimeout = _TIMEOUT,
+    ) -> T | None:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=self._tls()))
+        problems: list[FairleadError] = []
+        for hub in self.hubs:
+            try:
+                answer = await _ask(self._session, hub, method, path, as_type, body, timeout=timeout)
+            except Unreachable as error:
+                problems.append(error)
+                continue
+            self.hubs = (hub, *(other for other in self.hubs if other != hub))
+            return answer
+        raise problems[0] if problems else Unreachable("the hub has no address")
+
+
+async def join(hub: str, *, token: str, fingerprint: str, name: str, csr: str) -> EnrolAnswer:
+    """Enrol this machine with a one-time token.
+
+    Raises:
+        BadConfiguration: the hub at this address is not the one of ``fingerprint``, or the clocks differ.
+        FairleadError: the hub cannot be reached, or refuses the token or the name.
+    """
+    # What is read before the hub has proved itself is only used when its digest is that of the command.
+    unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    unverified.check_hostname = False
+    unverified.verify_mode = ssl.CERT_NONE
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=unverified)) as session:
+        dates: list[str] = []
+        authorities = _whole(await _ask(session, hub, "GET", "/v1/ca", _Authorities, dates=dates))
+    digest = fingerprint_of(authorities.ca)
+    if digest != fingerprint.strip().lower():
+        raise BadConfiguration(
+            f"the fingerprint of the hub at {hub} is {digest}, not the one of --ca-fingerprint. It is another hub, or "
+            "the connection is intercepted. Compare with the command that fairlead proxy token printed"
+        )
+    if (skew_s := _skew_s(dates)) > _SKEW_S:
+        raise BadConfiguration(
+            f"the clock of this machine differs from the hub's by {skew_s:.0f} s; set it (timedatectl set-ntp true), "
+            "then run the same command again"
+        )
+    request = EnrolRequest(token=token, name=name, csr=csr, clock=datetime.now(UTC).timestamp())
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=client_context(authorities.ca.encode()))
+    ) as session:
+        return _whole(await _ask(session, hub, "POST", "/v1/enrol", EnrolAnswer, request))
+
+
+def fingerprint_of(ca: str) -> str:
+    """Return the fingerprint of a hub's authorities as ``fairlead proxy token`` prints it."""
+    return f"sha256:{hashlib.sha256(ca.encode()).hexdigest()}"
+
+
+async def _ask(
+    session: aiohttp.ClientSession,
+    hub: str,
+    method: str,
+    path: str,
+    as_type: type[T],
+    body: msgspec.Struct | None = None,
+    *,
+    timeout: aiohttp.ClientTimeout = _TIMEOUT,
+    dates: list[str] | None = None,
+) -> T | None:
+    data = None if body is None else msgspec.json.encode(body)
+    headers = {} if body is None else {"Content-Type": "application/json"}
+    try:
+        async with session.request(
+            method, f"https://{hub}{path}", data=data, headers=headers, timeout=timeout, server_hostname=HUB_NAME
+        ) as answer:
+            status, text = answer.status, await answer.read()
+            if dates is not None:
+                dates.append(answer.headers.get("Date", ""))
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise Unreachable(f"the hub at {hub} does not answer: {_cause(error)}", detail=repr(error)) from error
+    if status == 204:
+        return None
+    if status != 200:
+        problem = read_json(text, HubProblem)
+        sentence = problem.message if problem is not None else f"the hub at {hub} answered with HTTP status {status}"
+        raise _ERRORS.get(status, Unreachable)(sentence)
+    value = read_json(text, as_type)
+    if value is None:
+        raise Unreachable(f"the hub at {hub} answered {path} with something else than expected; is it a Fairlead hub?")
+    return value
+
+
+def _whole(value: T | None) -> T:
+    if value is None:
+        raise Unreachable("the hub has answered without content")
+    return value
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return "this machine does not trust the authority of that server's certificate"
+    reason = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(reason, OSError) and reason.errno:
+        return os.strerror(reason.errno)
+    return str(reason) or type(reason).__name__
+
+
+def _skew_s(dates: Sequence[str]) -> float:
+    for date in dates:
+        try:
+            return abs((datetime.now(UTC) - parsedate_to_datetime(date)).total_seconds())
+        except ValueError:
+            return 0.0
+    return 0.0

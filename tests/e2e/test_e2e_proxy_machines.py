@@ -1,0 +1,218 @@
+"""Proxy machines in network namespaces: they join, serve, boot without a hub, and renew certificates under load."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fairlead_demo.worlds.processes import fairlead, run_fairlead, wait_until
+from fairlead_demo.worlds.proxy_machines import ProxyMachine, ProxySite, why_no_namespaces
+from fairlead_demo.worlds.traffic import Count, Traffic
+from tests.e2e.conftest import working_directory
+
+pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(600)]
+
+#: ``fairlead`` whose hub signs certificates of machines for a minute.
+SHORT_LIVES = Path(__file__).with_name("e2e_short_lives.py")
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[ProxySite]:
+    if why := why_no_namespaces():
+        pytest.skip(why)
+    with working_directory() as directory:
+        site = ProxySite(directory)
+        try:
+            await site.start()
+            yield site
+        finally:
+            await site.close()
+
+
+async def refused(site: ProxySite, machine: ProxyMachine, *arguments: str, before: tuple[str, ...] = ()) -> str:
+    """Run ``fairlead proxy`` on a machine, which has to end at once; return what it says."""
+    options = ("--state-dir", str(machine.state_dir))
+    command = machine.namespace.command([*before, *fairlead(*arguments, *options)])
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(60):
+        out, problem = await process.communicate()
+    assert process.returncode in (1, 2, 3), (out, problem)
+    assert out == b""
+    assert not (machine.state_dir / "envoy").exists(), "nothing is started"
+    (line,) = problem.decode().splitlines()
+    return line
+
+
+async def status(site: ProxySite) -> dict[str, object]:
+    _, out, problem = await run_fairlead("status", "-o", "json", "--kubeconfig", str(site.kubeconfig))
+    assert out, problem
+    return json.loads(out)
+
+
+@pytest.mark.req("P-1")
+async def test_what_keeps_a_machine_from_joining_is_one_sentence(site: ProxySite) -> None:
+    machine = site.machine("m1")
+    command = await site.token()
+    place, _, token, _, fingerprint = command[2:]
+
+    def join(*, token: str = token, fingerprint: str = fingerprint, place: str = place) -> tuple[str, ...]:
+        return ("proxy", "join", place, "--token", token, "--ca-fingerprint", fingerprint, "--name", machine.name)
+
+    assert "--ca-fingerprint" in await refused(site, machine, *join(fingerprint="sha256:" + "0" * 64))
+    assert "token" in await refused(site, machine, *join(token=token[:-1] + ("A" if token[-1] != "A" else "B")))
+    assert "does not answer" in await refused(site, machine, *join(place=f"{site.hub_namespace.address}:1"))
+    without = ("setpriv", "--bounding-set", "-net_raw", "--inh-caps", "-net_raw")
+    if shutil.which("setpriv"):
+        assert "CAP_NET_RAW" in await refused(site, machine, *join(), before=without)
+    assert "not joined" in await refused(site, machine, "proxy", "run")
+
+    # None of these has used the token up.
+    await machine.start(command)
+
+    async def joined() -> bool:
+        machine.process.check_running()
+        return (machine.state_dir / "machine.json").exists()
+
+    await wait_until(joined, "m1 joins")
+    other = site.machine("m2")
+    assert "used before" in await refused(site, other, *join()[:-1], other.name)
+    fresh = (await site.token())[4]
+    assert "m1" in await refused(site, other, *join(token=fresh)), "a name is of one machine"
+
+    # A clone of the disk is another machine.
+    shutil.copytree(
+        machine.state_dir, other.state_dir, ignore=shutil.ignore_patterns("envoy", "xds.sock"), dirs_exist_ok=True
+    )
+    identity = json.loads((other.state_dir / "machine.json").read_text())
+    (other.state_dir / "machine.json").write_text(json.dumps({**identity, "hostName": "the-original"}))
+    assert "the-original" in await refused(site, other, "proxy", "run")
+
+
+def owners(site: ProxySite, address: str) -> list[str]:
+    """Return the machines that have an address."""
+    return [machine.name for machine in site.machines.values() if address in machine.addresses]
+
+
+async def answered(site: ProxySite, address: str) -> Traffic:
+    """Wait until the client is answered at an address; return traffic to it that is not started."""
+    traffic = site.traffic(address)
+    await wait_until(traffic.is_answered, f"{address} answers")
+    return traffic
+
+
+def check(count: Count) -> None:
+    """Check that traffic was answered without an exception."""
+    assert (count.failed, count.cut, count.lost) == (0, 0, 0), count.failures
+    assert count.answered > 20
+
+
+@pytest.mark.req("P-1")
+@pytest.mark.req("P-4")
+async def test_two_machines_join_serve_and_boot_without_a_hub(site: ProxySite) -> None:
+    for name in ("m1", "m2"):
+        await site.join(name)
+    joined_s = time.monotonic()
+
+    async def listed() -> bool:
+        groups = {proxy["group"] for proxy in (await status(site))["proxies"]}  # type: ignore[index, union-attr]
+        return {"machine:m1", "machine:m2"} <= groups
+
+    await wait_until(listed, "status lists both machines")
+    assert time.monotonic() - joined_s < 10 * slowness()
+    pod = await site.pod("web-1")
+    names = [f"web-{number}" for number in range(3)]
+    for name in names:
+        await site.load_balancer(name, pod)
+    addresses = [await site.address(name) for name in names]
+    for address in addresses:
+        await answered(site, address)
+
+    async def owned() -> bool:
+        return all(len(owners(site, address)) == 1 for address in addresses)
+
+    await wait_until(owned, "each address has one owner")
+    mine = addresses[0]
+    owner = site.machines[owners(site, mine)[0]]
+    (other,) = [machine for machine in site.machines.values() if machine is not owner]
+
+    # The hub is killed and started again: no request fails.
+    traffic = await answered(site, mine)
+    traffic.start()
+    await site.hub.kill()
+    await site.start_hub()
+    await wait_until(listed, "both machines are back at the hub")
+    await traffic.stop()
+    check(traffic.count)
+
+    # The process on a machine is restarted: Envoy and its addresses are adopted.
+    traffic = await answered(site, mine)
+    traffic.start()
+    envoy = (owner.state_dir / "envoy" / "envoy.pid").read_text()
+    await owner.process.terminate()
+    await owner.start()
+    await wait_until(owner.ready, "the process is ready again")
+    await asyncio.sleep(2)
+    await traffic.stop()
+    check(traffic.count)
+    assert (owner.state_dir / "envoy" / "envoy.pid").read_text() == envoy
+    assert owners(site, mine) == [owner.name]
+
+    # The machine boots while no hub answers.
+    await site.hub.kill()
+    await owner.lose_power()
+    await answered(site, mine)
+    assert owners(site, mine) == [other.name]
+    await other.lose_power()
+    booted_s = time.monotonic()
+    await owner.power_on()
+    for address in addresses:
+        await answered(site, address)
+    assert time.monotonic() - booted_s < 10 * slowness()
+    assert owner.addresses >= set(addresses)
+    assert "local state" in owner.process.log.read_text()
+
+
+def slowness() -> float:
+    """Return the factor by which this machine is slower now than when it is idle."""
+    with Path("/proc/loadavg").open() as file:
+        return max(1.0, float(file.read().split()[0]) / 2)
+
+
+@pytest.mark.req("P-2")
+async def test_renewals_under_load_lose_nothing(site: ProxySite) -> None:
+    site.hub.command = [str(SHORT_LIVES) if part == "-m" else part for part in site.hub.command]
+    site.hub.command.remove("fairlead.cli.main")
+    assert sys.executable in site.hub.command
+    await site.hub.terminate()
+    await site.start_hub()
+    machine = await site.join("m1")
+    pod = await site.pod("web-1")
+    await site.load_balancer("web", pod)
+    address = await site.address("web")
+    traffic = await answered(site, address)
+    traffic.start()
+    log = machine.process.log
+
+    async def renewed() -> bool:
+        return log.read_text().count("certificate renewed") >= 3
+
+    await wait_until(renewed, "three renewals", timeout_s=300)
+    # What comes after the first certificate has expired proves that the streams use the new ones.
+    successor = await site.pod("web-2")
+    await site.load_balancer("web", successor)
+
+    async def moved() -> bool:
+        return traffic.count.by_pod["web-2"] > 0
+
+    await wait_until(moved, "a change reaches the machine")
+    await traffic.stop()
+    check(traffic.count)

@@ -1,0 +1,67 @@
+"""Whether an address may be announced: from the kernel's tables of sockets."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from fairlead.machine.checks import Socket, listening, serving
+from fairlead.model.keys import Protocol
+from fairlead.model.machine import AnnouncedAddress
+
+LISTENER = "TCPLoadBalancer/shop/web/TCP/80"
+WEB = AnnouncedAddress(address="192.0.2.1", load_balancers=("shop/web",))
+OPEN = Socket(Protocol.TCP, "192.0.2.1", 80)
+
+
+@pytest.mark.req("P-5")
+@pytest.mark.parametrize(
+    ("alive", "listeners", "sockets", "announced"),
+    [
+        (True, (LISTENER,), (OPEN,), True),
+        (False, (LISTENER,), (OPEN,), False),
+        (True, (LISTENER,), (), False),
+        (True, (LISTENER,), (Socket(Protocol.TCP, "192.0.2.2", 80),), False),
+        (True, (LISTENER,), (Socket(Protocol.UDP, "192.0.2.1", 80),), False),
+        (True, (LISTENER, "TCPLoadBalancer/shop/web/TCP/443"), (OPEN,), True),
+        (True, ("TCPLoadBalancer/other/web/TCP/80",), (), False),
+        (True, ("TCPLoadBalancer/shop/web/UDP/53",), (Socket(Protocol.UDP, "192.0.2.1", 53),), True),
+        (True, ("HTTPLoadBalancer/shop/web/http3/443",), (Socket(Protocol.UDP, "192.0.2.1", 443),), True),
+        # The snapshot is lost, and Envoy goes on.
+        (True, (), (OPEN,), True),
+    ],
+)
+def test_an_address_serves_where_one_of_its_ports_is_open(
+    alive: bool, listeners: tuple[str, ...], sockets: tuple[Socket, ...], announced: bool
+) -> None:
+    assert serving((WEB,), alive=alive, listeners=listeners, sockets=sockets) == {"192.0.2.1": announced}
+
+
+@pytest.mark.req("P-5")
+def test_ipv6_listeners_count_for_their_own_address() -> None:
+    both = (WEB, AnnouncedAddress(address="2001:db8::1", load_balancers=("shop/web",)))
+    names = (LISTENER, f"{LISTENER}/IPv6")
+    answer = serving(both, alive=True, listeners=names, sockets=(Socket(Protocol.TCP, "2001:db8::1", 80),))
+    assert answer == {"192.0.2.1": False, "2001:db8::1": True}
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "address"),
+    [
+        (socket.AF_INET, socket.SOCK_STREAM, "127.0.0.5"),
+        (socket.AF_INET, socket.SOCK_DGRAM, "127.0.0.6"),
+        (socket.AF_INET6, socket.SOCK_STREAM, "::1"),
+        (socket.AF_INET6, socket.SOCK_DGRAM, "::1"),
+    ],
+)
+def test_the_kernel_says_where_it_listens(family: int, kind: int, address: str) -> None:
+    with socket.socket(family, kind) as server:
+        server.bind((address, 0))
+        protocol = Protocol.TCP if kind == socket.SOCK_STREAM else Protocol.UDP
+        place = Socket(protocol, address, server.getsockname()[1])
+        if protocol is Protocol.TCP:
+            assert place not in listening(), "bound, but not listening"
+            server.listen()
+        assert place in listening()
+    assert place not in listening()
