@@ -11,7 +11,8 @@ from fairlead.api.crd import ACCEPTED, AGE, READY, CelRule, Column, Crd
 from fairlead.api.meta import LIST_SET, ONE_LINE, Conditions, KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 
-_Names = Annotated[
+#: Names of other objects.
+Names = Annotated[
     list[Annotated[str, Meta(min_length=1, max_length=253, extra_json_schema=ONE_LINE)]],
     Meta(max_length=256, extra_json_schema=LIST_SET),
 ]
@@ -32,8 +33,8 @@ _Uint32 = Annotated[int, Meta(ge=0, le=4_294_967_295)]
 class MachineChoice(Wire, frozen=True, gc=False):
     """Proxy machines: those of names, or of groups, or with all labels of matchLabels; all machines when empty."""
 
-    names: _Names = msgspec.field(default_factory=list[str])
-    groups: _Names = msgspec.field(default_factory=list[str])
+    names: Names = msgspec.field(default_factory=list[str])
+    groups: Names = msgspec.field(default_factory=list[str])
     match_labels: Annotated[dict[str, str], Meta(max_length=32)] = msgspec.field(default_factory=dict[str, str])
 
 
@@ -91,9 +92,9 @@ class AdvertisementSpec(Wire, frozen=True, gc=False):
     """
 
     announcement: Literal["L2", "BGP", "External", "None"]
-    pools: _Names = msgspec.field(default_factory=list[str])
-    classes: _Names = msgspec.field(default_factory=list[str])
-    services: _Names = msgspec.field(default_factory=list[str])
+    pools: Names = msgspec.field(default_factory=list[str])
+    classes: Names = msgspec.field(default_factory=list[str])
+    services: Names = msgspec.field(default_factory=list[str])
     machines: MachineChoice = MachineChoice()
     withdraw_when_unhealthy: bool = False
     anycast: bool = False
@@ -101,7 +102,7 @@ class AdvertisementSpec(Wire, frozen=True, gc=False):
         default_factory=list[str]
     )
     fast: bool = False
-    peers: _Names = msgspec.field(default_factory=list[str])
+    peers: Names = msgspec.field(default_factory=list[str])
     communities: Annotated[list[_Community], Meta(max_length=32, extra_json_schema=LIST_SET)] = msgspec.field(
         default_factory=list[str]
     )

@@ -23,6 +23,7 @@ INTENT_STATUS = {
     **OBSERVED,
     "provisioned": "Parts of the load balancer that each provider has, or may have.",
     "address": "First address of the load balancer; empty while there is none.",
+    "placement": "Proxy machines of the load balancer; absent while the hub's own proxies serve it.",
     "held": "First 16 changes that a pause or a guard holds back, with reasons.",
     "heldTotal": "Number of held changes.",
     "repaired": "Last handled value of the annotation fairlead.dev/repair.",
@@ -698,6 +699,25 @@ ANNOUNCING: Mapping[str, Mapping[str, str]] = {
 }  # fmt: skip
 
 MACHINES: Mapping[str, Mapping[str, str]] = {
+    "ProxyGroupSpec": {
+        "machines": "Machines of the group; those whose spec.group is its name when empty.",
+        "mode": "Whether each machine serves every load balancer, or so many machines serve each.",
+        "replicas": "Number of machines for each load balancer in mode Replicas.",
+        "zonesKey": "Label of a ProxyMachine with its zone. The machines of a load balancer are in zones apart.",
+        "classes": "LoadBalancerClasses that the group serves; all when empty.",
+        "pools": "AddressPools whose addresses the group serves; all when empty.",
+    },
+    "ProxyGroupStatus": {
+        **OBSERVED,
+        "machines": "Number of machines in the group.",
+        "loadBalancers": "Number of load balancers that the group serves.",
+    },
+    "MachinePlacement": {
+        "machines": "Machines that announce the addresses; the first one owns them where only one can.",
+        "joining": "Machines that serve the load balancer and will announce it once they have all of it.",
+        "leaving": "Machines that still serve the load balancer for clients that have not noticed its move.",
+        "message": "Reason why the load balancer has fewer machines than it should.",
+    },
     "ProxyMachineSpec": {
         "group": "Group of the machine.",
         "drained": "Whether the machine withdraws its addresses and gets no new connections.",

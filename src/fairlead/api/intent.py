@@ -282,6 +282,34 @@ class Allocation(Wire, frozen=True, gc=False):
         return tuple(place for place in both if place[0])
 
 
+Machines = Annotated[tuple[str, ...], Meta(extra_json_schema=LIST_ATOMIC)]
+
+
+class MachinePlacement(Wire, frozen=True, gc=False):
+    """The proxy machines of this load balancer, recorded before anything uses them.
+
+    machines announce its addresses; the first one owns them where only one can. joining serve it already, and announce
+    once they have all of it. leaving still serve it for clients that have not noticed. message is why it has fewer
+    machines than it should.
+    """
+
+    machines: Machines = ()
+    joining: Machines = ()
+    leaving: Machines = ()
+    message: str = ""
+
+    @property
+    def target(self) -> tuple[str, ...]:
+        """Return the machines that it has, or moves to."""
+        return tuple(name for name in (*self.machines, *self.joining) if name not in self.leaving)
+
+    @property
+    def serving(self) -> tuple[str, ...]:
+        """Return all machines that serve it; with an empty name while the hub's own proxies do, too."""
+        on_hub = ("",) if self.joining and not self.machines else ()
+        return tuple(dict.fromkeys((*on_hub, *self.machines, *self.joining, *self.leaving)))
+
+
 class HeldChange(Wire, frozen=True, gc=False):
     """One change that a pause or a guard holds back: what, why it would be made, which guard holds it, and why.
 
@@ -304,7 +332,8 @@ class HeldChange(Wire, frozen=True, gc=False):
 class IntentStatus(ProvisionedStatus, frozen=True, gc=False):
     """What became of an intent, as far as every kind has it.
 
-    address is the first of loadBalancer.ingress. provisioned has what its provider was asked for. held has the first
+    address is the first of loadBalancer.ingress. placement is absent while the hub's own proxies serve it.
+    provisioned has what its provider was asked for. held has the first
     changes that are held, of heldTotal. repaired is the value of annotation fairlead.dev/repair that was done last.
     unhealthyTargets names the first fifty targets that a proxy sees unhealthy.
     """
@@ -312,12 +341,18 @@ class IntentStatus(ProvisionedStatus, frozen=True, gc=False):
     address: str = ""
     load_balancer: LoadBalancerStatus = LoadBalancerStatus()
     allocation: Allocation = Allocation()
+    placement: MachinePlacement | None = None
     observed_generation: int = 0
     held: Annotated[list[HeldChange] | None, Meta(extra_json_schema={**LIST_ATOMIC, "maxItems": HELD_LISTED})] = None
     held_total: int = 0
     repaired: str = ""
     unhealthy_targets: Annotated[list[str] | None, Meta(extra_json_schema={**LIST_ATOMIC, "maxItems": 50})] = None
     conditions: Conditions = None
+
+    @property
+    def serving_machines(self) -> tuple[str, ...]:
+        """Return the proxy machines that serve it; none are recorded when empty."""
+        return self.placement.serving if self.placement is not None else ()
 
     @property
     def addresses(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASS_CRD
 from fairlead.api.managedcertificate import CERTIFICATE_ISSUER_CRD, MANAGED_CERTIFICATE_CRD
 from fairlead.api.meta import JSONObject, Resource
 from fairlead.api.poolservice import NODE_POOL_CRD, POOL_SERVICE_CRD
-from fairlead.api.proxymachine import PROXY_MACHINE_CRD
+from fairlead.api.proxymachine import PROXY_GROUP_CRD, PROXY_MACHINE_CRD
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCER_CRD, TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANT_CRD
 
@@ -40,6 +40,7 @@ CRDS = (
     CERTIFICATE_ISSUER_CRD,
     MANAGED_CERTIFICATE_CRD,
     PROXY_MACHINE_CRD,
+    PROXY_GROUP_CRD,
 )
 
 

@@ -133,6 +133,9 @@ LOAD_BALANCER_CRD = Crd(
     columns=(
         Column("Class", ".spec.className"),
         Column("Address", ".status.address"),
+        Column(
+            "On", ".status.placement.machines", priority=1, description="proxy machines that announce its addresses"
+        ),
         Column("Programmed", f"{PROGRAMMED}.status"),
         Column("Reason", f"{PROGRAMMED}.reason"),
         Column("Serving", f"{SERVING}.status"),

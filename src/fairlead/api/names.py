@@ -106,6 +106,8 @@ ANNOTATION_REFUSED = "fairlead.dev/refused"
 ANNOTATION_REPAIR = "fairlead.dev/repair"
 #: On a load balancer or a class: freeze everything but what is already programmed. Any value but "false".
 ANNOTATION_PAUSED = "fairlead.dev/paused"
+#: On a load balancer at the hub: the names of the proxy machines that serve it, after commas, the owner first.
+ANNOTATION_MACHINES = "fairlead.dev/machines"
 #: On an HTTPLoadBalancer: count the requests of each of its routes, which costs proxies memory for each. Any value but
 #: "false".
 ANNOTATION_ROUTE_FIGURES = "fairlead.dev/route-figures"
@@ -168,6 +170,8 @@ MANAGER_RECORD = "fairlead-hub-record"
 MANAGER_LEDGER = "fairlead-hub-ledger"
 #: Owns the spec of Hostnames, ``status.waiting`` of them, and ``status.names`` of what asks for names.
 MANAGER_NAMES = "fairlead-hub-names"
+#: Owns ``status.placement`` of load balancers alone.
+MANAGER_PLACEMENT = "fairlead-hub-placement"
 #: Owns ``status.certificate`` of Hostnames alone.
 MANAGER_CERTIFICATES = "fairlead-hub-certificates"
 MANAGER_CLI = "fairlead-cli"

@@ -2,6 +2,7 @@
 
 A machine that joins with a one-time token creates its object through the hub. Operators write the spec; the hub writes
 the status from the reports of the machine, and the time of the last report into the Lease ``proxy-machine-<name>``.
+A ProxyGroup says which machines serve which load balancers; without any, each machine serves all of them.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from fairlead.api.announcing import MachineChoice, Names
 from fairlead.api.crd import AGE, READY, CelRule, Column, Crd
-from fairlead.api.meta import LIST_ATOMIC, Conditions, KubeObject, Resource, Wire, list_by
+from fairlead.api.meta import LIST_ATOMIC, ONE_LINE, Conditions, KubeObject, Resource, Wire, list_by
 from fairlead.api.names import GROUP, VERSION
 
 #: The group of a machine that names none.
@@ -128,6 +130,58 @@ PROXY_MACHINE_CRD = Crd(
         AGE,
     ),
     rules=(CelRule("self.metadata.name.size() <= 63", "metadata.name has at most 63 characters", whole=True),),
+)
+
+
+class ProxyGroupSpec(Wire, frozen=True, gc=False):
+    """The machines of the group, and the load balancers that they serve.
+
+    machines empty: those whose spec.group is the name of the group. mode All: each machine serves every load balancer;
+    Replicas: so many machines serve each, in zones apart if possible. zonesKey is the label of a machine with its zone.
+    classes and pools say which load balancers are served, all when empty. If several groups serve one, the group that
+    names its pool is used, then one that names its class; of equal ones the oldest.
+    """
+
+    machines: MachineChoice = MachineChoice()
+    mode: Literal["All", "Replicas"] = "All"
+    replicas: Annotated[int, Meta(ge=1, le=64)] = 2
+    zones_key: Annotated[str, Meta(max_length=316, extra_json_schema=ONE_LINE)] = "topology.kubernetes.io/zone"
+    classes: Names = msgspec.field(default_factory=list[str])
+    pools: Names = msgspec.field(default_factory=list[str])
+
+
+class ProxyGroupStatus(Wire, frozen=True, gc=False):
+    """The numbers of machines in the group, and of load balancers that it serves."""
+
+    machines: int = 0
+    load_balancers: int = 0
+    observed_generation: int = 0
+    conditions: Conditions = None
+
+
+class ProxyGroup(KubeObject, frozen=True, gc=False):
+    """Machines that serve the same load balancers."""
+
+    spec: ProxyGroupSpec = ProxyGroupSpec()
+    status: ProxyGroupStatus = ProxyGroupStatus()
+
+
+PROXY_GROUPS = Resource(GROUP, VERSION, "ProxyGroup", "proxygroups", False, ProxyGroup)
+
+PROXY_GROUP_CRD = Crd(
+    PROXY_GROUPS,
+    short_names=("pg",),
+    columns=(
+        Column("Mode", ".spec.mode"),
+        Column("Replicas", ".spec.replicas", "integer", priority=1),
+        Column("Machines", ".status.machines", "integer"),
+        Column("Load-Balancers", ".status.loadBalancers", "integer"),
+        Column("Ready", f"{READY}.status"),
+        Column("Reason", f"{READY}.reason"),
+        Column("Classes", ".spec.classes", priority=1),
+        Column("Pools", ".spec.pools", priority=1),
+        AGE,
+    ),
 )
 
 

@@ -128,6 +128,7 @@ STATE_COLUMNS = (
     Column("Class", ".spec.className"),
     Column("Address", ".status.address"),
     Column("Second-Address", ".status.loadBalancer.ingress[1].ip", priority=1),
+    Column("On", ".status.placement.machines", priority=1, description="proxy machines that announce its addresses"),
     Column("Programmed", f"{PROGRAMMED}.status"),
     Column("Reason", f"{PROGRAMMED}.reason"),
     Column("Serving", f"{SERVING}.status"),

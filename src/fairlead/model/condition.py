@@ -107,6 +107,7 @@ class ConditionReason(StrEnum):
     REFUSED_BY_PROVIDER = "RefusedByProvider"
     PARAMETERS_DIFFER = "ParametersDiffer"
     DO_NOT_DELETE = "DoNotDelete"
+    NO_MACHINES = "NoMachines"
     NO_SUCH_PROVIDER = "NoSuchProvider"
     IN_USE = "InUse"
     UNUSED = "Unused"

@@ -144,6 +144,8 @@ class FrontendSpec(msgspec.Struct, frozen=True):
     local_traffic_only: bool = False
     #: Its proxies, which others share, limit its connections.
     limits_connections: bool = False
+    #: The proxy machines that serve it; "" are the hub's own proxies. None are known when empty.
+    machines: tuple[str, ...] = ()
     #: What is done with requests; None for a load balancer of connections. ``listeners`` are then its distinct ports.
     l7: L7Config | None = None
 

@@ -211,6 +211,8 @@ class MachineReport(MachineValue, frozen=True, kw_only=True, rename="camel", omi
     #: Files that its proxy has open, and may have.
     files: int = 0
     max_files: int = 0
+    #: Listeners that its proxy can open with that limit; 0: unknown.
+    max_listeners: int = 0
     #: New connections a second at its proxy, over the last seconds.
     connections_per_s: float = 0.0
     #: Addresses of the plan for which its proxy sees no healthy target.

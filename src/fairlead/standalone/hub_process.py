@@ -77,6 +77,7 @@ from fairlead.standalone.right_cluster import check_hub_side, check_own_member
 from fairlead.status.fleet import ProxyRow
 
 if TYPE_CHECKING:
+    from fairlead.hub.machines.placement import Placements
     from fairlead.hub.machines.server import MachineEndpoint
 
 log = structlog.get_logger(__name__)
@@ -155,7 +156,7 @@ async def _run(
     )
     if settings.machines is not None and fleet is not None and hub.inventory.machines is not None:
         endpoint = _machine_endpoint(settings.machines, cluster, hub, parts, hub.inventory.machines, settings.data_dir)
-        place_on_machines(provider, fleet, hub.inventory.machines)
+        place_on_machines(endpoint.machines.placements, provider, fleet)
     reporter = ProxyReporter(
         cluster=cluster,
         identity=identity,
@@ -300,6 +301,7 @@ def _machine_endpoint(
         cluster=cluster,
         inventory=hub.inventory,
         machines=machines,
+        proxies=parts.provider,
         xds=parts.provider.server,
         identity=parts.identity,
         data_dir=data_dir,
@@ -310,21 +312,10 @@ def _machine_endpoint(
     )
 
 
-def place_on_machines(provider: EnvoyProvider, fleet: LocalFleet, machines: WatchCache[ProxyMachine]) -> None:
-    """Have the machines that have reported serve in place of the hub's own Envoys."""
-
-    def names() -> list[str]:
-        return sorted(machine.metadata.name for machine in machines.values() if machine.status.links)
-
-    placed: list[str] = []
-
-    def changed(_old: ProxyMachine | None, _new: ProxyMachine | None) -> None:
-        if (now := names()) != placed:
-            placed[:] = now
-            provider.regroup()
-
-    fleet.machines = names
-    machines.on_change(changed)
+def place_on_machines(placements: Placements, provider: EnvoyProvider, fleet: LocalFleet) -> None:
+    """Have load balancers with recorded machines served there, and new ones wait for machines where there are any."""
+    fleet.awaits_machines = placements.awaits_machines
+    provider.on_change(placements.acknowledged)
 
 
 def _rows(provider: EnvoyProvider) -> list[ProxyRow]:

@@ -92,7 +92,7 @@ class Announcements(msgspec.Struct, frozen=True):
 
     def peers_of(self, machine: JoinedMachine) -> tuple[BgpPeerPlan, ...]:
         """Return the routers that a machine has sessions with, by name."""
-        return tuple(_peer_plan(peer) for peer in self.peers if _chosen(peer.spec.machines, machine))
+        return tuple(_peer_plan(peer) for peer in self.peers if is_chosen(peer.spec.machines, machine))
 
     def announce(
         self, placed: PlacedAddress, machines: Iterable[JoinedMachine], *, keeper: str = ""
@@ -108,7 +108,7 @@ class Announcements(msgspec.Struct, frozen=True):
         if spec.announcement == "None":
             return _not_announced(placed), ""
         joined = [machine for machine in machines if machine.name in placed.machines]
-        chosen = {machine.name for machine in joined if _chosen(spec.machines, machine)}
+        chosen = {machine.name for machine in joined if is_chosen(spec.machines, machine)}
         if not chosen:
             return _not_announced(placed), (
                 f"spec.machines of Advertisement {name} selects none of the machines that serve {placed.address} "
@@ -133,9 +133,9 @@ class Announcements(msgspec.Struct, frozen=True):
         lacking = [
             machine.name
             for machine in joined
-            if _chosen(spec.machines, machine)
+            if is_chosen(spec.machines, machine)
             and not any(
-                _chosen(peer.spec.machines, machine) and (not wanted or peer.name in wanted) for peer in self.peers
+                is_chosen(peer.spec.machines, machine) and (not wanted or peer.name in wanted) for peer in self.peers
             )
         ]
         if not lacking:
@@ -292,7 +292,8 @@ def _plain(community: str) -> str:
     return community if community in _WELL_KNOWN else ":".join(str(int(part)) for part in community.split(":"))
 
 
-def _chosen(choice: MachineChoice, machine: JoinedMachine) -> bool:
+def is_chosen(choice: MachineChoice, machine: JoinedMachine) -> bool:
+    """Return whether a choice of machines has this one."""
     labels = choice.match_labels or {}
     if not choice.names and not choice.groups and not labels:
         return True

@@ -142,6 +142,7 @@ def frontend_of(view: LoadBalancerView) -> FrontendSpec:
         listeners=tuple(sorted(listeners, key=lambda listener: (listener.port, listener.protocol))),
         address=given.address,
         limits_connections=given.limits_connections,
+        machines=view.load_balancer.status.serving_machines if view.needs_allocation else (),
         health_check=health_check_of(spec, view.behaviour.health_check),
         parameters=merged_parameters(view.load_balancer, view.load_balancer_class),
         attributes=dict(sorted(spec.attributes.items())),

@@ -326,6 +326,7 @@ def frontend_at_allocation(
         address=allocation.address,
         second_address=allocation.second_address,
         limits_connections=allocation.limits_connections,
+        machines=view.load_balancer.status.serving_machines,
         families=wanted_families(spec),
         health_check=behaviour.health_check,
         parameters=dict(sorted(behaviour.parameters.items())),

@@ -323,6 +323,17 @@ CASES = [
         ],
         [({"drained": True}, "")],
     ),
+    Case(
+        "proxygroups",
+        {"mode": "Replicas", "replicas": 2, "classes": ["envoy"], "machines": {"groups": ["edge"]}},
+        [
+            ({"mode": "Some"}, 'spec.mode: Unsupported value: "Some"'),
+            ({"replicas": 0}, "spec.replicas in body should be greater than or equal to 1"),
+            ({"pools": ["public", "public"]}, 'spec.pools[1]: Duplicate value: "public"'),
+            ({"mode": "All", "replicas": None, "machines": {"matchLabels": {"rack": "1"}}}, ""),
+        ],
+        [({"replicas": 3, "zonesKey": "example.com/rack"}, "")],
+    ),
 ]
 
 

@@ -31,9 +31,11 @@ from fairlead.hub.app import Hub, HubConfig
 from fairlead.hub.machines.control import CERTIFICATE_LIFE, fingerprint_of
 from fairlead.hub.machines.server import MachineEndpoint
 from fairlead.hub.machines.tokens import new_token
+from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.model.contract import AllocationKind
+from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.machine import HUB_NAME, EnrolAnswer, LinkState, MachinePlan, MachineReport, ProxyState
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.server import XdsServer
@@ -91,6 +93,7 @@ class MachinesWorld:
             cluster=self.cluster,
             inventory=self.hub.inventory,
             machines=self.hub.inventory.machines,
+            proxies=PromptProxies(self.hub.inventory.machines),
             xds=self.xds,
             identity="hub-0",
             data_dir=directory,
@@ -183,6 +186,22 @@ class MachinesWorld:
         answer = await machine.enrol(await self.token(group=group))
         assert answer.status == 200, answer.body
         return machine
+
+
+class PromptProxies:
+    """The proxies of machines without Envoy: each has everything at once."""
+
+    def __init__(self, machines: WatchCache[ProxyMachine]) -> None:
+        self._machines = machines
+
+    def machines(self) -> frozenset[str]:
+        return frozenset(machine.metadata.name for machine in self._machines.values())
+
+    def machines_with(self, _key: LoadBalancerKey) -> frozenset[str]:
+        return self.machines()
+
+    def is_here(self, _key: LoadBalancerKey) -> bool:
+        return False
 
 
 class Answer(msgspec.Struct):

@@ -74,7 +74,12 @@ class LoadBalancerObjects(IntentObjects[LoadBalancer]):
             LOAD_BALANCERS,
             # A load balancer with infrastructureRef is served by another provider.
             serves=lambda obj: not inventory.region and obj.spec.infrastructure_ref is None,
-            recorded=lambda obj: (obj.status.recorded, obj.status.allocation, obj.status.accepted),
+            recorded=lambda obj: (
+                obj.status.recorded,
+                obj.status.allocation,
+                obj.status.accepted,
+                obj.status.placement,
+            ),
         )
         self._inventory = inventory
         self.groups: WatchCache[BackendGroup] = WatchCache(

@@ -58,7 +58,7 @@ class MemberObjects(IntentObjects[Obj]):
             resource,
             serves=lambda obj: inventory.serves_region(obj.spec.region),
             region=lambda obj: obj.spec.region,
-            recorded=lambda obj: (obj.status.allocation, obj.status.accepted),
+            recorded=lambda obj: (obj.status.allocation, obj.status.accepted, obj.status.placement),
         )
         self._inventory = inventory
 
@@ -185,7 +185,7 @@ class MemberViews(Generic[Obj, V]):
         accepted = obj.status.accepted
         if accepted is None or accepted.region == obj.spec.region or self.inventory.decides_in(accepted.region):
             return obj
-        status = msgspec.structs.replace(obj.status, accepted=None, allocation=NOTHING)
+        status = msgspec.structs.replace(obj.status, accepted=None, allocation=NOTHING, placement=None)
         return msgspec.structs.replace(obj, status=status)
 
     def _class_of(self, name: str, status: IntentStatus) -> LoadBalancerClass | None:

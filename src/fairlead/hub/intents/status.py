@@ -224,7 +224,7 @@ class StatusRules(Generic[Obj, T]):
     needs_all_targets = False
     patience_s = PATIENCE_S
     first_s = FIRST_S
-    owned_elsewhere: tuple[str, ...] = ("allocation", "provisioned", "frontend")
+    owned_elsewhere: tuple[str, ...] = ("allocation", "placement", "provisioned", "frontend")
 
     def __init__(self, *, events: EventRecorder, resource: Resource[Obj]) -> None:
         self._events = events

@@ -48,7 +48,8 @@ from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, FairleadError, Forbidden, Invalid, NotFound, Retry
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.machines.announcing import AnnouncementObjects
-from fairlead.hub.machines.plans import MachinePlans, PlanInput, build_plans, rendezvous
+from fairlead.hub.machines.placement import MachineFacts, MachineProxies, Placements
+from fairlead.hub.machines.plans import MachinePlans, PlanInput, build_plans
 from fairlead.hub.machines.states import SKEW_S, UNREACHABLE_S, Heard, machine_status, skew_text
 from fairlead.hub.machines.tokens import check_token, consume
 from fairlead.kube.cache import WatchCache
@@ -149,6 +150,7 @@ class Machines:
         cluster: Cluster,
         inventory: Inventory,
         machines: WatchCache[ProxyMachine],
+        proxies: MachineProxies,
         authority: SharedAuthority,
         identity: str,
         address: str,
@@ -177,6 +179,16 @@ class Machines:
         self._present: Overlay[ProxyMachine] = Overlay(self.machines)
         self._events = EventRecorder(cluster, component="fairlead-hub")
         self._announcements = AnnouncementObjects(cluster=cluster, events=self._events, changed=self.changed)
+        self.placements = Placements(
+            cluster=cluster,
+            inventory=inventory,
+            machines=machines,
+            proxies=proxies,
+            facts=self._facts,
+            leading=leading,
+            events=self._events,
+            clock=clock,
+        )
         self._queue: KeyedQueue[str] = KeyedQueue(clock=clock)
         self._heard: dict[str, _Machine] = {}
         self._endpoints: dict[str, HubEndpoint] = {}
@@ -210,6 +222,7 @@ class Machines:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._events.run())
             group.create_task(self._announcements.run())
+            group.create_task(self.placements.run())
             group.create_task(self._replan())
             group.create_task(self._look())
             group.create_task(self._keep_endpoint())
@@ -282,6 +295,8 @@ class Machines:
         heard.hear(report, now_s=now_s, skew_s=skew_s)
         if before is None or _able(before) != _able(report):
             self.changed()
+        if before is None or (before.addresses, before.max_listeners) != (report.addresses, report.max_listeners):
+            self.placements.reported()
         obj = self._present.get("", machine)
         if obj is None:
             return
@@ -346,6 +361,7 @@ class Machines:
         """Begin a term, or end one: what a machine said to another leader counts as heard now."""
         self._heard.clear()
         self._plans = MachinePlans()
+        self.placements.changed()
         self.changed()
 
     def changed(self) -> None:
@@ -400,9 +416,8 @@ class Machines:
             selected = announcements.selecting(placed)
             if selected is None or not selected[1].withdraw_when_unhealthy or selected[1].anycast:
                 continue
-            names = placed.machines or rendezvous(placed.address, [member.metadata.name for member in members])
             healthy = {name: placed.address not in report.unhealthy for name, report in able.items()}
-            keepers[placed.address] = choose_keeper(names, self._keepers.get(placed.address, ""), healthy)
+            keepers[placed.address] = choose_keeper(placed.machines, self._keepers.get(placed.address, ""), healthy)
         self._keepers = keepers
 
     def _wake(self) -> None:
@@ -416,6 +431,7 @@ class Machines:
     def _addresses(self) -> list[PlacedAddress]:
         """Return the recorded addresses of the load balancers on the hub's own proxies."""
         by_address: dict[str, PlacedAddress] = {}
+        machines = self.placements.by_address()
         for key, obj in self._inventory.objects():
             if not (obj.status.allocation.address and self._is_ours(obj) and self._inventory.decides(key)):
                 continue
@@ -424,7 +440,7 @@ class Machines:
                 origin = obj.annotation(ANNOTATION_ORIGIN)
                 by_address[address] = PlacedAddress(
                     address=address,
-                    machines=(),
+                    machines=machines.get(address, ()),
                     load_balancers=(*(other.load_balancers if other else ()), f"{key.namespace}/{key.name}"),
                     services=(*(other.services if other else ()), *((origin,) if origin else ())),
                     class_name=obj.class_name or DEFAULT_CLASS,
@@ -513,6 +529,17 @@ class Machines:
                 heard = self._of(machine.metadata.name)
                 if now_s - heard.heard_s >= UNREACHABLE_S or now_s >= heard.copies_until_s > heard.written_s:
                     self._queue.add(machine.metadata.name)
+
+    def _facts(self) -> dict[str, MachineFacts]:
+        """Return what has been heard of each machine, for placement."""
+        now_s = self._clock.monotonic()
+        recent = {name: heard for name, heard in self._heard.items() if now_s - heard.heard_s < UNREACHABLE_S}
+        reports = [heard.report for heard in recent.values() if heard.report is not None]
+        others_hear = {name for report in reports for link in report.links for name in link.hears}
+        return {
+            name: MachineFacts(heard.report, name not in recent and name not in others_hear)
+            for name, heard in self._heard.items()
+        }
 
     def _of(self, name: str) -> _Machine:
         return self._heard.setdefault(name, _Machine(self._clock.monotonic()))
@@ -616,9 +643,9 @@ def _able(report: MachineReport) -> tuple[object, ...]:
     return report.proxy.alive, report.unhealthy
 
 
-def _placed(obj: IntentObject) -> tuple[object, str]:
+def _placed(obj: IntentObject) -> tuple[object, ...]:
     """Return the part of a load balancer that plans depend on."""
-    return obj.status.allocation, obj.class_name
+    return obj.status.allocation, obj.status.placement, obj.class_name
 
 
 def _planned(machine: ProxyMachine) -> tuple[object, ...]:

@@ -5,8 +5,8 @@
     Advertisements and BGPPeers in force ────────────┘
 
 Without an Advertisement that selects it, an address in the subnet of a link of a machine is announced there by layer 2.
-The machines of an address are in the order of its placement, else in rendezvous order: addresses spread evenly, and
-only those of a machine that leaves move. Drained machines announce nothing. Pure, and equal on every replica.
+The machines of an address are in the order of its recorded placement, and without one no machine announces it. Pure,
+and equal on every replica.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ _Network = IPv4Network | IPv6Network
 class PlanInput(msgspec.Struct, frozen=True, kw_only=True):
     """All that plans depend on besides the machines.
 
-    ``addresses`` without machines are served by all. ``keepers`` are the machines that keep the route of an address
-    without a healthy target.
+    ``keepers`` are the machines that keep the route of an address without a healthy target.
     """
 
     addresses: Sequence[PlacedAddress]
@@ -59,7 +58,9 @@ def build_plans(machines: Iterable[ProxyMachine], given: PlanInput) -> MachinePl
         addresses.append(announced)
         if problem:
             problems[placed.address] = problem
-    neighbours = [_neighbour(member) for member in members]
+    busy = {name for announced in addresses for name in announced.machines}
+    withdrawn = {member.metadata.name for member in members if member.spec.drained} - busy
+    neighbours = [_neighbour(member, drained=member.metadata.name in withdrawn) for member in members]
     plans: dict[str, MachinePlan] = {}
     for member in members:
         name = member.metadata.name
@@ -68,7 +69,7 @@ def build_plans(machines: Iterable[ProxyMachine], given: PlanInput) -> MachinePl
             version="",
             epoch=given.epoch,
             group=member.spec.group,
-            drained=member.spec.drained,
+            drained=name in withdrawn,
             addresses=tuple(addresses),
             neighbours=tuple(neighbour for neighbour in neighbours if neighbour.name != name),
             bgp_peers=given.announcements.peers_of(_joined(member)),
@@ -84,13 +85,12 @@ def announcement_of(
     placed: PlacedAddress, members: Sequence[ProxyMachine], announcements: Announcements, *, keeper: str = ""
 ) -> tuple[AnnouncedAddress, str]:
     """Return how an address is announced, and why it is not, in a sentence; empty when it is, or is not to be."""
-    names = [member.metadata.name for member in members]
-    serving = placed.machines or rendezvous(placed.address, names)
-    usable = [member for member in members if not member.spec.drained and member.metadata.name in serving]
+    # A drained machine announces an address until another one has taken it over: then it is no longer placed there.
+    usable = [member for member in members if member.metadata.name in placed.machines]
     in_use = {member.metadata.name for member in usable}
-    placed = msgspec.structs.replace(placed, machines=tuple(name for name in serving if name in in_use))
+    placed = msgspec.structs.replace(placed, machines=tuple(name for name in placed.machines if name in in_use))
     if not usable:
-        return _unannounced(placed), _no_machine(placed.address, members, serving)
+        return _unannounced(placed), _no_machine(placed.address, members)
     if announcements.selecting(placed) is None:
         near = msgspec.structs.replace(_unannounced(placed), announcement="L2")
         return _on_its_subnet(near, usable, "no Advertisement selects it")
@@ -98,11 +98,6 @@ def announcement_of(
     if announced.announcement == "L2" and not problem:
         return _on_its_subnet(announced, usable, "the Advertisement announces by L2 only")
     return announced, problem
-
-
-def rendezvous(address: str, machines: Iterable[str]) -> tuple[str, ...]:
-    """Return ``machines`` in their order for ``address``; that of the others stays when one leaves."""
-    return tuple(sorted(machines, key=lambda name: blake2b(f"{address}\0{name}".encode(), digest_size=8).digest()))
 
 
 def subnets(links: Iterable[MachineLink]) -> list[_Network]:
@@ -152,12 +147,13 @@ def _unannounced(placed: PlacedAddress) -> AnnouncedAddress:
     )
 
 
-def _no_machine(address: str, members: Sequence[ProxyMachine], serving: Sequence[str]) -> str:
+def _no_machine(address: str, members: Sequence[ProxyMachine]) -> str:
     if not members:
         return f"no proxy machine has joined, so {address} is not announced; add one with: fairlead proxy token"
-    if not serving:
-        return f"no proxy machine serves {address}; add one to its group with: fairlead proxy token"
-    return f"all machines of {address} are drained ({listed(serving, 5)}); use one with: fairlead proxy undrain"
+    if all(member.spec.drained for member in members):
+        names = listed([member.metadata.name for member in members], 5)
+        return f"all machines that could announce {address} are drained ({names}); use one with: fairlead proxy undrain"
+    return f"no proxy machine serves {address}; add one to its group with: fairlead proxy token"
 
 
 def _joined(machine: ProxyMachine) -> JoinedMachine:
@@ -169,10 +165,10 @@ def _in_order(address: str) -> tuple[int, int]:
     return ip.version, int(ip)
 
 
-def _neighbour(machine: ProxyMachine) -> Neighbour:
+def _neighbour(machine: ProxyMachine, *, drained: bool) -> Neighbour:
     addresses = [interface.ip for link in machine.status.links for interface in interfaces_of(link.addresses)]
     return Neighbour(
         name=machine.metadata.name,
         addresses=tuple(str(address) for address in addresses if not address.is_loopback),
-        drained=machine.spec.drained,
+        drained=drained,
     )

@@ -41,6 +41,7 @@ from fairlead.errors import (
 )
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.machines.control import CERTIFICATE_LIFE, Machines
+from fairlead.hub.machines.placement import MachineProxies
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.model.in_words import host_port
@@ -82,6 +83,7 @@ class MachineEndpoint:
         cluster: Cluster,
         inventory: Inventory,
         machines: WatchCache[ProxyMachine],
+        proxies: MachineProxies,
         xds: XdsServer,
         identity: str,
         data_dir: Path,
@@ -107,6 +109,7 @@ class MachineEndpoint:
             cluster=cluster,
             inventory=inventory,
             machines=machines,
+            proxies=proxies,
             authority=self._authority,
             identity=identity,
             address=host_port(host, port),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 from zlib import crc32
@@ -49,7 +49,9 @@ log = structlog.get_logger(__name__)
 
 
 class LocalFleet:
-    """The Envoy processes of this machine, ``envoys`` of them.
+    """The Envoy processes of this machine, ``envoys`` of them, and the proxy machines that joined.
+
+    Load balancers with recorded machines are on these; the others on the Envoys here.
 
     ``data_dir`` is made if it is missing. ``concurrency`` is the number of worker threads of each. Half of the files
     that a process may open are for listeners (each costs one for each worker), the rest for connections (two each), of
@@ -79,8 +81,10 @@ class LocalFleet:
         self.connections_per_cluster = max(16, connections // _PER_CLUSTER)
         self._near: set[str] = set()
         self._addresses: dict[LoadBalancerKey, Ensured] = {}
-        #: Returns the proxy machines that serve in place of the Envoys of this machine; none: these serve.
-        self.machines: Callable[[], Sequence[str]] = tuple[str, ...]
+        #: The load balancers that the Envoys here serve.
+        self._here: set[LoadBalancerKey] = set()
+        #: Whether a load balancer without recorded machines is to get some, so that it is not served here first.
+        self.awaits_machines: Callable[[LoadBalancerKey], bool] = lambda _key: False
         #: By group.
         self.envoys: dict[str, LocalEnvoy] = {}
         self._lock = DirectoryLock(self._data_dir)
@@ -106,11 +110,12 @@ class LocalFleet:
     # --- the traffic side -------------------------------------------------------------------------------------
 
     def groups_of(self, spec: FrontendSpec) -> tuple[str, ...]:
-        """Return all machines, or the Envoy of its first address: all ports of an address are of one Envoy."""
-        if machines := self.machines():
-            return tuple(map(node_group, machines))
+        """Return its machines, or the Envoy of its first address: all ports of an address are of one Envoy."""
+        if not spec.machines and spec.key not in self._here and self.awaits_machines(spec.key):
+            return ()
         groups = list(self.envoys)
-        return (groups[crc32(next(iter(spec.addresses), "").encode()) % len(groups)],)
+        here = groups[crc32(next(iter(spec.addresses), "").encode()) % len(groups)]
+        return tuple(node_group(machine) if machine else here for machine in spec.machines or ("",))
 
     def bind_addresses(self, spec: FrontendSpec) -> tuple[str, ...]:
         """Return the load balancer's own addresses."""
@@ -121,8 +126,10 @@ class LocalFleet:
         return True
 
     def refuse(self, *, group: str, listeners: int) -> str:
-        """Refuse what would take an Envoy of this machine to its limit of open files, where it aborts."""
-        if machine_of(group) or listeners <= self.max_listeners:
+        """Refuse what would take Envoy to its limit of open files, where it aborts."""
+        if machine_of(group):
+            return ""  # a full machine gets no more by placement
+        if listeners <= self.max_listeners:
             self._warn_when_near(group, listeners)
             return ""
         return f"this machine's proxy can open {self.max_listeners} ports with its limit of open files; {_STEPS}"
@@ -141,6 +148,8 @@ class LocalFleet:
 
     async def ensure(self, spec: FrontendSpec) -> Ensured:
         """Return the load balancer's own addresses."""
+        here = any(not machine_of(group) for group in self.groups_of(spec))
+        (self._here.add if here else self._here.discard)(spec.key)
         self._addresses[spec.key] = Ensured(spec.addresses)
         return self._addresses[spec.key]
 
@@ -150,6 +159,7 @@ class LocalFleet:
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Forget the address."""
+        self._here.discard(key)
         self._addresses.pop(key, None)
 
     # --- the process side -------------------------------------------------------------------------------------

@@ -112,10 +112,6 @@ class EnvoyFrontends:
         """Return one load balancer."""
         return self._frontends.get(key)
 
-    def keys(self) -> list[LoadBalancerKey]:
-        """Return every load balancer."""
-        return list(self._frontends)
-
     def port(self, name: str) -> tuple[FrontendSpec, ListenerKey, TargetPort] | None:
         """Return the targets whose cluster has this name, with their key and their load balancer."""
         key = load_balancer_of(name)

@@ -155,18 +155,6 @@ class EnvoyProvider:
             asyncio.get_running_loop().call_later(HOLD_S, self._release, spec.key, awaited)
         return await self.fleet.ensure(spec)
 
-    def regroup(self) -> None:
-        """Move the load balancers to the node groups that the fleet names now."""
-        for key in self._frontends.keys():  # noqa: SIM118 - not a mapping
-            before = self._frontends.get(key)
-            if before is not None and self.fleet.groups_of(before.spec) != before.groups:
-                changes = self._frontends.ensure(before.spec)
-                frontend = self._frontends.get(key)
-                if frontend is not None:
-                    self._join(frontend, before, changes)
-                self._store(changes)
-                self._notifier.expect_ack(key)
-
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
         """Serve the changed targets; the proxies have them some milliseconds later (``observe`` says when)."""
         resources, outcomes = self._frontends.apply(changes)
@@ -200,6 +188,28 @@ class EnvoyProvider:
             return {}
         since = self._health.unhealthy(frontend)
         return {place: None if at_s is None else max(0.0, now_s - at_s) for place, at_s in since.items()}
+
+    def machines(self) -> frozenset[str]:
+        """Return the proxy machines whose Envoy is connected."""
+        return frozenset(filter(None, (machine_of(session.group.name) for session in self.server.sessions)))
+
+    def machines_with(self, key: LoadBalancerKey) -> frozenset[str]:
+        """Return the connected proxy machines that have all of a load balancer."""
+        frontend = self._frontends.get(key)
+        if frontend is None:
+            return frozenset()
+        labels = frontend.serving.labels
+        answers = [
+            (machine_of(session.group.name), session.has_all(key, labels))
+            for session in self.server.sessions
+            if session.group.name in frontend.groups
+        ]
+        return frozenset(name for name, _ in answers if name) - {name for name, has_all in answers if not has_all}
+
+    def is_here(self, key: LoadBalancerKey) -> bool:
+        """Return whether the hub's own Envoys serve a load balancer."""
+        frontend = self._frontends.get(key)
+        return frontend is not None and any(not machine_of(group) for group in frontend.groups)
 
     def seen_of(self, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> Seen:
         """Return what the proxies see of one target."""
@@ -403,9 +413,12 @@ def observed(
         acknowledged=acknowledged,
         rejected="; ".join(refusals),
         refused=frontend.serving.refused,
-        message=where.message or ("" if sessions else "no proxy is connected"),
+        message=where.message or ("" if sessions else "no proxy is connected" if groups else _NO_MACHINE),
         health=_without_routes(frontend) or health,
     )
+
+
+_NO_MACHINE = "no proxy machine is assigned yet"
 
 
 def _at_machine(group: str) -> str:

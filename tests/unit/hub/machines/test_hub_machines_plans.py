@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fairlead.api.announcing import Advertisement, AdvertisementSpec, BGPPeer, BGPPeerSpec
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.proxymachine import MachineLink, ProxyMachine, ProxyMachineSpec, ProxyMachineStatus
-from fairlead.hub.machines.plans import MachinePlans, PlanInput, build_plans, rendezvous, subnets
+from fairlead.hub.machines.plans import MachinePlans, PlanInput, build_plans, subnets
 from fairlead.translate.announcing import Announcements, PlacedAddress, accept
 
 VIP = "192.0.2.10"
@@ -33,7 +30,8 @@ def placed(address: str = VIP, *machines: str) -> PlacedAddress:
 def plans(
     *machines: ProxyMachine, addresses: tuple[PlacedAddress, ...] = (), epoch: int = 1, **fields: Any
 ) -> MachinePlans:
-    return build_plans(machines, PlanInput(addresses=addresses or (placed(),), epoch=epoch, **fields))
+    usual = placed(VIP, *(machine.metadata.name for machine in machines if not machine.spec.drained))
+    return build_plans(machines, PlanInput(addresses=addresses or (usual,), epoch=epoch, **fields))
 
 
 def announcements(*, peers: tuple[str, ...] = (), **spec: Any) -> Announcements:
@@ -84,9 +82,28 @@ def test_links_that_reach_no_neighbour_announce_nothing(link: str):
 
 def test_families_are_apart():
     machines = (machine("m1", "192.0.2.1/24"), machine("m2", "2001:db8::2/64"))
-    made = plans(*machines, addresses=(placed("2001:db8::10"), placed()))
+    made = plans(*machines, addresses=(placed("2001:db8::10", "m1", "m2"), placed(VIP, "m1", "m2")))
     planned = [(address.address, address.machines) for address in made.by_machine["m1"].addresses]
     assert planned == [(VIP, ("m1",)), ("2001:db8::10", ("m2",))]
+
+
+@pytest.mark.req("P-9")
+def test_a_drained_machine_announces_until_another_one_has_the_address():
+    machines = (machine("m1", "192.0.2.1/24", drained=True), machine("m2", "192.0.2.2/24"))
+    made = plans(*machines, addresses=(placed(VIP, "m2", "m1"),)).by_machine
+    assert made["m1"].addresses[0].machines == ("m2", "m1")
+    assert not made["m1"].drained
+    assert not made["m2"].neighbours[0].drained
+
+
+@pytest.mark.req("P-8")
+def test_an_address_without_recorded_machines_is_not_announced():
+    made = plans(machine("m1", "192.0.2.1/24"), addresses=(placed(),))
+    assert (made.by_machine["m1"].addresses[0].announcement, made.by_machine["m1"].addresses[0].machines) == (
+        "None",
+        (),
+    )
+    assert "no proxy machine serves" in made.problems[VIP]
 
 
 @pytest.mark.req("P-6")
@@ -147,7 +164,7 @@ def test_the_version_differs_when_anything_else_does():
     assert plans(alone).by_machine["m1"] == base
     others = [
         plans(alone, epoch=2),
-        plans(alone, addresses=(placed(), placed("192.0.2.11"))),
+        plans(alone, addresses=(placed(VIP, "m1"), placed("192.0.2.11", "m1"))),
         plans(alone, machine("m2", "192.0.2.2/24")),
         plans(alone, hubs=("hub:1",)),
         plans(alone, link_key="other"),
@@ -161,17 +178,3 @@ def test_keys_are_not_in_the_text_of_a_plan():
     plan = plans(machine("m1", "192.0.2.1/24"), link_key="hidden").by_machine["m1"]
     assert "hidden" not in repr(plan)
     assert b"hidden" in msgspec.json.encode(plan)
-
-
-@given(st.sets(st.sampled_from([f"m{number}" for number in range(9)]), min_size=2), st.data())
-def test_a_machine_that_leaves_changes_no_other_order(names: set[str], data: st.DataObject):
-    gone = data.draw(st.sampled_from(sorted(names)))
-    before = rendezvous(VIP, names)
-    assert rendezvous(VIP, names - {gone}) == tuple(name for name in before if name != gone)
-
-
-@pytest.mark.req("P-11")
-def test_addresses_are_spread_evenly():
-    names = [f"m{number}" for number in range(5)]
-    first = Counter(rendezvous(f"192.0.{number // 256}.{number % 256}", names)[0] for number in range(1000))
-    assert all(170 <= first[name] <= 230 for name in names), first

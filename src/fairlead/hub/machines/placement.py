@@ -1,0 +1,358 @@
+"""The placement of load balancers on proxy machines at the hub: facts in, records out, one step at a time.
+
+    machines, groups, load balancers changed ─┐
+    a proxy acknowledged, an address moved ───┴──► next_placements ──► status.placement, then plans and proxies use it
+
+``translate.placement`` decides; this module gathers what it needs, and writes what differs. Every replica answers which
+load balancers wait for machines; only the leader writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from fairlead.api.intent import IntentObject, MachinePlacement
+from fairlead.api.meta import transitions, wire_conditions
+from fairlead.api.names import ANNOTATION_MACHINES, DEFAULT_CLASS, MANAGER_HUB, MANAGER_PLACEMENT
+from fairlead.api.proxymachine import PROXY_GROUPS, ProxyGroup, ProxyGroupStatus, ProxyMachine
+from fairlead.api.times import wire_time
+from fairlead.errors import FairleadError, NotFound
+from fairlead.hub.inventory import Inventory
+from fairlead.kube.cache import WatchCache
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.events import EventRecorder
+from fairlead.kube.status import apply_status, emit_transitions, write_status
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.in_words import counted
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.machine import MachineReport
+from fairlead.runtime.clock import Clock, wait_for
+from fairlead.translate.announcing import JoinedMachine
+from fairlead.translate.placement import (
+    Joined,
+    Placeable,
+    Placed,
+    announcing_machines,
+    group_of,
+    machines_of_move,
+    members_of,
+    next_placements,
+)
+
+#: How long a move waits until the new machine announces, in seconds: the address may not be announced at all.
+_ANNOUNCED_S = 10.0
+#: How long the old machine serves after it has withdrawn an address, for clients that have not noticed.
+_NOTICED_S = 30.0
+#: Changes within this time are one.
+_GATHER_S = 0.1
+#: How often moves are looked at, and how often the machines are while nothing moves.
+_MOVING_S, _LOOK_S = 1.0, 2.0
+_WRITES_AT_ONCE = 8
+
+log = structlog.get_logger(__name__)
+
+
+class MachineProxies(Protocol):
+    """The proxies of machines, as the provider of the hub's own Envoys sees them."""
+
+    def machines(self) -> frozenset[str]:
+        """Return the machines whose proxy is connected."""
+        ...
+
+    def machines_with(self, key: LoadBalancerKey) -> frozenset[str]:
+        """Return the connected machines that have all of a load balancer."""
+        ...
+
+    def is_here(self, key: LoadBalancerKey) -> bool:
+        """Return whether the hub's own Envoys serve a load balancer."""
+        ...
+
+
+class MachineFacts(msgspec.Struct, frozen=True):
+    """What this replica has heard of one machine. ``silent``: neither the hub nor another machine hears it."""
+
+    report: MachineReport | None = None
+    silent: bool = False
+
+
+class Placements:
+    """The placement of all load balancers of one hub. ``facts`` has an entry for each machine that was ever heard."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        inventory: Inventory,
+        machines: WatchCache[ProxyMachine],
+        proxies: MachineProxies,
+        facts: Callable[[], Mapping[str, MachineFacts]],
+        leading: Callable[[], bool],
+        events: EventRecorder,
+        clock: Clock,
+    ) -> None:
+        self._cluster = cluster
+        self._inventory = inventory
+        self._machines = machines
+        self._proxies = proxies
+        self._facts = facts
+        self._leading = leading
+        self._events = events
+        self._clock = clock
+        self.groups: WatchCache[ProxyGroup] = WatchCache(cluster, PROXY_GROUPS)
+        self._dirty = asyncio.Event()
+        self._active = False
+        #: The record of each load balancer that is under way, and since when.
+        self._since: dict[LoadBalancerKey, tuple[MachinePlacement, float]] = {}
+        self.groups.on_change(lambda _old, _new: self.changed())
+        machines.on_change(lambda _old, _new: self.changed())
+        for objects in inventory.intents.values():
+            objects.cache.on_change(self._load_balancer_changed)
+
+    # --- for others ---------------------------------------------------------------------------------------------
+
+    def changed(self) -> None:
+        """Decide again."""
+        self._dirty.set()
+
+    def acknowledged(self, key: LoadBalancerKey) -> None:
+        """Decide again if this load balancer moves: its proxies have answered."""
+        if key in self._since:
+            self._dirty.set()
+
+    def reported(self) -> None:
+        """Decide again if anything moves: a machine announces other addresses."""
+        if self._since:
+            self._dirty.set()
+
+    def awaits_machines(self, key: LoadBalancerKey) -> bool:
+        """Return whether a load balancer without recorded machines is to get some."""
+        obj = self._inventory.intent(key)
+        if obj is None or not self._active or obj.status.placement is not None:
+            return False
+        group = group_of(self.groups.values(), *_class_and_pool(obj))
+        return group is not None and any(not member.drained for member in members_of(group, self._joined()))
+
+    def by_address(self) -> dict[str, tuple[str, ...]]:
+        """Return the machines that announce each address, by its recorded placement; the first one owns it.
+
+        None for an address whose machines are all drained: nothing takes it over, so that was asked for.
+        """
+        drained = {machine.metadata.name for machine in self._machines.values() if machine.spec.drained}
+        records: dict[str, list[MachinePlacement | None]] = {}
+        for _key, obj in sorted(self._ours().items()):
+            for address, _pool in obj.status.allocation.places:
+                record = obj.status.placement
+                if record is not None and {*record.machines, *record.joining} <= drained:
+                    record = None
+                records.setdefault(address, []).append(record)
+        return {address: announcing_machines(of_address) for address, of_address in records.items()}
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.groups.run())
+            tasks.create_task(self._work())
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        await self.groups.wait_synced()
+        self._active = True
+        seen: object = None
+        while True:
+            self._dirty.clear()
+            busy = False
+            if self._leading():
+                seen = self._joined(), self._proxies.machines()
+                busy = await self._step()
+            while not self._dirty.is_set():
+                await wait_for(self._dirty, self._clock, _MOVING_S if busy else _LOOK_S)
+                if busy or seen != (self._joined(), self._proxies.machines()):
+                    break
+            await self._clock.sleep(_GATHER_S)
+
+    async def _step(self) -> bool:
+        """Take every load balancer one step further; return whether any is under way."""
+        ours = self._ours()
+        joined, reachable = self._joined(), self._proxies.machines()
+        announcing = self._announcing()
+        placeable = [self._placeable(key, obj, announcing) for key, obj in ours.items()]
+        records = next_placements(placeable, joined, list(self.groups.values()), reachable=reachable)
+        writes = [(key, records[key]) for key, obj in ours.items() if records[key] != obj.status.placement]
+        free = asyncio.Semaphore(_WRITES_AT_ONCE)
+        done = await asyncio.gather(*(self._write(key, record, free) for key, record in writes))
+        await self._write_groups(ours)
+        drained = {each.machine.name for each in joined if each.drained}
+        self._note(records, drained)
+        return bool(self._since) or not all(done)
+
+    def _note(self, records: Mapping[LoadBalancerKey, MachinePlacement | None], drained: Collection[str]) -> None:
+        """Remember which load balancers are under way, and since when they have been at this step."""
+        now_s, before = self._clock.monotonic(), self._since
+        self._since = {}
+        for key, record in records.items():
+            if record is None or not (machines_of_move(record) or set(record.leaving) - set(drained)):
+                continue
+            known = before.get(key)
+            self._since[key] = known if known is not None and known[0] == record else (record, now_s)
+
+    def _placeable(
+        self, key: LoadBalancerKey, obj: IntentObject, announcing: Mapping[str, Collection[str]]
+    ) -> Placeable:
+        addresses = tuple(address for address, _ in obj.status.allocation.places)
+        record = obj.status.placement
+        class_name, pool = _class_and_pool(obj)
+        placed = Placed(
+            record,
+            acknowledged=self._proxies.machines_with(key),
+            announcing=frozenset(
+                machine for machine, its in announcing.items() if all(address in its for address in addresses)
+            ),
+            on_hub=self._proxies.is_here(key),
+            patience_over=self._is_patience_over(key, record),
+        )
+        ports = self._inventory.intents[key.kind].open_ports(obj)
+        return Placeable(
+            key,
+            addresses,
+            placed,
+            listeners=max(1, len(ports)) * len(addresses),
+            class_name=class_name,
+            pool=pool,
+            pinned=pinned_machines(obj),
+        )
+
+    def _is_patience_over(self, key: LoadBalancerKey, record: MachinePlacement | None) -> bool:
+        known = self._since.get(key)
+        if known is None or known[0] != record:
+            return False
+        patience_s = _ANNOUNCED_S if machines_of_move(record) else _NOTICED_S
+        return self._clock.monotonic() - known[1] >= patience_s
+
+    def _ours(self) -> dict[LoadBalancerKey, IntentObject]:
+        """Return the load balancers with an address on the hub's own proxies, or on machines."""
+        return {
+            key: self._inventory.intent(key) or obj
+            for key, obj in self._inventory.objects()
+            if obj.status.allocation.address
+            and not obj.deleting
+            and self._is_ours(obj)
+            and self._inventory.decides(key)
+        }
+
+    def _is_ours(self, obj: IntentObject) -> bool:
+        cls = self._inventory.load_balancer_class(obj.class_name)
+        return cls is not None and cls.spec.provider == DEFAULT_CLASS
+
+    def _joined(self) -> list[Joined]:
+        facts, connected = self._facts(), self._proxies.machines()
+        machines = sorted(self._machines.values(), key=lambda machine: machine.metadata.name)
+        return [
+            joined_machine(machine, facts.get(machine.metadata.name), connected=machine.metadata.name in connected)
+            for machine in machines
+            if not machine.deleting
+        ]
+
+    def _announcing(self) -> dict[str, frozenset[str]]:
+        return {
+            name: frozenset(state.address for state in facts.report.addresses if state.announced)
+            for name, facts in self._facts().items()
+            if facts.report is not None
+        }
+
+    async def _write(self, key: LoadBalancerKey, record: MachinePlacement | None, free: asyncio.Semaphore) -> bool:
+        """Record the placement of one load balancer; return whether that is done."""
+        objects = self._inventory.intents[key.kind]
+        async with free:
+            obj = objects.get(key)
+            if obj is None:
+                return True
+            status = {} if record is None else {"placement": msgspec.to_builtins(record)}
+            try:
+                answer = await apply_status(self._cluster, objects.resource, obj, status, manager=MANAGER_PLACEMENT)
+            except NotFound:
+                return True
+            except FairleadError as error:
+                log.warning("placement not recorded", load_balancer=str(key), sentence=error.sentence)
+                return False
+        objects.present.written(answer, before=obj)
+        message, before = record.message if record is not None else "", obj.status.placement
+        if message and message != (before.message if before is not None else ""):
+            self._events.emit_about(objects.resource, obj, warning=True, reason="NotPlaced", message=message)
+        self._inventory.wake([key], "the proxy machines of the load balancer changed")
+        return True
+
+    async def _write_groups(self, ours: Mapping[LoadBalancerKey, IntentObject]) -> None:
+        groups = list(self.groups.values())
+        if not groups:
+            return
+        serving = (group_of(groups, *_class_and_pool(obj)) for obj in ours.values())
+        counts = Counter(group.metadata.name for group in serving if group is not None)
+        for group in groups:
+            members, now = len(members_of(group, self._joined())), wire_time(self._clock.now())
+            status = group_status(group, members, counts[group.metadata.name], now=now)
+            with suppress(NotFound):
+                always = ("machines", "loadBalancers")
+                written = await write_status(
+                    self._cluster, PROXY_GROUPS, group, group.status, status, manager=MANAGER_HUB, always=always
+                )
+                if written is not None:
+                    changes = transitions(group.status.conditions, status.conditions)
+                    emit_transitions(self._events, PROXY_GROUPS, group, changes)
+
+    def _load_balancer_changed(self, old: IntentObject | None, new: IntentObject | None) -> None:
+        if old is None or new is None or _concerns(old) != _concerns(new):
+            self.changed()
+
+
+def group_status(group: ProxyGroup, members: int, load_balancers: int, *, now: str) -> ProxyGroupStatus:
+    """Return the status of a group with so many machines, which serves so many load balancers."""
+    name, generation = group.metadata.name, group.metadata.generation
+    if members:
+        sentence = f"{counted(members, 'machine')} for {counted(load_balancers, 'load balancer')}"
+        condition = Condition(ConditionType.READY, True, ConditionReason.READY, sentence)
+    else:
+        sentence = (
+            f"ProxyGroup {name} has no machine. What serves is not changed. Let one join with the command of: fairlead "
+            f"proxy token --group {name}"
+        )
+        condition = Condition(ConditionType.READY, False, ConditionReason.NO_MACHINES, sentence)
+    return ProxyGroupStatus(
+        machines=members,
+        load_balancers=load_balancers,
+        observed_generation=generation,
+        conditions=wire_conditions([condition], group.status.conditions, generation=generation, now=now),
+    )
+
+
+def joined_machine(machine: ProxyMachine, facts: MachineFacts | None, *, connected: bool) -> Joined:
+    """Return a machine as placement sees it; one whose proxy is ``connected`` is not silent."""
+    report = facts.report if facts is not None else None
+    return Joined(
+        JoinedMachine(machine.metadata.name, machine.spec.group, machine.metadata.labels or {}),
+        drained=machine.spec.drained,
+        silent=facts is not None and facts.silent and not connected,
+        room=report.max_listeners if report is not None else 0,
+    )
+
+
+def _class_and_pool(obj: IntentObject) -> tuple[str, str]:
+    return obj.class_name or DEFAULT_CLASS, obj.status.allocation.pool
+
+
+def pinned_machines(obj: IntentObject) -> tuple[str, ...]:
+    """Return the machines that the annotation of a load balancer names."""
+    names = (name.strip() for name in obj.annotation(ANNOTATION_MACHINES).split(","))
+    return tuple(dict.fromkeys(filter(None, names)))
+
+
+def _concerns(obj: IntentObject) -> object:
+    status = obj.status
+    return obj.deleting, obj.class_name, status.allocation, status.placement, pinned_machines(obj)
