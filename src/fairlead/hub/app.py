@@ -61,6 +61,8 @@ from fairlead.translate.addresses import AddressRanges
 log = structlog.get_logger(__name__)
 
 _PREPARE_AGAIN_S = 5.0
+#: Changes of a load balancer that follow each other within this time are one pass, beginning with the second of them.
+_GATHER_S = 0.02
 #: A hub without a region sees within this time that a region has a hub of its own.
 _HAND_OVER_S = 10.0
 
@@ -126,7 +128,10 @@ class Hub:
         self._served = providers
         self._clock = clock or SystemClock()
         self._telemetry = telemetry or Telemetry()
-        queues = (KeyedQueue[LoadBalancerKey](clock=self._clock, group_of=attrgetter("namespace")) for _ in range(2))
+        queues = (
+            KeyedQueue[LoadBalancerKey](clock=self._clock, group_of=attrgetter("namespace"), gather_s=_GATHER_S)
+            for _ in range(2)
+        )
         self._queue, self._status_queue = queues
         self._tenant_queue: KeyedQueue[str] = KeyedQueue(clock=self._clock)
         self.publication = FirstPublication(self._clock)

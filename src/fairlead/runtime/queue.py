@@ -2,8 +2,11 @@
 
     add ──────────► ready ──get──► processing ──done──► (gone, or back to ready when added meanwhile)
     add_after, retry ─► delayed ──(time comes)──► add
+    add soon after done ─► gathering ──(time comes)──► ready
 
 In: keys. Out: keys, each at most once at a time, however often it was added; those of different members in turn.
+A queue that gathers hands out the first change at once, and those that follow soon as one: the longer a run took, the
+later the next one begins.
 Never: holds values or events; what to do about a key is read from the caches when its turn comes.
 The semantics are those of client-go's workqueue: https://pkg.go.dev/k8s.io/client-go/util/workqueue
 """
@@ -26,6 +29,9 @@ K = TypeVar("K", bound=Hashable)
 
 BACKOFF_BASE_S = 0.1
 BACKOFF_LIMIT_S = 60.0
+#: How long a key of a queue that gathers rests after a run, as a multiple of the run, and at most in seconds.
+_REST_PER_RUN = 4.0
+_LONGEST_REST_S = 0.5
 #: More than any limit needs; a float has no room for 1,024.
 _MOST_DOUBLINGS = 64
 
@@ -45,13 +51,25 @@ def doubled_s(failures: int, *, base_s: float, limit_s: float) -> float:
 
 
 class KeyedQueue(Generic[K]):
-    """A queue of keys for any number of workers in one event loop; groups that ``group_of`` returns take turns."""
+    """A queue of keys for any number of workers in one event loop; groups that ``group_of`` returns take turns.
 
-    def __init__(self, *, clock: Clock | None = None, group_of: Callable[[K], Hashable] = lambda _key: None) -> None:
+    ``gather_s``: how long a key rests after each run at least, so that changes that come together are one run.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        group_of: Callable[[K], Hashable] = lambda _key: None,
+        gather_s: float = 0.0,
+    ) -> None:
         self._clock: Clock = clock or SystemClock()
         self._ready: FairOrder[K] = FairOrder(group_of)
-        self._waiting: set[K] = set()  # what is in _ready, or dirty while being processed
-        self._processing: set[K] = set()
+        self._waiting: set[K] = set()  # what is in _ready or _gathering, or dirty while being processed
+        self._processing: dict[K, float] = {}  # since when
+        self._gather_s = gather_s
+        self._resting: dict[K, float] = {}  # until when; entries of the past are dropped later
+        self._gathering: dict[K, float] = {}  # until when
         self._due: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []  # stale entries stay until their time and are skipped then
         self._order = itertools.count()
@@ -76,8 +94,7 @@ class KeyedQueue(Generic[K]):
             return
         self._waiting.add(key)
         if key not in self._processing:
-            self._ready.add(key)
-            self._wake_one()
+            self._offer(key)
 
     def add_after(self, key: K, delay_s: float) -> None:
         """Ask for a run after ``delay_s``; of several calls for one key, the earliest time counts."""
@@ -91,9 +108,7 @@ class KeyedQueue(Generic[K]):
         if standing_s is not None and standing_s <= due_s:
             return
         self._due[key] = due_s
-        heapq.heappush(self._heap, (due_s, next(self._order), key))
-        if self._getters:
-            self._start_pump()
+        self._push(due_s, key)
 
     def retry(self, key: K, *, after_s: float | None = None, limit_s: float = BACKOFF_LIMIT_S) -> None:
         """Ask for a run after this key's own backoff of at most ``limit_s``, and not before ``after_s``."""
@@ -128,16 +143,17 @@ class KeyedQueue(Generic[K]):
             if self._ready:
                 key = self._ready.pop()
                 self._waiting.discard(key)
-                self._processing.add(key)
+                self._processing[key] = self._clock.monotonic()
                 return key
             await self._wait()
 
     def done(self, key: K) -> None:
         """Give the key back; if it was added meanwhile it is ready again."""
-        self._processing.discard(key)
+        since_s = self._processing.pop(key, None)
+        if self._gather_s and since_s is not None:
+            self._rest(key, since_s)
         if key in self._waiting and not self._closed:
-            self._ready.add(key)
-            self._wake_one()
+            self._offer(key)
 
     def close(self) -> None:
         """Hand out nothing more; every caller that waits in ``get`` gets QueueClosed."""
@@ -148,6 +164,30 @@ class KeyedQueue(Generic[K]):
         for getter in self._getters:
             if not getter.done():
                 getter.set_result(None)
+
+    def _rest(self, key: K, since_s: float) -> None:
+        """Let a key rest after a run that began at ``since_s``."""
+        now_s = self._clock.monotonic()
+        rest_s = max(self._gather_s, min(_REST_PER_RUN * (now_s - since_s), _LONGEST_REST_S))
+        self._resting.pop(key, None)
+        self._resting[key] = now_s + rest_s
+        while (oldest := next(iter(self._resting))) != key and self._resting[oldest] <= now_s:
+            del self._resting[oldest]
+
+    def _offer(self, key: K) -> None:
+        """Hand a key out as soon as it has rested."""
+        until_s = self._resting.get(key, 0.0)
+        if until_s > self._clock.monotonic():
+            self._gathering[key] = until_s
+            self._push(until_s, key)
+            return
+        self._ready.add(key)
+        self._wake_one()
+
+    def _push(self, due_s: float, key: K) -> None:
+        heapq.heappush(self._heap, (due_s, next(self._order), key))
+        if self._getters:
+            self._start_pump()
 
     async def _wait(self) -> None:
         getter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -179,6 +219,10 @@ class KeyedQueue(Generic[K]):
         now_s = self._clock.monotonic()
         while self._heap and self._heap[0][0] <= now_s:
             due_s, _, key = heapq.heappop(self._heap)
+            if self._gathering.get(key) == due_s:
+                del self._gathering[key]
+                self._ready.add(key)
+                self._wake_one()
             if self._due.get(key) == due_s:
                 del self._due[key]
                 self.add(key)

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import itertools
 import math
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -246,3 +248,108 @@ def test_every_exponent_of_a_count_is_bounded_in_one_place() -> None:
         )
     ]
     assert [place for place in powers if not place.startswith("queue.py:")] == []
+
+
+GATHER_S = 0.02
+
+
+class Runs:
+    """The runs of a queue that gathers, each of which takes ``takes_s``; keys of tenants take turns."""
+
+    def __init__(self, clock: VirtualClock, *, takes_s: float = 0.0, workers: int = 1) -> None:
+        self.clock = clock
+        self.queue = KeyedQueue[str](clock=clock, group_of=lambda key: key[0], gather_s=GATHER_S)
+        self.began: list[tuple[str, float]] = []
+        self._takes_s = takes_s
+        self._tasks = [asyncio.create_task(self._work()) for _ in range(workers)]
+
+    async def _work(self) -> None:
+        with suppress(QueueClosed):
+            while True:
+                key = await self.queue.get()
+                self.began.append((key, self.clock.monotonic()))
+                await self.clock.sleep(self._takes_s)
+                self.queue.done(key)
+
+    async def close(self) -> None:
+        self.queue.close()
+        await self.clock.advance(60)
+        await asyncio.gather(*self._tasks)
+
+    async def change(self, keys: dict[float, list[str]]) -> None:
+        """Add keys, each at its time."""
+        await settle()
+        for at_s in sorted(keys):
+            await self.clock.advance(max(0.0, at_s - self.clock.monotonic()))
+            for key in keys[at_s]:
+                self.queue.add(key)
+            await settle()
+        await self.clock.advance(5)
+
+
+async def test_a_burst_of_changes_is_two_runs_and_the_first_is_at_once(clock: VirtualClock) -> None:
+    runs = Runs(clock)
+    await runs.change({number * 0.0003: ["a"] for number in range(60)})
+    assert [at_s for _, at_s in runs.began] == [0.0, pytest.approx(GATHER_S)]
+    await runs.close()
+
+
+async def test_changes_that_are_there_together_are_one_run(clock: VirtualClock) -> None:
+    runs = Runs(clock)
+    await runs.change({0.0: ["a"] * 60})
+    assert len(runs.began) == 1
+    await runs.close()
+
+
+@given(st.lists(st.integers(0, 200), min_size=1, max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_no_change_waits_longer_than_the_gathering(times_ms: list[int]) -> None:
+    async def check() -> None:
+        runs = Runs(VirtualClock())
+        await runs.change({at_ms / 1000: ["a"] for at_ms in times_ms})
+        began = [at_s for _, at_s in runs.began]
+        for at_ms in times_ms:
+            assert any(0 <= at_s - at_ms / 1000 <= GATHER_S + 1e-9 for at_s in began)
+        assert all(later - at_s >= GATHER_S - 1e-9 for at_s, later in itertools.pairwise(began))
+        await runs.close()
+
+    asyncio.run(check())
+
+
+async def test_the_longer_a_run_takes_the_more_changes_become_one(clock: VirtualClock) -> None:
+    runs = Runs(clock, takes_s=0.05)
+    await runs.change({number * 0.01: ["a"] for number in range(100)})
+    assert len(runs.began) == 5
+    assert runs.began[-1][1] >= 0.99, "the last change is not lost"
+    await runs.close()
+
+
+async def test_a_member_with_a_flood_of_changes_does_not_delay_that_of_another(clock: VirtualClock) -> None:
+    runs = Runs(clock, takes_s=0.004)
+    flood = {number * 0.001: [f"a{number % 50}"] for number in range(1000)}
+    flood[0.5] = [*flood[0.5], "b"]
+    await runs.change(flood)
+    waited_s = next(at_s - 0.5 for key, at_s in runs.began if key == "b")
+    assert waited_s <= 0.004 + 1e-9, "at most the run that is under way"
+    await runs.close()
+
+
+async def test_a_later_time_is_kept_while_a_change_is_gathered(clock: VirtualClock) -> None:
+    runs = Runs(clock)
+    await runs.change({0.0: ["a"]})
+    began_s = clock.monotonic()
+    runs.queue.add("a")
+    await settle()
+    runs.queue.add_after("a", 30)
+    runs.queue.add("a")
+    await clock.advance(40)
+    assert [at_s - began_s for _, at_s in runs.began[1:]] == [0.0, pytest.approx(GATHER_S), pytest.approx(30)]
+    await runs.close()
+    assert not runs.queue._gathering
+
+
+async def test_what_has_rested_is_forgotten(clock: VirtualClock) -> None:
+    runs = Runs(clock)
+    await runs.change({number * 1.0: [f"a{number}"] for number in range(20)})
+    assert len(runs.queue._resting) == 1
+    await runs.close()
