@@ -383,8 +383,12 @@ def _may_answer(case: _Case, listener: ListenerKey, key: TargetKey) -> bool:
 
 def _best_seen(case: _Case, listener: ListenerKey, keys: Iterable[TargetKey]) -> Seen:
     """Return what is seen of the best of ``keys``: one that is healthy, or may be, says that the others need not."""
-    states = {_seen(case, listener, key) for key in keys}
-    return next(state for state in (Seen.HEALTHY, Seen.UNCHECKED, Seen.WAITING, Seen.UNHEALTHY) if state in states)
+    states = set[Seen]()
+    for key in keys:
+        if (state := _seen(case, listener, key)) is Seen.HEALTHY:
+            return state
+        states.add(state)
+    return next(state for state in (Seen.UNCHECKED, Seen.WAITING, Seen.UNHEALTHY) if state in states)
 
 
 def _seen(case: _Case, listener: ListenerKey, key: TargetKey) -> Seen:

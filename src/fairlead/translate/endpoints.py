@@ -226,6 +226,7 @@ def targets_from_nodes(
     return targets_from_states(states)
 
 
+@lru_cache(maxsize=200_000)
 def admit(raw: str, policy: TargetPolicy) -> str | None:
     """Return the canonical form of an address that may be a target, None when it may not."""
     address = _parse(raw)
@@ -288,7 +289,6 @@ def _host_name(raw: str) -> str | None:
     return name if RESOLVABLE_NAME.fullmatch(name) and not local else None
 
 
-@lru_cache(maxsize=200_000)
 def _parse(raw: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """Return an address, an IPv4 address that is written as IPv6 as IPv4; None for another text."""
     try:

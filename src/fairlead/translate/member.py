@@ -449,15 +449,16 @@ def not_admitted(admission: Admission) -> Condition | None:
 
 def _serve_tcp(view: TCPView, spec: TCPLoadBalancerSpec) -> Decision:
     admission, loop_targets = Admission(target_policy(view)), set[TargetKey]()
-    targets = without_load_balancers(view, _tcp_targets(view, spec, admission), loop_targets)
+    families = _tcp_node_families(spec, admission.policy)
+    targets = without_load_balancers(view, _tcp_targets(view, spec, families, admission), loop_targets)
     by_nodes, owner = spec.targets == "Node", _owner(view)
     return _decision(
         view,
         _tcp_frontend(view, spec),
         targets,
         {} if by_nodes or not owner else dict.fromkeys(targets, frozenset({owner})),
-        leads_to_load_balancers(view, loop_targets) or _tcp_resolved(view, spec, targets, admission),
-        node_families=_tcp_node_families(view, spec) if by_nodes else (),
+        leads_to_load_balancers(view, loop_targets) or _tcp_resolved(view, spec, targets, families, admission),
+        node_families=families if by_nodes else (),
         # Nodes belong to the member: counting them would turn each new node into a status write for every load
         # balancer.
         count=NODES if by_nodes else count_targets(targets),
@@ -476,7 +477,9 @@ def _tcp_frontend(view: TCPView, spec: TCPLoadBalancerSpec) -> FrontendSpec:
     )
 
 
-def _tcp_targets(view: TCPView, spec: TCPLoadBalancerSpec, admission: Admission) -> dict[ListenerKey, Targets]:
+def _tcp_targets(
+    view: TCPView, spec: TCPLoadBalancerSpec, families: tuple[Family, ...], admission: Admission
+) -> dict[ListenerKey, Targets]:
     keys = {ListenerKey(Protocol(port.protocol), port.port): port for port in spec.ports}
     if view.member.drained:
         return {key: {} for key in keys}
@@ -491,9 +494,7 @@ def _tcp_targets(view: TCPView, spec: TCPLoadBalancerSpec, admission: Admission)
         at = {key: slices.get((port.name, port.protocol), ()) for key, port in keys.items()}
         if spec.targets == "Pod":
             return {key: _targets_of_pods(spec, at[key], admission, owner) for key in keys}
-        families = _tcp_node_families(view, spec)
         return {key: _targets_at_addresses(families, at[key], admission, owner) for key in keys}
-    families = _tcp_node_families(view, spec)
     local = spec.external_traffic_policy == "Local"
     addresses = local_addresses(view.slices, view.nodes, families) if local else addresses_in(view.nodes, families)
     return {key: targets_from_nodes(addresses, port.node_port, admission) for key, port in keys.items()}
@@ -513,9 +514,9 @@ def _nodes(view: TCPView, spec: TCPLoadBalancerSpec) -> NodeAddresses:
     )
 
 
-def _tcp_node_families(view: TCPView, spec: TCPLoadBalancerSpec) -> tuple[Family, ...]:
+def _tcp_node_families(spec: TCPLoadBalancerSpec, policy: TargetPolicy) -> tuple[Family, ...]:
     """Return the families in which nodes are reached; none where pods are the targets."""
-    return node_families(spec.ip_families, ipv6=target_policy(view).ipv6) if spec.targets != "Pod" else ()
+    return node_families(spec.ip_families, ipv6=policy.ipv6) if spec.targets != "Pod" else ()
 
 
 def _targets_at_addresses(
@@ -551,13 +552,17 @@ def _canonical_ranges(ranges: list[str]) -> tuple[str, ...]:
 
 
 def _tcp_resolved(
-    view: TCPView, spec: TCPLoadBalancerSpec, targets: Mapping[ListenerKey, Targets], admission: Admission
+    view: TCPView,
+    spec: TCPLoadBalancerSpec,
+    targets: Mapping[ListenerKey, Targets],
+    families: tuple[Family, ...],
+    admission: Admission,
 ) -> Condition:
     if view.unreadable:
         return unresolved(ConditionReason.INVALID, view.unreadable)
     if problem := not_admitted(admission):
         return problem
-    if problem := without_family(_nodes(view, spec), _tcp_node_families(view, spec)):
+    if problem := without_family(_nodes(view, spec), families):
         return problem
     empty = sorted(str(key) for key, by_key in targets.items() if all(target.draining for target in by_key.values()))
     if empty:

@@ -8,11 +8,15 @@ from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import IPV4, IPV6
 from fairlead.testing.builders import endpoint, endpoint_slice, ready_nodes
 from fairlead.translate.endpoints import (
+    Admission,
     EndpointState,
+    TargetPolicy,
     addresses_in,
+    admit,
     local_addresses,
     node_families,
     nodes_from_slices,
+    targets_from_nodes,
     without_family,
 )
 
@@ -126,3 +130,13 @@ def test_a_node_that_is_reported_as_leaving_is_known_to_go():
         "10.0.0.1": EndpointState.SERVING,
         "10.0.0.2": EndpointState.GONE,
     }
+
+
+def test_an_address_of_a_node_is_admitted_once_for_all_load_balancers():
+    addresses = dict.fromkeys((f"10.9.8.{number}" for number in range(10)), EndpointState.READY)
+    before = admit.cache_info().misses
+    for node_port in range(30000, 30100):
+        admission = Admission(TargetPolicy())
+        assert len(targets_from_nodes(addresses, node_port, admission)) == len(addresses)
+        assert not admission.refused
+    assert admit.cache_info().misses - before == len(addresses)

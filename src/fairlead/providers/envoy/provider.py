@@ -512,7 +512,9 @@ class StatusNotifier:
     def _compare(self, key: LoadBalancerKey) -> None:
         seen = self._observe(key)
         now, last = None if seen is None else _without_unknown(seen), self._last.get(key)
-        if now == last or (key in self._expecting and _only_pending(now, last)):
+        if now == last:
+            return
+        if key in self._expecting and seen is not None and last is not None and _only_pending(seen, last):
             return
         self.reported(key, now)
         for notify in self._notify:
@@ -542,10 +544,19 @@ def _without_unknown(status: Observed) -> Observed:
     return msgspec.structs.replace(status, health=msgspec.structs.replace(status.health, unknown=0))
 
 
-def _only_pending(now: Observed | None, last: Observed | None) -> bool:
-    """Return whether the one difference is that something newer is on its way to the proxies."""
-    if now is None or last is None:
+def _only_pending(now: Observed, last: Observed) -> bool:
+    """Return whether ``now`` differs from ``last`` only in what the proxies are about to answer.
+
+    Something newer is on its way to them, or a target awaits its first check and all others are as healthy as before.
+    """
+    pushed = last.programmed and not now.programmed
+    checked = now.health is not None and last.health is not None and bool(now.health.unknown)
+    if not (pushed or checked):
         return False
-    return now == msgspec.structs.replace(last, programmed=now.programmed, acknowledged=now.acknowledged) and (
-        last.programmed and not now.programmed
-    )
+    before = last
+    if pushed:
+        before = msgspec.structs.replace(before, programmed=False, acknowledged=now.acknowledged)
+    if checked and now.health is not None and last.health is not None:
+        counts = {"total": now.health.total, "healthy": now.health.healthy, "unknown": now.health.unknown}
+        before = msgspec.structs.replace(before, health=msgspec.structs.replace(last.health, **counts))
+    return now == before

@@ -212,9 +212,7 @@ def check_of(
     targets = [target.key for target in port.targets.targets() if not target.draining and target.weight]
     if not targets:
         return None
-    endpoints = b"".join(
-        delimited(2, delimited(1, delimited(1, text(2, key.address) + number(3, key.port)))) for key in targets
-    )
+    endpoints = b"".join(map(_checked_endpoint, targets))
     how = _how(schema, spec.health_check, spec.proxy_protocol, pace)
     field = delimited(1, text(1, port.name) + how + delimited(3, endpoints))
     return ClusterCheck(field, frozenset(targets), spec.health_check.timeout_s)
@@ -224,6 +222,12 @@ def specifier_bytes(schema: Schema, checks: Iterable[ClusterCheck], *, interval_
     """Encode a HealthCheckSpecifier: what to check, and how often to report."""
     rest = schema.encode(_SPECIFIER, {"interval": duration(interval_s)})
     return b"".join([*(check.field for check in checks), rest])
+
+
+@lru_cache(maxsize=65_536)
+def _checked_endpoint(key: TargetKey) -> bytes:
+    """Encode one of the ``endpoints`` of a locality; a changed target of a cluster leaves the others as they are."""
+    return delimited(2, delimited(1, delimited(1, text(2, key.address) + number(3, key.port))))
 
 
 @lru_cache(maxsize=1024)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+import msgspec
 import pytest
 
 from fairlead.model.keys import LoadBalancerKey
@@ -56,6 +57,46 @@ async def test_a_push_is_not_reported_unless_its_acknowledgement_stays_away() ->
     reports.notifier.expect_ack(KEY)
     reports.notifier.hint([KEY])
     assert await reports.next_round() == [KEY], "a refusal is reported at once"
+    reports.notifier.close()
+
+
+def checked(healthy: int, *, unknown: int = 0, unhealthy: tuple[str, ...] = ()) -> Observed:
+    health = Health(True, message="m", total=healthy + len(unhealthy), healthy=healthy, unhealthy=unhealthy)
+    health = msgspec.structs.replace(health, unknown=unknown)
+    return Observed(programmed=True, proxies=1, acknowledged=1, health=health)
+
+
+async def test_a_replaced_target_is_not_reported_while_it_awaits_its_first_check() -> None:
+    reports = Reports()
+    reports.notifier = StatusNotifier(observe=lambda _key: reports.now, late_s=60)
+    reports.notifier.subscribe(reports.reported.put_nowait)
+    reports.now = checked(10)
+    reports.notifier.hint([KEY])
+    assert await reports.next_round() == [KEY]
+    reports.notifier.expect_ack(KEY)
+    pushed = msgspec.structs.replace(checked(9, unknown=1), programmed=False, acknowledged=0)
+    for reports.now in (pushed, checked(9, unknown=1), checked(10)):
+        reports.notifier.hint([KEY])
+        assert await reports.next_round() == []
+    reports.now = checked(9, unknown=1, unhealthy=("10.0.0.1:80",))
+    reports.notifier.hint([KEY])
+    assert await reports.next_round() == [KEY], "a target that fails is reported at once"
+    reports.now = checked(11)
+    reports.notifier.hint([KEY])
+    assert await reports.next_round() == [KEY], "another count is reported once the target is checked"
+    reports.notifier.close()
+
+
+async def test_a_target_whose_first_check_does_not_end_is_reported_late() -> None:
+    reports = Reports()
+    reports.now = checked(10)
+    reports.notifier.hint([KEY])
+    assert await reports.next_round() == [KEY]
+    reports.notifier.expect_ack(KEY)
+    reports.now = checked(9, unknown=1)
+    reports.notifier.hint([KEY])
+    async with asyncio.timeout(60):
+        assert await reports.reported.get() == KEY
     reports.notifier.close()
 
 
