@@ -80,6 +80,10 @@ class SimClock:
         """Return the wall-clock time of this process."""
         return START + timedelta(seconds=self._loop.now_s + self.skew_s)
 
+    def processor_s(self) -> float:
+        """Return 0: computing takes no virtual time."""
+        return 0.0
+
     async def sleep(self, seconds: float) -> None:
         """Wait in virtual time."""
         await asyncio.sleep(max(0.0, seconds))

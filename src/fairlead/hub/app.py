@@ -214,7 +214,7 @@ class Hub:
         )
 
     def _make_controllers(self, context: IntentContext) -> Sequence[Controller]:
-        reconciler = Reconciler(context, intents=self.intents, history=self.history)
+        reconciler = Reconciler(context, intents=self.intents, history=self.history, charge=self._queue.charge)
         tenants = Tenants(
             cluster=self._cluster,
             bound_in_tenants=self._config.bound_in_tenants,
@@ -540,8 +540,16 @@ class FirstPass:
 class Reconciler:
     """Reconciles load balancers."""
 
-    def __init__(self, context: IntentContext, *, intents: Intents, history: History) -> None:
+    def __init__(
+        self,
+        context: IntentContext,
+        *,
+        intents: Intents,
+        history: History,
+        charge: Callable[[LoadBalancerKey, float], None],
+    ) -> None:
         self._context = context
+        self._charge = charge
         self._intents = intents
         self._migration = context.migration
         self._finalization = Finalization(context)
@@ -554,7 +562,8 @@ class Reconciler:
         return due_s
 
     async def _step(self, key: LoadBalancerKey) -> float | None:
-        intent = self._intents[key.kind]
+        intent, clock = self._intents[key.kind], self._context.clock
+        began_s = clock.processor_s()
         view = intent.view(key)
         if view is None:
             intent.forget(key)
@@ -564,6 +573,7 @@ class Reconciler:
             return None
         self._finalization.cancel(key)
         decision = intent.decide(view)
+        self._charge(key, clock.processor_s() - began_s)
         if self._context.may_write(key):
             result = await intent.record(view, decision)
         else:

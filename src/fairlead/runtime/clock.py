@@ -26,6 +26,10 @@ class Clock(Protocol):
         """Return the wall-clock time, aware, in UTC."""
         ...
 
+    def processor_s(self) -> float:
+        """Return the seconds that this thread has computed; 0 where time is virtual."""
+        ...
+
     async def sleep(self, seconds: float) -> None:
         """Wait; zero or less only yields to other tasks."""
         ...
@@ -46,6 +50,10 @@ class SystemClock:
     def now(self) -> datetime:
         """Return the wall-clock time in UTC."""
         return datetime.now(UTC)
+
+    def processor_s(self) -> float:
+        """Return the processor time of this thread."""
+        return time.thread_time()
 
     async def sleep(self, seconds: float) -> None:
         """Wait for real."""
@@ -72,6 +80,10 @@ class VirtualClock:
     def now(self) -> datetime:
         """Return the virtual wall-clock time."""
         return self._start + timedelta(seconds=self._elapsed_s)
+
+    def processor_s(self) -> float:
+        """Return 0: computing takes no virtual time."""
+        return 0.0
 
     async def sleep(self, seconds: float) -> None:
         """Wait until the clock has been advanced far enough."""

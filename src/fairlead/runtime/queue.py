@@ -5,8 +5,9 @@
     add soon after done ─► gathering ──(time comes)──► ready
 
 In: keys. Out: keys, each at most once at a time, however often it was added; those of different members in turn.
-A queue that gathers hands out the first change at once, and those that follow soon as one: the longer a run took, the
-later the next one begins.
+A queue that gathers hands out the first change at once, and those that follow soon as one. The more its runs compute,
+the later the next one begins: a key that is changed all the time gets a share of the processor, and its changes wait
+for each other.
 Never: holds values or events; what to do about a key is read from the caches when its turn comes.
 The semantics are those of client-go's workqueue: https://pkg.go.dev/k8s.io/client-go/util/workqueue
 """
@@ -20,7 +21,7 @@ import random
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Hashable
 from contextlib import asynccontextmanager
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from fairlead.model.desired import FairOrder
 from fairlead.runtime.clock import Clock, SystemClock
@@ -29,8 +30,10 @@ K = TypeVar("K", bound=Hashable)
 
 BACKOFF_BASE_S = 0.1
 BACKOFF_LIMIT_S = 60.0
-#: How long a key of a queue that gathers rests after a run, as a multiple of the run, and at most in seconds.
-_REST_PER_RUN = 4.0
+#: The share of a processor that a key of a queue that gathers gets in the long run, the seconds that it may compute
+#: before that counts, and how long it rests at most.
+_SHARE = 0.1
+_CREDIT_S = 0.05
 _LONGEST_REST_S = 0.5
 #: More than any limit needs; a float has no room for 1,024.
 _MOST_DOUBLINGS = 64
@@ -50,6 +53,14 @@ def doubled_s(failures: int, *, base_s: float, limit_s: float) -> float:
     return min(limit_s, base_s * 2.0 ** min(max(failures - 1, 0), _MOST_DOUBLINGS))
 
 
+class _Rest(NamedTuple):
+    """How long a key rests after its last run, and how much it had computed by then that is not made up for."""
+
+    until_s: float
+    computed_s: float
+    since_s: float
+
+
 class KeyedQueue(Generic[K]):
     """A queue of keys for any number of workers in one event loop; groups that ``group_of`` returns take turns.
 
@@ -66,9 +77,9 @@ class KeyedQueue(Generic[K]):
         self._clock: Clock = clock or SystemClock()
         self._ready: FairOrder[K] = FairOrder(group_of)
         self._waiting: set[K] = set()  # what is in _ready or _gathering, or dirty while being processed
-        self._processing: dict[K, float] = {}  # since when
+        self._processing: dict[K, float] = {}  # the seconds that its run has computed
         self._gather_s = gather_s
-        self._resting: dict[K, float] = {}  # until when; entries of the past are dropped later
+        self._rests: dict[K, _Rest] = {}  # those that are over are dropped later
         self._gathering: dict[K, float] = {}  # until when
         self._due: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []  # stale entries stay until their time and are skipped then
@@ -143,17 +154,22 @@ class KeyedQueue(Generic[K]):
             if self._ready:
                 key = self._ready.pop()
                 self._waiting.discard(key)
-                self._processing[key] = self._clock.monotonic()
+                self._processing[key] = 0.0
                 return key
             await self._wait()
 
     def done(self, key: K) -> None:
         """Give the key back; if it was added meanwhile it is ready again."""
-        since_s = self._processing.pop(key, None)
-        if self._gather_s and since_s is not None:
-            self._rest(key, since_s)
+        computed_s = self._processing.pop(key, 0.0)
+        if self._gather_s:
+            self._rest(key, computed_s)
         if key in self._waiting and not self._closed:
             self._offer(key)
+
+    def charge(self, key: K, computed_s: float) -> None:
+        """Note that the run of ``key`` has computed for so long."""
+        if key in self._processing:
+            self._processing[key] += computed_s
 
     def close(self) -> None:
         """Hand out nothing more; every caller that waits in ``get`` gets QueueClosed."""
@@ -165,21 +181,25 @@ class KeyedQueue(Generic[K]):
             if not getter.done():
                 getter.set_result(None)
 
-    def _rest(self, key: K, since_s: float) -> None:
-        """Let a key rest after a run that began at ``since_s``."""
+    def _rest(self, key: K, computed_s: float) -> None:
+        """Let a key rest after a run that has computed for so long."""
         now_s = self._clock.monotonic()
-        rest_s = max(self._gather_s, min(_REST_PER_RUN * (now_s - since_s), _LONGEST_REST_S))
-        self._resting.pop(key, None)
-        self._resting[key] = now_s + rest_s
-        while (oldest := next(iter(self._resting))) != key and self._resting[oldest] <= now_s:
-            del self._resting[oldest]
+        if (before := self._rests.pop(key, None)) is not None:
+            computed_s += max(0.0, before.computed_s - _SHARE * (now_s - before.since_s))
+        rest_s = max(self._gather_s, min((computed_s - _CREDIT_S) / _SHARE, _LONGEST_REST_S))
+        self._rests[key] = _Rest(now_s + rest_s, computed_s, now_s)
+        while (oldest := next(iter(self._rests))) != key and self._is_over(self._rests[oldest], now_s):
+            del self._rests[oldest]
+
+    def _is_over(self, rest: _Rest, now_s: float) -> bool:
+        return now_s >= max(rest.until_s, rest.since_s + rest.computed_s / _SHARE)
 
     def _offer(self, key: K) -> None:
         """Hand a key out as soon as it has rested."""
-        until_s = self._resting.get(key, 0.0)
-        if until_s > self._clock.monotonic():
-            self._gathering[key] = until_s
-            self._push(until_s, key)
+        rest = self._rests.get(key)
+        if rest is not None and rest.until_s > self._clock.monotonic():
+            self._gathering[key] = rest.until_s
+            self._push(rest.until_s, key)
             return
         self._ready.add(key)
         self._wake_one()

@@ -25,9 +25,13 @@ async def test_listeners_routes_and_backends_become_one_load_balancer(world, hub
     await route(world)
     await endpoints(world, "10.1.0.1", "10.1.0.2")
     await says(world, "Programmed", "True")
-    obj = await read(world)
+
+    async def counted():
+        obj = await read(world)
+        return obj if (obj.status.routes, obj.status.targets) == (1, "2/2") else None
+
+    obj = await world.until(counted, what="the status counts the route and the targets")
     assert obj.status.address in world.cloud.load_balancers[KEY].spec.address
-    assert (obj.status.routes, obj.status.targets) == (1, "2/2")
     assert [(item.port, item.protocol) for item in obj.status.load_balancer.ingress[0].ports] == [(80, "TCP")]
     assert at_cloud(world) == {"shop/web:80 10.1.0.1:8080", "shop/web:80 10.1.0.2:8080"}
     config = world.cloud.load_balancers[KEY].spec.l7

@@ -58,5 +58,8 @@ class LoopClock:
     def now(self) -> datetime:
         return _START + timedelta(seconds=self.monotonic())
 
+    def processor_s(self) -> float:
+        return 0.0
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(0.0, seconds))

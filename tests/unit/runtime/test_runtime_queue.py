@@ -254,7 +254,7 @@ GATHER_S = 0.02
 
 
 class Runs:
-    """The runs of a queue that gathers, each of which takes ``takes_s``; keys of tenants take turns."""
+    """The runs of a queue that gathers, each of which computes for ``takes_s``; keys of tenants take turns."""
 
     def __init__(self, clock: VirtualClock, *, takes_s: float = 0.0, workers: int = 1) -> None:
         self.clock = clock
@@ -269,6 +269,7 @@ class Runs:
                 key = await self.queue.get()
                 self.began.append((key, self.clock.monotonic()))
                 await self.clock.sleep(self._takes_s)
+                self.queue.charge(key, self._takes_s)
                 self.queue.done(key)
 
     async def close(self) -> None:
@@ -316,11 +317,25 @@ def test_no_change_waits_longer_than_the_gathering(times_ms: list[int]) -> None:
     asyncio.run(check())
 
 
-async def test_the_longer_a_run_takes_the_more_changes_become_one(clock: VirtualClock) -> None:
-    runs = Runs(clock, takes_s=0.05)
-    await runs.change({number * 0.01: ["a"] for number in range(100)})
-    assert len(runs.began) == 5
-    assert runs.began[-1][1] >= 0.99, "the last change is not lost"
+async def test_the_more_the_runs_compute_the_more_changes_become_one(clock: VirtualClock) -> None:
+    runs = Runs(clock, takes_s=0.01)
+    await runs.change({number * 0.025: ["a"] for number in range(400)})
+    few = [at_s for _, at_s in runs.began if at_s < 1]
+    assert few[:4] == [0.0, pytest.approx(0.03), pytest.approx(0.06), pytest.approx(0.09)], "a few are not delayed"
+    late = [later - at_s for at_s, later in itertools.pairwise(at_s for _, at_s in runs.began if at_s > 2)]
+    assert 0.09 < sum(late) / len(late) < 0.11, "a tenth of the processor in the long run"
+    assert runs.began[-1][1] >= 9.975, "the last change is not lost"
+    await clock.advance(60)
+    runs.began.clear()
+    await runs.change({clock.monotonic() + 0.001: ["a"], clock.monotonic() + 0.002: ["a"]})
+    assert runs.began[1][1] - runs.began[0][1] == pytest.approx(0.01 + GATHER_S), "what was long ago does not count"
+    await runs.close()
+
+
+async def test_no_run_is_put_off_for_long_however_much_the_last_ones_computed(clock: VirtualClock) -> None:
+    runs = Runs(clock, takes_s=1.0)
+    await runs.change({0.0: ["a"], 0.5: ["a"], 1.2: ["a"]})
+    assert [at_s for _, at_s in runs.began] == [0.0, pytest.approx(1.5)]
     await runs.close()
 
 
@@ -351,5 +366,5 @@ async def test_a_later_time_is_kept_while_a_change_is_gathered(clock: VirtualClo
 async def test_what_has_rested_is_forgotten(clock: VirtualClock) -> None:
     runs = Runs(clock)
     await runs.change({number * 1.0: [f"a{number}"] for number in range(20)})
-    assert len(runs.queue._resting) == 1
+    assert len(runs.queue._rests) == 1
     await runs.close()
