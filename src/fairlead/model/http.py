@@ -7,8 +7,10 @@ objects (``LoadBalancerRoute``) to the encoder of a provider. All names are thos
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import compress, count
+from operator import is_not
 from typing import Annotated, Literal
 
 import msgspec
@@ -418,3 +420,14 @@ class L7Config(msgspec.Struct, frozen=True, dict=True):
         """Return the backends that answer no request: they get copies only, or no share of any rule."""
         names = {backend.name for backend in self.backends}
         return frozenset(names.difference(*[route.answering for route in self.routes]))
+
+
+def differing_part(before: Sequence[object], after: Sequence[object]) -> tuple[slice, slice]:
+    """Return the part of each of two sequences in which they differ: what begins and ends with the same objects is not.
+
+    Thousands of routes are compared without a look at any of them.
+    """
+    least = min(len(before), len(after))
+    start = next(compress(count(), map(is_not, before, after)), least)
+    end = min(next(compress(count(), map(is_not, reversed(before), reversed(after))), least), least - start)
+    return slice(start, len(before) - end), slice(start, len(after) - end)

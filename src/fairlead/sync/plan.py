@@ -42,6 +42,8 @@ In: one ``LoadBalancerState`` and the time. Out: a ``Plan``. Never: what the pro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
+from operator import is_not
 
 import msgspec
 
@@ -83,9 +85,8 @@ def plan_load_balancer(key: LoadBalancerKey, state: LoadBalancerState, *, now_s:
         return _plan_deletion(key, state)
     changes: list[TargetChange] = []
     wake_at_s: float | None = None
-    for listener, wanted in desired.targets.items():
-        if state.settled.get(listener) is wanted:
-            continue
+    settled, targets = state.settled, desired.targets
+    for listener, wanted in [*compress(targets.items(), map(is_not, map(settled.get, targets), targets.values()))]:
         done, before = state.recorded.get(listener, {}), len(changes)
         # Registered targets that are exactly as wanted are the common case, and need no row.
         for target_key, target in wanted.items():

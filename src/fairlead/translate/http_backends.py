@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec, LoadBalancerRoute
 from fairlead.api.names import ANNOTATION_ROUTE_FIGURES, LABEL_ORIGIN_UID
 from fairlead.model.desired import Targets
-from fairlead.model.http import Backend, L7Config, L7Listener, Route
+from fairlead.model.http import Backend, L7Config, L7Listener, Route, differing_part
 from fairlead.model.keys import Family, ListenerKey, TargetKey, backend_key
 from fairlead.translate.endpoints import (
     MAX_TARGETS,
@@ -119,13 +119,15 @@ class Translated:
         self.unresolved: dict[str, str] = {}
         self._config: L7Config | None = None
         self._made_of: tuple[object, ...] = ()
+        #: The objects, and the routes that they were translated to, in the same order; and both by name.
         self._routes: tuple[LoadBalancerRoute, ...] = ()
-        #: By name the objects, and the routes that they were translated to.
+        self._translated: tuple[Route, ...] = ()
         self._sources: dict[str, LoadBalancerRoute] = {}
         self._by_name: dict[str, Route] = {}
         #: Which routes have each backend, with what each says of it: the first by name counts.
         self._named_by: dict[str, dict[str, Backend]] = {}
         self._backends: dict[str, Backend] = {}
+        self._listed: tuple[Backend, ...] = ()
         self._known = KnownTargets()
         self._targets_of: tuple[object, ...] = ()
         self._policy: TargetPolicy | None = None
@@ -143,8 +145,8 @@ class Translated:
         self._made_of, self._routes = made_of, view.routes
         self._config = L7Config(
             listeners=with_challenge_listeners(listeners, view.answers),
-            routes=tuple(map(self._by_name.__getitem__, self._sources)),
-            backends=tuple(self._backends.values()),
+            routes=self._translated,
+            backends=self._listed,
             certificates=view.certificates,
             answers=view.answers,
             route_figures=figures,
@@ -153,7 +155,9 @@ class Translated:
 
     def _update_routes(self, view: HTTPView, spec: HTTPLoadBalancerSpec, *, again: bool) -> tuple[L7Listener, ...]:
         """Take over the changed routes, all of them ``again`` if asked; returns the listeners."""
-        before, present = self._sources, {route.metadata.name: route for route in view.routes}
+        old, new = differing_part(() if again else self._routes, view.routes)
+        before = {route.metadata.name: route for route in self._routes[slice(None) if again else old]}
+        present = {route.metadata.name: route for route in view.routes[new]}
         changed = [route for name, route in present.items() if again or before.get(name) is not route]
         names: set[str] = set()
         for name in before.keys() - present.keys():
@@ -164,21 +168,15 @@ class Translated:
         for source, translated in zip(changed, served, strict=True):
             name, route, known = source.metadata.name, translated.route, self._by_name.get(source.metadata.name)
             names |= self._drop_route(name)
-            self._by_name[name] = known if known is not None and known == route else route
+            self._sources[name], self._by_name[name] = source, known if known is not None and known == route else route
             if source.unresolved:
                 self.unresolved[name] = source.unresolved
             for backend in source.spec.backends:
                 self._named_by.setdefault(backend.name, {}).setdefault(name, backend)
                 names.add(backend.name)
-        self._sources = present
-        backends = dict(self._backends)
-        for name in names:
-            if by_route := self._named_by.get(name):
-                backend = by_route[min(by_route)]
-                backends[name] = backends[name] if backends.get(name) == backend else backend
-            else:
-                backends.pop(name, None)
-        self._backends = {name: backends[name] for name in sorted(backends)} if names else backends
+        kept = () if again else self._translated
+        self._translated = (*kept[: old.start], *map(self._by_name.__getitem__, present), *kept[old.stop :])
+        self._update_backends(names)
         return listeners
 
     def _drop_route(self, name: str) -> set[str]:
@@ -186,12 +184,29 @@ class Translated:
         self.unresolved.pop(name, None)
         if self._by_name.pop(name, None) is None:
             return set()
-        backends = {backend.name for backend in self._sources[name].spec.backends}
+        backends = {backend.name for backend in self._sources.pop(name).spec.backends}
         for backend in backends:
             del self._named_by[backend][name]
             if not self._named_by[backend]:
                 del self._named_by[backend]
         return backends
+
+    def _update_backends(self, names: Iterable[str]) -> None:
+        """Take over what the routes say of these backends now; the list stays the same object if that is the same."""
+        moved = False
+        for name in names:
+            by_route = self._named_by.get(name)
+            backend = by_route[min(by_route)] if by_route else None
+            if backend == self._backends.get(name):
+                continue
+            moved = True
+            if backend is None:
+                del self._backends[name]
+            else:
+                self._backends[name] = backend
+        if moved:
+            self._backends = {name: self._backends[name] for name in sorted(self._backends)}
+            self._listed = tuple(self._backends.values())
 
     def update_targets(
         self, view: HTTPView, spec: HTTPLoadBalancerSpec, backends: tuple[Backend, ...], admission: Admission

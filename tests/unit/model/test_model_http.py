@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fairlead.model.http import (
     BackendRef,
@@ -12,6 +14,7 @@ from fairlead.model.http import (
     Rewrite,
     Rule,
     SessionPersistence,
+    differing_part,
     unsafe_parts,
 )
 
@@ -60,3 +63,17 @@ def test_a_new_hostname_must_be_one(hostname: str) -> None:
     for filters in (Filters(rewrite=Rewrite(hostname)), Filters(redirect=Redirect(hostname=hostname))):
         assert list(unsafe_parts(Rule(filters=filters)))
         assert list(unsafe_parts(Rule(backends=(BackendRef("b", filters=filters),))))
+
+
+OBJECTS = [object() for _ in range(4)]
+
+
+@given(st.lists(st.sampled_from(OBJECTS), max_size=6), st.lists(st.sampled_from(OBJECTS), max_size=6))
+def test_two_sequences_differ_only_in_the_part_between_their_ends(before: list[object], after: list[object]) -> None:
+    old, new = differing_part(before, after)
+    assert before[: old.start] == after[: new.start]
+    assert before[old.stop :] == after[new.stop :]
+    assert [*before[: old.start], *after[new], *before[old.stop :]] == after
+    if before[old] and after[new]:
+        assert before[old][0] is not after[new][0]
+        assert before[old][-1] is not after[new][-1]

@@ -133,4 +133,17 @@ def test_a_new_route_costs_few_calls_for_each_other_route() -> None:
         hub.replace(routes=(*routes, hub.route("s", ["s"])), slices={**hub.view.slices, "shop/s": ()})
         return count_calls(lambda: decide_http(hub.view, before=before))
 
-    assert cost(1200) - cost(200) < 6 * 1000
+    assert cost(1200) - cost(200) < 5 * 1000
+
+
+def test_a_new_route_to_a_known_backend_costs_as_much_among_many_as_among_few() -> None:
+    def cost(count: int) -> int:
+        hub, before = ChangingView(), Translated()
+        routes = tuple(hub.route(f"r{number:04}", [f"b{number:04}"]) for number in range(count))
+        hub.replace(routes=routes, slices={f"shop/b{number:04}": () for number in range(count)})
+        decide_http(hub.view, before=before)
+        hub.replace(routes=(*routes[:5], hub.route("r0004x", ["b0004"]), *routes[5:]))
+        calls = count_calls(lambda: decide_http(hub.view, before=before))
+        return calls - count  # each backend without a ready target is named
+
+    assert cost(1000) < cost(100) + 50

@@ -12,7 +12,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from fairlead.model.desired import FrontendSpec, Listener, Target
-from fairlead.model.http import Attachment, BackendRef, FixedAnswer, L7Config, L7Listener, Route, RouteKind, Rule
+from fairlead.model.http import (
+    Attachment,
+    BackendRef,
+    FixedAnswer,
+    L7Config,
+    L7Listener,
+    Route,
+    RouteKind,
+    Rule,
+    differing_part,
+)
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey, backend_key
 from fairlead.model.observed import RefusedPart
 from fairlead.providers.envoy.clusters import CLUSTER, udp_cluster_fields
@@ -502,8 +512,8 @@ class Routes:
         self.sticky: dict[str, bool] = {}
         self._schema = schema
         self._cluster_of = cluster_of
-        #: By name each route as it was given; what is served of those of requests, and the others.
-        self._given: dict[str, Route] = {}
+        #: The routes as they were given; by name what is served of those of requests, and the others.
+        self._given: Sequence[Route] = ()
         self._served: dict[str, EncodedRoute] = {}
         self._flows: dict[str, Route] = {}
         #: By name what the check left out.
@@ -533,19 +543,24 @@ class Routes:
         ``figures_of`` returns the name under which the requests of one are counted, None when they are not counted;
         ``idle_of`` those of several backends that have no usable target.
         """
-        before, given = self._given, {route.name: route for route in routes}
         again = self._counted != (figures_of is not None)
-        changed = [name for name, route in given.items() if again or before.get(name) is not route]
-        moved = [name for name, encoded in self._sessions.items() if encoded.idle != idle_of(encoded.sticky)]
+        old, new = differing_part(() if again else self._given, routes)
+        before = {route.name: route for route in self._given[slice(None) if again else old]}
+        given = {route.name: route for route in routes[new]}
         gone = before.keys() - given.keys()
-        if not (changed or moved or gone) and self._listeners == tuple(listeners):
+        changed = {name: route for name, route in given.items() if again or before.get(name) is not route}
+        for name, encoded in self._sessions.items():
+            if name not in gone and encoded.idle != idle_of(encoded.sticky):
+                changed.setdefault(name, encoded.route)
+        self._given = routes
+        if not (changed or gone) and self._listeners == tuple(listeners):
             return
         flows, excess = dict(self._flows), self._excess
-        self._given, self._counted, self._listeners = given, figures_of is not None, tuple(listeners)
+        self._counted, self._listeners = figures_of is not None, tuple(listeners)
         for name in gone:
             self._drop(name)
-        for name in dict.fromkeys([*changed, *(name for name in moved if name in given)]):
-            self._take(given[name], "" if figures_of is None else figures_of(given[name]), idle_of)
+        for route in changed.values():
+            self._take(route, "" if figures_of is None else figures_of(route), idle_of)
         self.sticky = {name: name in each.idle for each in self._sessions.values() for name in each.sticky}
         self._limit()
         if (flows, excess) != (self._flows, self._excess):

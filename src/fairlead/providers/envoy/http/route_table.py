@@ -492,10 +492,11 @@ class HeldRoutes:
 
     def update(self, config: L7Config) -> None:
         """Take over a configuration."""
-        names = {backend.name for backend in config.backends}
-        if self._config is not None:
-            self._awaited |= names.difference([backend.name for backend in self.backends])
-        self._awaited &= names
+        if config.backends is not self.backends:
+            names = {backend.name for backend in config.backends}
+            if self._config is not None:
+                self._awaited |= names.difference([backend.name for backend in self.backends])
+            self._awaited &= names
         self._config = config
         self._choose(config)
 

@@ -338,4 +338,4 @@ def test_a_new_route_costs_few_calls_for_each_other_route() -> None:
 
         return count_calls(change)
 
-    assert cost(1200) - cost(200) < 6 * 1000
+    assert cost(1200) - cost(200) < 4 * 1000
