@@ -53,7 +53,7 @@ def doubled_s(failures: int, *, base_s: float, limit_s: float) -> float:
     return min(limit_s, base_s * 2.0 ** min(max(failures - 1, 0), _MOST_DOUBLINGS))
 
 
-class _Rest(NamedTuple):
+class _KeyRest(NamedTuple):
     """How long a key rests after its last run, and how much it had computed by then that is not made up for."""
 
     until_s: float
@@ -79,7 +79,7 @@ class KeyedQueue(Generic[K]):
         self._waiting: set[K] = set()  # what is in _ready or _gathering, or dirty while being processed
         self._processing: dict[K, float] = {}  # the seconds that its run has computed
         self._gather_s = gather_s
-        self._rests: dict[K, _Rest] = {}  # those that are over are dropped later
+        self._rests: dict[K, _KeyRest] = {}  # those that are over are dropped later
         self._gathering: dict[K, float] = {}  # until when
         self._due: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []  # stale entries stay until their time and are skipped then
@@ -187,11 +187,11 @@ class KeyedQueue(Generic[K]):
         if (before := self._rests.pop(key, None)) is not None:
             computed_s += max(0.0, before.computed_s - _SHARE * (now_s - before.since_s))
         rest_s = max(self._gather_s, min((computed_s - _CREDIT_S) / _SHARE, _LONGEST_REST_S))
-        self._rests[key] = _Rest(now_s + rest_s, computed_s, now_s)
+        self._rests[key] = _KeyRest(now_s + rest_s, computed_s, now_s)
         while (oldest := next(iter(self._rests))) != key and self._is_over(self._rests[oldest], now_s):
             del self._rests[oldest]
 
-    def _is_over(self, rest: _Rest, now_s: float) -> bool:
+    def _is_over(self, rest: _KeyRest, now_s: float) -> bool:
         return now_s >= max(rest.until_s, rest.since_s + rest.computed_s / _SHARE)
 
     def _offer(self, key: K) -> None:

@@ -253,8 +253,8 @@ def test_every_exponent_of_a_count_is_bounded_in_one_place() -> None:
 GATHER_S = 0.02
 
 
-class Runs:
-    """The runs of a queue that gathers, each of which computes for ``takes_s``; keys of tenants take turns."""
+class GatheredRuns:
+    """The runs of a queue that gathers. Each computes for ``takes_s``, and keys of tenants take turns."""
 
     def __init__(self, clock: VirtualClock, *, takes_s: float = 0.0, workers: int = 1) -> None:
         self.clock = clock
@@ -289,14 +289,14 @@ class Runs:
 
 
 async def test_a_burst_of_changes_is_two_runs_and_the_first_is_at_once(clock: VirtualClock) -> None:
-    runs = Runs(clock)
+    runs = GatheredRuns(clock)
     await runs.change({number * 0.0003: ["a"] for number in range(60)})
     assert [at_s for _, at_s in runs.began] == [0.0, pytest.approx(GATHER_S)]
     await runs.close()
 
 
 async def test_changes_that_are_there_together_are_one_run(clock: VirtualClock) -> None:
-    runs = Runs(clock)
+    runs = GatheredRuns(clock)
     await runs.change({0.0: ["a"] * 60})
     assert len(runs.began) == 1
     await runs.close()
@@ -306,7 +306,7 @@ async def test_changes_that_are_there_together_are_one_run(clock: VirtualClock) 
 @settings(max_examples=60, deadline=None)
 def test_no_change_waits_longer_than_the_gathering(times_ms: list[int]) -> None:
     async def check() -> None:
-        runs = Runs(VirtualClock())
+        runs = GatheredRuns(VirtualClock())
         await runs.change({at_ms / 1000: ["a"] for at_ms in times_ms})
         began = [at_s for _, at_s in runs.began]
         for at_ms in times_ms:
@@ -318,7 +318,7 @@ def test_no_change_waits_longer_than_the_gathering(times_ms: list[int]) -> None:
 
 
 async def test_the_more_the_runs_compute_the_more_changes_become_one(clock: VirtualClock) -> None:
-    runs = Runs(clock, takes_s=0.01)
+    runs = GatheredRuns(clock, takes_s=0.01)
     await runs.change({number * 0.025: ["a"] for number in range(400)})
     few = [at_s for _, at_s in runs.began if at_s < 1]
     assert few[:4] == [0.0, pytest.approx(0.03), pytest.approx(0.06), pytest.approx(0.09)], "a few are not delayed"
@@ -333,14 +333,14 @@ async def test_the_more_the_runs_compute_the_more_changes_become_one(clock: Virt
 
 
 async def test_no_run_is_put_off_for_long_however_much_the_last_ones_computed(clock: VirtualClock) -> None:
-    runs = Runs(clock, takes_s=1.0)
+    runs = GatheredRuns(clock, takes_s=1.0)
     await runs.change({0.0: ["a"], 0.5: ["a"], 1.2: ["a"]})
     assert [at_s for _, at_s in runs.began] == [0.0, pytest.approx(1.5)]
     await runs.close()
 
 
 async def test_a_member_with_a_flood_of_changes_does_not_delay_that_of_another(clock: VirtualClock) -> None:
-    runs = Runs(clock, takes_s=0.004)
+    runs = GatheredRuns(clock, takes_s=0.004)
     flood = {number * 0.001: [f"a{number % 50}"] for number in range(1000)}
     flood[0.5] = [*flood[0.5], "b"]
     await runs.change(flood)
@@ -350,7 +350,7 @@ async def test_a_member_with_a_flood_of_changes_does_not_delay_that_of_another(c
 
 
 async def test_a_later_time_is_kept_while_a_change_is_gathered(clock: VirtualClock) -> None:
-    runs = Runs(clock)
+    runs = GatheredRuns(clock)
     await runs.change({0.0: ["a"]})
     began_s = clock.monotonic()
     runs.queue.add("a")
@@ -364,7 +364,7 @@ async def test_a_later_time_is_kept_while_a_change_is_gathered(clock: VirtualClo
 
 
 async def test_what_has_rested_is_forgotten(clock: VirtualClock) -> None:
-    runs = Runs(clock)
+    runs = GatheredRuns(clock)
     await runs.change({number * 1.0: [f"a{number}"] for number in range(20)})
     assert len(runs.queue._rests) == 1
     await runs.close()
