@@ -14,6 +14,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from fairlead.machine.checks import CONNECTIONS, HEALTHY_TARGETS, healthy_load_balancers, total_connections
 from fairlead.machine.relay import HubLink, Relay
 from fairlead.machine.snapshot import XdsSnapshot
 from fairlead.model.change import Action
@@ -161,6 +162,9 @@ async def test_envoy_comes_back_from_the_snapshot_without_a_hub(site: Site, addr
     await world.serve(spec, first.target)
     assert await site.ask() == "first"
     assert site.relay.synced
+    # What the machine reads from Envoy's statistics.
+    assert healthy_load_balancers((await site.envoy.admin(HEALTHY_TARGETS))[1]) == {f"test/{spec.key.name}"}
+    assert total_connections((await site.envoy.admin(CONNECTIONS))[1]) == 1
     assert [proxy.group for proxy in provider.proxies()] == [GROUP]
 
     # No hub: Envoy serves on, and a new one is served from the snapshot.

@@ -29,7 +29,17 @@ from fairlead.announce.layer2 import Layer2
 from fairlead.announce.routes import RouteAnnouncer
 from fairlead.errors import BadConfiguration, FairleadError
 from fairlead.machine import hub_client
-from fairlead.machine.checks import allow_nonlocal_bind, check_machine, listening, serving
+from fairlead.machine.checks import (
+    CONNECTIONS,
+    HEALTHY_TARGETS,
+    Socket,
+    allow_nonlocal_bind,
+    check_machine,
+    healthy_load_balancers,
+    listening,
+    serving,
+    total_connections,
+)
 from fairlead.machine.hub_client import HubClient
 from fairlead.machine.relay import HubLink, Relay
 from fairlead.machine.snapshot import XdsSnapshot
@@ -47,12 +57,13 @@ from fairlead.runtime.detached import Running
 _STOP_S = 5.0
 #: Of the checks, and of questions to Envoy's admin interface.
 _CHECK_S, _ADMIN_S = 0.25, 1.0
+#: Reading more sockets than that takes milliseconds.
+_MANY_SOCKETS = 500
 #: Answers that Envoy's admin interface may miss before Envoy counts as dead.
 _MISSED = 5
 _REPORT_S, _REPORT_PAUSE_S = 5.0, 1.0
 _RETRY_S, _LAST_RETRY_S = 0.5, 5.0
 _RENEW_RETRY_S, _AUTHORITIES_S = 2.0, 3600.0
-_CONNECTIONS = r"/stats?usedonly&filter=%5E(tcp|http|udp)%5C.%5BA-Za-z%5D%2B/.*%5C.downstream_(cx|sess)_total%24"
 
 log = structlog.get_logger(__name__)
 
@@ -136,6 +147,10 @@ class MachineProcess:
         #: Whether Envoy's admin interface answers; None before it was asked.
         self._answers: bool | None = None
         self._connections_per_s = 0.0
+        #: The load balancers with a healthy target; None while that is unknown, or does not matter.
+        self._healthy: frozenset[str] | None = None
+        self._sockets: frozenset[Socket] = frozenset()
+        self._sockets_s = float("-inf")
         self._applied: tuple[MachinePlan, Mapping[str, bool]] | None = None
         #: Sentences by what they are about.
         self._problems: dict[str, str] = {}
@@ -165,7 +180,7 @@ class MachineProcess:
         await self._envoy.close()
         await self._relay.stop()
         await self._link.close()
-        await self._client.reconnect()
+        await self._client.close()
 
     # --- from the hub -----------------------------------------------------------------------------------------
 
@@ -251,6 +266,7 @@ class MachineProcess:
                 self._proxy = msgspec.structs.replace(self._proxy, version=await self._version())
                 counted_s = 0.0
             now_s = self._clock.monotonic()
+            await self._look_at_health(alive=bool(status))
             if status and now_s - counted_s >= _REPORT_S:
                 total = await self._connections()
                 if counted_s:
@@ -259,6 +275,12 @@ class MachineProcess:
             notify_systemd("WATCHDOG=1")
             await self._clock.sleep(_ADMIN_S)
 
+    async def _look_at_health(self, *, alive: bool) -> None:
+        """Ask for healthy targets where the plan needs them; without an answer they are unknown."""
+        needed = self._plan is not None and any(planned.withdraw_when_unhealthy for planned in self._plan.addresses)
+        status, text = await self._envoy.admin(HEALTHY_TARGETS) if needed and alive else (0, "")
+        self._healthy = healthy_load_balancers(text) if status == 200 else None
+
     async def _version(self) -> str:
         _, text = await self._envoy.admin("/server_info")
         # "<commit>/1.36.2/Clean/RELEASE/BoringSSL"
@@ -266,8 +288,8 @@ class MachineProcess:
         return parts[1] if len(parts) > 1 else ""
 
     async def _connections(self) -> int:
-        _, text = await self._envoy.admin(_CONNECTIONS)
-        return sum(int(value) for line in text.splitlines() if (value := line.rpartition(": ")[2]).isdigit())
+        _, text = await self._envoy.admin(CONNECTIONS)
+        return total_connections(text)
 
     async def _check(self) -> None:
         while True:
@@ -294,13 +316,22 @@ class MachineProcess:
             return
         known: Mapping[str, bool] = {}
         if self._answers is not None or self._envoy.running is None:
-            known = serving(plan.addresses, alive=proxy.alive, listeners=listeners, sockets=listening())
+            known = serving(
+                plan, alive=proxy.alive, listeners=listeners, sockets=self._open_sockets(), healthy=self._healthy
+            )
         if self._applied == (plan, known):
             return
         for announcer in self._announcers.values():
             await announcer.apply(plan, serving=known)
         self._applied = plan, known
         self._changed.set()
+
+    def _open_sockets(self) -> frozenset[Socket]:
+        """Return what the kernel listens at; read again after a while only where that is much to read."""
+        now_s = self._clock.monotonic()
+        if len(self._sockets) < _MANY_SOCKETS or now_s - self._sockets_s >= _ADMIN_S:
+            self._sockets, self._sockets_s = listening(), now_s
+        return self._sockets
 
     def _announce(self, name: str, announcer: Announcer) -> Callable[[], Awaitable[None]]:
         async def run() -> None:

@@ -11,19 +11,22 @@ the kernel's tables, in a process whose admin interface answers, takes connectio
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
 
 from fairlead.errors import BadConfiguration
 from fairlead.model.keys import Protocol
-from fairlead.model.machine import AnnouncedAddress
+from fairlead.model.machine import MachinePlan
 from fairlead.providers.envoy.envoy_process import find_binary
 from fairlead.providers.envoy.resources import load_balancer_of
 
 _STATUS = Path("/proc/self/status")
 _NET = Path("/proc/self/net")
+#: Pages of Envoy's admin interface, for ``total_connections`` and ``healthy_load_balancers``.
+CONNECTIONS = r"/stats?usedonly&filter=%5E(tcp|http|udp)%5C.%5BA-Za-z%5D%2B/.*%5C.downstream_(cx|sess)_total%24"
+HEALTHY_TARGETS = r"/stats?filter=%5Ecluster%5C.%5BA-Za-z%5D%2B/.*%5C.membership_healthy%24"
 #: Bits of a set of capabilities.
 _CAPABILITIES = {"NET_ADMIN": 12, "NET_RAW": 13}
 _NONLOCAL = (Path("/proc/sys/net/ipv4/ip_nonlocal_bind"), Path("/proc/sys/net/ipv6/ip_nonlocal_bind"))
@@ -108,13 +111,32 @@ def _address(figures: str) -> str:
     return str(ip_address(b"".join(part.to_bytes(4, sys.byteorder) for part in parts)))
 
 
+def total_connections(statistics: str) -> int:
+    """Return how many connections, and sessions of UDP, Envoy has taken since it was started."""
+    return sum(int(value) for line in statistics.splitlines() if (value := line.rpartition(": ")[2]).isdigit())
+
+
+def healthy_load_balancers(statistics: str) -> frozenset[str]:
+    """Return ``namespace/name`` of the load balancers of which Envoy sees a healthy target."""
+    lines = (line.rpartition(": ") for line in statistics.splitlines())
+    clusters = (name.removeprefix("cluster.") for name, _, value in lines if value.isdigit() and value != "0")
+    return frozenset(owner for cluster in clusters if (owner := _owner(cluster)))
+
+
 def serving(
-    addresses: Iterable[AnnouncedAddress], *, alive: bool, listeners: Iterable[str], sockets: Iterable[Socket]
+    plan: MachinePlan,
+    *,
+    alive: bool,
+    listeners: Iterable[str],
+    sockets: Iterable[Socket],
+    healthy: Collection[str] | None = None,
 ) -> Mapping[str, bool]:
-    """Return whether each address may be announced here: one of its ports is open at least.
+    """Return whether each address of the plan may be announced here: one of its ports is open at least.
 
     ``listeners`` are the names that Envoy has acknowledged. A port that Envoy refuses does not end the others of its
-    address: every machine may refuse it.
+    address: every machine may refuse it. ``healthy`` are the load balancers with a healthy target, None if unknown:
+    they count where the plan asks for it. The first machine of an address keeps it for health alone, except where it
+    is served elsewhere, too (anycast): targets that no machine sees healthy are better than no answer.
     """
     ports: dict[str, set[tuple[Protocol, int]]] = {}
     for name in listeners:
@@ -124,11 +146,14 @@ def serving(
     for socket in sockets:
         open_at.setdefault(socket.address, set()).add((socket.protocol, socket.port))
     answer: dict[str, bool] = {}
-    for each in addresses:
-        expected = {port for owner in each.load_balancers for port in ports.get(owner, ())}
-        there = open_at.get(each.address, set())
+    for planned in plan.addresses:
+        expected = {port for owner in planned.load_balancers for port in ports.get(owner, ())}
+        there = open_at.get(planned.address, set())
+        keeps = planned.machines[:1] == (plan.machine,) and not planned.anycast
+        judged = healthy if planned.withdraw_when_unhealthy and not keeps else None
+        unhealthy = judged is not None and not any(owner in judged for owner in planned.load_balancers)
         # Without the names, after a lost snapshot, what an Envoy that lives has open counts.
-        answer[each.address] = alive and bool(there & expected if expected else there)
+        answer[planned.address] = alive and bool(there & expected if expected else there) and not unhealthy
     return answer
 
 

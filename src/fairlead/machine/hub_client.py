@@ -3,16 +3,18 @@
 Any of the hubs may be asked; one that does not answer or does not lead is passed over, and the one that answered is
 asked first the next time. Every hub proves itself as ``HUB_NAME``, by whatever address it is reached.
 
-    401 Unauthorized    403 Forbidden    409 AlreadyExists    400 Invalid    anything else Unreachable
+    401 Unauthorized    403 Forbidden    409 AlreadyExists    400 Invalid    503 NotLeading    others Unreachable
 
 The sentence of each error is the hub's own.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import ssl
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -45,15 +47,25 @@ from fairlead.runtime.tls import client_context
 
 T = TypeVar("T")
 
+
+class NotLeading(Unreachable):
+    """503: this hub does not lead now; another one does, or soon will."""
+
+
 _ERRORS: dict[int, type[FairleadError]] = {
     400: Invalid,
     401: Unauthorized,
     403: Forbidden,
     409: AlreadyExists,
+    503: NotLeading,
 }
+
+
 _TIMEOUT = aiohttp.ClientTimeout(total=15.0, connect=4.0)
 #: The hub answers after 25 s at the latest.
 _LONG_POLL = aiohttp.ClientTimeout(total=40.0, connect=4.0)
+#: A hub that has just started leads after ten seconds if the one before was killed.
+_LEADER_S = 30.0
 #: Certificates are valid an hour before they are issued; announcements and reports compare clocks, too.
 _SKEW_S = 300.0
 
@@ -69,6 +81,8 @@ class HubClient:
         self.hubs = hubs
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
+        #: Waits for the last answers to requests with the certificate before.
+        self._former: aiohttp.ClientSession | None = None
 
     async def renew(self, csr: str) -> EnrolAnswer:
         """Return a new certificate for the same machine."""
@@ -87,10 +101,15 @@ class HubClient:
         await self._ask("POST", "/v1/report", MachineReport, report)
 
     async def reconnect(self) -> None:
-        """Use the certificate and authorities of now for what follows; requests under way are cut off."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        """Use the certificate and authorities of now for what follows; requests under way end by themselves."""
+        former, self._former, self._session = self._former, self._session, None
+        if former is not None:
+            await former.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.reconnect()
+        await self.reconnect()
 
     async def _ask(
         self,
@@ -144,7 +163,18 @@ async def join(hub: str, *, token: str, fingerprint: str, name: str, csr: str) -
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(ssl=client_context(authorities.ca.encode()))
     ) as session:
-        return _whole(await _ask(session, hub, "POST", "/v1/enrol", EnrolAnswer, request))
+        return await _enrol(session, hub, request)
+
+
+async def _enrol(session: aiohttp.ClientSession, hub: str, request: EnrolRequest) -> EnrolAnswer:
+    end_s = time.monotonic() + _LEADER_S
+    while True:
+        try:
+            return _whole(await _ask(session, hub, "POST", "/v1/enrol", EnrolAnswer, request))
+        except NotLeading:
+            if time.monotonic() > end_s:
+                raise
+            await asyncio.sleep(1.0)
 
 
 def fingerprint_of(ca: str) -> str:

@@ -223,6 +223,7 @@ class ProxySite:
         """Add a machine, and join it to the hub."""
         machine = self.machine(name)
         await machine.start(await self.token())
+        await wait_until(machine.ready, f"{name} has joined and is ready", timeout_s=_START_S)
         return machine
 
     async def pod(self, name: str) -> str:

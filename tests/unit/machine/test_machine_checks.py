@@ -6,13 +6,17 @@ import socket
 
 import pytest
 
-from fairlead.machine.checks import Socket, listening, serving
+from fairlead.machine.checks import Socket, healthy_load_balancers, listening, serving
 from fairlead.model.keys import Protocol
-from fairlead.model.machine import AnnouncedAddress
+from fairlead.model.machine import AnnouncedAddress, MachinePlan
 
 LISTENER = "TCPLoadBalancer/shop/web/TCP/80"
 WEB = AnnouncedAddress(address="192.0.2.1", load_balancers=("shop/web",))
 OPEN = Socket(Protocol.TCP, "192.0.2.1", 80)
+
+
+def plan(*addresses: AnnouncedAddress) -> MachinePlan:
+    return MachinePlan(machine="m1", version="1", addresses=addresses)
 
 
 @pytest.mark.req("P-5")
@@ -35,14 +39,14 @@ OPEN = Socket(Protocol.TCP, "192.0.2.1", 80)
 def test_an_address_serves_where_one_of_its_ports_is_open(
     alive: bool, listeners: tuple[str, ...], sockets: tuple[Socket, ...], announced: bool
 ) -> None:
-    assert serving((WEB,), alive=alive, listeners=listeners, sockets=sockets) == {"192.0.2.1": announced}
+    assert serving(plan(WEB), alive=alive, listeners=listeners, sockets=sockets) == {"192.0.2.1": announced}
 
 
 @pytest.mark.req("P-5")
 def test_ipv6_listeners_count_for_their_own_address() -> None:
     both = (WEB, AnnouncedAddress(address="2001:db8::1", load_balancers=("shop/web",)))
     names = (LISTENER, f"{LISTENER}/IPv6")
-    answer = serving(both, alive=True, listeners=names, sockets=(Socket(Protocol.TCP, "2001:db8::1", 80),))
+    answer = serving(plan(*both), alive=True, listeners=names, sockets=(Socket(Protocol.TCP, "2001:db8::1", 80),))
     assert answer == {"192.0.2.1": False, "2001:db8::1": True}
 
 
@@ -65,3 +69,40 @@ def test_the_kernel_says_where_it_listens(family: int, kind: int, address: str) 
             server.listen()
         assert place in listening()
     assert place not in listening()
+
+
+@pytest.mark.req("P-20")
+@pytest.mark.parametrize(
+    ("asked", "machines", "anycast", "healthy", "announced"),
+    [
+        (True, ("m2", "m1"), False, set[str](), False),
+        (True, ("m2", "m1"), False, {"shop/web"}, True),
+        (True, ("m2", "m1"), False, None, True),
+        (False, ("m2", "m1"), False, set[str](), True),
+        # The first machine keeps it, unless it is served elsewhere, too.
+        (True, ("m1", "m2"), False, set[str](), True),
+        (True, ("m1", "m2"), True, set[str](), False),
+    ],
+)
+def test_without_a_healthy_target_all_but_one_machine_withdraw(
+    asked: bool, machines: tuple[str, ...], anycast: bool, healthy: set[str] | None, announced: bool
+) -> None:
+    address = AnnouncedAddress(
+        address="192.0.2.1",
+        load_balancers=("shop/web",),
+        machines=machines,
+        anycast=anycast,
+        withdraw_when_unhealthy=asked,
+    )
+    answer = serving(plan(address), alive=True, listeners=(LISTENER,), sockets=(OPEN,), healthy=healthy)
+    assert answer == {"192.0.2.1": announced}
+
+
+def test_healthy_targets_are_read_from_the_statistics_of_envoy() -> None:
+    statistics = (
+        "cluster.TCPLoadBalancer/shop/web/TCP/80.membership_healthy: 0\n"
+        "cluster.TCPLoadBalancer/shop/web/TCP/443.membership_healthy: 2\n"
+        "cluster.HTTPLoadBalancer/shop/site/backend/a.b.membership_healthy: 0\n"
+        "cluster.fairlead-xds.membership_healthy: 1\n"
+    )
+    assert healthy_load_balancers(statistics) == {"shop/web"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, Forb
 from fairlead.machine.hub_client import HubClient, fingerprint_of, join
 from fairlead.model.machine import HUB_NAME, EnrolAnswer, HubProblem, MachinePlan, MachineReport
 from fairlead.runtime.tls import client_context
+from fairlead_demo.worlds.processes import wait_until
 from tests.unit.machine.machine_authority import Authority
 
 ANSWER = EnrolAnswer(machine="m1", certificate="PEM", ca="PEM", xds="hub:2")
@@ -123,6 +125,19 @@ async def test_the_sentence_of_a_refusal_is_the_hubs(
         await enrol(hubs[0])
 
 
+@pytest.mark.req("P-1")
+async def test_joining_waits_for_a_hub_that_will_lead(hubs: list[FakeHub]) -> None:
+    hubs[0].answers["/v1/enrol"] = (503, HubProblem(message="This hub does not lead"))
+    joining = asyncio.create_task(enrol(hubs[0]))
+
+    async def asked() -> bool:
+        return "/v1/enrol" in hubs[0].requests
+
+    await wait_until(asked, "the hub is asked")
+    hubs[0].answers["/v1/enrol"] = (200, ANSWER)
+    assert await joining == ANSWER
+
+
 async def test_a_plan_is_waited_for_until_it_has_changed(hubs: list[FakeHub]) -> None:
     client = client_of(hubs[0])
     hubs[0].answers["/v1/plan"] = (200, PLAN)
@@ -130,7 +145,7 @@ async def test_a_plan_is_waited_for_until_it_has_changed(hubs: list[FakeHub]) ->
     hubs[0].answers["/v1/plan"] = (204, None)
     assert await client.plan("2") is None
     assert hubs[0].requests == ["/v1/plan?after=1+2", "/v1/plan?after=2"]
-    await client.reconnect()
+    await client.close()
 
 
 async def test_a_hub_that_does_not_lead_is_passed_over(hubs: list[FakeHub]) -> None:
@@ -144,14 +159,14 @@ async def test_a_hub_that_does_not_lead_is_passed_over(hubs: list[FakeHub]) -> N
     second.answers["/v1/report"] = first.answers["/v1/report"]
     with pytest.raises(Unreachable, match="does not lead"):
         await client.report(MachineReport(machine="m1"))
-    await client.reconnect()
+    await client.close()
 
 
 async def test_a_dead_hub_is_named(hubs: list[FakeHub]) -> None:
     client = HubClient(("127.0.0.1:1",), lambda: client_context(hubs[0].authority.ca.encode()))
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1 does not answer: Connection refused"):
         await client.plan("")
-    await client.reconnect()
+    await client.close()
 
 
 async def test_an_answer_that_is_not_a_plan_is_an_error(hubs: list[FakeHub]) -> None:
@@ -159,4 +174,4 @@ async def test_an_answer_that_is_not_a_plan_is_an_error(hubs: list[FakeHub]) -> 
     hubs[0].answers["/v1/plan"] = (200, ["nonsense"])
     with pytest.raises(Unreachable, match="Fairlead"):
         await client.plan("")
-    await client.reconnect()
+    await client.close()
