@@ -117,7 +117,7 @@ def total_connections(statistics: str) -> int:
 
 
 def healthy_load_balancers(statistics: str) -> frozenset[str]:
-    """Return ``namespace/name`` of the load balancers of which Envoy sees a healthy target."""
+    """Return ``namespace/name`` of each load balancer with a target that Envoy sees healthy."""
     lines = (line.rpartition(": ") for line in statistics.splitlines())
     clusters = (name.removeprefix("cluster.") for name, _, value in lines if value.isdigit() and value != "0")
     return frozenset(owner for cluster in clusters if (owner := _owner(cluster)))
