@@ -13,6 +13,7 @@ import grpc
 import msgspec
 import pytest
 import pytest_asyncio
+from structlog.testing import capture_logs
 
 from fairlead.machine.checks import CONNECTIONS, HEALTHY_TARGETS, healthy_load_balancers, total_connections
 from fairlead.machine.relay import HubLink, Relay
@@ -104,12 +105,12 @@ class Site:
         await self.connect()
         return self.provider
 
-    async def connect(self) -> None:
-        """Connect to the hub, with a new certificate."""
+    async def connect(self, group: str = GROUP) -> None:
+        """Connect to the hub, with a new certificate; the first of two hubs does not answer."""
         assert self.provider is not None
-        pair = client_certificate(self._authority, GROUP, datetime.now(UTC))
+        pair = client_certificate(self._authority, group, datetime.now(UTC))
         credentials = grpc.ssl_channel_credentials(self._authority.trusted, pair.key, pair.certificate)
-        await self.link.connect([f"127.0.0.1:{self.provider.server.port}"], credentials)
+        await self.link.connect(["127.0.0.1:1", f"127.0.0.1:{self.provider.server.port}"], credentials)
 
     async def stop_hub(self) -> None:
         assert self.provider is not None
@@ -230,4 +231,28 @@ async def test_lost_snapshot_is_filled_again_by_the_hub(site: Site, addresses: A
         return site.snapshot.size == 0
 
     await wait_until(empty, "what was removed has left the snapshot")
+    await world.close()
+
+
+@pytest.mark.req("P-2")
+async def test_a_machine_that_the_hub_refuses_goes_on_with_what_it_has(site: Site, addresses: Addresses) -> None:
+    provider = await site.start_hub()
+    provider.publish()
+    world = World(provider, addresses)
+    backend = await world.backend("there")
+    spec = spec_of(site, world)
+    await world.serve(spec, backend.target)
+
+    # A certificate that names no group, as after a revocation.
+    with capture_logs() as logs:
+        await site.connect("")
+
+        async def refused() -> bool:
+            return any("refused a stream" in entry["event"] for entry in logs) and not provider.proxies()
+
+        await wait_until(refused, "the hub refuses the machine")
+    assert not site.link.usable
+    assert await site.ask() == "there"
+    await site.kill_envoy()
+    await site.until("there")
     await world.close()

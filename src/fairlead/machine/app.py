@@ -47,7 +47,7 @@ from fairlead.machine.state import NewKey, StateDirectory
 from fairlead.model.in_words import host_port
 from fairlead.model.machine import EnrolAnswer, MachinePlan, MachineReport, ProxyState
 from fairlead.providers.envoy.bootstrap import ENVOY_FLAGS, Bootstrap, bootstrap_json
-from fairlead.providers.envoy.envoy_process import LocalEnvoy, check_socket_path, file_limit
+from fairlead.providers.envoy.envoy_process import LocalEnvoy, admin_get, check_socket_path, file_limit
 from fairlead.providers.envoy.resources import ResourceType
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.runtime.background import Supervisor
@@ -60,8 +60,11 @@ _CHECK_S, _ADMIN_S = 0.25, 1.0
 #: Reading more sockets than that takes milliseconds.
 _MANY_SOCKETS = 500
 #: Answers that Envoy's admin interface may miss before Envoy counts as dead.
-_MISSED = 5
+_MISSED = 4
+_ANSWER_S = 3.0
 _REPORT_S, _REPORT_PAUSE_S = 5.0, 1.0
+#: An announcer that has run for so long works again.
+_SOLVED_S = 5.0
 _RETRY_S, _LAST_RETRY_S = 0.5, 5.0
 _RENEW_RETRY_S, _AUTHORITIES_S = 2.0, 3600.0
 
@@ -257,7 +260,7 @@ class MachineProcess:
         asked: Running | None = None
         missed, counted, counted_s = 0, 0, 0.0
         while True:
-            status, _ = await self._envoy.admin("/ready")
+            status, _ = await admin_get(self._envoy.admin_socket, "/ready", timeout_s=_ANSWER_S)
             missed = 0 if status else missed + 1
             if status or missed >= _MISSED:
                 self._answers = bool(status)
@@ -321,9 +324,15 @@ class MachineProcess:
             )
         if self._applied == (plan, known):
             return
-        for announcer in self._announcers.values():
-            await announcer.apply(plan, serving=known)
-        self._applied = plan, known
+        failed = False
+        for name, announcer in self._announcers.items():
+            try:
+                await announcer.apply(plan, serving=known)
+            except FairleadError as error:
+                failed = True
+                self._problem(name, error.sentence)
+        if not failed:
+            self._applied = plan, known
         self._changed.set()
 
     def _open_sockets(self) -> frozenset[Socket]:
@@ -335,11 +344,14 @@ class MachineProcess:
 
     def _announce(self, name: str, announcer: Announcer) -> Callable[[], Awaitable[None]]:
         async def run() -> None:
+            solved = asyncio.get_running_loop().call_later(_SOLVED_S, self._problem, name, "")
             try:
                 await announcer.run()
             except FairleadError as error:
                 self._problem(name, error.sentence)
                 raise
+            finally:
+                solved.cancel()
 
         return run
 

@@ -33,6 +33,7 @@ from fairlead.providers.envoy.schema import Schema
 from fairlead.providers.envoy.session import Session
 from fairlead.providers.envoy.store import ResourceChange, ResourceStore
 from fairlead.runtime.background import end, first_done, keep_running, watched
+from fairlead.runtime.queue import doubled_s
 
 _CONFIGURATION = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 _HEALTH = "/envoy.service.health.v3.HealthDiscoveryService/StreamHealthCheck"
@@ -51,8 +52,8 @@ _TO_HUB = [
     ("grpc.max_reconnect_backoff_ms", 2_000),
     ("grpc.ssl_target_name_override", HUB_NAME),
 ]
-#: A hub that refused a stream is not asked again for so long.
-_REFUSED_S = 5.0
+#: A hub that refused a stream is not asked again for so long; twice as long after each further time, up to the longest.
+_REFUSED_S, _LONGEST_REFUSED_S = 5.0, 60.0
 #: Before the next hub is tried, and for what is under way on an earlier connection.
 _NEXT_HUB_S, _GRACE_S = 0.3, 0.2
 #: An Envoy that starts again and again is served from the snapshot first at most this often.
@@ -82,11 +83,12 @@ class HubLink:
         self._turn = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
         self._refused_until_s = 0.0
+        self._refusals = 0
 
     async def connect(self, addresses: Sequence[str], credentials: grpc.ChannelCredentials) -> None:
         """Connect with these credentials from now on; streams of an earlier connection are to be ended."""
         await end(self._watcher)
-        self._addresses, self._refused_until_s = tuple(addresses), 0.0
+        self._addresses, self._refused_until_s, self._refusals = tuple(addresses), 0.0, 0
         await self._open(self._addresses[0], credentials)
         self._watcher = keep_running("connection to the hub", lambda: self._watch(credentials))
 
@@ -105,10 +107,17 @@ class HubLink:
         call: aio.StreamStreamCall[bytes, bytes] = cast("Any", self._channel.stream_stream(method))()
         return self._channel, call
 
-    def refused(self) -> None:
+    def refused(self, why: str) -> None:
         """Note that the hub has refused a stream."""
-        self._refused_until_s = time.monotonic() + _REFUSED_S
+        self._refusals += 1
+        pause_s = doubled_s(self._refusals, base_s=_REFUSED_S, limit_s=_LONGEST_REFUSED_S)
+        log.warning("the hub has refused a stream", why=why, again_in_s=pause_s)
+        self._refused_until_s = time.monotonic() + pause_s
         self._set(usable=False)
+
+    def accepted(self) -> None:
+        """Note that the hub answers on a stream."""
+        self._refusals = 0
 
     async def until_usable(self) -> None:
         """Return when the hub can be asked."""
@@ -252,6 +261,7 @@ class Relay:
 
         async def down() -> None:
             while isinstance(message := cast("object", await call.read()), bytes):
+                self._link.accepted()
                 if tap is not None:
                     tap.response(message)
                 await context.write(message)
@@ -261,8 +271,7 @@ class Relay:
         except (grpc.RpcError, aio.BaseError, asyncio.InvalidStateError):
             code = await call.code()
             if code not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.OK):
-                log.warning("the hub has refused a stream", code=code.name, detail=await call.details())
-                self._link.refused()
+                self._link.refused(await call.details() or code.name)
         finally:
             call.cancel()
 
