@@ -235,7 +235,7 @@ async def test_lost_snapshot_is_filled_again_by_the_hub(site: Site, addresses: A
 
 
 @pytest.mark.req("P-2")
-async def test_a_machine_that_the_hub_refuses_goes_on_with_what_it_has(site: Site, addresses: Addresses) -> None:
+async def test_a_machine_that_the_hub_refuses_keeps_serving(site: Site, addresses: Addresses) -> None:
     provider = await site.start_hub()
     provider.publish()
     world = World(provider, addresses)
