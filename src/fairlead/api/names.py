@@ -120,6 +120,9 @@ LABEL_HISTORY = "fairlead.dev/history"
 
 #: On a ConfigMap in the hub's namespace: target health as one hub replica's proxies see it; the value is the replica.
 LABEL_PROXY_HEALTH = "fairlead.dev/proxy-health"
+#: On a Lease in the hub's namespace: its renewTime is that of the last report of a proxy machine. Heartbeats of agents
+#: have another label, so that one of a machine does not wake the hub's list of members.
+LABEL_PROXY_MACHINE = "fairlead.dev/proxy-machine"
 #: On the Hostname of a challenge: the ManagedCertificate that it is for, as a hash of namespace and name.
 LABEL_CHALLENGE = "fairlead.dev/challenge-of"
 #: On a Secret that the hub wrote for a ManagedCertificate: the order that it came from.

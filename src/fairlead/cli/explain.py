@@ -31,6 +31,7 @@ from fairlead.api.gateway import (
     UDP_ROUTES,
 )
 from fairlead.api.json_text import decode
+from fairlead.api.kinds import LOAD_BALANCER_KINDS
 from fairlead.api.kubernetes import ANNOTATION_LEGACY_CLASS, INGRESS_CLASSES, INGRESSES, SERVICES
 from fairlead.api.meta import AnyResource, KubeObject, Resource, condition_of, is_taken_over
 from fairlead.api.names import (
@@ -44,7 +45,7 @@ from fairlead.api.names import (
 )
 from fairlead.api.times import parsed_time
 from fairlead.cli.complete import complete_explained
-from fairlead.cli.hub_reader import NO_KINDS, check_kinds, connect_hub, take_snapshot
+from fairlead.cli.hub_reader import NO_KINDS, check_kinds, connect_hub, read_machines, take_snapshot
 from fairlead.cli.options import (
     HubApi,
     Labels,
@@ -72,6 +73,7 @@ from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import NAMED, Seen, unhealthy_name
 from fairlead.standalone.right_cluster import OWN_TENANT, has_own_tenant
 from fairlead.status.formatting import age_text, columns, reason_text
+from fairlead.status.machines import AnnouncedRow, announced_rows, announced_text
 from fairlead.status.object_ref import CLASS, IN_MEMBERS, SERVICE, ObjectRef, kinds_text
 from fairlead.status.plan_rows import held_message, source_of
 
@@ -139,7 +141,11 @@ async def _present(selection: Selection, api: HubApi) -> VerbAnswer:
     own = None
     if ref is not None and ref.kind in IN_MEMBERS:
         own = await _at_member(ref, api, own_hub=True)
-    rows = [explained(lb, now=snapshot.now, leading=snapshot.hub.leading) for lb in snapshot.load_balancers]
+    announced = await _announced(api, snapshot.load_balancers)
+    rows = [
+        explained(lb, now=snapshot.now, leading=snapshot.hub.leading, announced=announced.get(lb.key, ()))
+        for lb in snapshot.load_balancers
+    ]
 
     def lines() -> list[str]:
         printed = [line for row in rows for line in lines_of(row, now=snapshot.now)]
@@ -151,6 +157,25 @@ async def _present(selection: Selection, api: HubApi) -> VerbAnswer:
 
     value = {"hubLeads": snapshot.hub.leading, "loadBalancers": rows} | ({"object": own.row} if own is not None else {})
     return VerbAnswer(value, lines, lambda: [row.load_balancer for row in rows])
+
+
+async def _announced(api: HubApi, load_balancers: Sequence[Previewed]) -> dict[LoadBalancerKey, list[AnnouncedRow]]:
+    """Return which proxy machines announce the addresses of load balancers; nothing where there are no machines."""
+    own = {lb.key for lb in load_balancers if lb.provider == DEFAULT_CLASS and not lb.gone}
+    async with connect_hub(api) as cluster:
+        read = await read_machines(cluster)
+        if not read.machines or not own:
+            return {}
+        objects = {
+            LoadBalancerKey(kind.kind, *obj.key): obj
+            for kind in LOAD_BALANCER_KINDS
+            for obj in await cluster.list(kind)
+        }
+    rows = announced_rows([obj for key, obj in objects.items() if key in own], read.machines, read.announcements)
+    return {
+        key: [row for address, _ in objects[key].status.allocation.places if (row := rows.get(address)) is not None]
+        for key in own & objects.keys()
+    }
 
 
 class _MemberObject(NamedTuple):
@@ -235,10 +260,11 @@ class Explained(msgspec.Struct, frozen=True):
     backends: list[BackendRow]
     exclusions: list[Exclusion] = msgspec.field(name="leftOut")
     notes: list[str]
+    announced: list[AnnouncedRow] = msgspec.field(default_factory=list[AnnouncedRow])
 
 
-def explained(lb: Previewed, *, now: datetime, leading: bool) -> Explained:
-    """Explain one load balancer; ``leading``: whether a hub leads."""
+def explained(lb: Previewed, *, now: datetime, leading: bool, announced: Iterable[AnnouncedRow] = ()) -> Explained:
+    """Explain one load balancer; ``leading``: whether a hub leads; ``announced``: by which proxy machines."""
     records = {(listener_of(record), target_of(record).key): record for record in lb.records}
     # A backend that is held may be on no record, and is wanted no more: it is served all the same.
     held = {(row.change.listener, row.change.key): row.change.target for row in lb.plan.held}
@@ -262,6 +288,7 @@ def explained(lb: Previewed, *, now: datetime, leading: bool) -> Explained:
         [_row(backend) for backend in backends],
         list(lb.exclusions),
         list(_notes(lb)),
+        list(announced),
     )
 
 
@@ -361,6 +388,7 @@ def lines_of(row: Explained, *, now: datetime) -> list[str]:
             for condition in row.conditions
         ]
     )
+    lines += [f"Address {entry.address}: {announced_text(entry, now)}" for entry in row.announced]
     lines.append("Backends:" if row.backends else "Backends: none")
     for backend, head in zip(row.backends, columns([_head(backend, now) for backend in row.backends]), strict=True):
         lines.append(head)

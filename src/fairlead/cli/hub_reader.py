@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from fairlead.api.addresspool import ADDRESS_POOLS
+from fairlead.api.announcing import ADVERTISEMENTS, BGP_PEERS
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
@@ -21,8 +22,9 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.meta import KubeObject, Resource
-from fairlead.api.names import AGENT_LEASE, HUB_LEASE, SYSTEM_NAMESPACE
+from fairlead.api.names import AGENT_LEASE, HUB_LEASE, LABEL_PROXY_MACHINE, SYSTEM_NAMESPACE
 from fairlead.api.poolservice import POOL_SERVICES
+from fairlead.api.proxymachine import PROXY_MACHINES, ProxyMachine
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import STAMPED_LEASES, TENANTS, StampedLease
 from fairlead.cli.options import HubApi, LogFormat, LogLevel, start_logging
@@ -34,7 +36,9 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.standalone.proxy_report import read_reports
 from fairlead.standalone.right_cluster import refuse_tenants_key
 from fairlead.status.fleet import FleetObjects, FleetStatus, HubRow, build_status, hub_row
+from fairlead.status.machines import in_force
 from fairlead.status.object_ref import ANY, CLASS, IN_MEMBERS
+from fairlead.translate.announcing import Announcements
 
 if TYPE_CHECKING:
     from fairlead.hub.inspect.preview import Previewed
@@ -170,6 +174,7 @@ async def gather_status(cluster: Cluster) -> FleetStatus:
         (pool_services, classes, groups),
         (tenants, leases, hub_lease, reports),
         (pools, zones, hostnames, certificates),
+        (machines, machine_leases, announcements),
     ) = await asyncio.gather(
         asyncio.gather(
             cluster.list(TCP_LOAD_BALANCERS),
@@ -191,6 +196,7 @@ async def gather_status(cluster: Cluster) -> FleetStatus:
             _if_known(cluster, HOSTNAMES),
             _if_known(cluster, MANAGED_CERTIFICATES),
         ),
+        read_machines(cluster),
     )
     read = FleetObjects(
         tenants=tenants,
@@ -202,11 +208,36 @@ async def gather_status(cluster: Cluster) -> FleetStatus:
         zones=zones,
         hostnames=hostnames,
         certificates=certificates,
+        machines=machines,
+        machine_leases=machine_leases,
+        announcements=announcements,
         leases={lease.metadata.namespace: lease for lease in leases},
         hub_lease=hub_lease,
         reports=reports,
     )
     return build_status(read, now=cluster.server_clock.now())
+
+
+class MachineObjects(NamedTuple):
+    """The proxy machines, their Leases by name, and the announcements in force."""
+
+    machines: list[ProxyMachine]
+    leases: dict[str, StampedLease]
+    announcements: Announcements
+
+
+async def read_machines(cluster: Cluster) -> MachineObjects:
+    """Read what is known of proxy machines; one request where there are none."""
+    machines = await _if_known(cluster, PROXY_MACHINES)
+    if not machines:
+        return MachineObjects([], {}, Announcements())
+    leases, peers, advertisements = await asyncio.gather(
+        cluster.list(STAMPED_LEASES, SYSTEM_NAMESPACE, label_selector=LABEL_PROXY_MACHINE),
+        _if_known(cluster, BGP_PEERS),
+        _if_known(cluster, ADVERTISEMENTS),
+    )
+    by_name = {lease.metadata.name: lease for lease in leases}
+    return MachineObjects(machines, by_name, in_force(peers, advertisements))
 
 
 async def read_hub(cluster: Cluster, *, now: datetime | None = None) -> HubRow:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Annotated
 
 import msgspec
@@ -49,6 +50,8 @@ from fairlead.status.fleet import (
     worst_of,
 )
 from fairlead.status.formatting import age_text
+from fairlead.status.machines import HEADER as MACHINE_HEADER
+from fairlead.status.machines import cells
 from fairlead.status.object_ref import IN_MEMBERS, KINDS, SERVICE, SHARING, ObjectRef
 
 _POLL_S = 0.5
@@ -159,7 +162,8 @@ def _lasting(fleet: FleetStatus) -> FleetStatus:
     """Return all of a status but the ages, which change all the time."""
     replace = msgspec.structs.replace
     members = [replace(row, last_sync_age_s=None) for row in fleet.members]
-    return replace(fleet, hub=replace(fleet.hub, age_s=None), members=members)
+    machines = [replace(row, last_report_age_s=None) for row in fleet.machines]
+    return replace(fleet, hub=replace(fleet.hub, age_s=None), members=members, machines=machines)
 
 
 #: More load balancers than that are summed up, and only those that are not well are listed.
@@ -177,6 +181,8 @@ _WORDS = {
     "Free": Trouble.NONE, "AlmostFull": Trouble.ATTENTION, "Full": Trouble.ATTENTION,
     "Stale": Trouble.ATTENTION, "Pending": Trouble.ATTENTION,
     "Unknown": Trouble.ATTENTION, "UNKNOWN": Trouble.ATTENTION,
+    "Ready": Trouble.NONE, "Joining": Trouble.ATTENTION, "Drained": Trouble.ATTENTION, "Degraded": Trouble.ATTENTION,
+    "Unreachable": Trouble.ATTENTION,
 }  # fmt: skip
 #: How the summary counts load balancers: what one does, what several do.
 _COUNTED = {
@@ -186,6 +192,12 @@ _COUNTED = {
     Trouble.UNCONFIRMED: ("is not known yet", "are not known yet"),
     Trouble.NOT_SERVING: ("does not serve", "do not serve"),
 }
+
+
+_HEADER = (
+    *("LOAD BALANCER", "CLASS", "ADDRESS", "ANNOUNCED BY", "PROGRAMMED", "SERVING", "REASON", "ROUTES", "TARGETS"),
+    "OBJECT",
+)
 
 
 class _Out(Console):
@@ -217,7 +229,7 @@ def print_status(
     listed = every or wide or len(status.load_balancers) <= MOST_ROWS
     shown = [row for row in status.load_balancers if listed or row.state is not Trouble.NONE][: None if listed else 20]
     if shown:
-        header = ("LOAD BALANCER", "CLASS", "ADDRESS", "PROGRAMMED", "SERVING", "REASON", "ROUTES", "TARGETS", "OBJECT")
+        header = _HEADER
         _print_rows(out, *_without(header, [_load_balancer(row) for row in shown], wide=wide))
     if len(shown) < len(status.load_balancers):
         rest = len(status.load_balancers) - len(shown)
@@ -228,6 +240,10 @@ def print_status(
     if status.proxies:
         header = ("PROXY", "GROUP", "STATE", "REFUSED")
         _print_rows(out, header, [(row.name, row.group, row.state, str(row.refused)) for row in status.proxies])
+    if status.machines:
+        header = MACHINE_HEADER if not wide else (*MACHINE_HEADER, "ENVOY", "CERTIFICATE ENDS")
+        now = datetime.now(UTC)
+        _print_rows(out, header, [cells(row, now, wide=wide) for row in status.machines])
     if status.pools:
         _print_rows(out, ("POOL", "ADDRESSES", "USED", "STATE"), [_pool(row) for row in status.pools])
     out.print()
@@ -302,7 +318,9 @@ def _load_balancer(row: LoadBalancerRow) -> tuple[str, ...]:
     path = ObjectRef(row.kind, row.namespace, row.name).path
     programmed, serving = str(row.programmed), row.serving or "-"
     routes = "-" if row.routes is None else str(row.routes)
-    return row.title, row.class_name, address, programmed, serving, row.reason, routes, row.targets or "-", path
+    announced = "; ".join(",".join(entry.machines) or "none" for entry in row.announced) or "-"
+    first = (row.title, row.class_name, address, announced)
+    return *first, programmed, serving, row.reason, routes, row.targets or "-", path
 
 
 def _pool(row: PoolRow) -> tuple[str, ...]:
@@ -328,7 +346,7 @@ def _without(header: Sequence[str], rows: Sequence[Sequence[str]], *, wide: bool
         number
         for number, title in enumerate(header)
         if (title != "OBJECT" or wide)
-        and (title not in {"SERVING", "ROUTES"} or any(row[number] != "-" for row in rows))
+        and (title not in {"ANNOUNCED BY", "SERVING", "ROUTES"} or any(row[number] != "-" for row in rows))
     ]
     return [header[number] for number in at], [[row[number] for number in at] for row in rows]
 
@@ -396,7 +414,7 @@ def filtered(fleet: FleetStatus, asked: Filter) -> FleetStatus:
         for trouble in fleet.troubles
         if trouble.kind == "Hub" or trouble in refused or (trouble.kind, trouble.namespace, trouble.name) in shown
     ]
-    return _with(fleet, troubles, load_balancers=load_balancers, regions=regions, members=[], proxies=[])
+    return _with(fleet, troubles, load_balancers=load_balancers, regions=regions, members=[], proxies=[], machines=[])
 
 
 def only_problems(fleet: FleetStatus) -> FleetStatus:
@@ -407,6 +425,7 @@ def only_problems(fleet: FleetStatus) -> FleetStatus:
         load_balancers=[row for row in fleet.load_balancers if row.state not in _WELL],
         regions=[row for row in fleet.regions if row.state not in _WELL],
         proxies=[row for row in fleet.proxies if row.state != "SYNCED"],
+        machines=[row for row in fleet.machines if row.problems],
     )
 
 

@@ -50,6 +50,7 @@ from fairlead.api.names import (
     replica_key,
 )
 from fairlead.api.poolservice import PoolService
+from fairlead.api.proxymachine import PROXY_MACHINES, ProxyMachine
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import StampedLease, Tenant, TenantStatus, age_s, state_by_age
 from fairlead.errors import BadConfiguration
@@ -57,8 +58,10 @@ from fairlead.model.condition import ConditionReason
 from fairlead.model.in_words import counted
 from fairlead.model.keys import family_of
 from fairlead.status.formatting import age_text
+from fairlead.status.machines import AnnouncedRow, MachineRow, announced_rows, machine_problems, machine_rows
 from fairlead.status.object_ref import IN_MEMBERS, SERVICE, ObjectRef
 from fairlead.translate.addresses import OWN_POOL, AddressRanges
+from fairlead.translate.announcing import Announcements
 from fairlead.translate.certificates import ending
 from fairlead.translate.member import NODES
 from fairlead.translate.view import says_no_ready
@@ -119,6 +122,7 @@ class LoadBalancerRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True)
     message: str
     targets: str
     routes: int | None = None
+    announced: list[AnnouncedRow] = msgspec.field(default_factory=list[AnnouncedRow])
     labels: dict[str, str]
 
 
@@ -211,6 +215,7 @@ class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
     members: list[MemberRow]
     load_balancers: list[LoadBalancerRow] = msgspec.field(name="loadBalancers")
     proxies: list[ProxyStatusRow]
+    machines: list[MachineRow] = msgspec.field(default_factory=list[MachineRow])
     pools: list[PoolRow]
     regions: list[RegionRow]
     problems: list[str]
@@ -250,6 +255,10 @@ class FleetObjects(msgspec.Struct, frozen=True, kw_only=True):
     zones: Sequence[DNSZone] = ()
     hostnames: Sequence[Hostname] = ()
     certificates: Sequence[ManagedCertificate] = ()
+    machines: Sequence[ProxyMachine] = ()
+    #: By the name of the Lease.
+    machine_leases: Mapping[str, StampedLease] = msgspec.field(default_factory=dict[str, StampedLease])
+    announcements: Announcements = Announcements()
     leases: Mapping[str, StampedLease] = msgspec.field(default_factory=dict[str, StampedLease])
     hub_lease: StampedLease | None = None
     reports: Mapping[str, ReplicaReport] = msgspec.field(default_factory=dict[str, ReplicaReport])
@@ -258,7 +267,11 @@ class FleetObjects(msgspec.Struct, frozen=True, kw_only=True):
 def build_status(read: FleetObjects, *, now: datetime) -> FleetStatus:
     """Return all rows, and what is not well."""
     hub = hub_row(read.hub_lease, now)
-    rows = sorted(with_kinds(map(load_balancer_row, read.load_balancers)), key=lambda row: (row.namespace, row.name))
+    announced = announced_rows(_on_own_proxies(read), read.machines, read.announcements)
+    rows = sorted(
+        with_kinds(load_balancer_row(lb, announced) for lb in read.load_balancers),
+        key=lambda row: (row.namespace, row.name),
+    )
     load_balancer_counts = Counter(row.namespace for row in rows)
     members = sorted(
         (
@@ -286,6 +299,8 @@ def build_status(read: FleetObjects, *, now: datetime) -> FleetStatus:
         *name_faults(read.hostnames),
         *certificate_faults(read.certificates, now),
         *proxy_faults(proxies),
+        *machine_faults(read.machines),
+        *announcement_faults(rows),
     ]
     return FleetStatus(
         healthy=not faults,
@@ -294,6 +309,7 @@ def build_status(read: FleetObjects, *, now: datetime) -> FleetStatus:
         members=members,
         load_balancers=rows,
         proxies=proxies,
+        machines=machine_rows(read.machines, read.machine_leases, now),
         pools=pools,
         regions=regions,
         problems=[fault.sentence for fault in faults],
@@ -317,8 +333,16 @@ def member_row(tenant: Tenant, lease: StampedLease | None, load_balancers: int, 
     return MemberRow(tenant.metadata.name, tenant.spec.region, tenant.namespace, state, silent_s, load_balancers)
 
 
-def load_balancer_row(lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer) -> LoadBalancerRow:
-    """Return the row of one load balancer."""
+def _on_own_proxies(read: FleetObjects) -> list[TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer]:
+    """Return the load balancers whose addresses proxy machines may announce."""
+    own = {cls.metadata.name for cls in read.classes if cls.spec.provider == DEFAULT_CLASS}
+    return [lb for lb in read.load_balancers if (lb.class_name or DEFAULT_CLASS) in own]
+
+
+def load_balancer_row(
+    lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer, announced: Mapping[str, AnnouncedRow] | None = None
+) -> LoadBalancerRow:
+    """Return the row of one load balancer; ``announced`` has the rows of addresses."""
     targets = lb.status.backends if isinstance(lb, LoadBalancer) else lb.status.targets
     routes = lb.status.routes if isinstance(lb, HTTPLoadBalancer) else None
     faults = faults_of_load_balancer(lb.status.conditions, targets, routes)
@@ -344,6 +368,7 @@ def load_balancer_row(lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer) -> 
         message=faults[0].message if faults else "",
         targets=targets,
         routes=routes,
+        announced=[row for address, _ in lb.status.allocation.places if (row := (announced or {}).get(address))],
         labels=lb.metadata.labels or {},
     )
 
@@ -588,6 +613,27 @@ def proxy_faults(proxies: Sequence[ProxyStatusRow]) -> Iterator[ObjectFault]:
             text = f"{row.state}, {counted(row.refused, 'resource')} rejected"
             subject = f"proxy {row.name} ({row.group})"
             yield ObjectFault(Trouble.ATTENTION, "Proxy", row.group, row.name, row.state, subject, text)
+
+
+def machine_faults(machines: Iterable[ProxyMachine]) -> Iterator[ObjectFault]:
+    """Yield the faults of proxy machines."""
+    for machine in sorted(machines, key=lambda machine: machine.metadata.name):
+        name = machine.metadata.name
+        for reason, sentence in machine_problems(machine):
+            yield ObjectFault(Trouble.ATTENTION, PROXY_MACHINES.kind, "", name, reason, f"machine {name}", sentence)
+
+
+def announcement_faults(rows: Iterable[LoadBalancerRow]) -> Iterator[ObjectFault]:
+    """Yield the addresses that no machine announces, or two machines answer for."""
+    for row in rows:
+        for address in row.announced:
+            if address.problem:
+                key = (row.kind, row.namespace, row.name)
+                reason = ConditionReason.CONTESTED if address.machines else ConditionReason.NOT_ANNOUNCED
+                text = f"address {address.address} is not announced: {address.problem}"
+                if address.machines:
+                    text = f"address {address.address} is {address.problem}"
+                yield ObjectFault(Trouble.ATTENTION, *key, reason, f"load balancer {row.title}", text)
 
 
 def _member(row: MemberRow, reason: str, text: str, step: str = "") -> ObjectFault:

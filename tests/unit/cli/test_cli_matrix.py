@@ -17,6 +17,9 @@ _ACTS = "it changes something once; fairlead status --watch shows what comes of 
 _TENANT = "a Tenant has no namespace: it is one"
 _KEY = "its --output FILE is where the key of the agent is written; it prints nothing else"
 _ONE = "it is of one member, by its name: a key, or an end, is not handed out by labels"
+_MACHINE = "a machine has no namespace"
+_WAITS = "--for, the default, waits to the end"
+_DRAINED = "machines leave one after another, so that their addresses have somewhere to go"
 #: What a verb does not take, and why.
 EXCEPTIONS: dict[str, dict[str, str]] = {
     "status": {},
@@ -41,9 +44,17 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "convert": {"--watch": "it reads Ingresses once, from files too"},
     "proxy token": {
         "NAME": "the machine names itself when it joins",
-        "--namespace": "a machine has no namespace",
+        "--namespace": _MACHINE,
         "--selector": "a token is for one machine",
         "--watch": "it writes one token",
+    },
+    "proxy list": {"--namespace": _MACHINE},
+    "proxy drain": {"--namespace": _MACHINE, "--selector": _DRAINED, "--watch": _WAITS},
+    "proxy undrain": {"--namespace": _MACHINE, "--selector": _DRAINED, "--watch": _ACTS},
+    "proxy remove": {
+        "--namespace": _MACHINE,
+        "--selector": _DRAINED,
+        "--watch": _WAITS,
     },
     "tenant list": {"--namespace": _TENANT},
     "tenant add": {"--namespace": _TENANT, "--selector": _ONE, "--watch": _ACTS},

@@ -28,9 +28,9 @@ from fairlead.api.kubernetes import CONFIG_MAPS, CONFIG_MAPS_WITH_DATA, LEASES, 
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import JSONObject, transitions
 from fairlead.api.names import (
-    ANNOTATION_ORIGIN,
     DEFAULT_CLASS,
     LABEL_MANAGED_BY,
+    LABEL_PROXY_MACHINE,
     MANAGED_BY,
     MANAGER_HUB,
     SYSTEM_NAMESPACE,
@@ -49,7 +49,7 @@ from fairlead.errors import AlreadyExists, FairleadError, Forbidden, Invalid, No
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.machines.announcing import AnnouncementObjects
 from fairlead.hub.machines.placement import MachineFacts, MachineProxies, Placements
-from fairlead.hub.machines.plans import MachinePlans, PlanInput, build_plans
+from fairlead.hub.machines.plans import MachinePlans, PlanInput, build_plans, placed_addresses
 from fairlead.hub.machines.states import SKEW_S, UNREACHABLE_S, Heard, machine_status, skew_text
 from fairlead.hub.machines.tokens import check_token, consume
 from fairlead.kube.cache import WatchCache
@@ -430,23 +430,9 @@ class Machines:
 
     def _addresses(self) -> list[PlacedAddress]:
         """Return the recorded addresses of the load balancers on the hub's own proxies."""
-        by_address: dict[str, PlacedAddress] = {}
-        machines = self.placements.by_address()
-        for key, obj in self._inventory.objects():
-            if not (obj.status.allocation.address and self._is_ours(obj) and self._inventory.decides(key)):
-                continue
-            for address, pool in obj.status.allocation.places:
-                other = by_address.get(address)
-                origin = obj.annotation(ANNOTATION_ORIGIN)
-                by_address[address] = PlacedAddress(
-                    address=address,
-                    machines=machines.get(address, ()),
-                    load_balancers=(*(other.load_balancers if other else ()), f"{key.namespace}/{key.name}"),
-                    services=(*(other.services if other else ()), *((origin,) if origin else ())),
-                    class_name=obj.class_name or DEFAULT_CLASS,
-                    pool=pool,
-                )
-        return list(by_address.values())
+        objects = self._inventory.objects()
+        ours = [obj for key, obj in objects if self._is_ours(obj) and self._inventory.decides(key)]
+        return placed_addresses(ours, self.placements.by_address())
 
     def _is_ours(self, obj: IntentObject) -> bool:
         cls = self._inventory.load_balancer_class(obj.class_name)
@@ -551,6 +537,7 @@ class Machines:
             name=lease_name(name),
             identity=name,
             interval_s=_LEASE_S,
+            labels={LABEL_PROXY_MACHINE: "true"},
             manager=MANAGER_HUB,
             clock=self._clock,
         )

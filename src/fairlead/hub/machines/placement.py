@@ -25,6 +25,7 @@ from fairlead.api.proxymachine import PROXY_GROUPS, ProxyGroup, ProxyGroupStatus
 from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError, NotFound
 from fairlead.hub.inventory import Inventory
+from fairlead.hub.machines.plans import machines_by_address
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
@@ -39,7 +40,6 @@ from fairlead.translate.placement import (
     Joined,
     Placeable,
     Placed,
-    announcing_machines,
     group_of,
     machines_of_move,
     members_of,
@@ -140,19 +140,9 @@ class Placements:
         return group is not None and any(not member.drained for member in members_of(group, self._joined()))
 
     def by_address(self) -> dict[str, tuple[str, ...]]:
-        """Return the machines that announce each address, by its recorded placement; the first one owns it.
-
-        None for an address whose machines are all drained: nothing takes it over, so that was asked for.
-        """
+        """Return the machines that announce each address, by its recorded placement; the first one owns it."""
         drained = {machine.metadata.name for machine in self._machines.values() if machine.spec.drained}
-        records: dict[str, list[MachinePlacement | None]] = {}
-        for _key, obj in sorted(self._ours().items()):
-            for address, _pool in obj.status.allocation.places:
-                record = obj.status.placement
-                if record is not None and {*record.machines, *record.joining} <= drained:
-                    record = None
-                records.setdefault(address, []).append(record)
-        return {address: announcing_machines(of_address) for address, of_address in records.items()}
+        return machines_by_address((obj for _key, obj in sorted(self._ours().items())), drained)
 
     async def run(self) -> None:
         """Work until cancelled."""

@@ -11,17 +11,20 @@ and equal on every replica.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from ipaddress import IPv4Interface, IPv4Network, IPv6Interface, IPv6Network, ip_address, ip_interface
 
 import msgspec
 
+from fairlead.api.intent import IntentObject, MachinePlacement
+from fairlead.api.names import ANNOTATION_ORIGIN, DEFAULT_CLASS
 from fairlead.api.proxymachine import MachineLink, ProxyMachine
 from fairlead.model.in_words import listed
 from fairlead.model.machine import AnnouncedAddress, MachinePlan, Neighbour
 from fairlead.translate.announcing import Announcements, JoinedMachine, PlacedAddress
+from fairlead.translate.placement import announcing_machines
 
 _Network = IPv4Network | IPv6Network
 
@@ -79,6 +82,41 @@ def build_plans(machines: Iterable[ProxyMachine], given: PlanInput) -> MachinePl
         version = blake2b(msgspec.json.encode(plan), digest_size=10).hexdigest()
         plans[name] = msgspec.structs.replace(plan, version=version)
     return MachinePlans(plans, problems)
+
+
+def machines_by_address(load_balancers: Iterable[IntentObject], drained: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Return the machines that announce each address, by its recorded placement; the first one owns it.
+
+    None for an address whose machines are all drained: nothing takes it over, so that was asked for.
+    """
+    records: dict[str, list[MachinePlacement | None]] = {}
+    for obj in load_balancers:
+        record = obj.status.placement
+        if record is not None and {*record.machines, *record.joining} <= set(drained):
+            record = None
+        for address, _pool in obj.status.allocation.places:
+            records.setdefault(address, []).append(record)
+    return {address: announcing_machines(of_address) for address, of_address in records.items()}
+
+
+def placed_addresses(
+    load_balancers: Iterable[IntentObject], machines: Mapping[str, tuple[str, ...]]
+) -> list[PlacedAddress]:
+    """Return the recorded addresses of load balancers, each once; ``machines`` are those that announce each."""
+    by_address: dict[str, PlacedAddress] = {}
+    for obj in load_balancers:
+        origin = obj.annotation(ANNOTATION_ORIGIN)
+        for address, pool in obj.status.allocation.places:
+            other = by_address.get(address)
+            by_address[address] = PlacedAddress(
+                address=address,
+                machines=machines.get(address, ()),
+                load_balancers=(*(other.load_balancers if other else ()), str(obj.key)),
+                services=(*(other.services if other else ()), *((origin,) if origin else ())),
+                class_name=obj.class_name or DEFAULT_CLASS,
+                pool=pool,
+            )
+    return list(by_address.values())
 
 
 def announcement_of(

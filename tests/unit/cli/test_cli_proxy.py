@@ -1,0 +1,146 @@
+"""``fairlead proxy`` at an API: what it refuses, what it writes, and what it says next."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import re
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from cli_api import api
+
+from fairlead.api.kinds import all_crds
+from fairlead.api.kubernetes import CONFIG_MAPS, LEASES, NAMESPACES, SECRETS
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.names import HUB_LEASE, LABEL_PROXY_MACHINE, SYSTEM_NAMESPACE
+from fairlead.api.proxymachine import PROXY_MACHINES, lease_name
+from fairlead.cli import proxy
+from fairlead.cli.options import HubApi, Output
+from fairlead.cli.run import ATTENTION, OK
+from fairlead.errors import NotFound, Terminal
+from fairlead.hub.machines.control import ENDPOINTS, HubEndpoint
+from fairlead.hub.machines.tokens import check_token
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.discovery import install_crds
+from fairlead_demo.worlds.processes import wait_until
+
+VIP = "192.0.2.10"
+READY = [{"type": "Ready", "status": "True", "reason": "Ready"}]
+
+
+@contextlib.asynccontextmanager
+async def hub(directory: Path) -> AsyncGenerator[tuple[Cluster, HubApi]]:
+    async with api(directory) as (cluster, kubeconfig):
+        await install_crds(cluster, all_crds(), "tests")
+        await cluster.create(NAMESPACES, {"metadata": {"name": SYSTEM_NAMESPACE}})
+        await cluster.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": "envoy"}, "spec": {"provider": "envoy"}})
+        yield cluster, HubApi(kubeconfig=kubeconfig)
+
+
+async def machine(
+    cluster: Cluster, name: str, *, announces: str = "", link: str = "192.0.2.1/24", heard: bool = True
+) -> None:
+    await cluster.create(PROXY_MACHINES, {"metadata": {"name": name}, "spec": {}})
+    status: dict[str, Any] = {"links": [{"name": "eth0", "addresses": [link]}], "conditions": READY}
+    if announces:
+        status |= {"addresses": [{"address": announces, "announced": True}], "announced": 1}
+    await write_status(cluster, name, status)
+    if heard:
+        meta = {"namespace": SYSTEM_NAMESPACE, "name": lease_name(name), "labels": {LABEL_PROXY_MACHINE: "true"}}
+        await cluster.apply(LEASES, {"metadata": meta, "spec": {"holderIdentity": name}}, manager="hub")
+
+
+async def write_status(cluster: Cluster, name: str, status: dict[str, Any]) -> None:
+    body = {"metadata": {"name": name}, "status": status}
+    await cluster.apply(PROXY_MACHINES, body, manager="hub", subresource="status")
+
+
+async def drained_by_its_machine(cluster: Cluster, name: str) -> None:
+    """Do what hub and machine do once the object says that it is drained."""
+
+    async def drained() -> bool:
+        return (await cluster.get(PROXY_MACHINES, "", name)).spec.drained
+
+    await wait_until(drained, "the machine is drained")
+    await write_status(cluster, name, {"newConnections": "None", "conditions": READY})
+
+
+@pytest.mark.req("P-1")
+async def test_a_token_is_one_command_that_a_hub_accepts(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    async with hub(tmp_path) as (cluster, at):
+        with pytest.raises(Terminal, match="--machines"):
+            await proxy._token("edge", at, Output.TABLE)
+        endpoint = msgspec.json.encode(HubEndpoint("hub.example:8443", "sha256:abc")).decode()
+        meta = {"namespace": SYSTEM_NAMESPACE, "name": ENDPOINTS}
+        await cluster.create(CONFIG_MAPS, {"metadata": meta, "data": {"hub-0": endpoint}})
+        await proxy._token("edge", at, Output.TABLE)
+        command = capsys.readouterr().out
+        form = r"fairlead proxy join hub\.example:8443 --token (\S+) --ca-fingerprint sha256:abc\n"
+        printed = re.fullmatch(form, command)
+        assert printed is not None
+        ticket = await check_token(cluster, printed[1], cluster.server_clock.now())
+        assert ticket.group == "edge"
+        (secret,) = [obj for obj in await cluster.list(SECRETS, SYSTEM_NAMESPACE) if obj.type.startswith("fairlead")]
+        stored = b"".join(base64.b64decode(value) for value in (secret.data or {}).values())
+        assert printed[1].encode() not in stored
+
+
+@pytest.mark.req("P-6")
+async def test_drain_refuses_the_last_machine_of_an_address(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    async with hub(tmp_path) as (cluster, at):
+        await machine(cluster, "m1", announces=VIP)
+        await machine(cluster, "m2", link="10.0.0.2/24")
+        with pytest.raises(Terminal, match=f"{VIP}.*--force"):
+            await proxy._drain("m1", at, Output.TABLE, wait_s=30, force=False)
+        assert not (await cluster.get(PROXY_MACHINES, "", "m1")).spec.drained
+        acting = asyncio.create_task(drained_by_its_machine(cluster, "m1"))
+        assert await proxy._drain("m1", at, Output.TABLE, wait_s=30, force=True) == OK
+        await acting
+        assert "fairlead proxy undrain m1" in capsys.readouterr().out
+        await proxy._undrain("m1", at, Output.TABLE)
+        assert not (await cluster.get(PROXY_MACHINES, "", "m1")).spec.drained
+
+
+@pytest.mark.req("P-6")
+async def test_drain_waits_for_the_machine_and_says_when_it_still_has_traffic(tmp_path: Path):
+    async with hub(tmp_path) as (cluster, at):
+        await machine(cluster, "m1", announces=VIP)
+        await machine(cluster, "m2")
+        with pytest.raises(Terminal, match="No hub leads"):
+            await proxy._drain("m1", at, Output.TABLE, wait_s=0.1, force=False)
+        meta = {"namespace": SYSTEM_NAMESPACE, "name": HUB_LEASE}
+        lease = {"holderIdentity": "hub-0", "leaseDurationSeconds": 3600}
+        await cluster.apply(LEASES, {"metadata": meta, "spec": lease}, manager="hub")
+        assert await proxy._drain("m1", at, Output.TABLE, wait_s=0.1, force=False) == ATTENTION
+
+
+@pytest.mark.req("P-6")
+async def test_a_silent_machine_is_removed_without_waiting(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    async with hub(tmp_path) as (cluster, at):
+        await machine(cluster, "m1", announces=VIP, heard=False)
+        assert await proxy._remove("m1", at, Output.TABLE, wait_s=600, force=False, ignore_not_found=False) == OK
+        said = capsys.readouterr().out
+        assert "revoked" in said
+        assert "systemctl disable --now fairlead-proxy" in said
+        assert await cluster.list(PROXY_MACHINES) == []
+        with pytest.raises(NotFound, match="There are none"):
+            await proxy._remove("m1", at, Output.TABLE, wait_s=600, force=False, ignore_not_found=False)
+        assert await proxy._remove("m1", at, Output.TABLE, wait_s=600, force=False, ignore_not_found=True) == OK
+
+
+@pytest.mark.req("P-27")
+async def test_the_list_names_what_is_near(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    async with hub(tmp_path) as (cluster, at):
+        answer = await proxy._listing("", lambda _labels: True, at, Output.TABLE)
+        assert "fairlead proxy token" in "".join(answer.lines())
+        await machine(cluster, "edge-1", announces=VIP)
+        answer = await proxy._listing("", lambda _labels: True, at, Output.TABLE)
+        assert [line.split()[:3] for line in answer.lines()][1] == ["edge-1", "default", "Ready"]
+        assert list(answer.names()) == ["proxymachine/edge-1"]
+        with pytest.raises(NotFound, match="Did you mean 'edge-1'"):
+            await proxy._listing("edge-2", lambda _labels: True, at, Output.TABLE)
