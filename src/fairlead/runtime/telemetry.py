@@ -114,7 +114,7 @@ class StatusServer:
     async def aclose(self) -> None:
         """Stop listening."""
         if self._listening:
-            self._listening.close()
+            await stop_listening(self._listening)
             self._listening = None
         if self._runner:
             await self._runner.cleanup()
@@ -168,6 +168,23 @@ def _why_not(host: str, port: int, error: OSError) -> str:
 MAX_CONNECTIONS = 1024
 #: Until the first request is there, and between two: as long as a scraper keeps a connection.
 FIRST_S, KEPT_S = 15.0, 120.0
+
+
+#: Turns of the event loop from the acceptance of a connection to its protocol.
+_ACCEPT_TURNS = 3
+
+
+async def stop_listening(server: asyncio.Server) -> None:
+    """Accept nothing more, and close ``server`` when what it has accepted has its protocol.
+
+    Python 3.11 loses a connection, open, whose server is closed between the two.
+    """
+    loop = asyncio.get_running_loop()
+    for listener in server.sockets:
+        loop.remove_reader(listener.fileno())
+    for _ in range(_ACCEPT_TURNS):
+        await asyncio.sleep(0)
+    server.close()
 
 
 class BoundedConnections:

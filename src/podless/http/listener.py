@@ -261,6 +261,10 @@ class Connections:
             task.cancel()
         if self._starting:
             await asyncio.wait(self._starting)
+        for connection, (accepted, _) in list(self._waiting.items()):
+            if connection.transport is None:  # its task ended before it began
+                self.forget(connection)
+                accepted.close()
         self._server.pre_shutdown()
         await self._server.shutdown(timeout_s)
 

@@ -178,3 +178,18 @@ async def test_a_connection_without_a_request_ends(said: bytes, monkeypatch: pyt
         writer.write(said)
         await _is_ended(reader)
         writer.close()
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_connection_that_is_accepted_while_the_server_stops_ends(turns: int) -> None:
+    server = StatusServer("127.0.0.1", 0, CollectorRegistry(), list)
+    await server.start()
+    loop = asyncio.get_running_loop()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+        client.setblocking(False)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await server.aclose()
+        async with asyncio.timeout(10):
+            with contextlib.suppress(ConnectionResetError):
+                assert await loop.sock_recv(client, 1) == b""

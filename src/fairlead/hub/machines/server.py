@@ -50,7 +50,7 @@ from fairlead.providers.envoy.certificates import SharedAuthority
 from fairlead.providers.envoy.fleet import ServerCertificate
 from fairlead.providers.envoy.server import XdsServer
 from fairlead.runtime.clock import Clock
-from fairlead.runtime.telemetry import BoundedConnections
+from fairlead.runtime.telemetry import BoundedConnections, stop_listening
 
 _HANDSHAKE_S = 10.0
 #: How often certificates and authorities are read again.
@@ -225,7 +225,7 @@ class MachineServer:
     async def aclose(self) -> None:
         """Stop listening."""
         if self._listening:
-            self._listening.close()
+            await stop_listening(self._listening)
             self._listening = None
         if self._runner:
             await self._runner.cleanup()
