@@ -27,7 +27,7 @@ import msgspec
 from fairlead.announce.routes import AnnouncedRoute
 from fairlead.errors import BadConfiguration, Retry
 from fairlead.model.in_words import host_port
-from fairlead.model.machine import BgpPeerPlan, SessionState
+from fairlead.model.machine import BgpAttributes, BgpPeerPlan, SessionState
 from fairlead.runtime.detached import Running, find_detached, start_detached, stop_process, wait_gone
 from fairlead.runtime.private_file import write_private
 
@@ -268,25 +268,28 @@ def _statics(routes: Sequence[AnnouncedRoute]) -> Iterator[str]:
     for version in (4, 6):
         yield f"protocol static fairlead{version} {{"
         yield f"  ipv{version};"
-        for route in routes:
-            if (":" in route.prefix) == (version == 6):
-                attributes = " ".join(_attributes(route))
-                yield f"  route {route.prefix} unreachable" + (f" {{ {attributes} }};" if attributes else ";")
+        yield from (f"  {static_route(route)}" for route in routes if (":" in route.prefix) == (version == 6))
         yield "}"
 
 
-def _attributes(route: AnnouncedRoute) -> Iterator[str]:
-    attributes = route.attributes
+def static_route(route: AnnouncedRoute, *, own_attributes: bool = True) -> str:
+    """Return a static route of BIRD; ``own_attributes``: those that only the filters of our sessions read, too."""
+    attributes = " ".join(_attributes(route.attributes, own_attributes=own_attributes))
+    return f"route {route.prefix} unreachable" + (f" {{ {attributes} }};" if attributes else ";")
+
+
+def _attributes(attributes: BgpAttributes, *, own_attributes: bool) -> Iterator[str]:
     for community in attributes.communities:
         kind = "bgp_large_community" if community.count(":") == 2 else "bgp_community"
         yield f"{kind}.add(({community.replace(':', ', ')}));"
     if attributes.local_preference is not None:
         yield f"bgp_local_pref = {attributes.local_preference};"
     if attributes.med is not None:
-        yield f"fairlead_med = {attributes.med};"
-    if attributes.prepend:
+        # BIRD sends no MED to other AS numbers but that of a filter.
+        yield f"{'fairlead' if own_attributes else 'bgp'}_med = {attributes.med};"
+    if own_attributes and attributes.prepend:
         yield f"fairlead_prepend = {attributes.prepend};"
-    if attributes.peers:
+    if own_attributes and attributes.peers:
         peers = "-empty-"
         for peer in attributes.peers:
             peers = f"add({peers}, {_pair(peer)})"
@@ -409,7 +412,8 @@ def session_of(
     up = state == "Established"
     error = best.fields.get("Last error", "")
     address = peer.address or best.fields.get("Neighbor address", "").partition("%")[0]
-    problem = "" if up else _session_problem(peer, state, error, time.time() - best.since, bad_as.get(best.name, ""))
+    begins = not error and time.time() - best.since < _SILENT_S
+    problem = "" if up or begins else session_problem(peer, state, error, bad_as.get(best.name, ""))
     return SessionState(
         peer=peer.name,
         state=state,
@@ -421,27 +425,29 @@ def session_of(
     )
 
 
-def _session_problem(peer: BgpPeerPlan, state: str, error: str, seconds: float, bad_as: str) -> str:
-    """Return what is wrong with a session, and the next step; empty for one that only begins."""
+def session_problem(peer: BgpPeerPlan, state: str, error: str, bad_as: str = "") -> str:
+    """Return what is wrong with a session, and the next step.
+
+    ``error`` is the last one, in the words of the speaker; ``bad_as`` the AS number that the router sent.
+    """
+    reason = error.lower()
     router = f"router {peer.name} ({peer.address or peer.interface})"
     our_as = f"AS {peer.local_asn}"
-    if "Bad peer AS" in error and not error.startswith("Received"):
+    if "bad peer as" in reason and not reason.startswith("received"):
         answers = f"answers with AS {bad_as}" if bad_as else "answers with another AS number"
         return f"{router} {answers}, but spec.asn of the BGPPeer is {peer.asn}; correct one of them"
-    if "Bad peer AS" in error:
+    if "bad peer as" in reason:
         return f"{router} rejects {our_as}; correct spec.localASN of the BGPPeer, or the neighbor's AS at the router"
-    if "reset by peer" in error or "Received: Connection rejected" in error:
+    if "reset by peer" in reason or "connection rejected" in reason:
         return f"{router} closes the connection; configure this machine as its neighbor with {our_as}"
-    if "refused" in error:
+    if "refused" in reason:
         return f"{router} has nothing that listens on port {peer.port}; start BGP there, or correct spec.port"
-    if "unreachable" in error.lower() or "No route" in error:
+    if "unreachable" in reason or "no route" in reason:
         return f"{router} cannot be reached; check the link, and the route to it on this machine"
-    if "Link down" in error:
+    if "link down" in reason:
         return f"the link to {router} is down; check interface and cable of this machine"
     if error:
         return f"the session with {router} is down: {error}; check the router's log"
-    if seconds < _SILENT_S:
-        return ""
     if state == "Passive":
         return (
             f"no router on {peer.interface} has started a session; configure BGP on the router's interface, or set "

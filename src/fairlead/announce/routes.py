@@ -400,20 +400,31 @@ async def ip_batch(commands: Sequence[str], *, gone_is_fine: bool = False) -> No
         BadConfiguration: ``ip`` is missing, or we may not change addresses.
         Retry: a command failed.
     """
-    try:
-        process = await asyncio.create_subprocess_exec(
-            "ip", "-force", "-batch", "-",
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-    except FileNotFoundError:
-        raise BadConfiguration("ip is missing on this machine: install iproute2") from None
-    _, errors = await process.communicate("".join(f"{command}\n" for command in commands).encode())
-    lines = [line for line in errors.decode(errors="replace").splitlines() if not line.startswith("Command failed")]
+    _, errors = await _run_ip("-force", "-batch", "-", text="".join(f"{command}\n" for command in commands))
+    lines = [line for line in errors.splitlines() if not line.startswith("Command failed")]
     failed = [line for line in lines if not (gone_is_fine and any(text in line for text in _GONE))]
     if any("not permitted" in line for line in failed):
         raise BadConfiguration("addresses and routes need the capability NET_ADMIN: run the machine's process as root")
     if failed:
         raise Retry(f"ip: {failed[0]}", detail=commands[0])
+
+
+async def ip_lines(*arguments: str) -> list[str]:
+    """Return what ``ip`` shows; nothing where it fails, as for a table that does not exist yet."""
+    output, _ = await _run_ip(*arguments)
+    return output.splitlines()
+
+
+async def _run_ip(*arguments: str, text: str = "") -> tuple[str, str]:
+    try:
+        process = await asyncio.create_subprocess_exec(
+            "ip", *arguments,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise BadConfiguration("ip is missing on this machine: install iproute2") from None
+    output, errors = await process.communicate(text.encode())
+    return output.decode(errors="replace"), errors.decode(errors="replace")
 
 
 def _read(path: Path) -> list[str]:

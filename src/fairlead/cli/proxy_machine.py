@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -23,6 +23,19 @@ StateDir = Annotated[
 EnvoyThreads = Annotated[
     int, typer.Option("--envoy-threads", metavar="N", min=0, help="Threads of Envoy; 0: one per core.")
 ]
+BgpSpeaker = Annotated[
+    Literal["bird", "frr"], typer.Option("--bgp", help="Program that announces by BGP; it has to be installed.")
+]
+ExternalRoutes = Annotated[
+    str,
+    typer.Option(
+        "--external-routes",
+        metavar="PLACE",
+        help="Routes of announcement External, for a routing daemon of this machine: table:NUMBER, or "
+        "include:/PATH,COMMAND for a BIRD.",
+    ),
+]
+DEFAULT_ROUTES = "table:7771"
 
 
 @takes_groups
@@ -37,6 +50,8 @@ def join(
     ] = "",
     state_dir: StateDir = DEFAULT_STATE_DIR,
     envoy_threads: EnvoyThreads = 0,
+    bgp: BgpSpeaker = "bird",
+    external_routes: ExternalRoutes = DEFAULT_ROUTES,
     run_after: Annotated[
         bool, typer.Option("--run/--no-run", help="--no-run: only join; the systemd unit runs it.")
     ] = True,
@@ -56,12 +71,14 @@ def join(
     state = StateDirectory(state_dir.expanduser())
     logs.start()
 
+    settings = MachineSettings(envoy_threads=envoy_threads, speaker=bgp, external=external_routes)
+
     async def run() -> None:
         own = (name or os.uname().nodename).lower()
         joined = await join_machine(state, hub=place, token=token, fingerprint=fingerprint, name=own)
         say([f"This machine has joined as {joined}."])
         if run_after:
-            await run_machine(MachineSettings(envoy_threads=envoy_threads), state)
+            await run_machine(settings, state)
 
     run_async(run)
 
@@ -70,6 +87,8 @@ def join(
 def run(
     state_dir: StateDir = DEFAULT_STATE_DIR,
     envoy_threads: EnvoyThreads = 0,
+    bgp: BgpSpeaker = "bird",
+    external_routes: ExternalRoutes = DEFAULT_ROUTES,
     *,
     logs: LogOptions,
 ) -> None:
@@ -81,4 +100,5 @@ def run(
     from fairlead.machine.state import StateDirectory
 
     logs.start()
-    run_async(lambda: run_machine(MachineSettings(envoy_threads=envoy_threads), StateDirectory(state_dir.expanduser())))
+    settings = MachineSettings(envoy_threads=envoy_threads, speaker=bgp, external=external_routes)
+    run_async(lambda: run_machine(settings, StateDirectory(state_dir.expanduser())))

@@ -18,6 +18,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import structlog
@@ -25,6 +26,8 @@ import structlog
 from fairlead import __version__
 from fairlead.announce.announcer import Announcer
 from fairlead.announce.bird import Bird
+from fairlead.announce.external import DEFAULT_TABLE, external_speaker
+from fairlead.announce.frr import Frr
 from fairlead.announce.layer2 import Layer2
 from fairlead.announce.routes import RouteAnnouncer
 from fairlead.errors import BadConfiguration, FairleadError
@@ -72,9 +75,14 @@ log = structlog.get_logger(__name__)
 
 
 class MachineSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of both commands. ``envoy_threads`` 0: one for each core."""
+    """The options of both commands. ``envoy_threads`` 0: one for each core.
+
+    ``speaker`` is the program that announces by BGP; ``external`` the place of routes for a daemon that is there.
+    """
 
     envoy_threads: int = 0
+    speaker: Literal["bird", "frr"] = "bird"
+    external: str = f"table:{DEFAULT_TABLE}"
 
 
 async def join_machine(state: StateDirectory, *, hub: str, token: str, fingerprint: str, name: str) -> str:
@@ -145,7 +153,11 @@ class MachineProcess:
         self._plan = state.load_plan()
         hubs = self._plan.hubs if self._plan is not None and self._plan.hubs else self._enrolment.hubs
         self._client = HubClient(hubs, state.tls)
-        self._announcers = (announcers or all_announcers)(state.path, self._changed.set)
+        self._announcers = (
+            announcers(state.path, self._changed.set)
+            if announcers is not None
+            else all_announcers(settings, state.path, self._changed.set)
+        )
         self._proxy = ProxyState()
         #: Whether Envoy's admin interface answers; None before it was asked.
         self._answers: bool | None = None
@@ -411,12 +423,20 @@ class MachineProcess:
         notify_systemd(f"STATUS=Serving from local state of {last:%Y-%m-%d %H:%M:%S} UTC")
 
 
-def all_announcers(directory: Path, on_change: Callable[[], None]) -> Mapping[str, Announcer]:
-    """Return the announcers of a machine by name; each ignores the addresses of the others."""
-    routes = directory / "bgp"
+def all_announcers(
+    settings: MachineSettings, directory: Path, on_change: Callable[[], None]
+) -> Mapping[str, Announcer]:
+    """Return the announcers of a machine by name; each ignores the addresses of the others.
+
+    Raises:
+        BadConfiguration: the place of external routes is none.
+    """
+    bgp, external = directory / "bgp", directory / "external"
+    speaker = Frr(bgp) if settings.speaker == "frr" else Bird(bgp)
     return {
         "layer 2": Layer2(on_change=on_change),
-        "BGP": RouteAnnouncer("BGP", Bird(routes), routes, on_change=on_change),
+        "BGP": RouteAnnouncer("BGP", speaker, bgp, on_change=on_change),
+        "external": RouteAnnouncer("External", external_speaker(settings.external), external, on_change=on_change),
     }
 
 

@@ -234,10 +234,10 @@ def _password(secret: str, entries: Mapping[str, bytes] | None) -> str:
     if PASSWORD not in entries:
         raise BadConfiguration(f"{field} has no entry {PASSWORD}; add it")
     text = entries[PASSWORD].decode("ascii", "replace").rstrip("\r\n")
-    if not text or len(text) > _LONGEST_PASSWORD or not all(" " <= sign <= "~" and sign != '"' for sign in text):
+    if not text or len(text) > _LONGEST_PASSWORD or not all("!" <= sign <= "~" and sign != '"' for sign in text):
         raise BadConfiguration(
-            f"{field}: entry {PASSWORD} must have 1 to {_LONGEST_PASSWORD} printable ASCII characters and no "
-            "quotation mark"
+            f"{field}: entry {PASSWORD} must have 1 to {_LONGEST_PASSWORD} printable ASCII characters, no "
+            "spaces and no quotation marks"
         )
     return text
 

@@ -17,9 +17,11 @@ import json
 import os
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -29,6 +31,8 @@ import msgspec
 import structlog
 
 from fairlead.announce.bird import Bird, prefer
+from fairlead.announce.external import external_speaker
+from fairlead.announce.frr import Frr
 from fairlead.announce.routes import RouteAnnouncer, Speaker
 from fairlead.errors import Terminal
 from fairlead.model.machine import AddressState, AnnouncedAddress, BgpAttributes, BgpPeerPlan, MachinePlan, SessionState
@@ -36,7 +40,7 @@ from fairlead_demo.worlds.networks import ip
 
 ROUTER_ASN, MACHINE_ASN = 65000, 65001
 ROUTER, ROUTER6 = "10.77.0.1", "fd77::1"
-PASSWORD = "a secret of two"  # noqa: S105 - of a test network
+PASSWORD = "a-secret-of-two"  # noqa: S105 - of a test network
 
 _BIRD = """
 log "{directory}/bird.log" {{ info, remote, warning, error, auth, fatal, bug }};
@@ -108,6 +112,80 @@ class Router:
             self._process.wait()
 
 
+_FRR = """
+log file {directory}/bgpd.log
+router bgp 65000
+ bgp router-id 10.77.0.1
+ no bgp ebgp-requires-policy
+ no bgp default ipv4-unicast
+ bgp bestpath as-path multipath-relax
+ neighbor machines peer-group
+ neighbor machines remote-as 65001
+ neighbor machines timers 3 9
+ neighbor machines timers connect 1
+ {options}
+ neighbor 10.77.0.11 peer-group machines
+ neighbor 10.77.0.12 peer-group machines
+ neighbor fd77::b peer-group machines
+ neighbor fd77::c peer-group machines
+ {extra}
+ address-family ipv4 unicast
+  neighbor machines activate
+  {activate}
+ exit-address-family
+ address-family ipv6 unicast
+  neighbor machines activate
+  {activate}
+ exit-address-family
+"""
+
+
+class FrrRouter:
+    """A real FRR as the router; with ``unnumbered`` it has one session more, on its interface."""
+
+    def __init__(self, namespace: str, options: str, *, unnumbered: bool) -> None:
+        self.directory = Path("/run") / f"fairlead-frr-{namespace}"
+        self._namespace = namespace
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.directory.mkdir(mode=0o700)
+        shutil.chown(self.directory, "frr", "frr")
+        extra = "neighbor eth0 interface remote-as 65001" if unnumbered else ""
+        activate = "neighbor eth0 activate" if unnumbered else ""
+        text = _FRR.format(directory=self.directory, options=options, extra=extra, activate=activate)
+        for daemon in ("zebra", "bfdd", "bgpd"):
+            path = self.directory / f"{daemon}.conf"
+            path.write_text(text if daemon == "bgpd" else "")
+            shutil.chown(path, "frr", "frr")
+
+    def start(self) -> None:
+        """Start its daemons."""
+        where = str(self.directory)
+        for daemon in ("zebra", "bfdd", "bgpd"):
+            command = [f"/usr/lib/frr/{daemon}", "-f", f"{where}/{daemon}.conf", "-i", f"{where}/{daemon}.id"]
+            command += ["--vty_socket", where, "-z", f"{where}/zserv.api", "-P", "0"]
+            command += ["--bfdctl", f"{where}/bfdd.sock"] if daemon == "bfdd" else []
+            process = subprocess.Popen(
+                in_namespace(self._namespace, command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            prefer(process.pid)
+            self._processes.append(process)
+            while not (self.directory / f"{daemon}.vty").exists():  # each one needs the one before
+                time.sleep(0.05)
+
+    def updates(self) -> int:
+        """Return how many updates it received on all sessions."""
+        command = ["vtysh", "--vty_socket", str(self.directory), "-c", "show bgp neighbors json"]
+        answer = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        return sum(neighbour["messageStats"]["updatesRecv"] for neighbour in answer.values())
+
+    def close(self) -> None:
+        """End it."""
+        for process in self._processes:
+            process.kill()
+            process.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
 def _family(version: int) -> str:
     return f"ipv{version} {{ import all; export none; }};"
 
@@ -149,10 +227,9 @@ class Machine:
         peers: tuple[BgpPeerPlan, ...] | None = None,
         drained: bool = False,
         attributes: BgpAttributes | None = None,
-        external: bool = False,
     ) -> None:
         """Send a plan and return when it is applied; addresses are serving, not serving, or unknown (None)."""
-        kind = "External" if external else "BGP"
+        kind = "BGP" if self.speaker in {"bird", "frr"} else "External"
         plan = MachinePlan(
             machine=self.name,
             version="1",
@@ -187,8 +264,8 @@ class Machine:
 
     def speaker_pid(self) -> int:
         """Return the process id of the speaker."""
-        name = {"bird": "bird.pid", "frr": "bgpd.pid"}[self.speaker]
-        return int((self.directory / name).read_text())
+        file = self.directory / "bird.pid" if self.speaker == "bird" else Frr(self.directory).directory / "bgpd.pid"
+        return int(file.read_text())
 
     async def kill(self) -> None:
         """Kill the process, not the speaker."""
@@ -204,9 +281,11 @@ class Machine:
     async def close(self) -> None:
         """End process and speaker."""
         await self.kill()
-        for file in self.directory.glob("*.pid"):
+        of_frr = Frr(self.directory).directory
+        for file in (*self.directory.glob("*.pid"), *of_frr.glob("*.pid")):
             with contextlib.suppress(ProcessLookupError, ValueError):
                 os.kill(int(file.read_text()), signal.SIGKILL)
+        shutil.rmtree(of_frr, ignore_errors=True)
 
     async def _command(self, command: Mapping[str, Any]) -> None:
         assert self._process is not None
@@ -233,13 +312,13 @@ class BgpWorld:
     def __init__(self, directory: Path, *, speaker: str = "bird") -> None:
         self._id = secrets.token_hex(2)
         self._directory = directory
-        self._speaker = speaker
+        self.speaker = speaker
         self._namespaces: list[str] = []
         self._monitor: subprocess.Popen[str] | None = None
         self.changes: list[Change] = []
         self._noted = asyncio.Event()
         self.machines: list[Machine] = []
-        self.router: Router | None = None
+        self.router: Router | FrrRouter | None = None
         self._switch = self._namespace("switch")
         ip("-n", self._switch, "link", "add", "br0", "type", "bridge")
         ip("-n", self._switch, "link", "set", "br0", "up")
@@ -255,17 +334,24 @@ class BgpWorld:
         """Start a BIRD as the router."""
         directory = self._directory / "router"
         directory.mkdir(exist_ok=True)
-        self.router = Router(self.router_namespace, directory, options, extra=extra)
-        self.router.start()
+        router = self.router = Router(self.router_namespace, directory, options, extra=extra)
+        router.start()
         self._watch()
-        return self.router
+        return router
+
+    def start_frr_router(self, options: str = "neighbor machines bfd", *, unnumbered: bool = False) -> FrrRouter:
+        """Start an FRR as the router."""
+        router = self.router = FrrRouter(self.router_namespace, options, unnumbered=unnumbered)
+        router.start()
+        self._watch()
+        return router
 
     async def add_machine(self) -> Machine:
         """Make one more machine and start its process."""
         number = len(self.machines) + 1
         directory = self._directory / f"m{number}"
         directory.mkdir(mode=0o755)
-        machine = Machine(number, self._host(f"m{number}", 10 + number), directory, self._speaker)
+        machine = Machine(number, self._host(f"m{number}", 10 + number), directory, self.speaker)
         self.machines.append(machine)
         await machine.start()
         return machine
@@ -371,7 +457,7 @@ def bgp_problem() -> str:
     """Return why no world with BGP can be made here; empty when it can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
-    missing = [name for name in ("bird", "birdc") if not _installed(name)]
+    missing = [name for name in ("bird", "birdc", "bgpd") if not _installed(name)]
     return f"{', '.join(missing)} missing: apt-get install bird2 frr" if missing else ""
 
 
@@ -380,8 +466,10 @@ def _installed(name: str) -> bool:
 
 
 def speaker_of(kind: str, directory: Path) -> Speaker:
-    """Return the speaker of a machine."""
-    return {"bird": Bird}[kind](directory)
+    """Return the speaker of a machine: ``bird``, ``frr``, or the place of external routes."""
+    if kind in {"bird", "frr"}:
+        return Bird(directory) if kind == "bird" else Frr(directory)
+    return external_speaker(kind)
 
 
 async def _lines() -> AsyncIterator[dict[str, Any]]:
@@ -400,7 +488,8 @@ async def _machine(directory: Path, kind: str) -> None:
         sys.stdout.flush()
 
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    announcer = RouteAnnouncer("BGP", speaker_of(kind, directory), directory, on_change=report)
+    how = "BGP" if kind in {"bird", "frr"} else "External"
+    announcer = RouteAnnouncer(how, speaker_of(kind, directory), directory, on_change=report)
     running = asyncio.ensure_future(announcer.run())
     async for line in _lines():
         if "plan" in line:

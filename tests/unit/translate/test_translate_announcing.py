@@ -152,13 +152,14 @@ def test_an_invalid_advertisement_withdraws_nothing():
 @pytest.mark.parametrize(
     ("secret", "problem"),
     [
-        ({"password": b"s3cret pass\n"}, ""),
+        ({"password": b"s3cret-pass\n"}, ""),
         (None, "create it"),
         ({"other": b"x"}, "no entry password"),
         ({"password": b'with"quote'}, "printable ASCII"),
         ({"password": b"x" * 81}, "printable ASCII"),
         ({"password": "pässword".encode()}, "printable ASCII"),
         ({"password": b""}, "printable ASCII"),
+        ({"password": b"two words"}, "printable ASCII"),
     ],
 )
 def test_a_password_comes_from_its_secret_or_stays_as_it_was(secret, problem):
@@ -167,7 +168,7 @@ def test_a_password_comes_from_its_secret_or_stays_as_it_was(secret, problem):
     [plan] = accepted.peers_of(M1)
     assert resolved.status is (problem == "")
     assert problem in resolved.message
-    assert (plan.password, plan.keep_password) == (("s3cret pass", False) if not problem else ("", True))
+    assert (plan.password, plan.keep_password) == (("s3cret-pass", False) if not problem else ("", True))
     assert "pass" not in repr(plan)
     assert not secret or "quote" not in resolved.message
 
