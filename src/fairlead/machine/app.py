@@ -151,8 +151,10 @@ class MachineProcess:
             directory=state.envoy, bootstrap=_bootstrap(self._name, state), options=_options(settings)
         )
         self._plan = state.load_plan()
-        hubs = self._plan.hubs if self._plan is not None and self._plan.hubs else self._enrolment.hubs
-        self._client = HubClient(hubs, state.tls)
+        #: The plan is not on disk yet.
+        self._unsaved = False
+        self._client = HubClient((), state.tls)
+        self._client.hubs = self._hubs()
         self._announcers = (
             announcers(state.path, self._changed.set)
             if announcers is not None
@@ -211,18 +213,33 @@ class MachineProcess:
                 continue
             pause_s = _RETRY_S
             self._problem("hub", "")
-            if plan is not None and (self._plan is None or plan != self._plan):
-                await self._take_plan(plan)
-            self._state.hub_answered()
+            if plan is not None and plan != self._plan:
+                self._plan, self._unsaved = plan, True
+                log.info("plan", version=plan.version, addresses=len(plan.addresses), drained=plan.drained)
+                self._client.hubs = self._hubs()
+                self._link.set_addresses(xds_addresses(self._client.hubs))
+                await self._apply()
+                self._changed.set()
+            self._save_plan()
 
-    async def _take_plan(self, plan: MachinePlan) -> None:
-        self._plan = plan
-        self._state.store_plan(plan)
-        log.info("plan", version=plan.version, addresses=len(plan.addresses), drained=plan.drained)
-        if plan.hubs:
-            self._client.hubs = plan.hubs
-        await self._apply()
-        self._changed.set()
+    def _save_plan(self) -> None:
+        """Keep the plan, with the time of this answer; a full disk is a problem, and the machine follows the plan."""
+        try:
+            if self._unsaved and self._plan is not None:
+                self._state.store_plan(self._plan)
+                self._unsaved = False
+            self._state.hub_answered()
+        except OSError as error:
+            self._problem("disk", f"the plan cannot be kept in {self._state.path} ({error.strerror})")
+        else:
+            self._problem("disk", self._snapshot.problem)
+
+    def _hubs(self) -> tuple[str, ...]:
+        """Return where hubs answer: that which is asked now, those of the plan, and that where this machine joined."""
+        planned = self._plan.hubs if self._plan is not None else ()
+        hubs = dict.fromkeys((*planned, *self._enrolment.hubs))
+        now = [hub for hub in self._client.hubs[:1] if hub in hubs]
+        return tuple(dict.fromkeys((*now, *hubs)))
 
     async def _renew(self) -> None:
         """Renew the certificate when it is due, and look for new authorities before that."""
@@ -374,14 +391,15 @@ class MachineProcess:
             await wait_for(self._changed, self._clock, _REPORT_S)
             self._changed.clear()
             try:
-                await self._client.report(await asyncio.to_thread(self._state_of_machine))
+                running = self._envoy.running
+                files = await asyncio.to_thread(_open_files, running.pid) if running is not None else 0
+                await self._client.report(self._state_of_machine(files))
             except FairleadError as error:
                 log.debug("not reported", sentence=error.sentence)
             await self._clock.sleep(_REPORT_PAUSE_S)
 
-    def _state_of_machine(self) -> MachineReport:
+    def _state_of_machine(self, files: int) -> MachineReport:
         announcers: Sequence[Announcer] = tuple(self._announcers.values())
-        running = self._envoy.running
         return MachineReport(
             machine=self._name,
             plan=self._plan.version if self._plan is not None else "",
@@ -391,7 +409,7 @@ class MachineProcess:
             links=tuple(link for announcer in announcers for link in announcer.links()),
             addresses=tuple(address for announcer in announcers for address in announcer.addresses()),
             sessions=tuple(session for announcer in announcers for session in announcer.sessions()),
-            files=_open_files(running.pid) if running is not None else 0,
+            files=files,
             max_files=file_limit(),
             connections_per_s=round(self._connections_per_s, 1),
             problems=tuple(self._problems.values()),

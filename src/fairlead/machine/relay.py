@@ -92,6 +92,13 @@ class HubLink:
         await self._open(self._addresses[0], credentials)
         self._watcher = keep_running("connection to the hub", lambda: self._watch(credentials))
 
+    def set_addresses(self, addresses: Sequence[str]) -> None:
+        """Try these hubs when the present one does not answer; the connection stays."""
+        self._addresses = (
+            *self._addresses[:1],
+            *(address for address in addresses if address not in self._addresses[:1]),
+        )
+
     async def close(self) -> None:
         """Disconnect."""
         await end(self._watcher)

@@ -57,6 +57,8 @@ class XdsSnapshot:
         self._changed = asyncio.Event()
         self._size = 0
         self._live = 0
+        #: A sentence while changes cannot be written.
+        self.problem = ""
 
     @property
     def size(self) -> int:
@@ -116,18 +118,17 @@ class XdsSnapshot:
 
     async def run(self) -> None:
         """Write changes until cancelled, then once more."""
-        problem = ""
         try:
             while True:
                 await self._changed.wait()
                 await asyncio.sleep(_PAUSE_S)
                 try:
                     await self.flush()
-                    problem = ""
+                    self.problem = ""
                 except OSError as error:
-                    if str(error) != problem:
-                        log.warning("the snapshot cannot be written", path=str(self._path), error=str(error))
-                    problem = str(error)
+                    self.problem = (
+                        f"{self._path} cannot be written ({error.strerror}); a boot would restore older state"
+                    )
                     await asyncio.sleep(_RETRY_S)
         finally:
             await self.flush()

@@ -34,6 +34,8 @@ from fairlead.runtime.private_file import make_private, write_private
 from fairlead.runtime.tls import client_context
 
 _MACHINE_ID = Path("/etc/machine-id")
+#: Addresses of hubs that are kept, those of now first.
+_MOST_HUBS = 16
 _JOIN = "join it with a token of its own: fairlead proxy token, at the hub, prints the command"
 
 
@@ -156,7 +158,8 @@ class StateDirectory:
         identity = key.with_certificate(answer.certificate)
         enrolment = Enrolment(
             machine=answer.machine,
-            hubs=answer.hubs or hubs,
+            # Where this machine has joined may be an address that the hub does not know, such as that of a gateway.
+            hubs=tuple(dict.fromkeys((*answer.hubs, *hubs)))[:_MOST_HUBS],
             machine_id=_machine_id(),
             host_name=_host_name(),
             renew_at=now + answer.renew_after_s,
