@@ -7,9 +7,10 @@ objects (``LoadBalancerRoute``) to the encoder of a provider. All names are thos
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import compress, count
+from itertools import chain, compress, count
 from operator import is_not
 from typing import Annotated, Literal
 
@@ -401,7 +402,7 @@ class FixedAnswer(msgspec.Struct, frozen=True):
     content: str
 
 
-class L7Config(msgspec.Struct, frozen=True, dict=True):
+class L7Config(msgspec.Struct, frozen=True):
     """The HTTP configuration of a load balancer; backends' addresses are targets, by backend name.
 
     ``listeners`` are in order of precedence, ``routes`` and ``backends`` ordered by name. ``route_figures``: the
@@ -415,11 +416,35 @@ class L7Config(msgspec.Struct, frozen=True, dict=True):
     answers: tuple[FixedAnswer, ...] = ()
     route_figures: bool = False
 
-    @cached_property
-    def without_requests(self) -> frozenset[str]:
-        """Return the backends that answer no request: they get copies only, or no share of any rule."""
-        names = {backend.name for backend in self.backends}
-        return frozenset(names.difference(*[route.answering for route in self.routes]))
+
+class IdleBackends:
+    """The backends of one load balancer that answer no request: they get copies only, or no share of any rule."""
+
+    def __init__(self) -> None:
+        self.names: frozenset[str] = frozenset()
+        self._routes: Sequence[Route] = ()
+        self._backends: Sequence[Backend] = ()
+        self._listed: frozenset[str] = frozenset()
+        #: How many routes have requests answered by each backend.
+        self._answering: Counter[str] = Counter()
+
+    def update(self, config: L7Config | None) -> frozenset[str]:
+        """Take over a configuration, and return its idle backends; a changed route costs its own backends."""
+        routes, backends = (config.routes, config.backends) if config is not None else ((), ())
+        if routes is self._routes and backends is self._backends:
+            return self.names
+        old, new = differing_part(self._routes, routes)
+        for route in routes[new]:
+            self._answering.update(route.answering)
+        for name in chain.from_iterable(route.answering for route in self._routes[old]):
+            self._answering[name] -= 1
+            if not self._answering[name]:
+                del self._answering[name]
+        if backends is not self._backends:
+            self._listed = frozenset([backend.name for backend in backends])
+        self._routes, self._backends = routes, backends
+        self.names = self._listed.difference(self._answering)
+        return self.names
 
 
 def differing_part(before: Sequence[object], after: Sequence[object]) -> tuple[slice, slice]:

@@ -8,7 +8,8 @@ compared by identity. Pure: the result is that of the last view alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from operator import is_
+from itertools import compress
+from operator import is_, is_not
 from typing import NamedTuple
 
 from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec, LoadBalancerRoute
@@ -130,7 +131,7 @@ class Translated:
         self._listed: tuple[Backend, ...] = ()
         self._known = KnownTargets()
         self._targets_of: tuple[object, ...] = ()
-        self._policy: TargetPolicy | None = None
+        self._slices: Mapping[str, object] = {}
         self._keys: dict[str, ListenerKey] = {}
 
     def update_config(self, view: HTTPView, spec: HTTPLoadBalancerSpec) -> L7Config:
@@ -214,21 +215,26 @@ class Translated:
         """Return the targets of ``backends``, which are those of the configuration."""
         if view.member.drained:
             return _translate_all(view, spec, backends, admission)
-        known = self._known
-        made_of = (backends, view.slices, view.nodes, spec.targets)
-        same = len(self._targets_of) == len(made_of) and all(map(is_, made_of, self._targets_of))
-        if admission.policy != self._policy:
-            self._known = known = KnownTargets()
-            self._policy, same = admission.policy, False
-        if not same:
-            others = not self._targets_of or backends is not self._targets_of[0]
+        made_of = (backends, view.nodes, spec.targets, admission.policy)
+        if not self._targets_of or admission.policy != self._targets_of[-1]:
+            self._known, self._targets_of = KnownTargets(), ()
+        known, before = self._known, self._targets_of
+        same = bool(before) and all(map(is_, made_of[:-1], before))
+        if not same or view.slices is not self._slices:
+            others = not before or backends is not before[0]
             if others:
                 self._keys = {each.name: self._keys.get(each.name) or backend_key(each.name) for each in backends}
+            listed: Sequence[Backend] = backends
+            if same:
+                moved = _differing_keys(self._slices, view.slices)
+                listed = [each for each in backends if each.service in moved]
             keys, translate = self._keys, _Translator(view, spec, admission.policy)
             changed = [
                 (key, each)
-                for key, each, source in zip(keys.values(), backends, _sources(view, spec, backends), strict=True)
-                if (there := known.backends.get(key)) is None or there.backend is not each or there.source is not source
+                for each, source in zip(listed, _sources(view, spec, listed), strict=True)
+                if (there := known.backends.get(key := keys[each.name])) is None
+                or there.backend is not each
+                or there.source is not source
             ]
             gone = known.backends.keys() - keys.values() if others else set[ListenerKey]()
             order = keys.values() if gone or len(keys) != len(known.backends) else None
@@ -240,11 +246,16 @@ class Translated:
                 known.put(key, translate(backend))
             if order is not None:
                 known.copy_results(order)
-            self._targets_of = made_of
+            self._targets_of, self._slices = made_of, view.slices
         if known.endpoints > MAX_TARGETS:
             return _translate_all(view, spec, backends, admission)
         admission.refused.update(*known.refused.values())
         return known
+
+
+def _differing_keys(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:
+    """Return the keys at which two mappings do not have the same object."""
+    return {*compress(after, map(is_not, map(before.get, after), after.values())), *(before.keys() - after.keys())}
 
 
 def _sources(view: HTTPView, spec: HTTPLoadBalancerSpec, backends: Iterable[Backend]) -> list[object]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.model.http import (
+    Backend,
     BackendRef,
     Filters,
+    IdleBackends,
+    L7Config,
     PathModifier,
     Redirect,
     Rewrite,
+    Route,
     Rule,
     SessionPersistence,
     differing_part,
@@ -77,3 +83,22 @@ def test_two_sequences_differ_only_in_the_part_between_their_ends(before: list[o
     if before[old] and after[new]:
         assert before[old][0] is not after[new][0]
         assert before[old][-1] is not after[new][-1]
+
+
+SHARES = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 1)), max_size=3)
+
+
+@given(
+    st.lists(st.tuples(st.dictionaries(st.sampled_from("rst"), SHARES), st.sets(st.sampled_from("abcd"))), max_size=6)
+)
+def test_backends_without_requests_follow_every_change(steps: list[tuple[dict[str, Any], set[str]]]) -> None:
+    idle, known = IdleBackends(), dict[str, Route]()
+    for routes, backends in steps:
+        for name, shares in routes.items():
+            route = Route(name, "HTTP", (), (Rule(backends=tuple(BackendRef(*share) for share in shares)),))
+            known[name] = known[name] if known.get(name) == route else route
+        listed = tuple(map(Backend, sorted(backends)))
+        config = L7Config((), tuple(known[name] for name in sorted(routes)), listed)
+        answering = {name for shares in routes.values() for name, weight in shares if weight}
+        assert idle.update(config) == backends - answering
+    assert idle.update(None) == frozenset()

@@ -17,6 +17,7 @@ from fairlead.errors import Terminal
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import FrontendSpec, HealthCheck, Target
+from fairlead.model.http import IdleBackends
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey, backend_key
 from fairlead.model.observed import HealthTally, Seen
 from fairlead.providers.envoy.clusters import is_dns_name
@@ -45,7 +46,7 @@ class JudgedHealth(msgspec.Struct):
     checked: set[ListenerKey] = msgspec.field(default_factory=set[ListenerKey])
     moved: set[ListenerKey] = msgspec.field(default_factory=set[ListenerKey])
     ports: Mapping[ListenerKey, TargetPort] = {}
-    idle: frozenset[str] = frozenset()
+    idle: IdleBackends = msgspec.field(default_factory=IdleBackends)
 
     @property
     def listeners(self) -> bool:
@@ -54,14 +55,14 @@ class JudgedHealth(msgspec.Struct):
 
     def take_moved(self, frontend: EnvoyFrontend) -> list[ListenerKey]:
         """Return the listeners of ``frontend`` to judge; those that do not count by now are forgotten."""
-        ports, l7 = frontend.ports, frontend.spec.l7
+        ports = frontend.ports
         if ports is not self.ports:
             self.moved |= self.ports.keys() - ports.keys()
             self.moved |= {key for key, port in ports.items() if self.ports.get(key) is not port}
             self.ports = ports
-        idle = l7.without_requests if l7 is not None else frozenset[str]()
-        self.moved |= set(map(backend_key, idle ^ self.idle))
-        self.idle = idle
+        before = self.idle.names
+        idle = self.idle.update(frontend.spec.l7)
+        self.moved |= set(map(backend_key, idle ^ before))
         moved, self.moved = self.moved, set()
         for key in moved:
             if key not in ports or key.backend in idle:
