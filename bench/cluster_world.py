@@ -40,10 +40,12 @@ from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS, HTTP_ROUTES
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SERVICES
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource
 from fairlead.api.names import GATEWAY_CONTROLLER
+from fairlead.api.tenant import TENANTS
 from fairlead.errors import FairleadError, Terminal
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import install_crds
 from fairlead.providers.envoy.envoy_process import admin_get
+from fairlead.standalone.right_cluster import OWN_TENANT
 from fairlead_demo.worlds.gateway_kinds import gateway_crds
 from fairlead_demo.worlds.loopback import free_port
 from fairlead_demo.worlds.networks import inside, ip
@@ -290,6 +292,8 @@ class Fairlead(ControlPlane):
             return bool(address)
 
         await until_true(assigned, what="the address of the Gateway", timeout_s=120, every_s=0.1)
+        # Each route has a host of its own, and a member has 2,000 of them unless its Tenant says otherwise.
+        await user.patch(TENANTS, OWN_TENANT, {"spec": {"maxHostnames": 100_000}}, namespace="")
         return address
 
     async def stop(self) -> None:
