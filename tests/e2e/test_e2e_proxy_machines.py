@@ -181,6 +181,33 @@ async def test_two_machines_join_serve_and_boot_without_a_hub(site: ProxySite) -
     assert "local state" in owner.process.log.read_text()
 
 
+@pytest.mark.req("P-6")
+async def test_a_drained_or_removed_machine_takes_nothing_over(site: ProxySite) -> None:
+    for name in ("m1", "m2"):
+        await site.join(name)
+    await site.load_balancer("web", await site.pod("web-1"))
+    address = await site.address("web")
+    await answered(site, address)
+    (owner,) = owners(site, address)
+    (other,) = set(site.machines) - {owner}
+    api = ("--kubeconfig", str(site.kubeconfig))
+    code, _, problem = await run_fairlead("proxy", "drain", owner, "--for", "30s", *api)
+    assert code == 0, problem
+    assert owners(site, address) == [other]
+    code, _, problem = await run_fairlead("proxy", "undrain", owner, *api)
+    assert code == 0, problem
+    assert (await run_fairlead("proxy", "remove", owner, "--for", "30s", *api))[0] == 0
+
+    async def refused() -> bool:
+        return "was removed at the hub" in site.machines[owner].process.log.read_text()
+
+    await wait_until(refused, "the machine learns that it was removed")
+    # Twice as long as it takes to take over an address.
+    await asyncio.sleep(4)
+    assert owners(site, address) == [other]
+    await answered(site, address)
+
+
 def slowness() -> float:
     """Return the factor by which this machine is slower now than when it is idle."""
     with Path("/proc/loadavg").open() as file:

@@ -30,7 +30,7 @@ from fairlead.announce.external import DEFAULT_TABLE, external_speaker
 from fairlead.announce.frr import Frr
 from fairlead.announce.layer2 import Layer2
 from fairlead.announce.routes import RouteAnnouncer
-from fairlead.errors import BadConfiguration, FairleadError
+from fairlead.errors import BadConfiguration, FairleadError, Forbidden
 from fairlead.machine import hub_client
 from fairlead.machine.checks import (
     CONNECTIONS,
@@ -151,6 +151,8 @@ class MachineProcess:
             directory=state.envoy, bootstrap=_bootstrap(self._name, state), options=_options(settings)
         )
         self._plan = state.load_plan()
+        #: A hub has answered that this machine was removed.
+        self._removed = False
         #: The plan is not on disk yet.
         self._unsaved = False
         self._client = HubClient((), state.tls)
@@ -207,11 +209,12 @@ class MachineProcess:
             try:
                 plan = await self._client.plan(self._plan.version if self._plan is not None else "")
             except FairleadError as error:
+                self._removed = self._removed or isinstance(error, Forbidden)
                 self._problem("hub", error.sentence)
                 await self._clock.sleep(pause_s)
                 pause_s = min(_LAST_RETRY_S, pause_s * 2)
                 continue
-            pause_s = _RETRY_S
+            pause_s, self._removed = _RETRY_S, False
             self._problem("hub", "")
             if plan is not None and plan != self._plan:
                 self._plan, self._unsaved = plan, True
@@ -346,8 +349,10 @@ class MachineProcess:
         plan = self._plan
         if plan is None:
             return
+        # What is not known is left as it is. A machine that the hub has removed takes nothing over, either: the others
+        # no longer know it.
         known: Mapping[str, bool] = {}
-        if self._answers is not None or self._envoy.running is None:
+        if not self._removed and (self._answers is not None or self._envoy.running is None):
             known = serving(
                 plan, alive=proxy.alive, listeners=listeners, sockets=self._open_sockets(), healthy=self._healthy
             )
@@ -403,6 +408,7 @@ class MachineProcess:
         return MachineReport(
             machine=self._name,
             plan=self._plan.version if self._plan is not None else "",
+            drained=self._plan is not None and self._plan.drained,
             sent=time.time(),
             release=__version__,
             proxy=self._proxy,

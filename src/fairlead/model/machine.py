@@ -202,6 +202,8 @@ class MachineReport(MachineValue, frozen=True, kw_only=True, rename="camel", omi
 
     machine: str
     plan: str = ""
+    #: The plan that it follows drains it.
+    drained: bool = False
     sent: float = 0.0
     release: str = ""
     proxy: ProxyState = ProxyState()

@@ -206,7 +206,7 @@ def _last_failover(states: Sequence[AddressState]) -> Failover | None:
 
 
 def _new_connections(machine: ProxyMachine, report: MachineReport) -> Literal["", "None", "Some"]:
-    if not machine.spec.drained:
+    if not (machine.spec.drained and report.drained):  # it has to know that it is drained
         return ""
     return "None" if report.connections_per_s < FEW_CONNECTIONS else "Some"
 

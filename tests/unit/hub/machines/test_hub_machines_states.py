@@ -23,12 +23,13 @@ def status(
     skew_s: float = 0.0,
     copies: bool = False,
     drained: bool = False,
+    knows: bool = True,
     before: ProxyMachineStatus | None = None,
     **report: Any,
 ) -> ProxyMachineStatus:
     old = before or ProxyMachineStatus(certificate=CERTIFICATE)
     machine = ProxyMachine(ObjectMeta(name="m1", generation=3), ProxyMachineSpec(drained=drained), old)
-    report = {"proxy": UP, **report}
+    report = {"proxy": UP, "drained": drained and knows, **report}
     sent = MachineReport(machine="m1", **report) if report["proxy"] is not None else None
     return machine_status(machine, Heard(report=sent, silent_s=silent_s, skew_s=skew_s, copies=copies), now=NOW)
 
@@ -122,6 +123,8 @@ def test_a_drained_machine_says_so_once_it_announces_nothing():
     assert now.new_connections == "None"
     assert status(drained=True, connections_per_s=2.0).new_connections == "Some"
     assert status(connections_per_s=2.0).new_connections == ""
+    # Without connections of its own it may not have the plan yet.
+    assert status(drained=True, knows=False).new_connections == ""
 
 
 @pytest.mark.parametrize(("skew_s", "text"), [(3600.0, "1 h ahead"), (-120.0, "2 min behind")])
