@@ -115,6 +115,18 @@ def check(count: Count) -> None:
     assert count.answered > 20
 
 
+@pytest.mark.req("P-4")
+async def test_a_machine_that_boots_while_a_hub_answers_follows_the_hub_again(site: ProxySite) -> None:
+    machine = await site.join("m1")
+    pod = await site.pod("web-1")
+    await site.load_balancer("web", pod)
+    await answered(site, await site.address("web"))
+    await machine.lose_power()
+    await machine.power_on()
+    await site.load_balancer("late", pod)
+    await answered(site, await site.address("late"))
+
+
 @pytest.mark.req("P-1")
 @pytest.mark.req("P-4")
 async def test_two_machines_join_serve_and_boot_without_a_hub(site: ProxySite) -> None:

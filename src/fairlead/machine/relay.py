@@ -313,6 +313,7 @@ class Relay:
             if request.nonce:
                 answered.add(kind)
             session.on_request(request, now=time.monotonic())
+            wake.set()  # the last acknowledgement leaves nothing to send, and ends this
 
         async def read() -> None:
             message: object = first
