@@ -145,7 +145,7 @@ REASONS = {
     ),
     "ProxyDown": "Envoy does not run on the machine.",
     "DuplicateMachine": "Two machines report with one identity: one is a copy with the state directory of the other.",
-    "Degraded": "The machine reports a problem; the message has the next step.",
+    "ReportsProblem": "The machine reports a problem; the message has the next step.",
     "Announcing": "The machine announces all its addresses.",
     "Standby": "The machine announces no address now; it takes over when others fail.",
     "Drained": "The machine is drained: it announces nothing.",

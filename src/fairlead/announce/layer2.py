@@ -321,8 +321,8 @@ class _Port:
             self._udp[True].bind(("::", PORT))
             self._neighbours = self._opened(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6, link.name)
             passing = {packets.NEIGHBOUR_SOLICITATION, packets.NEIGHBOUR_ADVERTISEMENT}
-            blocked = [sum(1 << bit for bit in range(32) if word * 32 + bit not in passing) for word in range(8)]
-            self._neighbours.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, struct.pack("=8I", *blocked))
+            dropped = [sum(1 << bit for bit in range(32) if word * 32 + bit not in passing) for word in range(8)]
+            self._neighbours.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, struct.pack("=8I", *dropped))
 
     def _opened(self, family: int, kind: int, protocol: int, device: str = "") -> socket.socket:
         opened = self._sockets.enter_context(socket.socket(family, kind | socket.SOCK_NONBLOCK, protocol))

@@ -17,7 +17,7 @@ import msgspec
 import typer
 
 from fairlead.api.kubernetes import SECRETS
-from fairlead.api.names import MANAGER_CLI, SYSTEM_NAMESPACE, did_you_mean, name_problem
+from fairlead.api.names import MANAGER_CLI, SYSTEM_NAMESPACE, did_you_mean, name_problem, replica_key
 from fairlead.api.proxymachine import DEFAULT_GROUP, PROXY_MACHINES, ProxyMachine, lease_name
 from fairlead.api.tenant import STAMPED_LEASES, age_s
 from fairlead.api.times import wire_time
@@ -93,7 +93,8 @@ async def _token(group: str, api: HubApi, output: Output) -> None:
         endpoints = await read_endpoints(cluster)
         if not endpoints:
             raise Terminal(_NO_ENDPOINT)
-        endpoint = next(iter(endpoints.values()))
+        leader = replica_key((await read_hub(cluster)).holder)
+        endpoint = endpoints.get(leader) or next(iter(endpoints.values()))
         made = new_token(cluster.server_clock.now(), group=group)
         await _drop_expired(cluster)
         await cluster.create(SECRETS, made.secret)

@@ -181,8 +181,8 @@ _WORDS = {
     "Free": Trouble.NONE, "AlmostFull": Trouble.ATTENTION, "Full": Trouble.ATTENTION,
     "Stale": Trouble.ATTENTION, "Pending": Trouble.ATTENTION,
     "Unknown": Trouble.ATTENTION, "UNKNOWN": Trouble.ATTENTION,
-    "Ready": Trouble.NONE, "Joining": Trouble.ATTENTION, "Drained": Trouble.ATTENTION, "Degraded": Trouble.ATTENTION,
-    "Unreachable": Trouble.ATTENTION,
+    "Ready": Trouble.NONE, "Joining": Trouble.ATTENTION, "Drained": Trouble.ATTENTION,
+    "ReportsProblem": Trouble.ATTENTION, "Unreachable": Trouble.ATTENTION,
 }  # fmt: skip
 #: How the summary counts load balancers: what one does, what several do.
 _COUNTED = {

@@ -155,7 +155,7 @@ class ConditionReason(StrEnum):
     UNREACHABLE = "Unreachable"
     PROXY_DOWN = "ProxyDown"
     DUPLICATE_MACHINE = "DuplicateMachine"
-    DEGRADED = "Degraded"
+    REPORTS_PROBLEM = "ReportsProblem"
     ANNOUNCING = "Announcing"
     STANDBY = "Standby"
     DRAINED = "Drained"

@@ -169,7 +169,7 @@ async def _run(
         identity=identity,
         leading=lambda: hub.leading,
         returned=reporter.again,
-        gone=parts.gone,
+        gone=endpoint.machines.drop_replica if endpoint is not None else parts.gone,
         clock=clock,
     )
 

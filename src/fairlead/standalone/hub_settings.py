@@ -31,7 +31,7 @@ from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS, MANAGED_CERTIFI
 from fairlead.api.meta import AnyResource
 from fairlead.api.names import AGENT_SERVICE_ACCOUNT, SYSTEM_NAMESPACE, region_problem
 from fairlead.api.poolservice import POOL_SERVICES
-from fairlead.api.proxymachine import PROXY_MACHINES
+from fairlead.api.proxymachine import PROXY_GROUPS, PROXY_MACHINES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import BadConfiguration, Forbidden
@@ -205,8 +205,9 @@ def hub_needs(*, deployment: bool, machines: bool = False) -> list[AccessNeed]:
         needs += [AccessNeed(verb, SECRETS, SYSTEM_NAMESPACE) for verb in (*_APPLY, "delete")]
     if machines:
         needs += [AccessNeed(verb, PROXY_MACHINES) for verb in (*_READ, "create")]
-        needs += [AccessNeed(verb, kind) for kind in (ADVERTISEMENTS, BGP_PEERS) for verb in _READ]
-        kinds = (PROXY_MACHINES, ADVERTISEMENTS, BGP_PEERS)
+        kinds = (PROXY_GROUPS, ADVERTISEMENTS, BGP_PEERS)
+        needs += [AccessNeed(verb, kind) for kind in kinds for verb in _READ]
+        kinds = (PROXY_MACHINES, *kinds)
         needs += [AccessNeed("patch", kind, subresource="status") for kind in kinds]
         # Tokens are used up, and the authority and keys of groups are shared by all replicas.
         needs += [AccessNeed(verb, SECRETS, SYSTEM_NAMESPACE) for verb in (*_APPLY, "delete")]

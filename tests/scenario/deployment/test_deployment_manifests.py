@@ -135,6 +135,13 @@ def test_rights_for_external_dns_are_minimal(manifest: str, form: Form) -> None:
     assert rights(objects(manifest)) == used
 
 
+@pytest.mark.req("KI-8")
+def test_rights_for_proxy_machines_are_minimal() -> None:
+    plain, more = (needed(hub_needs(deployment=True, machines=machines)) for machines in (False, True))
+    secrets = {(SYSTEM_NAMESPACE, "", "secrets", verb) for verb in ("get", "create", "patch", "delete")}
+    assert rights(objects("proxy-machines")) == (more - plain) | secrets
+
+
 @pytest.mark.req("KI-8", "C-65")
 def test_rights_for_proxies_of_clusters_are_minimal() -> None:
     """In the namespaces of the Clusters, where their kubeconfigs are, it gets none."""

@@ -8,12 +8,15 @@ from datetime import timedelta
 
 import aiohttp
 import grpc
+import msgspec
 import pytest
 from grpc import aio
 from machines_world import MachinesWorld, TestMachine, fingerprint, new_world
 
+from fairlead.api.kubernetes import CONFIG_MAPS
+from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.proxymachine import PROXY_MACHINES
-from fairlead.hub.machines.control import read_endpoints
+from fairlead.hub.machines.control import ENDPOINTS, HubEndpoint, read_endpoints
 
 
 @pytest.mark.req("P-1")
@@ -199,3 +202,16 @@ async def test_a_certificate_of_another_authority_does_not_get_in(world: Machine
         other_machine.world, other_machine.ca = world, machine.ca
         with pytest.raises((aiohttp.ClientError, ConnectionError)):
             await other_machine.report()
+
+
+async def test_a_hub_that_no_longer_exists_is_not_offered_to_machines(world: MachinesWorld):
+    machine = await world.join("m1")
+    meta = {"namespace": SYSTEM_NAMESPACE, "name": ENDPOINTS}
+    old = msgspec.json.encode(HubEndpoint("old.example:1", "sha256:abc")).decode()
+    await world.user.apply(CONFIG_MAPS, {"metadata": meta, "data": {"hub-9": old}}, manager="kubectl")
+    assert set(await read_endpoints(world.user)) == {"hub-0", "hub-9"}
+    await world.endpoint.machines.drop_replica("hub-9")
+    assert set(await read_endpoints(world.user)) == {"hub-0"}
+    plan = await machine.plan()
+    assert plan is not None
+    assert plan.hubs == (f"127.0.0.1:{world.port}",)

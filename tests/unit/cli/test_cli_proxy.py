@@ -55,6 +55,12 @@ async def machine(
         await cluster.apply(LEASES, {"metadata": meta, "spec": {"holderIdentity": name}}, manager="hub")
 
 
+async def leads(cluster: Cluster, identity: str) -> None:
+    meta = {"namespace": SYSTEM_NAMESPACE, "name": HUB_LEASE}
+    lease = {"holderIdentity": identity, "leaseDurationSeconds": 3600}
+    await cluster.apply(LEASES, {"metadata": meta, "spec": lease}, manager="hub")
+
+
 async def write_status(cluster: Cluster, name: str, status: dict[str, Any]) -> None:
     body = {"metadata": {"name": name}, "status": status}
     await cluster.apply(PROXY_MACHINES, body, manager="hub", subresource="status")
@@ -75,9 +81,14 @@ async def test_a_token_is_one_command_that_a_hub_accepts(tmp_path: Path, capsys:
     async with hub(tmp_path) as (cluster, at):
         with pytest.raises(Terminal, match="--machines"):
             await proxy._token("edge", at, Output.TABLE)
-        endpoint = msgspec.json.encode(HubEndpoint("hub.example:8443", "sha256:abc")).decode()
+        endpoints = {
+            "hub-0": HubEndpoint("old.example:8443", "sha256:abc"),
+            "hub-1": HubEndpoint("hub.example:8443", "sha256:abc"),
+        }
+        data = {replica: msgspec.json.encode(endpoint).decode() for replica, endpoint in endpoints.items()}
         meta = {"namespace": SYSTEM_NAMESPACE, "name": ENDPOINTS}
-        await cluster.create(CONFIG_MAPS, {"metadata": meta, "data": {"hub-0": endpoint}})
+        await cluster.create(CONFIG_MAPS, {"metadata": meta, "data": data})
+        await leads(cluster, "hub-1")
         await proxy._token("edge", at, Output.TABLE)
         command = capsys.readouterr().out
         form = r"fairlead proxy join hub\.example:8443 --token (\S+) --ca-fingerprint sha256:abc\n"
@@ -113,9 +124,7 @@ async def test_drain_waits_for_the_machine_and_says_when_it_still_has_traffic(tm
         await machine(cluster, "m2")
         with pytest.raises(Terminal, match="No hub leads"):
             await proxy._drain("m1", at, Output.TABLE, wait_s=0.1, force=False)
-        meta = {"namespace": SYSTEM_NAMESPACE, "name": HUB_LEASE}
-        lease = {"holderIdentity": "hub-0", "leaseDurationSeconds": 3600}
-        await cluster.apply(LEASES, {"metadata": meta, "spec": lease}, manager="hub")
+        await leads(cluster, "hub-0")
         assert await proxy._drain("m1", at, Output.TABLE, wait_s=0.1, force=False) == ATTENTION
 
 

@@ -355,6 +355,16 @@ class Machines:
             raise Forbidden(_removed(name))
         return machine
 
+    async def drop_replica(self, replica: str) -> None:
+        """Forget where machines reach a hub replica that no longer exists.
+
+        Raises:
+            FairleadError: the hub's API refuses.
+        """
+        if replica in await read_endpoints(self._cluster):
+            patch = {"data": {replica: None}}
+            await self._cluster.merge_patch(CONFIG_MAPS, SYSTEM_NAMESPACE, ENDPOINTS, patch, manager=MANAGER_HUB)
+
     # --- plans ------------------------------------------------------------------------------------------------
 
     def lead(self) -> None:

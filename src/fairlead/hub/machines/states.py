@@ -121,7 +121,7 @@ def _ready(name: str, heard: Heard, report: MachineReport) -> Condition:
         sentence = f"Envoy refuses {listed(proxy.refused, 3)}"
         return Condition(kind, False, ConditionReason.REJECTED_BY_PROXY, sentence)
     if report.problems:
-        return Condition(kind, False, ConditionReason.DEGRADED, " ".join(report.problems[:3]))
+        return Condition(kind, False, ConditionReason.REPORTS_PROBLEM, " ".join(report.problems[:3]))
     if not proxy.synced:
         sentence = "Envoy has not acknowledged the newest configuration yet"
         return Condition(kind, False, ConditionReason.PENDING, sentence)

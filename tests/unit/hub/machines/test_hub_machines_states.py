@@ -60,7 +60,7 @@ def test_a_machine_that_serves_is_ready_and_on_standby():
         ({"proxy": ProxyState()}, "ProxyDown"),
         ({"proxy": ProxyState(alive=True, refused=("192.0.2.9:80: in use",), synced=True)}, "RejectedByProxy"),
         ({"proxy": ProxyState(alive=True)}, "Pending"),
-        ({"problems": ("No NET_RAW: run it as root.",)}, "Degraded"),
+        ({"problems": ("No NET_RAW: run it as root.",)}, "ReportsProblem"),
         ({"copies": True}, "DuplicateMachine"),
     ],
 )
