@@ -197,10 +197,10 @@ class PromptProxies:
     def machines(self) -> frozenset[str]:
         return frozenset(machine.metadata.name for machine in self._machines.values())
 
-    def machines_with(self, _key: LoadBalancerKey) -> frozenset[str]:
+    def machines_with(self, key: LoadBalancerKey) -> frozenset[str]:
         return self.machines()
 
-    def is_here(self, _key: LoadBalancerKey) -> bool:
+    def is_here(self, key: LoadBalancerKey) -> bool:
         return False
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
 from fairlead.errors import BadConfiguration
 from fairlead.standalone.hub_settings import HubSettings
+from fairlead_demo.worlds.loopback import free_port
 
 
 def settings(pool: str, *, deployment: bool = False) -> HubSettings:
@@ -51,3 +53,41 @@ def test_a_hub_of_one_region_makes_no_names() -> None:
     with pytest.raises(BadConfiguration, match=r"--domain: .* without --region"):
         HubSettings(data_dir=Path("unused"), domain="lb.example.com", region="north").check()
     HubSettings(data_dir=Path("unused"), domain="lb.example.com").check()
+
+
+@pytest.mark.req("P-1")
+@pytest.mark.parametrize(
+    ("listen", "deployment", "why"),
+    [
+        (("127.0.0.1", 0), False, "is not a port from 1 to 65534"),
+        (("127.0.0.1", 65_535), False, "is not a port from 1 to 65534"),
+        (("nowhere.invalid", 7443), False, "does not resolve"),
+        (("192.0.2.1", 7443), False, "cannot listen on 192.0.2.1:7443"),
+        (("127.0.0.1", 7443), True, "--envoy local"),
+    ],
+)
+def test_an_address_for_machines_that_cannot_work_is_refused(
+    tmp_path: Path, listen: tuple[str, int], deployment: bool, why: str
+) -> None:
+    settings = HubSettings(data_dir=tmp_path, machines=listen, deployment=deployment)
+    with pytest.raises(BadConfiguration, match="--machines") as refused:
+        settings.check()
+    assert why in refused.value.sentence
+
+
+@pytest.mark.req("P-1")
+def test_both_ports_for_machines_have_to_be_free(tmp_path: Path) -> None:
+    port = free_port()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        for first in (port, port - 1):
+            with pytest.raises(BadConfiguration, match=f"127.0.0.1:{port}"):
+                HubSettings(data_dir=tmp_path, machines=("127.0.0.1", first)).check()
+
+
+def test_machines_serve_addresses_that_the_hub_does_not_have(tmp_path: Path) -> None:
+    settings = HubSettings(data_dir=tmp_path, address_pool="192.0.2.0/28", machines=("127.0.0.1", free_port()))
+    pool = settings.pool()
+    assert pool is not None
+    assert not settings.loopback_targets()
