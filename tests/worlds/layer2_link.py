@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import secrets
 import socket
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -33,7 +34,10 @@ from tests.worlds.layer2_machine import PlanFile, StateFile
 SERVER_PORT = 8080
 TRY_EVERY_S = 0.02
 TRY_S = 0.2
+#: Linux sends a lost first packet again after a second: so slow is only a connection that has lost one.
+LOST_S = 0.95
 _START_S = 60.0
+_SO_RCVBUFFORCE = 33
 
 
 class Host:
@@ -65,11 +69,8 @@ class Host:
         ip("-n", self.link.bridge, "link", "set", self.cable, "up" if plugged else "down")
 
     def cut_off(self, *, on: bool) -> None:
-        """Drop all frames between this host and the bridge, and keep the carrier."""
-        flags = ("off", "off") if on else ("on", "on")
-        kind = ("flood", flags[0], "learning", flags[1], "mcast_flood", flags[0], "bcast_flood", flags[0])
-        ip("-n", self.link.bridge, "link", "set", self.cable, "type", "bridge_slave", *kind)
-        ip("-n", self.link.bridge, "link", "set", self.cable, "type", "bridge_slave", "state", "0" if on else "3")
+        """Drop all frames between this host and the others, and keep the carrier."""
+        ip("-n", self.link.bridge, "link", "set", self.cable, *(("nomaster",) if on else ("master", "br0")))
 
     def text(self, *command: str) -> str:
         """Return what a command inside prints."""
@@ -85,23 +86,41 @@ class Host:
         """Return a socket that sends and receives every frame of ``eth0``."""
         with inside(self.namespace):
             opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+        opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 16 << 20)
         opened.bind(("eth0", 3))
         opened.setblocking(False)
         return opened
 
+    def frames(self, opened: socket.socket) -> list[bytes]:
+        """Return the frames that a raw socket has received."""
+        frames: list[bytes] = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                frames.append(opened.recv(9000))
+        return frames
+
+    def heard(self, opened: socket.socket) -> list[packets.Answer]:
+        """Return what the frames that a raw socket has received say about addresses."""
+        return [answer for frame in self.frames(opened) if (answer := _read(frame)) is not None]
+
     def who_has(self, address: str, *, wait_s: float = 0.3) -> set[str]:
         """Return the MACs that answer for an address, as arping does."""
-        results: set[str] = set()
+        return set(self.ask(address, 1, wait_s=wait_s))
+
+    def ask(self, address: str, times: int, *, wait_s: float = 0.3) -> list[str]:
+        """Ask for an address many times, 10 ms apart, and return the MACs of all answers."""
+        answers: list[str] = []
         with contextlib.closing(self.raw()) as opened:
             own = self.v6 if packets.is_v6(address) else self.v4
-            opened.send(packets.question(self.mac, own, address))
+            for _ in range(times):
+                opened.send(packets.question(self.mac, own, address))
+                time.sleep(0.01)
             end_s = time.monotonic() + wait_s
             while time.monotonic() < end_s:
-                for answer in _answers(opened):
-                    if answer.address == address and not answer.probe and answer.mac != self.mac:
-                        results.add(answer.mac)
+                read = (answer for answer in self.heard(opened) if answer.address == address and not answer.probe)
+                answers += [answer.mac for answer in read if answer.mac != self.mac]
                 time.sleep(0.005)
-        return results
+        return answers
 
 
 class Machine(Host):
@@ -126,11 +145,23 @@ class Machine(Host):
     def start(self) -> None:
         """Start the process."""
         self.state_file.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "tests.worlds.layer2_machine", str(self.plan_file), str(self.state_file)]
+        command = self._command()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 ["ip", "netns", "exec", self.namespace, *command], stdout=log, stderr=log, cwd=Path(__file__).parents[2]
             )
+
+    def fails(self, *prefix: str) -> str:
+        """Run the process with a prefix until it fails, and return its output."""
+        done = ["ip", "netns", "exec", self.namespace, *prefix, *self._command()]
+        ended = subprocess.run(
+            done, capture_output=True, text=True, check=False, timeout=60, cwd=Path(__file__).parents[2]
+        )
+        assert ended.returncode != 0
+        return ended.stdout + ended.stderr
+
+    def _command(self) -> list[str]:
+        return [sys.executable, "-m", "tests.worlds.layer2_machine", str(self.plan_file), str(self.state_file)]
 
     async def serve(self) -> None:
         """Accept connections at every local address."""
@@ -179,6 +210,16 @@ class Machine(Host):
             return msgspec.json.decode(self.state_file.read_bytes(), type=StateFile)
         except FileNotFoundError:
             return None
+
+    def cpu_s(self) -> float:
+        """Return the CPU seconds of the process so far."""
+        assert self.process is not None
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def log_text(self) -> str:
+        """Return what the process has logged."""
+        return self.log.read_text()
 
     def address(self, address: str) -> AddressState:
         """Return what the announcer reports about an address."""
@@ -233,6 +274,8 @@ class Layer2Link:
         serving: bool | dict[tuple[str, str], bool] = True,
         drained: Sequence[Machine] = (),
         fast: bool = False,
+        interfaces: tuple[str, ...] = (),
+        neighbours_known: bool = True,
         machines: Sequence[Machine] = (),
     ) -> None:
         """Send every machine the plan in which each address has an order of machines."""
@@ -240,12 +283,18 @@ class Layer2Link:
         for machine in machines or self.machines:
             addresses = tuple(
                 AnnouncedAddress(
-                    address=address, announcement="L2", machines=tuple(each.name for each in ranked), fast=fast
+                    address=address,
+                    announcement="L2",
+                    machines=tuple(each.name for each in ranked),
+                    interfaces=interfaces,
+                    fast=fast,
                 )
                 for address, ranked in order.items()
             )
             neighbours = tuple(
-                Neighbour(name=other.name, addresses=(other.v4,)) for other in self.machines if other is not machine
+                Neighbour(name=other.name, addresses=(other.v4,) if neighbours_known else ())
+                for other in self.machines
+                if other is not machine
             )
             plan = MachinePlan(
                 machine=machine.name,
@@ -266,27 +315,56 @@ class Layer2Link:
         """Return the machines that have an address on an interface."""
         return [machine.name for machine in self.machines if address in machine.addresses()]
 
-    async def start(self) -> None:
-        """Start all machines."""
+    async def start(self, *, hear: bool = True) -> None:
+        """Start all machines, and wait until they hear each other."""
         for machine in self.machines:
             await machine.serve()
             machine.start()
+        if hear:
+            await self.eventually(lambda: all(self._hears_all(machine) for machine in self.machines))
+
+    def _hears_all(self, machine: Machine) -> bool:
+        state = machine.state()
+        heard = {name for link in state.links for name in link.hears} if state else set[str]()
+        return state is not None and len(heard) == len(self.machines) - 1
 
     async def settled(self, address: str, owner: str, *, within_s: float = _START_S) -> None:
         """Wait until exactly one machine has an address."""
+        await self.eventually(lambda: self.owners(address) == [owner], within_s=within_s)
+
+    async def taken(self, address: str, owner: str) -> None:
+        """Wait until a machine has an address, though another one may have it, too."""
+        await self.eventually(lambda: owner in self.owners(address))
+
+    async def reported(
+        self, machine: Machine, address: str, *, reason: str | None = None, cause: str | None = None
+    ) -> AddressState:
+        """Wait until the announcer reports a reason or a cause, and return the state."""
+
+        def arrived() -> bool:
+            state = machine.address(address)
+            return machine.state() is not None and reason in (None, state.reason) and cause in (None, state.cause)
+
+        await self.eventually(arrived)
+        return machine.address(address)
+
+    async def eventually(self, arrived: Callable[[], bool], *, within_s: float = _START_S) -> None:
+        """Wait for something; the failure has the ends of all logs."""
         end_s = time.monotonic() + within_s
-        while (owners := self.owners(address)) != [owner]:
+        while not arrived():
             if time.monotonic() > end_s:
+                states = {machine.name: (machine.addresses(), machine.state()) for machine in self.machines}
                 logs = "".join(machine.log.read_text()[-1500:] for machine in self.machines if machine.log.exists())
-                raise AssertionError(f"{address} is at {owners}, not at {owner}\n{logs}")
+                raise AssertionError(f"not so after {within_s} s\n{states}\n{logs}")
             await asyncio.sleep(0.1)
 
 
 class Probe:
     """Connects to an address every 20 ms, and knows when that worked."""
 
-    def __init__(self, host: Host, address: str) -> None:
+    def __init__(self, host: Host, address: str, *, try_s: float = TRY_S) -> None:
         self.host = host
+        self._try_s = try_s
         self.address = address
         self.served: list[float] = []
         self.failed: list[float] = []
@@ -317,10 +395,13 @@ class Probe:
 
     def gap_s(self, since_s: float) -> float:
         """Return the longest time without a connection since a moment, without the lag of this process."""
+        return max(0.0, self.raw_gap_s(since_s) - self.lag_s)
+
+    def raw_gap_s(self, since_s: float) -> float:
+        """Return the longest time without a connection since a moment."""
         before = [at for at in self.served if at <= since_s][-1:] or [since_s]
         times = [*before, *(at for at in self.served if at > since_s)]
-        longest = max((later - earlier for earlier, later in itertools.pairwise(times)), default=0.0)
-        return max(0.0, longest - self.lag_s)
+        return max((later - earlier for earlier, later in itertools.pairwise(times)), default=0.0)
 
     def failures(self, since_s: float) -> int:
         """Return how many connections failed since a moment."""
@@ -351,7 +432,7 @@ class Probe:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         begin_s = time.monotonic()
         try:
-            async with asyncio.timeout(TRY_S):
+            async with asyncio.timeout(self._try_s):
                 await asyncio.get_running_loop().sock_connect(opened, (self.address, SERVER_PORT))
             self.served.append(begin_s)
         except OSError:
@@ -364,15 +445,10 @@ async def _answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     writer.close()
 
 
-def _answers(opened: socket.socket) -> Iterator[packets.Answer]:
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            frame = opened.recv(9000)
-            kind = struct.unpack_from("!H", frame, 12)[0] if len(frame) > 14 else 0
-            answer = None
-            if kind == packets.ETH_ARP:
-                answer = packets.read_arp(frame)
-            elif kind == packets.ETH_IPV6 and len(frame) > 54 and frame[20] == socket.IPPROTO_ICMPV6:
-                answer = packets.read_neighbour(frame[54:], socket.inet_ntop(socket.AF_INET6, frame[22:38]))
-            if answer is not None:
-                yield answer
+def _read(frame: bytes) -> packets.Answer | None:
+    kind = struct.unpack_from("!H", frame, 12)[0] if len(frame) > 14 else 0
+    if kind == packets.ETH_ARP:
+        return packets.read_arp(frame)
+    if kind == packets.ETH_IPV6 and len(frame) > 54 and frame[20] == socket.IPPROTO_ICMPV6:
+        return packets.read_neighbour(frame[54:], socket.inet_ntop(socket.AF_INET6, frame[22:38]))
+    return None

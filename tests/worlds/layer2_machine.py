@@ -7,7 +7,6 @@ announcer reports.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 from contextlib import suppress
@@ -35,7 +34,6 @@ class StateFile(msgspec.Struct, kw_only=True):
     plan: str
     addresses: list[AddressState]
     links: list[LinkState]
-    cpu_s: float
 
 
 async def main(plan_file: Path, state_file: Path) -> None:
@@ -49,29 +47,28 @@ async def main(plan_file: Path, state_file: Path) -> None:
 
 
 async def follow(layer2: Layer2, plan_file: Path, state_file: Path) -> None:
-    read = ""
+    read = (0, 0)
+    heard = False
     wanted: PlanFile | None = None
     withdrawing: asyncio.Task[None] | None = None
     try:
         while True:
-            text = await asyncio.to_thread(plan_file.read_text)
-            if wanted is None or text != read:
-                read = text
-                wanted = msgspec.json.decode(text, type=PlanFile)
+            status = await asyncio.to_thread(plan_file.stat)
+            if wanted is None or (status.st_ino, status.st_mtime_ns) != read:
+                read = (status.st_ino, status.st_mtime_ns)
+                wanted = msgspec.json.decode(await asyncio.to_thread(plan_file.read_bytes), type=PlanFile)
                 if wanted.withdraw:
                     withdrawing = asyncio.create_task(layer2.withdraw())
                 else:
                     await layer2.apply(wanted.plan, serving=wanted.serving)
-            state = StateFile(
-                plan=wanted.plan.version,
-                addresses=list(layer2.addresses())[:20],
-                links=list(layer2.links()),
-                cpu_s=sum(os.times()[:2]),
-            )
-            new = state_file.with_suffix(".new")
-            new.write_bytes(msgspec.json.encode(state))
-            new.rename(state_file)
-            await asyncio.sleep(0.05 if len(wanted.plan.addresses) < 100 else 0.5)
+            if len(wanted.plan.addresses) < 2000 or not heard:
+                addresses = list(layer2.addresses())[:20]
+                state = StateFile(plan=wanted.plan.version, addresses=addresses, links=list(layer2.links()))
+                heard = any(link.hears for link in state.links)
+                new = state_file.with_suffix(".new")
+                new.write_bytes(msgspec.json.encode(state))
+                new.rename(state_file)
+            await asyncio.sleep(0.05 if len(wanted.plan.addresses) < 100 else 1)
     finally:
         await end(withdrawing)
 

@@ -15,6 +15,7 @@ import ipaddress
 import secrets
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -35,9 +36,10 @@ _SNAPSHOT_EVERY_S = 30.0
 _GATEWAY_EVERY_S, _GATEWAY_LOST_S = 0.5, 2.0
 _HELD_EVERY_S = 0.25
 _ADD_AGAIN_S = 5.0
-_IDLE_S = 0.15
+_IDLE_S, _ALONE_S = 0.15, 0.5
 _BUFFER_BYTES = 4 << 20
 _READ_AT_ONCE = 2000
+_LOGGED = 10
 _ICMP6_FILTER, _SO_BINDTODEVICE, _SO_RCVBUFFORCE = 1, 25, 33
 _SOL_PACKET, _PACKET_IGNORE_OUTGOING = 263, 23
 
@@ -151,8 +153,7 @@ class Layer2:
         """Do all that is due, and return for how many seconds nothing is."""
         assert self._kernel is not None
         now = self._now()
-        owned = [address for port in self._links.values() for address in port.election.owned]
-        if self._kernel.changed(owned) or now >= self._snapshot_at_s + _SNAPSHOT_EVERY_S:
+        if self._kernel.changed(self._owned) or now >= self._snapshot_at_s + _SNAPSHOT_EVERY_S:
             self._read_kernel(now)
         if not self._configured and self._plan is not None:
             self._configure(self._plan, now)
@@ -171,12 +172,14 @@ class Layer2:
             self._on_change()
         return max(0.0, due_s - self._now())
 
+    def _owned(self) -> frozenset[str]:
+        return frozenset(address for port in self._links.values() for address in port.election.owned)
+
     def _read_kernel(self, now: float) -> None:
         assert self._kernel is not None
         snapshot = self._kernel.snapshot()
         self._snapshot_at_s = now
-        if snapshot == self._snapshot:
-            return
+        changed = snapshot != self._snapshot
         renewed = {
             index
             for index, link in snapshot.links.items()
@@ -191,8 +194,9 @@ class Layer2:
             self._links[index].reopen(snapshot.links[index])
         for port in self._links.values():
             port.follow(self._kernel, snapshot, now)
-        self._configured = False
-        self._reported = -1
+        if changed:
+            self._configured = False
+            self._reported = -1
 
     # --- The plan ---------------------------------------------------------------------------------------------
 
@@ -323,6 +327,11 @@ class _Port:
             passing = {packets.NEIGHBOUR_SOLICITATION, packets.NEIGHBOUR_ADVERTISEMENT}
             dropped = [sum(1 << bit for bit in range(32) if word * 32 + bit not in passing) for word in range(8)]
             self._neighbours.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, struct.pack("=8I", *dropped))
+        # Only hellos begin a turn. What neighbours say waits for the next one, so that a busy link costs little.
+        loop = asyncio.get_running_loop()
+        for opened in (self._frames, *self._udp.values()):
+            loop.add_reader(opened.fileno(), self._wake)
+            self._sockets.callback(loop.remove_reader, opened.fileno())
 
     def _opened(self, family: int, kind: int, protocol: int, device: str = "") -> socket.socket:
         opened = self._sockets.enter_context(socket.socket(family, kind | socket.SOCK_NONBLOCK, protocol))
@@ -331,9 +340,6 @@ class _Port:
         if device:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             opened.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, device.encode() + b"\0")
-        loop = asyncio.get_running_loop()
-        loop.add_reader(opened.fileno(), self._wake)
-        self._sockets.callback(loop.remove_reader, opened.fileno())
         return opened
 
     def reopen(self, link: Link) -> None:
@@ -421,14 +427,14 @@ class _Port:
             return
         if answer.address == self._gateway:
             self._gateway_seen_s = now
-        if self.election.held:
-            for name, target in self.targets.items():
-                if target == answer.address:
-                    self.election.answered(now, name)
+        for name, target in self.targets.items():
+            if target == answer.address:
+                self.election.answered(now, name)
         self.election.seen(now, answer.address, answer.mac, probe=answer.probe)
 
     def turn(self, kernel: Kernel, now: float, keys: Sequence[bytes]) -> bool:
         """Do what the election says; return whether addresses came or went."""
+        began_s = time.monotonic()
         self._ask_gateway(now)
         if now >= self._add_at_s:
             self._add(kernel, sorted(self.refused.keys() & self.election.owned), now)
@@ -445,18 +451,22 @@ class _Port:
             self._held_at_s = now
             for name in self.election.held:
                 self._ask(self.targets.get(name, ""))
-        for action in actions:
-            if action.kind in ("add", "remove"):
-                cause = self.election.ownership(action.address).cause
-                log.info("address of layer 2", change=action.kind, address=action.address, cause=cause)
+        for change, addresses in (("added", added), ("removed", removed)):
+            if addresses:  # one line, also for a thousand
+                log.info(
+                    "addresses at layer 2",
+                    interface=self.link.name,
+                    change=change,
+                    addresses=", ".join(addresses[:_LOGGED]) + (", ..." if len(addresses) > _LOGGED else ""),
+                    count=len(addresses),
+                    cause=self.election.ownership(addresses[0]).cause,
+                    took_s=round(time.monotonic() - began_s, 3),
+                )
         return bool(removed or added)
 
     def due_s(self, now: float) -> float:
         """Return when the next turn is due."""
-        due_s = min(self.election.next_s(), self._add_at_s)
-        if self.targets or self.election.held:
-            due_s = min(due_s, now + _IDLE_S)
-        return due_s
+        return min(self.election.next_s(), self._add_at_s, now + (_IDLE_S if self.targets else _ALONE_S))
 
     def send(self, hellos: Iterable[tuple[str, Hello]], keys: Sequence[bytes]) -> None:
         """Send hellos, each to its machine's address on this link."""
@@ -537,7 +547,11 @@ def _no_interface(planned: AnnouncedAddress) -> str:
 
 
 def _neighbours(plan: MachinePlan, link: Link, wants: Iterable[Want]) -> dict[str, str]:
-    """Return the machines on a link with their address on it; without an address hellos are broadcast."""
+    """Return the machines on a link with their address on it.
+
+    Hellos to a machine whose address is unknown are broadcast: an interface may have no address, and the hub may not
+    have the first report of a new machine yet.
+    """
     subnets = link.subnets
     placed = {machine for want in wants for machine in want.machines}
     results: dict[str, str] = {}
@@ -548,7 +562,7 @@ def _neighbours(plan: MachinePlan, link: Link, wants: Iterable[Want]) -> dict[st
         near = [address for address in addresses if any(address in subnet for subnet in subnets)]
         if near:
             results[neighbour.name] = str(near[0])
-        elif not subnets and neighbour.name in placed:
+        elif neighbour.name in placed:
             results[neighbour.name] = ""
     return results
 

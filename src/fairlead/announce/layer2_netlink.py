@@ -12,7 +12,7 @@ import ipaddress
 import os
 import socket
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -96,7 +96,7 @@ class NetworkState:
     def gateway(self, index: int, version: int) -> str:
         """Return the gateway of an interface: that of its default route, or the only one of its other routes."""
         routes = [
-            route for route in self.routes if route.index == index and route.gateway and route.target.version == version
+            route for route in self.routes if route.link == index and route.gateway and route.target.version == version
         ]
         defaults = sorted((route for route in routes if route.target.prefixlen == 0), key=lambda route: route.metric)
         gateways = {route.gateway for route in routes}
@@ -121,8 +121,8 @@ class Kernel:
         """Return the descriptor that is readable when something may have changed."""
         return self._events.fileno()
 
-    def changed(self, expected: Iterable[str]) -> bool:
-        """Return whether events came that are not the echo of our own changes; ``expected`` are our addresses now."""
+    def changed(self, expected: Callable[[], frozenset[str]]) -> bool:
+        """Return whether events came that are not the echo of our own changes; ``expected`` returns our addresses."""
         wanted: frozenset[str] | None = None
         changed = False
         while True:
@@ -140,7 +140,7 @@ class Kernel:
                     changed = True
                     continue
                 _, address, ours = _address(body)
-                wanted = frozenset(expected) if wanted is None else wanted
+                wanted = expected() if wanted is None else wanted
                 changed |= not ours or (address.split("/")[0] in wanted) != (kind == _NEW_ADDRESS)
 
     def snapshot(self) -> NetworkState:

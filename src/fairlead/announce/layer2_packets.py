@@ -24,6 +24,7 @@ NEIGHBOUR_SOLICITATION, NEIGHBOUR_ADVERTISEMENT = 135, 136
 
 _ZERO_MAC = "00:00:00:00:00:00"
 _REQUEST, _REPLY = 1, 2
+_ARP = struct.pack("!HHHBB", ETH_ARP, 1, 0x0800, 6, 4)
 _OVERRIDE = 0x20000000
 _SOURCE_LINK_ADDRESS, _TARGET_LINK_ADDRESS = 1, 2
 _MAGIC = b"FL2\x01"
@@ -84,7 +85,7 @@ def announcements(mac: str, address: str) -> list[bytes]:
 
 def read_arp(frame: bytes) -> Answer | None:
     """Return what an Ethernet frame with ARP says about an address."""
-    if len(frame) < 42 or frame[12:20] != struct.pack("!HHHBB", ETH_ARP, 1, 0x0800, 6, 4):
+    if len(frame) < 42 or frame[12:20] != _ARP:
         return None
     sender = socket.inet_ntoa(frame[28:32])
     mac = mac_text(frame[22:28])

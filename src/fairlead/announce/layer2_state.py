@@ -47,6 +47,7 @@ ENTRIES = 20
 
 #: Probes before an address is taken, and for how long their answer holds.
 _PROBES, _PROBED_S = 3, 2.0
+_REFRESH_STEP_S, _PROBE_EVERY = 0.5, 5
 _OFFER_S = 2.0
 _OFFER_AGAIN_S = 10.0
 _LEAVE_S = 2.0
@@ -197,6 +198,7 @@ class _AddressRecord:
     foreign_mac: str = ""
     foreign_until_s: float = -_NEVER
     defend_at_s: float = -_NEVER
+    refreshed: int = 0
     #: Increases with each burst of announcements, so that those of an earlier one are skipped.
     burst: int = 0
 
@@ -339,7 +341,9 @@ class Election:
         if hello.sequence <= peer.sequence:
             return
         peer.sequence = hello.sequence
-        peer.mac = hello.mac
+        if peer.mac != hello.mac:
+            peer.mac = hello.mac
+            self._not_foreign(hello.mac)
         if peer.life not in _ALIVE:
             peer.steady_s = now
         peer.heard_s = now
@@ -350,6 +354,13 @@ class Election:
         peer.acked = hello.acked
         self._set_life(now, peer, _Life.FRESH)
         self._take_pieces(now, peer, hello)
+
+    def _not_foreign(self, mac: str) -> None:
+        """Clear what was seen of a host that has turned out to be one of the machines."""
+        for record in self._addresses.values():
+            if record.foreign_mac == mac:
+                record.foreign_mac, record.foreign_until_s = "", -_NEVER
+                self._dirty.add(record.name)
 
     def seen(self, now: float, address: str, mac: str, *, probe: bool = False) -> None:
         """Take in that ``mac`` sent ARP or neighbour discovery as the owner of ``address``, or probed it."""
@@ -730,10 +741,9 @@ class Election:
                 continue
             if not settled:
                 return True
-            if peer.life is _Life.FRESH:
-                if now - peer.steady_s >= SETTLE_S:
-                    return True
-                self._wake(peer.steady_s + SETTLE_S, record.name)
+            if peer.life is _Life.FRESH and now >= peer.steady_s + SETTLE_S:
+                return True
+            self._wake(max(now + INTERVAL_S, peer.steady_s + SETTLE_S), record.name)
         return False
 
     # --- The table, and the announcements ---------------------------------------------------------------------
@@ -753,7 +763,8 @@ class Election:
         entries: list[tuple[str, Entry]] = []
         if peer.instance and peer.life in _ALIVE:
             base = peer.acked if self._forgotten <= peer.acked <= self._version else 0
-            entries = [(name, self._mine(name)) for name, version in self._changed.items() if version > base]
+            changed = self._changed.items() if base < self._version else ()
+            entries = [(name, self._mine(name)) for name, version in changed if version > base]
         pieces = max(1, -(-len(entries) // ENTRIES))
         for piece in range(pieces):
             part = dict(entries[piece * ENTRIES : (piece + 1) * ENTRIES])
@@ -799,7 +810,9 @@ class Election:
     def _schedule_refresh(self, now: float, record: _AddressRecord) -> None:
         # Spread: all addresses of a take-over would be announced in the same millisecond.
         part = (hash(record.name) % 1000) / 1000
-        self._schedule(now + self._refresh_s * (0.5 + part / 2), record, len(ANNOUNCE_AT_S))
+        at_s = now + self._refresh_s * (0.75 + part / 4)
+        # Rounded: thousands of addresses share a turn twice a second.
+        self._schedule(at_s - at_s % _REFRESH_STEP_S, record, len(ANNOUNCE_AT_S))
 
     def _schedule(self, at_s: float, record: _AddressRecord, nth: int) -> None:
         heapq.heappush(self._announcements, (at_s, next(self._order), record.name, record.burst, nth))
@@ -817,5 +830,6 @@ class Election:
                 self._schedule_refresh(now, record)
             if self._up:
                 yield LinkAction("announce", name)
-                if nth in (1, 3) or nth >= len(ANNOUNCE_AT_S):
+                record.refreshed += nth >= len(ANNOUNCE_AT_S)
+                if nth in (1, 3) or record.refreshed % _PROBE_EVERY == 1:
                     yield LinkAction("probe", name)  # another host that answers, too, does not announce that

@@ -1,0 +1,441 @@
+"""The layer 2 announcer on real links in network namespaces: failover, neighbours' caches, interfaces, the way back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from fairlead.announce import layer2_packets as packets
+from fairlead.announce.layer2_state import ANNOUNCE_AT_S
+from fairlead_demo.worlds.networks import ip
+from tests.worlds.layer2_link import LOST_S, Host, Layer2Link, Machine, Probe
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces need root and iproute2"
+    ),
+]
+
+A, B = "10.77.1.1", "2001:db8:77::1:1"
+BOTH = pytest.mark.parametrize("address", [A, B], ids=["IPv4", "IPv6"])
+#: The figure of the requirement; the lag of the prober is not part of a gap.
+WORST_S, FAST_S = 2.0, 0.5
+
+
+@pytest.fixture
+def link(tmp_path) -> Iterator[Layer2Link]:
+    with contextlib.closing(Layer2Link(tmp_path)) as made:
+        yield made
+
+
+async def started(link: Layer2Link, address: str, *, fast: bool = False) -> None:
+    link.plan({address: link.machines}, fast=fast)
+    await link.start()
+    await link.settled(address, link.machines[0].name)
+
+
+async def cut_link(machine: Machine) -> None:
+    machine.set_cable(plugged=False)
+
+
+async def set_interface_down(machine: Machine) -> None:
+    machine.ip("link", "set", "eth0", "down")
+
+
+async def kill_machine(machine: Machine) -> None:
+    machine.lose_power()
+
+
+async def kill_process(machine: Machine) -> None:
+    machine.kill()
+
+
+async def drop_frames(machine: Machine) -> None:
+    machine.cut_off(on=True)
+
+
+@pytest.mark.req("P-12", "P-37")
+@BOTH
+@pytest.mark.parametrize("fault", [cut_link, set_interface_down, kill_machine, kill_process, drop_frames])
+async def test_new_connections_work_again_within_two_seconds(link, address, fault):
+    """No hub exists in any of these tests: its death at the same time costs nothing."""
+    first, second = link.machines
+    await started(link, address)
+    async with Probe(link.client, address) as probe:
+        at_s = time.monotonic()
+        await fault(first)
+        await link.taken(address, second.name)
+        await probe.works()
+        gap_s = probe.gap_s(at_s)
+    print(f"{fault.__name__}: {gap_s:.2f} s, lag {probe.lag_s:.2f} s")
+    assert gap_s <= WORST_S
+    assert second.address(address).cause == "no other machine owns the address"
+
+
+@pytest.mark.req("P-12")
+async def test_fast_addresses_work_again_within_half_a_second(link):
+    """The median of three faults is held to the figure: a machine with other load may be late once."""
+    first, second = link.machines
+    await started(link, A, fast=True)
+    gaps: list[float] = []
+    async with Probe(link.client, A) as probe:
+        for _ in range(3):
+            await probe.works()
+            at_s = time.monotonic()
+            first.set_cable(plugged=False)
+            await link.taken(A, second.name)
+            await probe.works()
+            gaps.append(probe.gap_s(at_s))
+            first.set_cable(plugged=True)
+            await link.settled(A, first.name)
+    assert statistics.median(gaps) <= FAST_S, gaps
+
+
+@pytest.mark.req("P-13")
+@BOTH
+async def test_after_a_partition_one_machine_answers_every_question(link, address):
+    first, second = link.machines
+    await started(link, address)
+    first.cut_off(on=True)
+    await link.taken(address, second.name)
+    assert first.name in link.owners(address)
+    link.plan({address: [second, first]})  # so that nothing moves while questions are asked
+    await asyncio.sleep(0.5)
+    healed_s = time.monotonic()
+    first.cut_off(on=False)
+    await link.settled(address, second.name, within_s=20)
+    yielded_s = time.monotonic() - healed_s
+    answers = link.client.ask(address, 100)
+    assert (set(answers), len(answers) >= 100) == ({second.mac}, True)
+    # The bridge forwards again at once; a second for the machine, and one for the load of this one.
+    assert yielded_s <= 2.0
+
+
+@pytest.mark.req("P-13")
+async def test_a_machine_without_peers_and_gateway_stops_answering(link):
+    first, second = link.machines
+    await started(link, A)
+    for machine in link.machines:
+        machine.ip("route", "add", "default", "via", link.router.v4)
+    await asyncio.sleep(3)  # the gateway is heard
+    assert first.address(A).announced
+    first.cut_off(on=True)
+    await link.settled(A, second.name)
+    await link.reported(first, A, reason="Isolated")
+
+
+@pytest.mark.req("P-6", "P-9")
+@BOTH
+async def test_a_planned_move_and_a_drain_fail_no_connection(link, address):
+    first, second = link.machines
+    await started(link, address)
+    async with Probe(link.client, address, try_s=LOST_S) as probe:
+        await asyncio.sleep(6)  # until the second machine is no longer new
+        at_s = time.monotonic()
+        link.plan({address: [second, first]})
+        await link.settled(address, second.name)
+        link.plan({address: [second, first]}, drained=[second])
+        await link.settled(address, first.name)
+        await probe.works()
+        assert probe.failures(at_s) == 0
+
+
+@pytest.mark.req("P-5")
+async def test_an_address_leaves_a_machine_that_cannot_serve_it(link):
+    first, second = link.machines
+    await started(link, A)
+    async with Probe(link.client, A, try_s=LOST_S) as probe:
+        at_s = time.monotonic()
+        link.plan({A: link.machines}, serving={(first.name, A): False})
+        await link.settled(A, second.name)
+        await probe.works()
+        assert probe.failures(at_s) == 0
+
+
+@pytest.mark.req("P-21")
+@BOTH
+async def test_a_restart_sends_nothing_that_changes_a_neighbour(link, address):
+    first, second = link.machines
+    await started(link, address)
+    await asyncio.sleep(max(ANNOUNCE_AT_S) + 1)  # the burst of the take-over
+    with contextlib.closing(link.client.raw()) as heard:
+        link.client.heard(heard)
+        first.stop()
+        first.start()
+        await link.reported(first, address, cause="adopted after a restart")
+        await asyncio.sleep(2)
+        answers = [answer for answer in link.client.heard(heard) if answer.address == address and not answer.probe]
+    assert answers == []
+    assert link.owners(address) == [first.name]
+    assert second.address(address).cause == ""
+
+
+@pytest.mark.req("P-14")
+@BOTH
+async def test_a_take_over_reaches_clients_bridges_and_old_stacks(tmp_path, address):
+    """A bridge that forgets MACs after 5 s; a client of Linux; one that takes replies of ARP only."""
+    with contextlib.closing(Layer2Link(tmp_path, ageing_s=5)) as link:
+        first, second = link.machines
+        await started(link, address)
+        async with Probe(link.client, address) as probe:
+            with contextlib.closing(link.client.raw()) as heard:
+                link.client.heard(heard)
+                at_s = time.monotonic()
+                first.set_cable(plugged=False)
+                await link.taken(address, second.name)
+                await probe.works()
+                await asyncio.sleep(2.5)
+                frames = link.client.frames(heard)
+            assert probe.gap_s(at_s) <= WORST_S
+            await asyncio.sleep(6)  # the bridge has forgotten all that was silent
+            quiet_s = time.monotonic()
+            await probe.works()
+            assert probe.failures(quiet_s) == 0
+        ours = [frame for frame in frames if packets.mac_text(frame[6:12]) == second.mac]
+        if packets.is_v6(address):
+            assert len([frame for frame in ours if frame in packets.announcements(second.mac, address)]) >= 4
+        else:
+            request, reply = packets.announcements(second.mac, address)
+            assert min(ours.count(request), ours.count(reply)) >= 4
+            assert set(replies_only(frames, address)) == {second.mac}
+
+
+def replies_only(frames: list[bytes], address: str) -> list[str]:
+    """Return the MACs that a stack learns that takes nothing but ARP replies to its own or the sender's address."""
+    learned: list[str] = []
+    for frame in frames:
+        answer = packets.read_arp(frame)
+        if answer is not None and answer.address == address and frame[21] == 2:
+            learned.append(answer.mac)
+    return learned
+
+
+@pytest.mark.req("P-15")
+@BOTH
+async def test_an_address_of_a_foreign_host_is_reported_and_not_taken(link, address):
+    foreign = link.host("foreign", 99)
+    foreign.ip("address", "add", f"{address}/{128 if packets.is_v6(address) else 32}", "dev", "eth0")
+    await asyncio.sleep(2)  # until its kernel has detected no duplicate
+    link.plan({address: link.machines})
+    await link.start()
+    for machine in link.machines:
+        state = await link.reported(machine, address, reason="AddressInUse")
+        assert (state.announced, state.other_mac) == (False, foreign.mac)
+    assert link.owners(address) == []
+
+
+@pytest.mark.req("P-13", "P-15")
+@BOTH
+async def test_a_foreign_host_next_to_the_owner_is_contested(link, address):
+    first, _ = link.machines
+    await started(link, address)
+    foreign = link.host("foreign", 99)
+    length, options = (128, ("nodad",)) if packets.is_v6(address) else (32, ())
+    foreign.ip("address", "add", f"{address}/{length}", "dev", "eth0", *options)
+    with contextlib.closing(foreign.raw()) as opened:
+        for frame in packets.announcements(foreign.mac, address):
+            opened.send(frame)
+    state = await link.reported(first, address, reason="Contested")
+    assert (state.announced, state.mac, state.other_mac) == (True, first.mac, foreign.mac)
+    async with Probe(link.client, address) as probe:
+        await probe.works()
+    foreign.ip("address", "delete", f"{address}/{length}", "dev", "eth0")
+    await link.reported(first, address, reason="")
+
+
+@pytest.mark.req("P-15", "P-16")
+async def test_addresses_are_never_first_tentative_or_preferred(link):
+    first, _ = link.machines
+    link.plan({A: link.machines, B: link.machines})
+    await link.start()
+    await link.settled(A, first.name)
+    await link.settled(B, first.name)
+    lines = first.text("ip", "-o", "address", "show", "dev", "eth0").splitlines()
+    assert f"{first.v4}/16" in next(line.split()[3] for line in lines if " inet " in line)
+    for line in lines:
+        if A in line or B in line:
+            assert "deprecated" in line
+            assert "tentative" not in line
+            assert "dadfailed" not in line
+    # As networkd does at a restart: its own address goes, and comes back behind ours.
+    first.ip("address", "delete", f"{first.v4}/16", "dev", "eth0")
+    first.ip("address", "add", f"{first.v4}/16", "dev", "eth0")
+    await link.eventually(
+        lambda: f"{first.v4}/16" in first.text("ip", "-o", "-4", "address", "show", "dev", "eth0").splitlines()[0]
+    )
+    assert A in first.addresses()
+
+
+@pytest.mark.req("P-16")
+async def test_what_others_do_to_the_interface_is_put_right_within_a_second(link):
+    first, _ = link.machines
+    link.plan({A: [first], B: [first]})
+    await link.start()
+    await link.settled(A, first.name)
+    await link.settled(B, first.name)
+
+    def flushed() -> None:
+        first.ip("address", "flush", "dev", "eth0", "to", A)
+
+    def flapped() -> None:
+        first.ip("link", "set", "eth0", "down")
+        first.ip("link", "set", "eth0", "up")
+
+    def renamed() -> None:
+        first.ip("link", "set", "eth0", "down")
+        first.ip("link", "set", "eth0", "name", "lan7")
+        first.ip("link", "set", "lan7", "up")
+        first.ip("address", "replace", f"{first.v6}/64", "dev", "lan7", "nodad")
+
+    for happens in (flushed, flapped, renamed):
+        async with Probe(link.client, A) as probe:
+            at_s = time.monotonic()
+            happens()
+            await link.eventually(lambda: {A, B} <= first.addresses() or first.v6 not in first.addresses())
+            await probe.works()
+            # The server's own part, and the retry of the client's first packet.
+            assert probe.gap_s(at_s) <= 1.5, happens.__name__
+    assert first.address(A).interface == "lan7"
+
+
+@pytest.mark.req("P-16")
+async def test_an_address_outside_every_subnet_is_reported(link):
+    first, _ = link.machines
+    link.plan({"192.0.2.1": link.machines})
+    await link.start(hear=False)
+    state = await link.reported(first, "192.0.2.1", reason="NoInterface")
+    assert "192.0.2.1" in state.problem
+    assert not state.announced
+
+
+@pytest.mark.req("P-16")
+async def test_an_interface_without_an_address_watches_by_broadcast(link):
+    first, second = link.machines
+    for number, machine in enumerate(link.machines):
+        add_interface(link, machine, "bare0", number)
+    link.plan({"198.51.100.7": link.machines}, interfaces=("bare0",))
+    await link.start()
+    await link.settled("198.51.100.7", first.name)
+    first.ip("link", "set", "bare0", "down")
+    await link.taken("198.51.100.7", second.name)
+
+
+@pytest.mark.req("P-11")
+async def test_machines_whose_addresses_are_unknown_yet_find_each_other(link):
+    first, second = link.machines
+    link.plan({A: [first, second]}, neighbours_known=False)
+    await link.start()
+    await link.settled(A, first.name)
+    first.set_cable(plugged=False)
+    await link.taken(A, second.name)
+
+
+@pytest.mark.req("P-16")
+async def test_a_second_interface_on_the_link_does_not_answer(link):
+    """As with kube-proxy in IPVS mode, whose interface has the addresses of all Services."""
+    first, second = link.machines
+    link.plan({A: link.machines})
+    await link.start()
+    await link.settled(A, first.name)
+    second.ip("address", "add", f"{A}/32", "dev", "lo")
+    for _ in range(10):
+        assert link.client.who_has(A, wait_s=0.1) == {first.mac}
+
+
+@pytest.mark.req("P-17")
+@BOTH
+async def test_replies_leave_by_the_interface_they_came_in_by(tmp_path, address):
+    """Two links, the default route by the first, a client behind the second one's router; strict rp_filter."""
+    with contextlib.closing(Layer2Link(tmp_path, machines=1)) as link:
+        [machine] = link.machines
+        router = link.router
+        far = far_client(link, router)
+        add_interface(link, machine, "eth1", 0)
+        machine.ip("address", "add", "10.78.0.2/24", "dev", "eth1")
+        machine.ip("address", "add", "2001:db8:78::2/64", "dev", "eth1", "nodad")
+        for family, first, second in (("-4", "10.78.0.1", router.v4), ("-6", "2001:db8:78::1", router.v6)):
+            machine.ip(family, "route", "add", "default", "via", first, "dev", "eth1", "metric", "100")
+            machine.ip(family, "route", "add", "default", "via", second, "dev", "eth0", "metric", "200")
+        for name in ("all", "eth0", "eth1"):
+            machine.text("sysctl", "-qw", f"net.ipv4.conf.{name}.rp_filter=1")
+        link.plan({address: [machine]})
+        await link.start()
+        await link.settled(address, machine.name)
+        async with Probe(far, address, try_s=LOST_S) as probe:
+            await probe.works()
+            at_s = time.monotonic()
+            await asyncio.sleep(2)
+            assert probe.failures(at_s) == 0
+        link.plan({})
+        await link.eventually(lambda: "proto 179" not in machine.text("ip", "rule") + machine.text("ip", "-6", "rule"))
+
+
+def far_client(link: Layer2Link, router: Host) -> Host:
+    """Return a client whose only way is the router."""
+    far = link.host("far", 210)
+    far.ip("address", "flush", "dev", "eth0")
+    ip("-n", link.bridge, "link", "delete", far.cable)
+    peer = ("peer", "name", "far0", "netns", router.namespace)
+    ip("-n", far.namespace, "link", "add", "eth0", "type", "veth", *peer)
+    router.text("sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+    for host, device, number in ((far, "eth0", 2), (router, "far0", 1)):
+        host.ip("link", "set", device, "up")
+        host.ip("address", "add", f"10.79.0.{number}/24", "dev", device)
+        host.ip("address", "add", f"2001:db8:79::{number}/64", "dev", device, "nodad")
+    far.ip("route", "add", "default", "via", "10.79.0.1")
+    far.ip("-6", "route", "add", "default", "via", "2001:db8:79::1")
+    return far
+
+
+def add_interface(link: Layer2Link, machine: Machine, name: str, number: int) -> None:
+    """Connect another interface of a machine to a second bridge."""
+    with contextlib.suppress(Exception):
+        ip("-n", link.bridge, "link", "add", "br1", "type", "bridge")
+        ip("-n", link.bridge, "link", "set", "br1", "up")
+    peer = ("peer", "name", name, "netns", machine.namespace)
+    ip("-n", link.bridge, "link", "add", f"{name}{number}", "type", "veth", *peer)
+    ip("-n", link.bridge, "link", "set", f"{name}{number}", "master", "br1", "up")
+    machine.ip("link", "set", name, "up")
+
+
+@pytest.mark.req("P-11")
+async def test_addresses_spread_over_the_machines_by_the_recorded_order(link):
+    first, second = link.machines
+    orders = {f"10.77.2.{number}": [first, second] if number % 2 else [second, first] for number in range(1, 7)}
+    link.plan(orders)
+    await link.start()
+    for address, order in orders.items():
+        await link.settled(address, order[0].name)
+
+
+@pytest.mark.req("P-12")
+async def test_a_thousand_addresses_are_taken_over_together(link):
+    first, second = link.machines
+    addresses = [f"10.77.{100 + number // 250}.{number % 250 + 1}" for number in range(1000)]
+    link.plan(dict.fromkeys(addresses, link.machines))
+    await link.start()
+    await link.eventually(lambda: len(first.addresses() & set(addresses)) == 1000)
+    await link.eventually(lambda: not second.addresses() & set(addresses))
+    async with Probe(link.client, addresses[0]) as probe, Probe(link.client, addresses[-1]) as last:
+        at_s = time.monotonic()
+        first.lose_power()
+        await link.eventually(lambda: len(second.addresses() & set(addresses)) == 1000)
+        await asyncio.gather(probe.works(), last.works())
+        # The figure is one second without other load, measured by the benchmark; a machine with load needs longer.
+        assert max(probe.gap_s(at_s), last.gap_s(at_s)) <= 2 * WORST_S
+
+
+async def test_without_capabilities_the_announcer_says_what_it_needs(link):
+    first, _ = link.machines
+    link.plan({A: link.machines})
+    command = ("setpriv", "--bounding-set", "-net_raw,-net_admin", "--inh-caps", "-net_raw,-net_admin")
+    done = first.fails(*command)
+    assert "NET_ADMIN and NET_RAW" in done
