@@ -380,7 +380,11 @@ def standalone(
     )
     settings.check()
     logs.start()
-    run_async(lambda: run_standalone(settings, ready=lambda kubeconfig: _next_steps(kubeconfig, metrics)))
+    run_async(
+        lambda: run_standalone(
+            settings, ready=lambda kubeconfig: _next_steps(kubeconfig, metrics=metrics, machines=machines)
+        )
+    )
 
 
 async def _stop(data_dir: Path | None) -> None:
@@ -403,13 +407,14 @@ def _format_here(chosen: LogFormat) -> LogFormat:
     return LogFormat.TEXT if sys.stderr.isatty() else LogFormat.JSON
 
 
-def _next_steps(kubeconfig: Path, metrics: str = "") -> None:
+def _next_steps(kubeconfig: Path, *, metrics: str = "", machines: str = "") -> None:
     _print([str(kubeconfig)])
     sys.stderr.write(
         "The hub is ready. Next, for each member cluster:\n"
         f"  fairlead tenant add NAME --output NAME.kubeconfig --kubeconfig {kubeconfig}\n"
         "  fairlead agent --kubeconfig MEMBER.kubeconfig --hub-kubeconfig NAME.kubeconfig --tenant NAME\n"
-        f"and to see how it is:  fairlead status --kubeconfig {kubeconfig}\n"
+        + (f"for each proxy machine:  fairlead proxy token --kubeconfig {kubeconfig}\n" if machines else "")
+        + f"and to see how it is:  fairlead status --kubeconfig {kubeconfig}\n"
         + (f"or in a browser:  {page_urls(metrics)}\n" if metrics else "")
     )
 
