@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable
 
 from bench import (
     agents,
+    bgp,
     certificates,
     cluster_api,
     cluster_api_fleet,
@@ -78,6 +79,7 @@ CASES: dict[str, Callable[[], AsyncIterator[Figure]]] = {
     "capi-start": cluster_api_fleet.cold_start,
     "l2": layer2.measured,
     "names": names.measured,
+    "bgp": bgp.measured,
     "page": page.measured,
     "hub-scale": hub_scale.scale,
     "envoy-alone": envoy_alone.starts,

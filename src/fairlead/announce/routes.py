@@ -17,6 +17,7 @@ import asyncio
 import ipaddress
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -319,9 +320,7 @@ _NO_PASSWORD = "the hub has no password for this session yet; create the Secret 
 
 def prefix_of(address: AnnouncedAddress) -> str:
     """Return the prefix that is announced for an address."""
-    if address.bgp is not None and address.bgp.aggregate:
-        return str(ipaddress.ip_network(address.bgp.aggregate, strict=False))
-    return str(ipaddress.ip_network(address.address))
+    return _cidr(address.bgp.aggregate if address.bgp is not None and address.bgp.aggregate else address.address)
 
 
 class _Passwords:
@@ -381,8 +380,10 @@ class LocalAddresses:
         return _read(self._path)
 
 
+@lru_cache(maxsize=100_000)
 def _cidr(address: str) -> str:
-    return str(ipaddress.ip_network(address))
+    """Return the CIDR of an address or a network. Thousands of addresses are asked for again with each plan."""
+    return str(ipaddress.ip_network(address, strict=False))
 
 
 def _on_lo(address: str) -> str:

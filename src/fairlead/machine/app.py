@@ -42,6 +42,7 @@ from fairlead.machine.checks import (
     listening,
     serving,
     total_connections,
+    unhealthy_addresses,
 )
 from fairlead.machine.hub_client import HubClient
 from fairlead.machine.relay import HubLink, Relay
@@ -418,6 +419,7 @@ class MachineProcess:
             files=files,
             max_files=file_limit(),
             connections_per_s=round(self._connections_per_s, 1),
+            unhealthy=unhealthy_addresses(self._plan, self._healthy) if self._plan is not None else (),
             problems=tuple(self._problems.values()),
         )
 

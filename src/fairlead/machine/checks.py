@@ -11,7 +11,7 @@ the kernel's tables, in a process whose admin interface answers, takes connectio
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
@@ -129,14 +129,13 @@ def serving(
     alive: bool,
     listeners: Iterable[str],
     sockets: Iterable[Socket],
-    healthy: Collection[str] | None = None,
+    healthy: frozenset[str] | None = None,
 ) -> Mapping[str, bool]:
     """Return whether each address of the plan may be announced here: one of its ports is open at least.
 
     ``listeners`` are the names that Envoy has acknowledged. A port that Envoy refuses does not end the others of its
     address: every machine may refuse it. ``healthy`` are the load balancers with a healthy target, None if unknown:
-    they count where the plan asks for it. The first machine of an address keeps it for health alone, except where it
-    is served elsewhere, too (anycast): targets that no machine sees healthy are better than no answer.
+    they count where the plan asks for it.
     """
     ports: dict[str, set[tuple[Protocol, int]]] = {}
     for name in listeners:
@@ -145,16 +144,25 @@ def serving(
     open_at: dict[str, set[tuple[Protocol, int]]] = {}
     for socket in sockets:
         open_at.setdefault(socket.address, set()).add((socket.protocol, socket.port))
+    unhealthy = frozenset(unhealthy_addresses(plan, healthy))
     answer: dict[str, bool] = {}
     for planned in plan.addresses:
         expected = {port for owner in planned.load_balancers for port in ports.get(owner, ())}
         there = open_at.get(planned.address, set())
-        keeps = planned.machines[:1] == (plan.machine,) and not planned.anycast
-        judged = healthy if planned.withdraw_when_unhealthy and not keeps else None
-        unhealthy = judged is not None and not any(owner in judged for owner in planned.load_balancers)
         # Without the names, after a lost snapshot, what an Envoy that lives has open counts.
-        answer[planned.address] = alive and bool(there & expected if expected else there) and not unhealthy
+        listening = alive and bool(there & expected if expected else there)
+        healthy_here = planned.address not in unhealthy
+        answer[planned.address] = planned.may_announce(plan.machine, listening=listening, healthy=healthy_here)
     return answer
+
+
+def unhealthy_addresses(plan: MachinePlan, healthy: frozenset[str] | None) -> tuple[str, ...]:
+    """Return the addresses for which Envoy sees no healthy target, where the plan asks for that; none if unknown."""
+    return tuple(
+        planned.address
+        for planned in plan.addresses
+        if healthy is not None and planned.withdraw_when_unhealthy and healthy.isdisjoint(planned.load_balancers)
+    )
 
 
 def _owner(name: str) -> str:

@@ -216,8 +216,9 @@ class Machine:
         command = [sys.executable, "-m", "fairlead_demo.worlds.bgp", str(self.directory), self.speaker]
         with (self.directory / "machine.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *in_namespace(self.namespace, command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
-            )
+                *in_namespace(self.namespace, command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                limit=1 << 24,
+            )  # fmt: skip
         self._reader = asyncio.create_task(self._read(self._process))
 
     async def apply(

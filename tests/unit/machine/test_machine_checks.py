@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from fairlead.machine.checks import Socket, healthy_load_balancers, listening, serving
+from fairlead.machine.checks import Socket, healthy_load_balancers, listening, serving, unhealthy_addresses
 from fairlead.model.keys import Protocol
 from fairlead.model.machine import AnnouncedAddress, MachinePlan
 
@@ -73,29 +73,35 @@ def test_the_kernel_says_where_it_listens(family: int, kind: int, address: str) 
 
 @pytest.mark.req("P-20")
 @pytest.mark.parametrize(
-    ("asked", "machines", "anycast", "healthy", "announced"),
+    ("asked", "keeper", "anycast", "healthy", "announced"),
     [
-        (True, ("m2", "m1"), False, set[str](), False),
-        (True, ("m2", "m1"), False, {"shop/web"}, True),
-        (True, ("m2", "m1"), False, None, True),
-        (False, ("m2", "m1"), False, set[str](), True),
-        # The first machine keeps it, unless it is served elsewhere, too.
-        (True, ("m1", "m2"), False, set[str](), True),
-        (True, ("m1", "m2"), True, set[str](), False),
+        (True, "m2", False, set[str](), False),
+        (True, "m2", False, {"shop/web"}, True),
+        (True, "m2", False, None, True),
+        (False, "m2", False, set[str](), True),
+        # The machine that the hub has chosen keeps it, unless it is served elsewhere, too.
+        (True, "m1", False, set[str](), True),
+        (True, "m1", True, set[str](), False),
+        # No hub has chosen one: all of them could withdraw at once.
+        (True, "", False, set[str](), True),
     ],
 )
 def test_without_a_healthy_target_all_but_one_machine_withdraw(
-    asked: bool, machines: tuple[str, ...], anycast: bool, healthy: set[str] | None, announced: bool
+    asked: bool, keeper: str, anycast: bool, healthy: set[str] | None, announced: bool
 ) -> None:
     address = AnnouncedAddress(
         address="192.0.2.1",
         load_balancers=("shop/web",),
-        machines=machines,
+        machines=("m2", "m1"),
+        keeper=keeper,
         anycast=anycast,
         withdraw_when_unhealthy=asked,
     )
-    answer = serving(plan(address), alive=True, listeners=(LISTENER,), sockets=(OPEN,), healthy=healthy)
+    seen = frozenset(healthy) if healthy is not None else None
+    answer = serving(plan(address), alive=True, listeners=(LISTENER,), sockets=(OPEN,), healthy=seen)
     assert answer == {"192.0.2.1": announced}
+    expected = ("192.0.2.1",) if asked and healthy == set() else ()
+    assert unhealthy_addresses(plan(address), seen) == expected
 
 
 def test_healthy_targets_are_read_from_the_statistics_of_envoy() -> None:
