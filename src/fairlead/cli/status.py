@@ -195,7 +195,7 @@ _COUNTED = {
 
 
 _HEADER = (
-    *("LOAD BALANCER", "CLASS", "ADDRESS", "ANNOUNCED BY", "PROGRAMMED", "SERVING", "REASON", "ROUTES", "TARGETS"),
+    *("LOAD BALANCER", "CLASS", "ADDRESS", "ON", "ANNOUNCED BY", "PROGRAMMED", "SERVING", "REASON", "ROUTES", "TARGETS"),
     "OBJECT",
 )
 
@@ -319,7 +319,7 @@ def _load_balancer(row: LoadBalancerRow) -> tuple[str, ...]:
     programmed, serving = str(row.programmed), row.serving or "-"
     routes = "-" if row.routes is None else str(row.routes)
     announced = "; ".join(",".join(entry.machines) or "none" for entry in row.announced) or "-"
-    first = (row.title, row.class_name, address, announced)
+    first = (row.title, row.class_name, address, row.on or "-", announced)
     return *first, programmed, serving, row.reason, routes, row.targets or "-", path
 
 
@@ -346,7 +346,7 @@ def _without(header: Sequence[str], rows: Sequence[Sequence[str]], *, wide: bool
         number
         for number, title in enumerate(header)
         if (title != "OBJECT" or wide)
-        and (title not in {"ANNOUNCED BY", "SERVING", "ROUTES"} or any(row[number] != "-" for row in rows))
+        and (title not in {"ON", "ANNOUNCED BY", "SERVING", "ROUTES"} or any(row[number] != "-" for row in rows))
     ]
     return [header[number] for number in at], [[row[number] for number in at] for row in rows]
 

@@ -148,8 +148,11 @@ class MachineProcess:
             schema=packaged_schema(),
             on_change=self._changed.set,
         )
+        self._threads = settings.envoy_threads or os.cpu_count() or 1
         self._envoy = LocalEnvoy(
-            directory=state.envoy, bootstrap=_bootstrap(self._name, state), options=_options(settings)
+            directory=state.envoy,
+            bootstrap=_bootstrap(self._name, state),
+            options=("--concurrency", str(self._threads), *ENVOY_FLAGS),
         )
         self._plan = state.load_plan()
         #: A hub has answered that this machine was removed.
@@ -418,6 +421,8 @@ class MachineProcess:
             sessions=tuple(session for announcer in announcers for session in announcer.sessions()),
             files=files,
             max_files=file_limit(),
+            # Each listener has a file for each thread; the other half is for connections.
+            max_listeners=file_limit() // 2 // self._threads,
             connections_per_s=round(self._connections_per_s, 1),
             unhealthy=unhealthy_addresses(self._plan, self._healthy) if self._plan is not None else (),
             problems=tuple(self._problems.values()),
@@ -478,11 +483,6 @@ def _bootstrap(name: str, state: StateDirectory) -> bytes:
         )
     )
     return msgspec.json.format(msgspec.json.encode(bootstrap), indent=1)
-
-
-def _options(settings: MachineSettings) -> tuple[str, ...]:
-    threads = settings.envoy_threads or os.cpu_count() or 1
-    return "--concurrency", str(threads), *ENVOY_FLAGS
 
 
 def xds_addresses(hubs: Sequence[str]) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from fairlead.api.addresspool import ADDRESS_POOLS, COUNTED, AddressPool
 from fairlead.api.backendgroup import BackendGroup
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES, DNSZone, Hostname
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
+from fairlead.api.intent import MachinePlacement
 from fairlead.api.json_text import read_json
 from fairlead.api.kubernetes import Lease
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
@@ -104,7 +105,8 @@ class LoadBalancerRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True)
 
     ``title`` is what people call it: its origin, or the object; with the kind before it where another is called so.
     ``serving`` is the status of the condition Serving, empty where nothing looks at the health of its backends.
-    ``routes`` counts those attached to an HTTPLoadBalancer; None for other kinds, which have none.
+    ``routes`` counts those attached to an HTTPLoadBalancer; None for other kinds, which have none. ``on`` are the proxy
+    machines that announce it, and those that join; empty on the hub's own proxies.
     """
 
     kind: str
@@ -115,6 +117,7 @@ class LoadBalancerRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True)
     origin_kind: str
     class_name: str
     address: str
+    on: str = ""
     programmed: bool
     serving: str
     state: Trouble
@@ -361,6 +364,7 @@ def load_balancer_row(
         origin_kind=_origin_kind(lb) if origin else "",
         class_name=lb.spec.class_name or DEFAULT_CLASS,
         address=",".join(lb.status.addresses),
+        on=_on(lb.status.placement),
         programmed=current and not refused and by_type["Programmed"].status == "True",
         serving=serving.status if serving is not None else "",
         state=worst_of(fault.trouble for fault in faults) if current or refused else Trouble.NOT_SERVING,
@@ -371,6 +375,13 @@ def load_balancer_row(
         announced=[row for address, _ in lb.status.allocation.places if (row := (announced or {}).get(address))],
         labels=lb.metadata.labels or {},
     )
+
+
+def _on(placement: MachinePlacement | None) -> str:
+    if placement is None:
+        return ""
+    joining = f" (joining: {','.join(placement.joining)})" if placement.joining else ""
+    return f"{','.join(placement.machines) or '-'}{joining}"
 
 
 def with_kinds(rows: Iterable[LoadBalancerRow]) -> list[LoadBalancerRow]:

@@ -30,8 +30,9 @@ from operator import attrgetter
 import msgspec
 
 from fairlead.api.announcing import MachineChoice
-from fairlead.api.intent import MachinePlacement
-from fairlead.api.proxymachine import ProxyGroup
+from fairlead.api.intent import IntentObject, MachinePlacement
+from fairlead.api.names import ANNOTATION_MACHINES, DEFAULT_CLASS
+from fairlead.api.proxymachine import ProxyGroup, ProxyMachine
 from fairlead.model.in_words import counted, listed
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.translate.announcing import JoinedMachine, is_chosen
@@ -488,24 +489,34 @@ def next_placements(
 
     A load balancer that no group serves keeps its record.
     """
-    records: dict[LoadBalancerKey, MachinePlacement | None] = {}
+    load_balancers = list(load_balancers)
     if not machines:
         return {each.key: None for each in load_balancers}
-    everything = members_of(DEFAULT_PROXY_GROUP, machines)
-    members = {member.name: member for member in everything}
-    by_group: dict[str, tuple[ProxyGroup, dict[str, list[Placeable]]]] = {}
-    for name, together in _units_of(load_balancers).items():
-        group = group_of(groups, together[0].class_name, together[0].pool)
-        if group is None:
-            records |= {each.key: each.placed.record for each in together}
-        else:
-            by_group.setdefault(group.metadata.name, (group, {}))[1][name] = together
-    for group, units in by_group.values():
+    members = {member.name: member for member in members_of(DEFAULT_PROXY_GROUP, machines)}
+    records = {each.key: each.placed.record for each in load_balancers}
+    for group, units in _by_group(load_balancers, groups).values():
         choices = _begin(group, units, machines, members)
         for name, together in units.items():
             after = advance([each.placed for each in together], choices[name], members=members, reachable=reachable)
             records |= {each.key: record for each, record in zip(together, after, strict=True)}
     return records
+
+
+def _by_group(
+    load_balancers: Iterable[Placeable], groups: Sequence[ProxyGroup]
+) -> dict[str, tuple[ProxyGroup, dict[str, list[Placeable]]]]:
+    """Return each group that serves any, with its units."""
+    by_group: dict[str, tuple[ProxyGroup, dict[str, list[Placeable]]]] = {}
+    for name, together in _units_of(load_balancers).items():
+        group = group_of(groups, together[0].class_name, together[0].pool)
+        if group is not None:
+            by_group.setdefault(group.metadata.name, (group, {}))[1][name] = together
+    return by_group
+
+
+def _choices(group: ProxyGroup, units: Sequence[Unit], machines: Sequence[Joined]) -> dict[str, Choice]:
+    replicas = group.spec.replicas if group.spec.mode == "Replicas" else 0
+    return choose(units, members_of(group, machines), group=group.metadata.name or "default", replicas=replicas)
 
 
 def _begin(
@@ -520,9 +531,7 @@ def _begin(
         for name, together in units.items()
         if (moves := frozenset[str]().union(*(machines_of_move(each.placed.record) for each in together)))
     }
-    replicas = group.spec.replicas if group.spec.mode == "Replicas" else 0
-    name = group.metadata.name or "default"
-    choices = choose(some, members_of(group, machines), group=name, replicas=replicas)
+    choices = _choices(group, some, machines)
 
     def is_lost(machine: str) -> bool:
         member = members.get(machine)
@@ -561,6 +570,39 @@ def _units_of(load_balancers: Iterable[Placeable]) -> dict[str, list[Placeable]]
 def _in_order(address: str) -> tuple[int, int]:
     ip = ip_address(address)
     return ip.version, int(ip)
+
+
+def joined_machine(machine: ProxyMachine, *, silent: bool = False, room: int = 0) -> Joined:
+    """Return a machine as placement sees it."""
+    facts = JoinedMachine(machine.metadata.name, machine.spec.group, machine.metadata.labels or {})
+    return Joined(facts, drained=machine.spec.drained, silent=silent, room=room)
+
+
+def placeable(key: LoadBalancerKey, obj: IntentObject, placed: Placed, *, ports: int = 1) -> Placeable:
+    """Return a load balancer as placement sees it; it has so many ``ports``."""
+    allocation = obj.status.allocation
+    addresses = tuple(address for address, _ in allocation.places)
+    names = (name.strip() for name in obj.annotation(ANNOTATION_MACHINES).split(","))
+    return Placeable(
+        key,
+        addresses,
+        placed,
+        listeners=max(1, ports) * len(addresses),
+        class_name=obj.class_name or DEFAULT_CLASS,
+        pool=allocation.pool,
+        pinned=tuple(dict.fromkeys(filter(None, names))),
+    )
+
+
+def final_choices(
+    load_balancers: Iterable[Placeable], machines: Sequence[Joined], groups: Sequence[ProxyGroup]
+) -> dict[LoadBalancerKey, Choice]:
+    """Return the machines that each load balancer has once everything has moved; only of those that a group serves."""
+    choices: dict[LoadBalancerKey, Choice] = {}
+    for group, units in _by_group(load_balancers, groups).values():
+        chosen = _choices(group, [_unit(name, together) for name, together in units.items()], machines)
+        choices |= {member.key: chosen[name] for name, together in units.items() for member in together}
+    return choices
 
 
 def announcing_machines(records: Iterable[MachinePlacement | None]) -> tuple[str, ...]:

@@ -11,20 +11,35 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairlead.api.announcing import MachineChoice
 from fairlead.api.intent import MachinePlacement
+from fairlead.api.meta import ObjectMeta
+from fairlead.api.names import ANNOTATION_MACHINES
+from fairlead.api.proxymachine import ProxyGroup, ProxyGroupSpec, ProxyMachine, ProxyMachineSpec
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.testing.builders import tcp
 from fairlead.translate.placement import (
+    DEFAULT_PROXY_GROUP,
     Choice,
     Member,
+    Placeable,
     Placed,
     Unit,
     advance,
     choose,
+    final_choices,
+    group_of,
+    joined_machine,
     machines_of_move,
+    members_of,
+    next_placements,
     one_machines_worth,
+    placeable,
 )
 
 ADDRESSES = [f"192.0.{number // 250}.{number % 250 + 1}" for number in range(1000)]
 MACHINES = ("a", "b", "c", "d", "e")
+EVERY = MachineChoice(names=list(MACHINES))
 
 
 def members(*names: str, **changes: Member) -> list[Member]:
@@ -193,6 +208,61 @@ def test_without_a_usable_machine_what_serves_goes_on(left: tuple[Member, ...]) 
     assert choices["192.0.2.1"].machines == ("a",)
     assert choices["192.0.2.2"].machines == ()
     assert all("group edge" in choice.problem for choice in choices.values())
+
+
+@pytest.mark.req("P-8")
+@pytest.mark.parametrize(("text", "names"), [("", ()), ("a", ("a",)), (" b, a ,,b", ("b", "a"))])
+def test_pins_are_names_after_commas(text: str, names: tuple[str, ...]) -> None:
+    obj = tcp(annotations={ANNOTATION_MACHINES: text}, status={"allocation": {"address": "192.0.2.1"}})
+    made = placeable(LoadBalancerKey("TCPLoadBalancer", "t", "web"), obj, Placed(None), ports=2)
+    assert (made.pinned, made.listeners, made.addresses) == (names, 2, ("192.0.2.1",))
+
+
+@pytest.mark.req("P-7")
+@pytest.mark.parametrize(
+    ("class_name", "pool", "group"),
+    [("envoy", "public", "pools"), ("gold", "", "classes"), ("envoy", "", "all"), ("gold", "public", "pools")],
+)
+def test_the_most_precise_group_serves(class_name: str, pool: str, group: str) -> None:
+    groups = [
+        ProxyGroup(ObjectMeta(name="all")),
+        ProxyGroup(ObjectMeta(name="classes"), ProxyGroupSpec(classes=["gold"])),
+        ProxyGroup(ObjectMeta(name="pools"), ProxyGroupSpec(pools=["public"])),
+    ]
+    chosen = group_of(groups, class_name, pool)
+    assert chosen is not None
+    assert chosen.metadata.name == group
+    assert group_of(groups[1:], "envoy", "") is None
+    assert group_of((), "envoy", "") is DEFAULT_PROXY_GROUP
+
+
+@pytest.mark.req("P-7")
+def test_a_group_has_the_machines_that_it_selects() -> None:
+    machines = [
+        joined_machine(ProxyMachine(ObjectMeta(name="a", labels={"rack": "1"}), ProxyMachineSpec(group="edge"))),
+        joined_machine(ProxyMachine(ObjectMeta(name="b", labels={"rack": "2", "zone": "north"}))),
+    ]
+    edge = ProxyGroup(ObjectMeta(name="edge"))
+    second = MachineChoice(match_labels={"rack": "2"})
+    rack = ProxyGroup(ObjectMeta(name="rack"), ProxyGroupSpec(machines=second, zones_key="zone"))
+    assert [member.name for member in members_of(edge, machines)] == ["a"]
+    assert members_of(rack, machines) == [Member("b", zone="north")]
+    assert [member.name for member in members_of(DEFAULT_PROXY_GROUP, machines)] == ["a", "b"]
+
+
+@pytest.mark.req("P-8")
+def test_load_balancers_that_share_an_address_are_one_unit() -> None:
+    keys = [LoadBalancerKey("TCPLoadBalancer", "t", name) for name in ("a", "b", "c", "d")]
+    shared = [("192.0.2.1", "2001:db8::1"), ("192.0.2.1",), ("2001:db8::1",), ("192.0.2.9",)]
+    some = [Placeable(key, addresses, Placed(None)) for key, addresses in zip(keys, shared, strict=True)]
+    machines = [joined_machine(ProxyMachine(ObjectMeta(name=name))) for name in MACHINES]
+    groups = [ProxyGroup(ObjectMeta(name="one"), ProxyGroupSpec(mode="Replicas", replicas=1, machines=EVERY))]
+    records = next_placements(some, machines, groups, reachable=MACHINES)
+    placed = [record.machines if record is not None else () for record in map(records.get, keys)]
+    assert placed[0] == placed[1] == placed[2] != ()
+    choices = final_choices(some, machines, groups)
+    assert [choices[key].machines for key in keys] == placed
+    assert next_placements(some, (), groups, reachable=()) == dict.fromkeys(keys)
 
 
 # --- moves ----------------------------------------------------------------------------------------------------------

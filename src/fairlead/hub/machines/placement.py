@@ -35,15 +35,16 @@ from fairlead.model.in_words import counted
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.machine import MachineReport
 from fairlead.runtime.clock import Clock, wait_for
-from fairlead.translate.announcing import JoinedMachine
 from fairlead.translate.placement import (
     Joined,
     Placeable,
     Placed,
     group_of,
+    joined_machine,
     machines_of_move,
     members_of,
     next_placements,
+    placeable,
 )
 
 #: How long a move waits until the new machine announces, in seconds: the address may not be announced at all.
@@ -173,8 +174,8 @@ class Placements:
         ours = self._ours()
         joined, reachable = self._joined(), self._proxies.machines()
         announcing = self._announcing()
-        placeable = [self._placeable(key, obj, announcing) for key, obj in ours.items()]
-        records = next_placements(placeable, joined, list(self.groups.values()), reachable=reachable)
+        some = [self._placeable(key, obj, announcing) for key, obj in ours.items()]
+        records = next_placements(some, joined, list(self.groups.values()), reachable=reachable)
         writes = [(key, records[key]) for key, obj in ours.items() if records[key] != obj.status.placement]
         free = asyncio.Semaphore(_WRITES_AT_ONCE)
         done = await asyncio.gather(*(self._write(key, record, free) for key, record in writes))
@@ -194,30 +195,18 @@ class Placements:
             self._since[key] = known if known is not None and known[0] == record else (record, now_s)
 
     def _placeable(
-        self, key: LoadBalancerKey, obj: IntentObject, announcing: Mapping[str, Collection[str]]
+        self, key: LoadBalancerKey, obj: IntentObject, announcing: Mapping[str, frozenset[str]]
     ) -> Placeable:
-        addresses = tuple(address for address, _ in obj.status.allocation.places)
+        addresses = {address for address, _ in obj.status.allocation.places}
         record = obj.status.placement
-        class_name, pool = _class_and_pool(obj)
         placed = Placed(
             record,
             acknowledged=self._proxies.machines_with(key),
-            announcing=frozenset(
-                machine for machine, its in announcing.items() if all(address in its for address in addresses)
-            ),
+            announcing=frozenset(machine for machine, its in announcing.items() if addresses <= its),
             on_hub=self._proxies.is_here(key),
             patience_over=self._is_patience_over(key, record),
         )
-        ports = self._inventory.intents[key.kind].open_ports(obj)
-        return Placeable(
-            key,
-            addresses,
-            placed,
-            listeners=max(1, len(ports)) * len(addresses),
-            class_name=class_name,
-            pool=pool,
-            pinned=pinned_machines(obj),
-        )
+        return placeable(key, obj, placed, ports=len(self._inventory.intents[key.kind].open_ports(obj)))
 
     def _is_patience_over(self, key: LoadBalancerKey, record: MachinePlacement | None) -> bool:
         known = self._since.get(key)
@@ -243,12 +232,14 @@ class Placements:
 
     def _joined(self) -> list[Joined]:
         facts, connected = self._facts(), self._proxies.machines()
-        machines = sorted(self._machines.values(), key=lambda machine: machine.metadata.name)
-        return [
-            joined_machine(machine, facts.get(machine.metadata.name), connected=machine.metadata.name in connected)
-            for machine in machines
-            if not machine.deleting
-        ]
+        joined: list[Joined] = []
+        for machine in sorted(self._machines.values(), key=lambda machine: machine.metadata.name):
+            known = facts.get(machine.metadata.name, MachineFacts())
+            silent = known.silent and machine.metadata.name not in connected
+            room = known.report.max_listeners if known.report is not None else 0
+            if not machine.deleting:
+                joined.append(joined_machine(machine, silent=silent, room=room))
+        return joined
 
     def _announcing(self) -> dict[str, frozenset[str]]:
         return {
@@ -322,27 +313,11 @@ def group_status(group: ProxyGroup, members: int, load_balancers: int, *, now: s
     )
 
 
-def joined_machine(machine: ProxyMachine, facts: MachineFacts | None, *, connected: bool) -> Joined:
-    """Return a machine as placement sees it; one whose proxy is ``connected`` is not silent."""
-    report = facts.report if facts is not None else None
-    return Joined(
-        JoinedMachine(machine.metadata.name, machine.spec.group, machine.metadata.labels or {}),
-        drained=machine.spec.drained,
-        silent=facts is not None and facts.silent and not connected,
-        room=report.max_listeners if report is not None else 0,
-    )
-
-
 def _class_and_pool(obj: IntentObject) -> tuple[str, str]:
     return obj.class_name or DEFAULT_CLASS, obj.status.allocation.pool
 
 
-def pinned_machines(obj: IntentObject) -> tuple[str, ...]:
-    """Return the machines that the annotation of a load balancer names."""
-    names = (name.strip() for name in obj.annotation(ANNOTATION_MACHINES).split(","))
-    return tuple(dict.fromkeys(filter(None, names)))
-
-
 def _concerns(obj: IntentObject) -> object:
     status = obj.status
-    return obj.deleting, obj.class_name, status.allocation, status.placement, pinned_machines(obj)
+    pinned = obj.annotation(ANNOTATION_MACHINES)
+    return obj.deleting, obj.class_name, status.allocation, status.placement, pinned
