@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from fairlead.api.meta import JSONMapping, JSONObject
-from fairlead.model.change import Action, FrontendChange, TargetChange
+from fairlead.model.change import Action, FrontendChange, Reason, TargetChange
 from fairlead.model.desired import Target
 from fairlead.model.http import L7Config
 from fairlead.sync.plan import PAUSED
 
 if TYPE_CHECKING:
     from fairlead.hub.inspect.preview import Previewed
+    from fairlead.translate.placement import Choice
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -46,6 +47,8 @@ class Row(msgspec.Struct, frozen=True):
 def rows_of(lb: Previewed) -> list[Row]:
     """Return the rows of one load balancer: itself first, what is held last."""
     rows = [_frontend(lb, lb.plan.frontend)] if lb.plan.frontend is not None else []
+    if lb.next_machines is not None:
+        rows.append(_machines(lb, lb.next_machines))
     if lb.held_frontend is not None:
         rows.append(_frontend(lb, lb.held_frontend, held_by=PAUSED))
     rows += [_target(lb, change) for change in lb.plan.changes]
@@ -98,6 +101,12 @@ def _frontend(lb: Previewed, change: FrontendChange, *, held_by: str = "") -> Ro
     return Row(
         change.action, change.reason, held_by, message, "", "", "", fields_of(_of_spec(old), None, _of_spec(new))
     )
+
+
+def _machines(lb: Previewed, choice: Choice) -> Row:
+    now = ", ".join(lb.machines)
+    fields = [Field("machines", now, now, ", ".join(choice.machines))]
+    return Row(Action.ENSURE, Reason.CHANGED, "", choice.problem, "", "", "", fields)
 
 
 def _of_spec(spec: Any) -> dict[str, str]:

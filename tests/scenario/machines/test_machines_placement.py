@@ -21,6 +21,7 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import FairleadError
 from fairlead.hub.app import Hub, HubConfig
+from fairlead.hub.inspect.preview import preview
 from fairlead.hub.machines import placement as placement_module
 from fairlead.hub.machines.placement import MachineFacts, Placements
 from fairlead.kube.cluster import Cluster
@@ -32,6 +33,7 @@ from fairlead.providers.envoy.provider import EnvoyProvider
 from fairlead.providers.envoy.resources import ResourceType
 from fairlead.runtime.clock import SystemClock
 from fairlead.standalone.hub_process import place_on_machines
+from fairlead.status.plan_rows import rows_of
 from fairlead.testing.builders import tcp_body
 from fairlead.translate.addresses import AddressRanges
 from podless import ApiServer
@@ -74,13 +76,14 @@ class World:
         )
         assert self.hub.inventory.machines is not None
         self.facts: dict[str, MachineFacts] = {}
+        self.paused = False
         self.placements = Placements(
             cluster=self.cluster,
             inventory=self.hub.inventory,
             machines=self.hub.inventory.machines,
             proxies=self.provider,
             facts=lambda: self.facts,
-            leading=lambda: self.hub.leading,
+            leading=lambda: self.hub.leading and not self.paused,
             events=EventRecorder(self.cluster, component="fairlead-hub"),
             clock=SystemClock(),
         )
@@ -288,6 +291,26 @@ async def test_pins_and_full_machines_have_the_last_word_with_a_reason(world: Wo
     assert (await world.record()) == MachinePlacement(message=await refused())
     await world.join("c")
     assert (await world.placed("c")).message == ""
+
+
+@pytest.mark.req("P-8")
+async def test_a_plan_shows_what_moves_before_it_does(world: World):
+    await world.join("a", "b")
+    await world.balancer("web", "shop")
+    for name in ("web", "shop"):
+        await world.placed("a", "b", name=name)
+    assert [row for lb in await preview(world.user) for row in rows_of(lb)] == []
+    world.paused = True
+    patch = {"metadata": {"annotations": {ANNOTATION_MACHINES: "b"}}}
+    await world.user.merge_patch(TCP_LOAD_BALANCERS, NAMESPACE, "web", patch, manager="kubectl")
+    rows = {lb.key.name: rows_of(lb) for lb in await preview(world.user)}
+    assert rows["shop"] == []
+    (row,) = rows["web"]
+    ((field, now, there, wanted),) = [(f.field, f.ledger, f.there, f.wanted) for f in row.fields]
+    assert (field, set(now.split(", ")), now == there, wanted) == ("machines", {"a", "b"}, True, "b")
+    world.paused = False
+    world.placements.changed()
+    await world.placed("b", leaving="a")
 
 
 @pytest.mark.req("P-7")

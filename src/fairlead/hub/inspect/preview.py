@@ -10,7 +10,7 @@ or anything else that may be a credential.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,7 +21,8 @@ from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer,
 from fairlead.api.intent import IntentObject, Provisioned
 from fairlead.api.meta import WireCondition
 from fairlead.api.names import ANNOTATION_PAUSED, DEFAULT_CLASS
-from fairlead.errors import Conflict, FairleadError, Retry
+from fairlead.api.proxymachine import PROXY_GROUPS, PROXY_MACHINES, ProxyGroup, ProxyMachine
+from fairlead.errors import Conflict, FairleadError, Forbidden, NotFound, Retry
 from fairlead.hub.intents import INTENTS
 from fairlead.hub.intents.intent import Exclusion, IntentContext, Intents
 from fairlead.hub.intents.status import FirstPublication
@@ -47,6 +48,7 @@ from fairlead.sync.history import History
 from fairlead.sync.plan import Plan, guard_plan, plan_load_balancer
 from fairlead.sync.readback import Drift, drift_of
 from fairlead.sync.tracker import LoadBalancerState
+from fairlead.translate.placement import Choice, Placed, final_choices, joined_machine, placeable
 from fairlead.translate.view import Decision, is_leaving
 
 _SYNC_S = 20.0
@@ -93,6 +95,9 @@ class Previewed(msgspec.Struct, frozen=True, kw_only=True):
     unread: str = ""
     unread_references: str = ""
     exclusions: tuple[Exclusion, ...] = ()
+    #: The proxy machines that it has, or moves to; and those that it gets when they differ, with a reason.
+    machines: tuple[str, ...] = ()
+    next_machines: Choice | None = None
 
 
 async def preview(cluster: Cluster, only: LoadBalancerKey | None = None) -> list[Previewed]:
@@ -106,10 +111,43 @@ async def preview(cluster: Cluster, only: LoadBalancerKey | None = None) -> list
                 await cache.wait_synced(_SYNC_S)
             for intent in parts.intents.values():
                 await intent.wait_synced(_SYNC_S)
-            return await _Preview(parts).all(only)
+            moves = moved_machines(parts.inventory, *await _machines_and_groups(cluster))
+            return await _Preview(parts, moves).all(only)
         finally:
             for task in tasks:
                 task.cancel()
+
+
+async def _machines_and_groups(cluster: Cluster) -> tuple[list[ProxyMachine], list[ProxyGroup]]:
+    """Return what decides the placement; nothing of an older hub, or without the right to read it."""
+    try:
+        return await cluster.list(PROXY_MACHINES), await cluster.list(PROXY_GROUPS)
+    except (NotFound, Forbidden):
+        return [], []
+
+
+def moved_machines(
+    inventory: Inventory, machines: Iterable[ProxyMachine], groups: Sequence[ProxyGroup]
+) -> dict[LoadBalancerKey, Choice]:
+    """Return the machines of each load balancer that has others once everything has moved.
+
+    Of what only the hub hears, which is whether a machine is silent or full, nothing is known.
+    """
+    joined = [joined_machine(machine) for machine in machines if not machine.deleting]
+    objects = {
+        key: obj
+        for key, obj in inventory.objects()
+        if joined and obj.status.allocation.address and _is_served(inventory, obj)
+    }
+    some = [placeable(key, obj, Placed(obj.status.placement)) for key, obj in objects.items()]
+    targets = {key: obj.status.placement.target if obj.status.placement else () for key, obj in objects.items()}
+    choices = final_choices(some, joined, groups)
+    return {key: choice for key, choice in choices.items() if set(choice.machines) != set(targets[key])}
+
+
+def _is_served(inventory: Inventory, obj: IntentObject) -> bool:
+    load_balancer_class = inventory.load_balancer_class(obj.class_name)
+    return load_balancer_class is not None and load_balancer_class.spec.provider == DEFAULT_CLASS
 
 
 class _Parts:
@@ -163,7 +201,8 @@ async def _no_term(above: int) -> int:
 class _Preview:
     """Compares the desired state with the records, once everything has been read."""
 
-    def __init__(self, parts: _Parts) -> None:
+    def __init__(self, parts: _Parts, moves: Mapping[LoadBalancerKey, Choice]) -> None:
+        self._moves = moves
         self._inventory = parts.inventory
         self._intents = parts.intents
         self._providers = parts.providers
@@ -218,6 +257,8 @@ class _Preview:
             records=tuple(self._inventory.records.by_index("lb", key)),
             exclusions=exclusions,
             unread_references=unread_references,
+            machines=obj.status.placement.target if obj is not None and obj.status.placement is not None else (),
+            next_machines=self._moves.get(key),
         )
         runner = self._providers.durable.get(provider)
         if previewed.served and obj is not None:
