@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.api.proxymachine import PROXY_GROUPS, PROXY_MACHINES
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead_demo.worlds.processes import fairlead, run_fairlead, wait_until
-from fairlead_demo.worlds.proxy_machines import ProxyMachine, ProxySite, why_no_namespaces
+from fairlead_demo.worlds.proxy_machines import NAMESPACE, ProxyMachine, ProxySite, why_no_namespaces
 from fairlead_demo.worlds.traffic import Count, Traffic
 from tests.e2e.conftest import working_directory
 
@@ -218,6 +220,40 @@ async def test_a_drained_or_removed_machine_takes_nothing_over(site: ProxySite) 
     await asyncio.sleep(4)
     assert owners(site, address) == [other]
     await answered(site, address)
+
+
+@pytest.mark.req("P-9")
+@pytest.mark.req("P-6")
+async def test_a_drained_machine_hands_its_load_balancers_over(site: ProxySite) -> None:
+    spec = {"mode": "Replicas", "replicas": 1}
+    await site.cluster.create(PROXY_GROUPS, {"metadata": {"name": "default"}, "spec": spec})
+    for name in ("m1", "m2"):
+        await site.join(name)
+    pod = await site.pod("web-1")
+    await site.load_balancer("web", pod)
+    address = await site.address("web")
+
+    async def owned() -> bool:
+        return len(owners(site, address)) == 1
+
+    await answered(site, address)
+    # Connections that are kept end with their machine; new ones must not notice.
+    traffic = site.traffic(address, kept=0)
+    await wait_until(owned, "the address has one owner")
+    (before,) = owners(site, address)
+    traffic.start()
+    await site.cluster.merge_patch(PROXY_MACHINES, "", before, {"spec": {"drained": True}}, manager="user")
+
+    async def moved() -> bool:
+        return owners(site, address) not in ([], [before])
+
+    await wait_until(moved, "another machine owns the address")
+    placement = (await site.cluster.get(TCP_LOAD_BALANCERS, NAMESPACE, "web")).status.placement
+    assert placement is not None
+    assert before not in placement.machines[:1]
+    await asyncio.sleep(2)
+    await traffic.stop()
+    check(traffic.count)
 
 
 def slowness() -> float:
