@@ -195,7 +195,18 @@ _COUNTED = {
 
 
 _HEADER = (
-    *("LOAD BALANCER", "CLASS", "ADDRESS", "ON", "ANNOUNCED BY", "PROGRAMMED", "SERVING", "REASON", "ROUTES", "TARGETS"),
+    *(
+        "LOAD BALANCER",
+        "CLASS",
+        "ADDRESS",
+        "ON",
+        "ANNOUNCED BY",
+        "PROGRAMMED",
+        "SERVING",
+        "REASON",
+        "ROUTES",
+        "TARGETS",
+    ),
     "OBJECT",
 )
 

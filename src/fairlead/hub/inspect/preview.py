@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -201,7 +202,7 @@ async def _no_term(above: int) -> int:
 class _Preview:
     """Compares the desired state with the records, once everything has been read."""
 
-    def __init__(self, parts: _Parts, moves: Mapping[LoadBalancerKey, Choice]) -> None:
+    def __init__(self, parts: _Parts, moves: Mapping[LoadBalancerKey, Choice] = MappingProxyType({})) -> None:
         self._moves = moves
         self._inventory = parts.inventory
         self._intents = parts.intents

@@ -10,6 +10,7 @@ load balancers wait for machines; only the leader writes.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -51,8 +52,8 @@ from fairlead.translate.placement import (
 _ANNOUNCED_S = 10.0
 #: How long the old machine serves after it has withdrawn an address, for clients that have not noticed.
 _NOTICED_S = 30.0
-#: Changes within this time are one.
-_GATHER_S = 0.1
+#: Changes within this time are one; after a step, so many times as long as it took.
+_GATHER_S, _PAUSES = 0.1, 5
 #: How often moves are looked at, and how often the machines are while nothing moves.
 _MOVING_S, _LOOK_S = 1.0, 2.0
 _WRITES_AT_ONCE = 8
@@ -159,29 +160,38 @@ class Placements:
         seen: object = None
         while True:
             self._dirty.clear()
-            busy = False
+            busy, took_s = False, 0.0
             if self._leading():
                 seen = self._joined(), self._proxies.machines()
-                busy = await self._step()
+                began_s = time.thread_time()
+                records = self._next()
+                took_s = time.thread_time() - began_s
+                busy = await self._record(records)
             while not self._dirty.is_set():
                 await wait_for(self._dirty, self._clock, _MOVING_S if busy else _LOOK_S)
                 if busy or seen != (self._joined(), self._proxies.machines()):
                     break
-            await self._clock.sleep(_GATHER_S)
+            # With thousands of load balancers a step takes a while: others need the processor more.
+            await self._clock.sleep(max(_GATHER_S, _PAUSES * took_s))
 
-    async def _step(self) -> bool:
-        """Take every load balancer one step further; return whether any is under way."""
-        ours = self._ours()
-        joined, reachable = self._joined(), self._proxies.machines()
+    def _next(self) -> dict[LoadBalancerKey, MachinePlacement | None]:
+        """Return the record of each load balancer, one step further."""
         announcing = self._announcing()
-        some = [self._placeable(key, obj, announcing) for key, obj in ours.items()]
-        records = next_placements(some, joined, list(self.groups.values()), reachable=reachable)
-        writes = [(key, records[key]) for key, obj in ours.items() if records[key] != obj.status.placement]
+        some = [self._placeable(key, obj, announcing) for key, obj in self._ours().items()]
+        return next_placements(some, self._joined(), list(self.groups.values()), reachable=self._proxies.machines())
+
+    async def _record(self, records: Mapping[LoadBalancerKey, MachinePlacement | None]) -> bool:
+        """Write what differs; return whether anything is under way."""
+        ours = self._ours()
         free = asyncio.Semaphore(_WRITES_AT_ONCE)
-        done = await asyncio.gather(*(self._write(key, record, free) for key, record in writes))
+        writes = [
+            self._write(key, record, free)
+            for key, record in records.items()
+            if key in ours and record != ours[key].status.placement
+        ]
+        done = await asyncio.gather(*writes)
         await self._write_groups(ours)
-        drained = {each.machine.name for each in joined if each.drained}
-        self._note(records, drained)
+        self._note(records, {each.machine.name for each in self._joined() if each.drained})
         return bool(self._since) or not all(done)
 
     def _note(self, records: Mapping[LoadBalancerKey, MachinePlacement | None], drained: Collection[str]) -> None:
@@ -320,4 +330,5 @@ def _class_and_pool(obj: IntentObject) -> tuple[str, str]:
 def _concerns(obj: IntentObject) -> object:
     status = obj.status
     pinned = obj.annotation(ANNOTATION_MACHINES)
-    return obj.deleting, obj.class_name, status.allocation, status.placement, pinned
+    # Not the record: it is ours.
+    return obj.deleting, obj.class_name, status.allocation, pinned
