@@ -12,7 +12,7 @@ COVERED_BY := tests/unit/translate tests/unit/sync tests/unit/ledger tests/golde
 # Tests start hundreds of processes: what Python has compiled is kept, also where the environment asks for the contrary.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-e2e test-all-pythons check check-tests conformance bench crds docs site screenshots golden fuzz soak crashes simulate simulate-known coverage coverage-of-requirements mutants \
+.PHONY: help demo test test-e2e test-all-pythons check check-tests conformance bench crds docs site screenshots golden fuzz soak crashes simulate simulate-known simulate-layer2 coverage coverage-of-requirements mutants \
 	format hooks lock install helm image test-image test-wheel test-acme test-external-dns test-cluster-api release wheels clean
 
 help: ## Show this list
@@ -80,6 +80,9 @@ endif
 
 simulate: $(STAMP) ## Run hubs, agents and providers on virtual time with faults that seeds decide; ARGS="--seeds 10000" for more, ARGS="--seed 8" for one
 	@$(BIN)/python -m tests.simulate $(ARGS)
+
+simulate-layer2: $(STAMP) ## Run proxy machines on one link through 10,000 schedules of faults on virtual time; ARGS="--seed 8" for one
+	@$(BIN)/python -m tests.simulate.layer2 $(ARGS)
 
 simulate-known: $(STAMP) ## Put each former fault back and print within how many seeds the simulator finds it; ARGS="--prove any_404_is_gone" for one
 	@$(BIN)/python -m tests.simulate $(or $(ARGS),--prove --seeds 2000)

@@ -35,6 +35,8 @@ FAULTS = (
 FAULTS_S, HEAL_S = 14.0, 22.0
 OWNER_WITHIN_S, ONE_WITHIN_S, HANDED_OVER_WITHIN_S = 4.5, 1.5, 0.3
 CHECK_EVERY_S = 0.05
+#: Moves of an address while nothing happens: to the best machine once it is no longer new, after another one took it.
+MOVES = 3
 
 
 @dataclass
@@ -176,6 +178,7 @@ class World:
         self.loss = 0.0
         self.one_way: set[tuple[str, str]] = set()
         self.foreign: dict[str, float] = {ADDRESSES[0]: 0.0} if self.random.random() < 0.2 else {}
+        self.takes: dict[str, list[float]] = {}
         self.two_since_s: dict[tuple[str, int], float] = {}
         self.foreign_until_s: dict[str, float] = {}
         self.quiet_since_s = 0.0
@@ -240,6 +243,10 @@ class World:
         return lambda process, now: process.seen(now, address, mac)
 
     def taken(self, machine: SimMachine, address: str) -> None:
+        takes = self.takes.setdefault(address, [])
+        takes.append(self.now)
+        if sum(at > self.quiet_since_s + ONE_WITHIN_S for at in takes) > MOVES:
+            self.problems.append(f"{self.now:.3f} {address} moves to {machine.name} without a cause")
         since = self.foreign.get(address)
         same = self.segment[machine.name] == self.segment["foreign"] and machine.nic
         if since is not None and same and self.now - max(since, self.quiet_since_s) > PROBE_S + 0.1:
@@ -358,13 +365,13 @@ class World:
         cut_off |= bool(others) and self.segment["gateway"] != self.segment[machine.name]
         return (
             (machine.process is not None and machine.nic and self.now >= machine.stalled_until_s)
-            and (machine.serving[address] and machine.plan is self.plan and not cut_off)
-            and (machine.name in self.plan.order[address] and machine.name not in self.plan.drained)
+            and (machine.serving[address] and not cut_off)
+            and (machine.name in machine.plan.order[address] and machine.name not in machine.plan.drained)
         )
 
     def check(self) -> None:
         quiet_s = self.now - max([self.quiet_since_s] + [m.stalled_until_s for m in self.machines.values()])
-        if self.one_way or self.loss or any(machine.plan is not self.plan for machine in self.machines.values()):
+        if self.one_way or self.loss:
             return
         for address in ADDRESSES:
             for segment in sorted(set(self.segment.values())):

@@ -47,6 +47,8 @@ ENTRIES = 20
 
 #: Probes before an address is taken, and for how long their answer holds.
 _PROBES, _PROBED_S = 3, 2.0
+#: A better ranked machine that does not take a vacant address follows another plan, and is waited for no longer.
+_PATIENCE_S = 1.5
 _REFRESH_STEP_S, _PROBE_EVERY = 0.5, 5
 _OFFER_S = 2.0
 _OFFER_AGAIN_S = 10.0
@@ -66,7 +68,7 @@ class Claiming(enum.IntEnum):
     """What a machine says about itself and one address."""
 
     NONE = 0
-    #: Would take the address if nothing better ranked did.
+    #: Would take the address if nothing better ranked did; its claim is 1 if by its plan it comes before the owner.
     CANDIDATE = 1
     OWNER = 2
     #: Owns the address, and removes it once another machine owns it.
@@ -199,6 +201,8 @@ class _AddressRecord:
     foreign_until_s: float = -_NEVER
     defend_at_s: float = -_NEVER
     refreshed: int = 0
+    #: Since when no machine owns the address, or its owner yields.
+    vacant_s: float = _NEVER
     #: Increases with each burst of announcements, so that those of an earlier one are skipped.
     burst: int = 0
 
@@ -600,7 +604,7 @@ class Election:
         else:
             peer.table[name] = entry
         if (record := self._addresses.get(name)) and before != entry:
-            record.highest = max(record.highest, entry.claim)
+            record.highest = max(record.highest, entry.claim if entry.status >= Claiming.OWNER else 0)
             self._dirty.add(name)
             if record.owned and Claiming.OWNER in (before.status, entry.status):
                 # Neighbours may have learned the other owner: they learn this one again.
@@ -655,9 +659,7 @@ class Election:
             and (self._up and not self._isolated and not foreign)
             and (self._keyed or not self._peers)
         )
-        status = Claiming.CANDIDATE if able else Claiming.NONE
-        if status is not record.mine.status:
-            self._say(record, Entry(status))
+        self._say(record, Entry(Claiming.CANDIDATE, int(self._before_owner(record, want))) if able else _NOTHING)
         free_s = self._free_s(now, record, want) if able else _NEVER
         if free_s - now > self._probe_s:
             record.probed = 0
@@ -716,9 +718,12 @@ class Election:
 
     def _free_s(self, now: float, record: _AddressRecord, want: Want) -> float:
         """Return when this machine may take the address, as far as it knows now."""
+        states = [self._entry(peer, record).status for peer in self._peers.values()]
+        record.vacant_s = _NEVER if Claiming.OWNER in states else min(record.vacant_s, now)
+        free_s = now
         if self._better(now, record, want, settled=False):
-            return _NEVER
-        free_s = max(now, self._listen_until_s if self._peers else now)
+            free_s = record.vacant_s + _PATIENCE_S
+        free_s = max(free_s, now, self._listen_until_s if self._peers else now)
         for peer in self._peers.values():
             status = self._entry(peer, record).status
             if peer.life in _ALIVE and not peer.complete:
@@ -731,14 +736,23 @@ class Election:
                 return _NEVER
         return free_s
 
+    def _before_owner(self, record: _AddressRecord, want: Want) -> bool:
+        """Return whether by the plan of this machine it comes before the machine that owns the address."""
+        order = want.machines
+        for peer in self._peers.values():
+            if peer.life in _ALIVE and self._entry(peer, record).status >= Claiming.OWNER:
+                return peer.name not in order or order.index(self.name) < order.index(peer.name)
+        return False
+
     def _better(self, now: float, record: _AddressRecord, want: Want, *, settled: bool) -> bool:
         """Return whether a better ranked machine would take the address; ``settled``: one that is not new here."""
         for name in itertools.takewhile(lambda machine: machine != self.name, want.machines):
             peer = self._peers.get(name)
             if peer is None or peer.life not in _ALIVE or now < peer.held_until_s:
                 continue  # one that restarts keeps what it owns, and takes nothing
-            if self._entry(peer, record).status is not Claiming.CANDIDATE:
-                continue
+            entry = self._entry(peer, record)
+            if entry.status is not Claiming.CANDIDATE or (settled and not entry.claim):
+                continue  # machines with different plans would give an address to each other again and again
             if not settled:
                 return True
             if peer.life is _Life.FRESH and now >= peer.steady_s + SETTLE_S:

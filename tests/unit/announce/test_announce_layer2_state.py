@@ -329,6 +329,23 @@ def test_a_machine_that_restarts_and_loses_its_power_is_replaced(link):
     assert link.done("m2", "add")[0] - begin < 1.5
 
 
+@pytest.mark.req("P-9")
+def test_machines_with_different_plans_do_not_pass_an_address_to_and_fro(link):
+    link.plan({A: want("m2", "m1", "m3")}, only=("m1",))
+    link.plan({A: want("m1", "m2", "m3")}, only=("m2",))
+    link.run(30)
+    assert len([line for line in link.log if line[1:] == ("add", A)]) == 1
+
+
+@pytest.mark.req("P-12")
+def test_machines_with_different_plans_leave_no_address_without_an_owner(link):
+    link.plan({A: want("m1", "m3", "m2")}, only=("m2",))
+    link.plan({A: want("m1", "m2", "m3")}, only=("m3",))
+    link.cut.add("m1")
+    link.run(3.5)
+    assert len([name for name in link.owners() if name != "m1"]) == 1
+
+
 def test_a_stalled_process_calls_no_other_machine_silent(link):
     link.run(5)
     link.now += 30
