@@ -24,6 +24,7 @@ from __future__ import annotations
 import enum
 import heapq
 import itertools
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
@@ -263,14 +264,14 @@ class Election:
         if not self._neighbours and others and not any(address.owned for address in self._addresses.values()):
             self._listen(now)
         self._neighbours, self._plan, self._keyed = others, plan, keyed
-        for name in self._peers.keys() - others:
+        for name in sorted(self._peers.keys() - others):
             self._end(self._peers.pop(name))
-        for name in others - self._peers.keys():
+        for name in sorted(others - self._peers.keys()):
             self._peers[name] = _HeardMachine(name)
         raised = epoch > self._epoch
         self._epoch = max(self._epoch, epoch)
         self._fast = any(want.fast for want in wants.values())
-        for name in wants.keys() - self._addresses.keys():
+        for name in sorted(wants.keys() - self._addresses.keys()):
             self._addresses[name] = _AddressRecord(name)
         for name, address in self._addresses.items():
             want = wants.get(name)
@@ -413,7 +414,7 @@ class Election:
         actions: list[LinkAction] = []
         while self._dirty:
             dirty, self._dirty = self._dirty, set()
-            for name in dirty:
+            for name in sorted(dirty):  # in an order, so that a schedule can be repeated
                 if record := self._addresses.get(name):
                     actions += self._owner_step(now, record) if record.owned else self._other_step(now, record)
         actions += self._announce_due(now)
@@ -823,7 +824,7 @@ class Election:
 
     def _schedule_refresh(self, now: float, record: _AddressRecord) -> None:
         # Spread: all addresses of a take-over would be announced in the same millisecond.
-        part = (hash(record.name) % 1000) / 1000
+        part = (zlib.crc32(record.name.encode()) % 1000) / 1000
         at_s = now + self._refresh_s * (0.75 + part / 4)
         # Rounded: thousands of addresses share a turn twice a second.
         self._schedule(at_s - at_s % _REFRESH_STEP_S, record, len(ANNOUNCE_AT_S))
