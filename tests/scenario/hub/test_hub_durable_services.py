@@ -128,9 +128,9 @@ async def test_one_bad_target_over_there_keeps_it_here(moves, led):
     old = await moves.serve("edge")
     moves.rack.faults.rejected = frozenset({target("10.1.0.2").key})
     await moves.ask("rack")
+    await moves.world.quiet(30)
     lacking = await moves.world.said("Programmed", "False")
     assert "1 of 2 targets are not registered yet" in lacking.message
-    await moves.world.quiet(30)
     assert (await moves.world.get()).status.address == old
     await moves.world.slice("web", "10.1.0.1", "10.1.0.3")
     await moves.moved("rack")

@@ -227,6 +227,7 @@ async def test_lt24_a_conflict_on_the_finalizer_never_takes_the_successor_away(s
 
     driver.first("deregisterBackend", meddle, meddle)
     await shop.delete_pod("web-0")
+    await world.until(lambda: edits, what="the pod is deregistered")
     await shop.pod("web-0", "10.1.0.2")
     await shop.registered("10.1.0.2", limit_s=LONG_S)
     await world.quiet(30)

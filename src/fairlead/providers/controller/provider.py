@@ -189,13 +189,13 @@ class ControllerProvider:
             for resource in (SERVICES, *self._form.others, self._form.answering)
             for obj in await self._ours(key, resource)
         }
-        if not objects and not slices:
-            return None
         targets = observed_targets(slices)
         try:
             rendered = self._rendered(spec).without(self._refused.get(key, {}))
         except Terminal as error:
-            return Observed(message=error.sentence, targets=targets)
+            return Observed(message=error.sentence, targets=targets) if objects or slices else None
+        if rendered.objects and not objects and not slices:
+            return None
         waiting = self._waiting(spec, rendered, objects)
         answers = [self._form.answer(obj) for (kind, _), obj in objects.items() if kind == self._form.answering.kind]
         addresses = dict.fromkeys(address for answer in answers for address in answer.addresses)
