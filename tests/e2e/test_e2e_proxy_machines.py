@@ -202,11 +202,22 @@ async def test_a_drained_or_removed_machine_takes_nothing_over(site: ProxySite) 
     await site.load_balancer("web", await site.pod("web-1"))
     address = await site.address("web")
     await answered(site, address)
+
+    async def on_both() -> bool:
+        placement = (await site.cluster.get(TCP_LOAD_BALANCERS, NAMESPACE, "web")).status.placement
+        ready = placement is not None and set(placement.machines) == set(site.machines)
+        return ready and len(owners(site, address)) == 1
+
+    await wait_until(on_both, "both machines serve, and one owns the address")
     (owner,) = owners(site, address)
     (other,) = set(site.machines) - {owner}
     api = ("--kubeconfig", str(site.kubeconfig))
-    code, _, problem = await run_fairlead("proxy", "drain", owner, "--for", "30s", *api)
-    assert code == 0, problem
+
+    async def drained() -> bool:
+        # Refused until the other machine has reported that it can announce the address.
+        return (await run_fairlead("proxy", "drain", owner, "--for", "30s", *api))[0] == 0
+
+    await wait_until(drained, "the owner is drained")
     assert owners(site, address) == [other]
     code, _, problem = await run_fairlead("proxy", "undrain", owner, *api)
     assert code == 0, problem
