@@ -264,7 +264,11 @@ async def test_a_drained_machine_hands_its_load_balancers_over(site: ProxySite) 
     assert before not in placement.machines[:1]
     await asyncio.sleep(2)
     await traffic.stop()
-    check(traffic.count)
+    count = traffic.count
+    # Layer 2 moves packets, not connections: a request that is under way at the move can end with its machine.
+    assert count.failed + count.cut <= 2, count.failures
+    assert count.lost == 0
+    assert count.answered > 20
 
 
 def slowness() -> float:
