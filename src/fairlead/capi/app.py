@@ -14,6 +14,7 @@ import asyncio
 
 import structlog
 
+from fairlead.api.clusterapi import CLUSTERS
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import CAPI_LEASE, MANAGER_CAPI
 from fairlead.capi.creation import LoadBalancerCreator
@@ -23,7 +24,7 @@ from fairlead.capi.reconcile import CapiReconciler
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import ensure_own_kinds, read_cluster_uid
-from fairlead.kube.events import EventRecorder
+from fairlead.kube.events import EventRecorder, EventWriter
 from fairlead.kube.lease import Leadership, ReplicaConfig
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
@@ -76,18 +77,20 @@ class Capi:
         self.facts = ClusterFacts(
             cluster, changed=self.queue.add, probe_s=config.probe_s, resolve=resolve, telemetry=self._telemetry
         )
+        of_clusters = EventWriter(recorder=self._events, resource=CLUSTERS)
+        self.inventory.targets.clusters.on_change(of_clusters.forget_deleted)
         self._reconciler = CapiReconciler(
             cluster=cluster,
             hub=self._hub,
             inventory=self.inventory,
             facts=self.facts,
-            events=self._events,
+            events=of_clusters,
             hub_events=self._hub_events,
             leading=self.term.may_write,
         )
 
         self._maker = LoadBalancerCreator(
-            hub=self._hub, inventory=self.inventory, events=self._events, leading=self.term.may_write
+            hub=self._hub, inventory=self.inventory, events=of_clusters, leading=self.term.may_write
         )
 
     @property

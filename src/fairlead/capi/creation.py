@@ -37,9 +37,9 @@ from fairlead.api.times import wire_time
 from fairlead.capi.inventory import CapiInventory
 from fairlead.errors import AlreadyExists, Wait
 from fairlead.kube.cluster import Cluster as ApiCluster
-from fairlead.kube.events import EventRecorder, EventWriter
+from fairlead.kube.events import EventWriter
 from fairlead.kube.status import write_status
-from fairlead.model.condition import Condition, ConditionReason, ConditionType, warning_event
+from fairlead.model.condition import Condition, ConditionReason, ConditionType, ObjectEvent, warning_event
 
 log = structlog.get_logger(__name__)
 
@@ -48,12 +48,11 @@ class LoadBalancerCreator:
     """Creates LoadBalancers, one namespace at a time."""
 
     def __init__(
-        self, *, hub: ApiCluster, inventory: CapiInventory, events: EventRecorder, leading: Callable[[], bool]
+        self, *, hub: ApiCluster, inventory: CapiInventory, events: EventWriter, leading: Callable[[], bool]
     ) -> None:
         self._hub = hub
         self._inventory = inventory
         self._events = events
-        self._warnings = EventWriter(recorder=events, resource=CLUSTERS)
         self._leading = leading
 
     async def reconcile(self, namespace: str) -> float | None:
@@ -71,7 +70,7 @@ class LoadBalancerCreator:
             ]
             planned = planned_for(cluster, policies, of_cluster)
             refusals = [warning_event("NoLoadBalancer", planned.refusal)] if planned.refusal else []
-            self._warnings.emit_new("creation", cluster, refusals)
+            self._events.emit_new("creation", cluster, refusals)
             if planned.body is not None:
                 with suppress(AlreadyExists):
                     await self._hub.create(LOAD_BALANCERS, planned.body)
@@ -79,7 +78,7 @@ class LoadBalancerCreator:
                         "load balancer made", cluster=str(cluster.key), class_name=planned.body["spec"]["className"]
                     )
                     text = f"LoadBalancer {cluster.metadata.name} of class {planned.body['spec']['className']}"
-                    self._events.emit_about(CLUSTERS, cluster, warning=False, reason="LoadBalancerMade", message=text)
+                    self._events.emit(cluster, ObjectEvent(False, "LoadBalancerMade", text))
         for policy in policies:
             label = label_value(policy.metadata.name)
             made = sum((obj.metadata.labels or {}).get(LABEL_POLICY) == label for obj in load_balancers)

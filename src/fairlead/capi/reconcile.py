@@ -56,7 +56,7 @@ from fairlead.kube.discovery import find_kind
 from fairlead.kube.events import EventRecorder, EventWriter
 from fairlead.kube.status import emit_transitions, write_status
 from fairlead.kube.writes import release
-from fairlead.model.condition import CAPI_CONDITIONS, ConditionType, warning_event
+from fairlead.model.condition import CAPI_CONDITIONS, ConditionType, ObjectEvent, warning_event
 from fairlead.runtime.background import all_done
 
 log = structlog.get_logger(__name__)
@@ -80,7 +80,7 @@ class CapiReconciler:
         hub: ApiCluster,
         inventory: CapiInventory,
         facts: ClusterFacts,
-        events: EventRecorder,
+        events: EventWriter,
         hub_events: EventRecorder,
         leading: Callable[[], bool],
     ) -> None:
@@ -89,7 +89,6 @@ class CapiReconciler:
         self._inventory = inventory
         self._facts = facts
         self._events = events
-        self._cluster_events = EventWriter(recorder=events, resource=CLUSTERS)
         self._hub_events = hub_events
         self._refusals = EventWriter(recorder=hub_events, resource=LOAD_BALANCERS)
         self._leading = leading
@@ -210,9 +209,7 @@ class CapiReconciler:
         body = {"metadata": {"resourceVersion": version}, "spec": {"controlPlaneEndpoint": wanted}}
         resource = self._inventory.targets.clusters.resource
         written = await self._cluster.merge_patch(resource, *cluster.key, body, manager=MANAGER_CAPI)
-        self._events.emit_about(
-            CLUSTERS, cluster, warning=False, reason="EndpointPublished", message=f"endpoint {endpoint}"
-        )
+        self._events.emit(cluster, ObjectEvent(False, "EndpointPublished", f"endpoint {endpoint}"))
         return msgspec.structs.replace(view, cluster=written)
 
     async def _provision(self, view: CapiView, plan: CapiPlan) -> None:
@@ -222,7 +219,7 @@ class CapiReconciler:
             return
         problem = await self._external.provision(cluster, plan.verdict.endpoint)
         events = [warning_event("NotProvisioned", problem)] if problem else []
-        self._cluster_events.emit_new("provisioning", cluster, events)
+        self._events.emit_new("provisioning", cluster, events)
 
     def _tie(self, load_balancer: LoadBalancer, cluster: CapiCluster) -> JSONObject:
         """Return the metadata that makes a LoadBalancer a dependent of its Cluster; empty when it has it."""

@@ -133,7 +133,7 @@ def list_machines(
     matches = matcher(selector)
 
     async def ask() -> VerbAnswer:
-        return await _listing(name.removeprefix("proxymachine/"), matches, api, output)
+        return await _listing(name, matches, api, output)
 
     run_for_code(lambda: show(ask, output, watch=watch))
 
@@ -146,7 +146,7 @@ async def _listing(
     async with connect_hub(api) as cluster:
         await check_kinds(cluster)
         if name:
-            await _machine(cluster, name)
+            name = (await _machine(cluster, name)).metadata.name
         read = await read_machines(cluster)
         now = cluster.server_clock.now()
     chosen = [
@@ -190,6 +190,7 @@ def drain(
 async def _drain(name: str, api: HubApi, output: Output, *, wait_s: float, force: bool) -> int:
     async with connect_hub(api) as cluster:
         machine = await _machine(cluster, name)
+        name = machine.metadata.name
         silent_s = await _silent_s(cluster, name)
         heard = silent_s is not None and silent_s < _HEARD_S
         quiet = await _drained(cluster, machine, wait_s=wait_s if heard else 0.0, force=force, output=output)
@@ -257,6 +258,7 @@ def undrain(machine: MachineName, output: OutputOption = Output.TABLE, *, api: H
 async def _undrain(name: str, api: HubApi, output: Output) -> None:
     async with connect_hub(api) as cluster:
         machine = await _machine(cluster, name)
+        name = machine.metadata.name
         done = f"Machine {name} is not drained; nothing was changed."
         if machine.spec.drained:
             patch = {"metadata": {"uid": machine.metadata.uid}, "spec": {"drained": False}}
@@ -298,6 +300,7 @@ async def _remove(name: str, api: HubApi, output: Output, *, wait_s: float, forc
             sentence, value = error.sentence, {"machine": name, "done": "NotFound"}
             emit(output, value, lines=lambda: [sentence], names=tuple)
             return OK
+        name = machine.metadata.name
         silent_s = await _silent_s(cluster, name)
         heard = silent_s is not None and silent_s < _HEARD_S
         quiet = not heard or await _drained(cluster, machine, wait_s=wait_s, force=force, output=output)

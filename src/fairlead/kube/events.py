@@ -383,6 +383,11 @@ class EventWriter:
             self._resource, obj, warning=event.warning, reason=event.reason, message=event.message, source=source
         )
 
+    def forget_deleted(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        """Forget an object that a watch cache reports as gone."""
+        if old is not None and new is None:
+            self.forget(old.key)
+
     def forget(self, key: tuple[str, str]) -> None:
         """Forget an object that is gone."""
         self._held.pop(key, None)

@@ -11,7 +11,6 @@ The sentence of each error is the hub's own.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import ssl
 import time
@@ -42,6 +41,7 @@ from fairlead.model.machine import (
     MachinePlan,
     MachineReport,
     RenewRequest,
+    fingerprint_of,
 )
 from fairlead.runtime.tls import client_context
 
@@ -175,11 +175,6 @@ async def _enrol(session: aiohttp.ClientSession, hub: str, request: EnrolRequest
             if time.monotonic() > end_s:
                 raise
             await asyncio.sleep(1.0)
-
-
-def fingerprint_of(ca: str) -> str:
-    """Return the fingerprint of a hub's authorities as ``fairlead proxy token`` prints it."""
-    return f"sha256:{hashlib.sha256(ca.encode()).hexdigest()}"
 
 
 async def _ask(

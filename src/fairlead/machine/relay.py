@@ -30,6 +30,7 @@ from fairlead.machine.snapshot import XdsSnapshot
 from fairlead.model.machine import HUB_NAME
 from fairlead.providers.envoy.resources import EncodedResource, ResourceType, delimited, fields_of, header, text
 from fairlead.providers.envoy.schema import Schema
+from fairlead.providers.envoy.server import first_request
 from fairlead.providers.envoy.session import Session
 from fairlead.providers.envoy.store import ResourceChange, ResourceStore
 from fairlead.runtime.background import end, first_done, keep_running, watched
@@ -218,13 +219,10 @@ class Relay:
             await server.stop(grace=0)
 
     async def _configuration(self, _requests: object, context: aio.ServicerContext[bytes, bytes]) -> None:
-        first = cast("object", await context.read())
-        if not isinstance(first, bytes):
+        begun = await first_request(context, self._schema.read_request)
+        if begun is None:
             return
-        try:
-            request = self._schema.read_request(first)
-        except ValueError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        first, request = begun
         kind = _KINDS.get(request.type_url)
         has_nothing = kind is not None and bool(self._snapshot.of(kind)) and not request.initial_versions
         if self._link.usable and not (has_nothing and self._may_serve_first()):

@@ -13,12 +13,10 @@ with one identity would announce the same addresses.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import ssl
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
 
 import grpc
 import msgspec
@@ -30,7 +28,7 @@ from cryptography.x509.oid import NameOID
 from fairlead.api.json_text import read_json
 from fairlead.errors import BadConfiguration
 from fairlead.model.machine import EnrolAnswer, MachinePlan
-from fairlead.runtime.private_file import make_private, write_private
+from fairlead.runtime.private_file import DirectoryLock, write_private
 from fairlead.runtime.tls import client_context
 
 _MACHINE_ID = Path("/etc/machine-id")
@@ -88,7 +86,13 @@ class StateDirectory:
         self._identity = self.path / "identity.pem"
         self._ca = self.path / "ca.pem"
         self._plan = self.path / "plan.json"
-        self._lock: IO[str] | None = None
+        self._lock = DirectoryLock(
+            self.path,
+            option="--state-dir",
+            name="lock",
+            unusable="run as root, or name another directory",
+            taken=f"another fairlead proxy runs in {self.path}; stop it first (systemctl stop fairlead-proxy)",
+        )
 
     def take(self) -> None:
         """Make the directory if it is missing, and lock it for the life of this process.
@@ -96,29 +100,11 @@ class StateDirectory:
         Raises:
             BadConfiguration: it cannot be used, or another process has it.
         """
-        if self._lock is not None:
-            return
-        try:
-            make_private(self.path, option="--state-dir")
-            lock = (self.path / "lock").open("a+")
-        except OSError as error:
-            raise BadConfiguration(
-                f"--state-dir: {self.path} cannot be used ({error.strerror}); run as root, or name another directory"
-            ) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            lock.close()
-            raise BadConfiguration(
-                f"another fairlead proxy runs in {self.path}; stop it first (systemctl stop fairlead-proxy)"
-            ) from error
-        self._lock = lock
+        self._lock.take()
 
     def release(self) -> None:
         """Let the next process have the directory."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        self._lock.release()
 
     @property
     def has_joined(self) -> bool:

@@ -9,6 +9,7 @@ What the proxy of a machine serves is not in the plan: it comes over xDS.
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Annotated, Literal
 
 import msgspec
@@ -31,6 +32,11 @@ def node_group(machine: str) -> str:
 def machine_of(group: str) -> str:
     """Return the machine of a node group; empty for a group that is not a machine's."""
     return group.removeprefix(_GROUP) if group.startswith(_GROUP) else ""
+
+
+def fingerprint_of(authorities: str) -> str:
+    """Return the fingerprint of a hub's authorities (PEM), as the command that joins a machine has it."""
+    return f"sha256:{sha256(authorities.encode()).hexdigest()}"
 
 
 class MachineValue(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -489,6 +489,8 @@ class RegionsController:
     async def reconcile_access(self, key: ServiceKey) -> float | None:
         """Reconcile one Service; return in how many seconds to reconcile again, None for no time."""
         service = self._services.get(*key)
+        if service is None:
+            self._access_events.forget(key)
         if service is None or not service.concerns_us or not self._leading():
             return None
         if service.managed and not service.held and not service.deleting:

@@ -1,14 +1,17 @@
 """Write a file that only its owner may read, in one step: no reader sees half of it, or sees it before it is private.
 
-In: a path and its content. Out: the file with mode 0600. Never: leaves the old content half replaced, or a second copy.
+In: a path and its content. Out: the file with mode 0600; a directory with mode 0700, and its lock.
+Never: leaves the old content half replaced, or a second copy.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import tempfile
 from pathlib import Path
+from typing import IO
 
 import structlog
 
@@ -75,3 +78,50 @@ def make_private(path: Path, *, option: str = "--data-dir") -> None:
         return
     path.chmod(mode & ~stat.S_IWOTH)
     log.warning("every user could write the data directory; only its owner and group may now", path=str(path))
+
+
+class DirectoryLock:
+    """The lock of one private directory, not taken yet: the file ``name`` in it, with the id of the process.
+
+    ``option`` names the directory, ``unusable`` is the next step where it cannot be used, and ``taken`` the sentence
+    where another process has it.
+    """
+
+    def __init__(self, path: Path, *, option: str, name: str, unusable: str, taken: str) -> None:
+        self._path = path
+        self._option = option
+        self._name = name
+        self._unusable = unusable
+        self._taken = taken
+        self._file: IO[str] | None = None
+
+    def take(self) -> None:
+        """Make the directory if it is missing, and take the lock; once it is ours, that does nothing.
+
+        Raises:
+            BadConfiguration: another process has it, or the directory cannot be used.
+        """
+        if self._file is not None:
+            return
+        try:
+            make_private(self._path, option=self._option)
+            lock = (self._path / self._name).open("a+")
+        except OSError as error:
+            raise BadConfiguration(
+                f"{self._option}: {self._path} cannot be used ({error.strerror}); {self._unusable}"
+            ) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.close()
+            raise BadConfiguration(self._taken) from error
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        self._file = lock
+
+    def release(self) -> None:
+        """Let the next process have the directory."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

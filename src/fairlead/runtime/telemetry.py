@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import resource
-from collections.abc import Awaitable, Callable
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -73,15 +74,12 @@ class StatusServer:
         self._readiness = readiness
         self._extend = extend
         self._refresh = refresh
-        self._runner: web.AppRunner | None = None
-        self._listening: asyncio.Server | None = None
+        self._server: BoundedServer | None = None
 
     @property
     def port(self) -> int:
         """Return the port listened on: the one asked for, or with 0 the one the system gave."""
-        if self._listening and self._listening.sockets:
-            return int(self._listening.sockets[0].getsockname()[1])
-        return self._port
+        return self._server.port if self._server is not None else self._port
 
     @property
     def url(self) -> str:
@@ -94,31 +92,22 @@ class StatusServer:
         Raises:
             BadConfiguration: the port is taken, or the address is not ours.
         """
-        connections = BoundedConnections()
-        app = web.Application(middlewares=[connections.handling()])
-        app.router.add_get("/readyz", self._readyz)
-        app.router.add_get("/livez", self._livez)
-        app.router.add_get("/metrics", self._metrics)
-        self._extend(app)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
-        await runner.setup()
-        connections.protocols = runner.server
+        server = BoundedServer(self._host, self._port)
+        server.app.router.add_get("/readyz", self._readyz)
+        server.app.router.add_get("/livez", self._livez)
+        server.app.router.add_get("/metrics", self._metrics)
+        self._extend(server.app)
         try:
-            loop = asyncio.get_running_loop()
-            self._listening = await loop.create_server(connections, self._host, self._port)
+            await server.start()
         except OSError as error:
-            await runner.cleanup()
             raise BadConfiguration(_why_not(self._host, self._port, error), detail=str(error)) from error
-        self._runner = runner
+        self._server = server
 
     async def aclose(self) -> None:
         """Stop listening."""
-        if self._listening:
-            await stop_listening(self._listening)
-            self._listening = None
-        if self._runner:
-            await self._runner.cleanup()
-            self._runner = None
+        if self._server is not None:
+            await self._server.aclose()
+            self._server = None
 
     async def run(self) -> None:
         """Listen until cancelled."""
@@ -279,3 +268,56 @@ class _Bounded(asyncio.Protocol):
 def _most() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, soft // 4)
+
+
+class BoundedServer:
+    """An HTTP server at one address with a bounded number of connections; routes are added to ``app`` before it starts.
+
+    ``middlewares`` come after the one that bounds connections, ``most_bytes`` is the size of a body.
+    """
+
+    def __init__(
+        self, host: str, port: int, *, middlewares: Sequence[Middleware] = (), most_bytes: int = 1024 * 1024
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._connections = BoundedConnections()
+        self._runner: web.AppRunner | None = None
+        self._listening: asyncio.Server | None = None
+        self.app = web.Application(middlewares=[self._connections.handling(), *middlewares], client_max_size=most_bytes)
+
+    @property
+    def port(self) -> int:
+        """Return the port listened on: the one asked for, or with 0 the one the system gave."""
+        if self._listening and self._listening.sockets:
+            return int(self._listening.sockets[0].getsockname()[1])
+        return self._port
+
+    async def start(self, tls: ssl.SSLContext | None = None, *, handshake_s: float = 60.0) -> None:
+        """Begin to listen.
+
+        Raises:
+            OSError: the port is taken, or the address is not of this machine.
+        """
+        runner = web.AppRunner(self.app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
+        await runner.setup()
+        self._connections.protocols = runner.server
+        timeout_s = handshake_s if tls is not None else None
+        try:
+            loop = asyncio.get_running_loop()
+            self._listening = await loop.create_server(
+                self._connections, self._host, self._port, ssl=tls, ssl_handshake_timeout=timeout_s
+            )
+        except OSError:
+            await runner.cleanup()
+            raise
+        self._runner = runner
+
+    async def aclose(self) -> None:
+        """Stop listening."""
+        if self._listening:
+            await stop_listening(self._listening)
+            self._listening = None
+        if self._runner:
+            await self._runner.cleanup()
+            self._runner = None

@@ -76,7 +76,7 @@ class Traffic:
         self._kept = kept
         self._kept_per_s = kept_per_s
         self._started_s = 0.0
-        self._pod_ended_s = self._kept_ended_s = float("-inf")
+        self._pod_ended_s = self._kept_ended_s = self._moved_s = float("-inf")
         self._connect = connect
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
@@ -128,6 +128,18 @@ class Traffic:
         finally:
             self._kept_ended_s = asyncio.get_running_loop().time()
 
+    @contextlib.contextmanager
+    def address_moves(self) -> Generator[None]:
+        """Move the address to another machine inside the block; requests on connections open by then count as lost.
+
+        Layer 2 moves packets, not connections: such a request may get no answer at all. New connections have to work.
+        """
+        self._moved_s = float("inf")
+        try:
+            yield
+        finally:
+            self._moved_s = asyncio.get_running_loop().time()
+
     def _spawn(self, coroutine: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
@@ -140,16 +152,21 @@ class Traffic:
             await self._pause(1 / self._new_per_s)
 
     async def _request_once(self, started_s: float) -> None:
+        connected_s: list[float] = []
         try:
-            pod = await self._ask_once()
+            pod = await self._ask_once(lambda: connected_s.append(asyncio.get_running_loop().time()))
         except _BROKEN as error:
+            if connected_s and connected_s[0] <= self._moved_s:
+                self.count.lost += 1
+                return
             self._broke(error, opened_s=started_s, kept=False)
             return
         self._answered(pod)
 
-    async def _ask_once(self) -> str:
+    async def _ask_once(self, connected: Callable[[], None] = lambda: None) -> str:
         async with asyncio.timeout(TIMEOUT_S):
             connection = await self._connect(self.host, self.port)
+            connected()
             try:
                 pod, _ = await self._ask(connection, keep=False)
             finally:

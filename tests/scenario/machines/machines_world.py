@@ -28,7 +28,7 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import NamespaceNotFound, NotFound
 from fairlead.hub.app import Hub, HubConfig
-from fairlead.hub.machines.control import CERTIFICATE_LIFE, fingerprint_of
+from fairlead.hub.machines.control import CERTIFICATE_LIFE
 from fairlead.hub.machines.server import MachineEndpoint
 from fairlead.hub.machines.tokens import new_token
 from fairlead.kube.cache import WatchCache
@@ -36,7 +36,15 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.machine import HUB_NAME, EnrolAnswer, LinkState, MachinePlan, MachineReport, ProxyState
+from fairlead.model.machine import (
+    HUB_NAME,
+    EnrolAnswer,
+    LinkState,
+    MachinePlan,
+    MachineReport,
+    ProxyState,
+    fingerprint_of,
+)
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.server import XdsServer
 from fairlead.providers.envoy.store import ResourceStore
@@ -318,7 +326,7 @@ def _first_request(node: str) -> bytes:
 
 
 def fingerprint(ca: str) -> str:
-    return fingerprint_of(ca.encode())
+    return fingerprint_of(ca)
 
 
 @contextlib.asynccontextmanager

@@ -156,6 +156,25 @@ async def test_a_removed_machine_gets_nothing_and_its_stream_ends(world: Machine
 
 
 @pytest.mark.req("P-2")
+async def test_a_removed_machine_gets_nothing_while_another_joins_under_its_name(
+    world: MachinesWorld, monkeypatch: pytest.MonkeyPatch
+):
+    removed = await world.join("m1")
+    await world.user.delete(PROXY_MACHINES, "", "m1")
+    record, asked = world.endpoint.machines._record, list[int]()
+
+    async def late(machine, certificate):
+        asked.append((await removed.report()).status)
+        return await record(machine, certificate)
+
+    monkeypatch.setattr(world.endpoint.machines, "_record", late)
+    joined = await world.join("m1")
+    assert asked == [403]
+    assert (await removed.report()).status == 403
+    assert (await joined.report()).status == 204
+
+
+@pytest.mark.req("P-2")
 async def test_renewal_keeps_the_last_certificate_until_the_next_is_used(world: MachinesWorld):
     machine = await world.join("m1")
     first = machine.certificate

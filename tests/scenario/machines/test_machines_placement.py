@@ -211,7 +211,13 @@ async def test_a_new_load_balancer_is_recorded_before_any_proxy_has_it(world: Wo
     await world.until(lambda: world.serves("a") and world.serves("b"), "both machines serve")
     assert not world.serves("hub")  # the hub's own proxies never had it
     obj = await world.get()
-    await world.until(lambda: world.placements.by_address()[obj.status.allocation.address] == record.machines, "plan")
+    await world.until(
+        lambda: (
+            world.placements.by_address(world.placements.load_balancers())[obj.status.allocation.address]
+            == record.machines
+        ),
+        "plan",
+    )
 
 
 @pytest.mark.req("P-9")
@@ -227,7 +233,7 @@ async def test_a_load_balancer_moves_from_the_hub_once_a_machine_has_all_of_it(w
 
     await world.until(joining, "a is to serve it")
     assert world.serves("hub")
-    assert not any(world.placements.by_address().values())
+    assert not any(world.placements.by_address(world.placements.load_balancers()).values())
     world.slow.clear()
     await world.placed("a")
     await world.until(lambda: world.serves("a") and not world.serves("hub"), "only a serves")
@@ -254,11 +260,14 @@ async def test_a_drained_machine_is_replaced_before_it_withdraws(world: World, m
         return all(record is not None and record.joining == ("b",) for record in records)
 
     await world.until(joining, "b is to serve both")
-    assert set(world.placements.by_address().values()) == {("a",)}
+    assert set(world.placements.by_address(world.placements.load_balancers()).values()) == {("a",)}
     world.slow.clear()
-    await world.until(lambda: set(world.placements.by_address().values()) == {("b", "a")}, "both announce")
+    await world.until(
+        lambda: set(world.placements.by_address(world.placements.load_balancers()).values()) == {("b", "a")},
+        "both announce",
+    )
     await asyncio.sleep(0.3)
-    assert set(world.placements.by_address().values()) == {("b", "a")}
+    assert set(world.placements.by_address(world.placements.load_balancers()).values()) == {("b", "a")}
     await world.announce("a", "b")
     record = await world.placed("b", leaving="a")
     assert record.leaving == ("a",)  # connections stay there until it is removed

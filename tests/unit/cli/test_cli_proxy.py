@@ -118,6 +118,24 @@ async def test_drain_refuses_the_last_machine_of_an_address(tmp_path: Path, caps
 
 
 @pytest.mark.req("P-6")
+async def test_a_name_as_the_list_prints_it_is_the_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    async with hub(tmp_path) as (cluster, at):
+        await machine(cluster, "m1", announces=VIP)
+        await machine(cluster, "m2")
+        acting = asyncio.create_task(drained_by_its_machine(cluster, "m1"))
+        assert await proxy._drain("proxymachine/m1", at, Output.TABLE, wait_s=30, force=False) == OK
+        await acting
+        await proxy._undrain("proxymachine/m1", at, Output.TABLE)
+        assert not (await cluster.get(PROXY_MACHINES, "", "m1")).spec.drained
+        removed = await proxy._remove(
+            "proxymachine/m1", at, Output.TABLE, wait_s=30, force=False, ignore_not_found=False
+        )
+        assert removed == OK
+        assert "has never reported" not in capsys.readouterr().out
+        assert [each.metadata.name for each in await cluster.list(PROXY_MACHINES)] == ["m2"]
+
+
+@pytest.mark.req("P-6")
 async def test_drain_waits_for_the_machine_and_says_when_it_still_has_traffic(tmp_path: Path):
     async with hub(tmp_path) as (cluster, at):
         await machine(cluster, "m1", announces=VIP)

@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 
 from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, Forbidden, Unauthorized, Unreachable
-from fairlead.machine.hub_client import HubClient, fingerprint_of, join
-from fairlead.model.machine import HUB_NAME, EnrolAnswer, HubProblem, MachinePlan, MachineReport
+from fairlead.machine.hub_client import HubClient, join
+from fairlead.model.machine import HUB_NAME, EnrolAnswer, HubProblem, MachinePlan, MachineReport, fingerprint_of
 from fairlead.runtime.tls import client_context
 from fairlead_demo.worlds.processes import wait_until
 from tests.unit.machine.machine_authority import Authority

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -28,7 +27,6 @@ from fairlead.api.kubernetes import CONFIG_MAPS, CONFIG_MAPS_WITH_DATA, LEASES, 
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import JSONObject, transitions
 from fairlead.api.names import (
-    DEFAULT_CLASS,
     LABEL_MANAGED_BY,
     LABEL_PROXY_MACHINE,
     MANAGED_BY,
@@ -48,7 +46,7 @@ from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, FairleadError, Forbidden, Invalid, NotFound, Retry
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.machines.announcing import AnnouncementObjects
-from fairlead.hub.machines.placement import MachineFacts, MachineProxies, Placements
+from fairlead.hub.machines.placement import PAUSES, MachineFacts, MachineProxies, Placements
 from fairlead.hub.machines.plans import MachinePlans, PlanInput, build_plans, placed_addresses
 from fairlead.hub.machines.states import SKEW_S, UNREACHABLE_S, Heard, machine_status, skew_text
 from fairlead.hub.machines.tokens import check_token, consume
@@ -58,7 +56,15 @@ from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import Heartbeat
 from fairlead.kube.status import emit_transitions, write_status
 from fairlead.kube.writes import Overlay
-from fairlead.model.machine import EnrolAnswer, EnrolRequest, MachinePlan, MachineReport, machine_of, node_group
+from fairlead.model.machine import (
+    EnrolAnswer,
+    EnrolRequest,
+    MachinePlan,
+    MachineReport,
+    fingerprint_of,
+    machine_of,
+    node_group,
+)
 from fairlead.providers.envoy.certificates import (
     SharedAuthority,
     SignedKey,
@@ -105,11 +111,6 @@ async def read_endpoints(cluster: Cluster) -> dict[str, HubEndpoint]:
     except NotFound:
         return {}
     return {replica: decode(text, HubEndpoint) for replica, text in sorted((config_map.data or {}).items())}
-
-
-def fingerprint_of(authority: bytes) -> str:
-    """Return the fingerprint of the authorities (PEM) as the join command has it."""
-    return f"sha256:{hashlib.sha256(authority).hexdigest()}"
 
 
 class _Machine:
@@ -176,6 +177,8 @@ class Machines:
         self._dirty = asyncio.Event()
         self._news = asyncio.Event()
         self._enrolling = asyncio.Lock()
+        #: The machine whose object is made, and whose certificate is not recorded yet.
+        self._joining = ""
         self._present: Overlay[ProxyMachine] = Overlay(self.machines)
         self._events = EventRecorder(cluster, component="fairlead-hub")
         self._announcements = AnnouncementObjects(cluster=cluster, events=self._events, changed=self.changed)
@@ -255,10 +258,14 @@ class Machines:
                 )
             signed = self._sign(request.name, request.csr)
             await consume(self._cluster, ticket)
-            if machine is None:
-                body: JSONObject = {"metadata": {"name": request.name}, "spec": {"group": ticket.group}}
-                machine = self._present.written(await self._cluster.create(PROXY_MACHINES, body), before=None)
-            await self._record(machine, MachineCertificate(serial=signed.serial, expires=wire_time(signed.expires)))
+            self._joining = request.name
+            try:
+                if machine is None:
+                    body: JSONObject = {"metadata": {"name": request.name}, "spec": {"group": ticket.group}}
+                    machine = self._present.written(await self._cluster.create(PROXY_MACHINES, body), before=None)
+                await self._record(machine, MachineCertificate(serial=signed.serial, expires=wire_time(signed.expires)))
+            finally:
+                self._joining = ""
         log.info("machine joined", machine=request.name, group=ticket.group)
         return self._answer(request.name, signed.certificate)
 
@@ -319,7 +326,7 @@ class Machines:
             # The cache may be a moment behind the replica that signed.
             machine = await self._get(name) or machine
             mine = machine.status.certificate
-        if mine.serial and serial not in (mine.serial, mine.previous_serial):
+        if not self._knows(machine, serial):
             raise Forbidden(
                 f"The certificate of machine {name} was replaced by a newer one, perhaps of a copy with its state "
                 "directory. Delete that directory here, and join with a token of: fairlead proxy token"
@@ -382,10 +389,13 @@ class Machines:
         await self._announcements.wait_read()
         while True:
             self._dirty.clear()
+            began_s = self._clock.processor_s()
             if self._leading():
                 await self._plan_once()
             else:
                 self._wake()
+            # A plan has all addresses: with thousands it takes a while, and others need the processor more.
+            await self._clock.sleep(PAUSES * (self._clock.processor_s() - began_s))
             await self._dirty.wait()
 
     async def _plan_once(self) -> None:
@@ -440,13 +450,8 @@ class Machines:
 
     def _addresses(self) -> list[PlacedAddress]:
         """Return the recorded addresses of the load balancers on the hub's own proxies."""
-        objects = self._inventory.objects()
-        ours = [obj for key, obj in objects if self._is_ours(obj) and self._inventory.decides(key)]
-        return placed_addresses(ours, self.placements.by_address())
-
-    def _is_ours(self, obj: IntentObject) -> bool:
-        cls = self._inventory.load_balancer_class(obj.class_name)
-        return cls is not None and cls.spec.provider == DEFAULT_CLASS
+        ours = self.placements.load_balancers()
+        return placed_addresses(ours, self.placements.by_address(ours))
 
     def _load_balancer_changed(self, old: IntentObject | None, new: IntentObject | None) -> None:
         if old is None or new is None or _placed(old) != _placed(new):
@@ -562,10 +567,15 @@ class Machines:
         written = await self._cluster.apply(PROXY_MACHINES, body, manager=_MANAGER_CERTIFICATE, subresource="status")
         return self._present.written(written, before=self._present.get("", machine.metadata.name))
 
-    @staticmethod
-    def _knows(machine: ProxyMachine, serial: str) -> bool:
+    def _knows(self, machine: ProxyMachine, serial: str) -> bool:
+        """Return whether a certificate is the machine's; any is after a backup without statuses was restored.
+
+        None is while the machine joins: that of a machine which was removed has the same name.
+        """
         certificate = machine.status.certificate
-        return not certificate.serial or serial in (certificate.serial, certificate.previous_serial)
+        if not certificate.serial:
+            return machine.metadata.name != self._joining
+        return serial in (certificate.serial, certificate.previous_serial)
 
     async def _get(self, name: str) -> ProxyMachine | None:
         try:
@@ -618,7 +628,7 @@ class Machines:
 
     async def _publish_endpoint(self) -> None:
         endpoints = await read_endpoints(self._cluster)
-        mine = HubEndpoint(self._address, fingerprint_of(self.authorities))
+        mine = HubEndpoint(self._address, fingerprint_of(self.authorities.decode()))
         if endpoints.get(self._replica) != mine:
             body: JSONObject = {
                 "metadata": {

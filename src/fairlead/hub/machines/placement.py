@@ -10,9 +10,8 @@ load balancers wait for machines; only the leader writes.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Protocol
 
@@ -52,8 +51,8 @@ from fairlead.translate.placement import (
 _ANNOUNCED_S = 10.0
 #: How long the old machine serves after it has withdrawn an address, for clients that have not noticed.
 _NOTICED_S = 30.0
-#: Changes within this time are one; after a step, so many times as long as it took.
-_GATHER_S, _PAUSES = 0.1, 5
+#: Changes within this time are one; and how many times as long as a step it is until the next one.
+_GATHER_S, PAUSES = 0.1, 5
 #: How often moves are looked at, and how often the machines are while nothing moves.
 _MOVING_S, _LOOK_S = 1.0, 2.0
 _WRITES_AT_ONCE = 8
@@ -141,10 +140,14 @@ class Placements:
         group = group_of(self.groups.values(), *_class_and_pool(obj))
         return group is not None and any(not member.drained for member in members_of(group, self._joined()))
 
-    def by_address(self) -> dict[str, tuple[str, ...]]:
+    def load_balancers(self) -> list[IntentObject]:
+        """Return the load balancers with an address on the hub's own proxies, or on machines, in order."""
+        return [obj for _key, obj in sorted(self._ours().items())]
+
+    def by_address(self, load_balancers: Iterable[IntentObject]) -> dict[str, tuple[str, ...]]:
         """Return the machines that announce each address, by its recorded placement; the first one owns it."""
         drained = {machine.metadata.name for machine in self._machines.values() if machine.spec.drained}
-        return machines_by_address((obj for _key, obj in sorted(self._ours().items())), drained)
+        return machines_by_address(load_balancers, drained)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -163,16 +166,16 @@ class Placements:
             busy, took_s = False, 0.0
             if self._leading():
                 seen = self._joined(), self._proxies.machines()
-                began_s = time.thread_time()
+                began_s = self._clock.processor_s()
                 records = self._next()
-                took_s = time.thread_time() - began_s
+                took_s = self._clock.processor_s() - began_s
                 busy = await self._record(records)
             while not self._dirty.is_set():
                 await wait_for(self._dirty, self._clock, _MOVING_S if busy else _LOOK_S)
                 if busy or seen != (self._joined(), self._proxies.machines()):
                     break
             # With thousands of load balancers a step takes a while: others need the processor more.
-            await self._clock.sleep(max(_GATHER_S, _PAUSES * took_s))
+            await self._clock.sleep(max(_GATHER_S, PAUSES * took_s))
 
     def _next(self) -> dict[LoadBalancerKey, MachinePlacement | None]:
         """Return the record of each load balancer, one step further."""
@@ -285,9 +288,9 @@ class Placements:
         if not groups:
             return
         serving = (group_of(groups, *_class_and_pool(obj)) for obj in ours.values())
-        counts = Counter(group.metadata.name for group in serving if group is not None)
+        counts, joined = Counter(group.metadata.name for group in serving if group is not None), self._joined()
         for group in groups:
-            members, now = len(members_of(group, self._joined())), wire_time(self._clock.now())
+            members, now = len(members_of(group, joined)), wire_time(self._clock.now())
             status = group_status(group, members, counts[group.metadata.name], now=now)
             with suppress(NotFound):
                 always = ("machines", "loadBalancers")

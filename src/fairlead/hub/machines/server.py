@@ -50,12 +50,11 @@ from fairlead.providers.envoy.certificates import SharedAuthority
 from fairlead.providers.envoy.fleet import ServerCertificate
 from fairlead.providers.envoy.server import XdsServer
 from fairlead.runtime.clock import Clock
-from fairlead.runtime.telemetry import BoundedConnections, stop_listening
+from fairlead.runtime.telemetry import BoundedServer
 
 _HANDSHAKE_S = 10.0
 #: How often certificates and authorities are read again.
 _REFRESH_S = 60.0
-_SHUTDOWN_S = 1.0
 #: The report of a machine with thousands of addresses.
 _MOST_BYTES = 8 * 1024 * 1024
 _STATUS: dict[type[FairleadError], int] = {
@@ -173,15 +172,12 @@ class MachineServer:
         self._port = port
         self._files = files
         self._context = _server_context()
-        self._runner: web.AppRunner | None = None
-        self._listening: asyncio.Server | None = None
+        self._server: BoundedServer | None = None
 
     @property
     def port(self) -> int:
         """Return the port listened on: the one asked for, or with 0 the one the system gave."""
-        if self._listening and self._listening.sockets:
-            return int(self._listening.sockets[0].getsockname()[1])
-        return self._port
+        return self._server.port if self._server is not None else self._port
 
     def reload(self) -> None:
         """Use the certificate files as they are now, for new connections.
@@ -202,34 +198,23 @@ class MachineServer:
             BadConfiguration: the port is taken, or the address is not of this machine.
         """
         self.reload()
-        connections = BoundedConnections()
-        app = web.Application(middlewares=[connections.handling(), _answering], client_max_size=_MOST_BYTES)
-        app.router.add_get("/v1/ca", self._authorities)
-        app.router.add_post("/v1/enrol", self._enrol)
-        app.router.add_post("/v1/renew", self._renew)
-        app.router.add_get("/v1/plan", self._plan)
-        app.router.add_post("/v1/report", self._report)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
-        await runner.setup()
-        connections.protocols = runner.server
+        server = BoundedServer(self._host, self._port, middlewares=[_answering], most_bytes=_MOST_BYTES)
+        server.app.router.add_get("/v1/ca", self._authorities)
+        server.app.router.add_post("/v1/enrol", self._enrol)
+        server.app.router.add_post("/v1/renew", self._renew)
+        server.app.router.add_get("/v1/plan", self._plan)
+        server.app.router.add_post("/v1/report", self._report)
         try:
-            loop = asyncio.get_running_loop()
-            self._listening = await loop.create_server(
-                connections, self._host, self._port, ssl=self._context, ssl_handshake_timeout=_HANDSHAKE_S
-            )
+            await server.start(self._context, handshake_s=_HANDSHAKE_S)
         except OSError as error:
-            await runner.cleanup()
             raise BadConfiguration(_why_not(self._host, self._port, error), detail=str(error)) from error
-        self._runner = runner
+        self._server = server
 
     async def aclose(self) -> None:
         """Stop listening."""
-        if self._listening:
-            await stop_listening(self._listening)
-            self._listening = None
-        if self._runner:
-            await self._runner.cleanup()
-            self._runner = None
+        if self._server is not None:
+            await self._server.aclose()
+            self._server = None
 
     async def _authorities(self, _request: web.Request) -> web.Response:
         return _json({"ca": self._machines.authorities.decode()})

@@ -7,11 +7,9 @@ In: load balancers. Out: the fleet of these proxies, which ``local_envoy`` keeps
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 from zlib import crc32
 
 import msgspec
@@ -32,7 +30,7 @@ from fairlead.providers.envoy.envoy_process import (
     file_limit,
     wanted_directories,
 )
-from fairlead.runtime.private_file import make_private
+from fairlead.runtime.private_file import DirectoryLock
 
 #: Of one Envoy; where several share the load balancers, each has its number behind that.
 GROUP = "local"
@@ -87,7 +85,14 @@ class LocalFleet:
         self.awaits_machines: Callable[[LoadBalancerKey], bool] = lambda _key: False
         #: By group.
         self.envoys: dict[str, LocalEnvoy] = {}
-        self._lock = DirectoryLock(self._data_dir)
+        self._lock = DirectoryLock(
+            self._data_dir,
+            option="--data-dir",
+            name=LOCK,
+            unusable="make it writable or choose another",
+            taken=f"another hub uses the data directory {self._data_dir} and the Envoy in it: stop that hub first. A "
+            "hub for another API needs a --data-dir and an --address-pool of its own",
+        )
         directories = wanted_directories(self._data_dir, envoys)
         for number, directory in enumerate(directories, start=1):
             group = GROUP if len(directories) == 1 else f"{GROUP}-{number}"
@@ -201,45 +206,3 @@ class LocalFleet:
         for envoy in self.envoys.values():
             await envoy.stop()
         self._lock.release()
-
-
-class DirectoryLock:
-    """The lock of one data directory, not taken yet."""
-
-    def __init__(self, data_dir: Path) -> None:
-        self._data_dir = data_dir
-        self._file: IO[str] | None = None
-
-    def take(self) -> None:
-        """Take the lock; once it is ours, that does nothing.
-
-        Raises:
-            BadConfiguration: another process has it, or the directory cannot be used.
-        """
-        if self._file is not None:
-            return
-        try:
-            make_private(self._data_dir)
-            lock = (self._data_dir / LOCK).open("a+")
-        except OSError as error:
-            raise BadConfiguration(
-                f"--data-dir: {self._data_dir} cannot be used ({error.strerror}); make it writable or choose another"
-            ) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            lock.close()
-            raise BadConfiguration(
-                f"another hub uses the data directory {self._data_dir} and the Envoy in it: stop that hub first. A hub "
-                "for another API needs a --data-dir and an --address-pool of its own"
-            ) from error
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
-        self._file = lock
-
-    def release(self) -> None:
-        """Let the next hub have it."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None

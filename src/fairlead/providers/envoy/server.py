@@ -55,6 +55,19 @@ _log = structlog.get_logger(__name__)
 Admission = Callable[[str, bytes], Awaitable[str]]
 
 
+async def first_request(
+    context: aio.ServicerContext[bytes, bytes], read: Callable[[bytes], DeltaRequest]
+) -> tuple[bytes, DeltaRequest] | None:
+    """Return the first request of a stream, raw and read; None when there is none. One that is not xDS ends it."""
+    first = cast("object", await context.read())
+    if not isinstance(first, bytes):
+        return None
+    try:
+        return first, read(first)
+    except ValueError as error:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+
 class XdsServer:
     """The gRPC end of the control plane.
 
@@ -156,13 +169,10 @@ class XdsServer:
             await server.stop(grace=0)
 
     async def _stream(self, _requests: object, context: aio.ServicerContext[bytes, bytes]) -> None:
-        first = cast("object", await context.read())
-        if not isinstance(first, bytes):
+        begun = await first_request(context, self._schema.read_request)
+        if begun is None:
             return
-        try:
-            request = self._schema.read_request(first)
-        except ValueError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        _, request = begun
         group_name = await self._group_of(request, context)
         wake = asyncio.Event()
         session = Session(
@@ -205,13 +215,10 @@ class XdsServer:
         return group_name
 
     async def _health_stream(self, _requests: object, context: aio.ServicerContext[bytes, bytes]) -> None:
-        first = cast("object", await context.read())
-        if not isinstance(first, bytes):
+        begun = await first_request(context, self._schema.read_health_request)
+        if begun is None:
             return
-        try:
-            request = self._schema.read_health_request(first)
-        except ValueError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        _, request = begun
         group_name = await self._group_of(request, context)
         stream = self._health.open(group_name, request.node_id)
         wake = asyncio.Event()
