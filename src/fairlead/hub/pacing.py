@@ -86,6 +86,17 @@ def only_seen(old: PacedStatus, new: PacedStatus) -> bool:
     return old.observed_generation == new.observed_generation and rest(old) == rest(new)
 
 
+def without_seen(old: PacedStatus, new: PacedStatus) -> list[WireCondition] | None:
+    """Return the conditions of ``new`` with the Programmed and Serving of ``old``.
+
+    None when ``old`` has none, or is about another generation: what it says would no longer be true of this one.
+    """
+    if not old.conditions or old.observed_generation != new.observed_generation:
+        return None
+    kept = {condition.type: condition for condition in old.conditions if condition.type in _SEEN}
+    return [kept.get(condition.type, condition) for condition in new.conditions or ()]
+
+
 def has_stopped(old: Sequence[WireCondition] | None, new: Sequence[WireCondition] | None) -> bool:
     """Return whether Serving became false; without a condition Serving before, no."""
     before, after = (condition_of(conditions, ConditionType.SERVING) for conditions in (old, new))

@@ -66,4 +66,4 @@ async def test_what_needs_no_look_is_written_at_once(world, shop):
     async def paused():
         return "True" in await state(world, "lb7", ConditionType.PAUSED)
 
-    await world.until(paused, what="the status says that it is paused", limit_s=12)
+    await world.until(paused, what="the status says that it is paused", limit_s=1)

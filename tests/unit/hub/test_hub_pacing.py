@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 import pytest
 
 from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
@@ -18,6 +19,7 @@ from fairlead.hub.pacing import (
     Pace,
     is_progress,
     repeats_references,
+    without_seen,
 )
 from fairlead.translate.view import no_ready
 from tests.fleet_objects import condition
@@ -91,6 +93,16 @@ SERVES = status(TRUE)
 )
 def test_how_long_a_status_is_held_back(old: TCPLoadBalancerStatus, new: TCPLoadBalancerStatus, wait_s: float) -> None:
     assert Pace().wait_s(old, new, now_s=100.0) == wait_s
+
+
+def test_what_needs_no_answer_is_written_while_another_condition_awaits_one() -> None:
+    paused = without_seen(SERVES, status({**PENDING, "Accepted": "False Invalid", "Paused": "True Paused"}))
+    assert paused == status({**TRUE, "Accepted": "False Invalid", "Paused": "True Paused"}).conditions
+
+
+@pytest.mark.parametrize("old", [NOTHING, msgspec.structs.replace(SERVES, observed_generation=1)])
+def test_programmed_of_nothing_or_of_another_generation_is_not_kept(old: TCPLoadBalancerStatus) -> None:
+    assert without_seen(old, status(PENDING)) is None
 
 
 def test_what_awaits_an_answer_is_written_when_the_answer_takes_long() -> None:

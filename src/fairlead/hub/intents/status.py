@@ -50,6 +50,7 @@ from fairlead.hub.pacing import (
     is_without_targets_yet,
     only_seen,
     repeats_references,
+    without_seen,
 )
 from fairlead.hub.providers.migration import missing_targets
 from fairlead.hub.providers.registry import ProviderRegistry
@@ -508,6 +509,10 @@ class StatusWriter(Generic[Obj, T]):
         at_least_s = self._take_over_s(key, known, old, new)
         if observed is None or known.report is None:
             at_least_s = max(at_least_s, self._unseen_s(provider, old, new))
+        if at_least_s > 0 and not only_seen(old, new) and (decided := without_seen(old, new)) is not None:
+            # Programmed and Serving await an answer; a pause or a refusal does not.
+            new = msgspec.structs.replace(new, conditions=decided)
+            again_s, at_least_s = (at_least_s if at_least_s < math.inf else None), 0.0
         written, wait_s = await self._writer.write(obj, old, new, at_least_s=at_least_s)
         if written is not None:
             self._rules.announce(obj, new, known.report)
@@ -571,8 +576,9 @@ class StatusWriter(Generic[Obj, T]):
         A provider with a ledger keeps its state over a restart of the hub. Load balancers are read back one after the
         other, and each is compared again after that.
         """
-        passing = is_passing(old.conditions, new.conditions)
-        return _LOOK_S if provider in self._providers.durable and passing and only_seen(old, new) else 0.0
+        if provider not in self._providers.durable or old.observed_generation != new.observed_generation:
+            return 0.0
+        return _LOOK_S if is_passing(old.conditions, new.conditions) else 0.0
 
     def _take_over_s(self, key: LoadBalancerKey, known: _KnownState[T], old: Any, new: Any) -> float:
         """Return how long ``new`` is held back while proxies apply what a starting hub sends; infinite before that.
