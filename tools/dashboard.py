@@ -107,6 +107,33 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         ),
     ),
     (
+        "Proxy machines",
+        (
+            Panel(
+                "Addresses by number of owners",
+                "sum by (announcement, owners) (fairlead_machine_addresses)",
+                "{{announcement}} {{owners}}",
+            ),
+            Panel("Ready", "min by (machine) (fairlead_machine_ready)", "{{machine}}"),
+            Panel("Announced", "max by (machine) (fairlead_machine_announced_addresses)", "{{machine}}"),
+            Panel(
+                "Take-overs",
+                "sum by (machine, cause) (increase(fairlead_machine_takeovers_total[5m]))",
+                "{{machine}} {{cause}}",
+            ),
+            Panel(
+                "Withdrawals",
+                "sum by (machine, cause) (increase(fairlead_machine_withdrawals_total[5m]))",
+                "{{machine}} {{cause}}",
+            ),
+            Panel(
+                "Prefixes at routers",
+                "max by (machine, peer) (fairlead_machine_session_prefixes)",
+                "{{machine}} {{peer}}",
+            ),
+        ),
+    ),
+    (
         "Agents",
         (
             Panel("Reach their hub", "min by (instance) (fairlead_agent_hub_reachable)", "{{instance}}"),

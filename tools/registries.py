@@ -31,6 +31,7 @@ async def registries() -> dict[str, list[Family]]:
 
 async def _hub() -> list[Family]:
     from fairlead.hub.app import Hub, HubConfig
+    from fairlead.hub.machines.metrics import AddressMoves, MachineCollector
     from fairlead.kube.cluster import Cluster
     from fairlead.kube.config import ClusterConfig
     from fairlead.kube.transport import KubeMetrics
@@ -46,6 +47,7 @@ async def _hub() -> list[Family]:
     Counters(registry=registry)
     WebhookMetrics(registry)
     registry.register(TrafficMetrics(clock=SystemClock()))
+    registry.register(MachineCollector(lambda: None, AddressMoves()))
     async with Cluster(ClusterConfig(server="http://127.0.0.1:9"), name="hub") as cluster:
         config = HubConfig(identity="reference", address_pool=AddressRanges.parse("192.0.2.0/24"))
         Hub(cluster=cluster, providers={}, config=config, telemetry=Telemetry(registry))

@@ -281,8 +281,9 @@ class Layer2:
             mac=port.link.mac,
             other_mac=ownership.other_mac,
             epoch=ownership.claim,
-            since=self._clock.now().timestamp() - (self._now() - ownership.changed_s) if ownership.changed_s else 0.0,
+            since=port.since(address, self._clock.now().timestamp() - self._now(), ownership.changed_s),
             cause=ownership.cause,
+            trigger=ownership.trigger,
             reason="Refused" if problem else ownership.reason,
             problem=problem or ownership.problem,
         )
@@ -295,6 +296,8 @@ class _Port:
         self.link = link
         self.targets: dict[str, str] = {}
         self.refused: dict[str, str] = {}
+        #: When each address came or went, by the monotonic clock and in seconds since 1970.
+        self._since: dict[str, tuple[float, float]] = {}
         self._add_at_s = float("inf")
         self._gateway = ""
         self._gateway_seen_s = self._gateway_asked_s = -float("inf")
@@ -391,6 +394,14 @@ class _Port:
     def _remove(self, kernel: Kernel, addresses: Sequence[str]) -> None:
         for address, error in (kernel.remove(self.link.index, addresses) if addresses else {}).items():
             log.warning("address not removed", address=address, interface=self.link.name, error=error)
+
+    def since(self, address: str, offset_s: float, changed_s: float) -> float:
+        """Return when an address came or went, always the same number for one change; 0 when it never did."""
+        if not changed_s:
+            return 0.0
+        if self._since.get(address, (0.0, 0.0))[0] != changed_s:
+            self._since[address] = changed_s, changed_s + offset_s
+        return self._since[address][1]
 
     # --- One turn ---------------------------------------------------------------------------------------------
 

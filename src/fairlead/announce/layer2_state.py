@@ -29,6 +29,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
+from fairlead.model.machine import Trigger
+
 #: Seconds between two hellos, and of the probe, of a link and of one with fast addresses.
 INTERVAL_S, FAST_INTERVAL_S = 0.2, 0.1
 PROBE_S, FAST_PROBE_S = 0.3, 0.15
@@ -84,6 +86,10 @@ class Entry(NamedTuple):
 
 
 _NOTHING = Entry(Claiming.NONE)
+#: Triggers and causes of a yielding owner.
+_LEAVING = (Trigger.NOT_PLANNED, "drained, or no longer planned here")
+_NOT_SERVING = (Trigger.NOT_SERVING, "the proxy does not serve the address")
+_BETTER = (Trigger.BETTER_RANKED, "a machine that comes first in the plan is back")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +145,7 @@ class Ownership:
     other_mac: str = ""
     changed_s: float = 0.0
     cause: str = ""
+    trigger: str = ""
     reason: str = ""
     problem: str = ""
 
@@ -195,6 +202,11 @@ class _AddressRecord:
     changed_s: float = 0.0
     taken_s: float = -_NEVER
     cause: str = ""
+    trigger: str = ""
+    #: The machine that was the last one to say that it owns the address.
+    owner: str = ""
+    #: Why this machine yields: trigger and cause.
+    yields: tuple[str, str] = ("", "")
     leave_at_s: float = _NEVER
     offer_until_s: float = -_NEVER
     offer_after_s: float = -_NEVER
@@ -272,7 +284,9 @@ class Election:
         self._epoch = max(self._epoch, epoch)
         self._fast = any(want.fast for want in wants.values())
         for name in sorted(wants.keys() - self._addresses.keys()):
-            self._addresses[name] = _AddressRecord(name)
+            record = self._addresses[name] = _AddressRecord(name)
+            owners = [peer.name for peer in self._peers.values() if self._entry(peer, record).status >= Claiming.OWNER]
+            record.owner = owners[0] if owners else ""
         for name, address in self._addresses.items():
             want = wants.get(name)
             if want is None and (last := address.want) is not None and address.owned:
@@ -298,7 +312,7 @@ class Election:
         if record is None or record.owned:
             return
         record.changed_s = now
-        record.cause = "adopted after a restart"
+        record.trigger, record.cause = Trigger.ADOPTED, "adopted after a restart"
         self._say(record, Entry(Claiming.OWNER, self._epoch * CLAIMS))
         self._schedule_refresh(now, record)
         self._dirty.add(address)
@@ -467,12 +481,16 @@ class Election:
             return Ownership(owned=False)
         foreign = self._stepped_s < record.foreign_until_s
         reason, problem = self._problem(record, foreign=foreign)
+        trigger, cause = record.trigger, record.cause
+        if not record.owned and not problem and record.want is not None and record.want.serve is False:
+            trigger, cause = _NOT_SERVING
         return Ownership(
             owned=record.owned,
             claim=record.mine.claim if record.owned else 0,
             other_mac=record.foreign_mac if foreign else "",
             changed_s=record.changed_s,
-            cause=record.cause,
+            cause=cause,
+            trigger=trigger,
             reason=reason,
             problem=problem,
         )
@@ -606,6 +624,10 @@ class Election:
             peer.table[name] = entry
         if (record := self._addresses.get(name)) and before != entry:
             record.highest = max(record.highest, entry.claim if entry.status >= Claiming.OWNER else 0)
+            if entry.status >= Claiming.OWNER:
+                record.owner = peer.name
+            elif record.owner == peer.name:
+                record.owner = ""
             self._dirty.add(name)
             if record.owned and Claiming.OWNER in (before.status, entry.status):
                 # Neighbours may have learned the other owner: they learn this one again.
@@ -617,24 +639,30 @@ class Election:
         want = record.want
         rival = self._rival(record)
         if rival is not None and (rival[0], rival[1]) > (record.mine.claim, self.name):
-            yield from self._release(now, record, f"{rival[1]} owns the address with a later claim")
+            trigger, cause = Trigger.LATER_CLAIM, f"{rival[1]} owns the address with a later claim"
+            if record.mine.status is Claiming.YIELDING:
+                trigger, cause = record.yields[0], f"{record.yields[1]}; {rival[1]} took over"
+            yield from self._release(now, record, trigger, cause)
             return
         if self._isolated:
-            yield from self._release(now, record, "cut off from most machines and from the gateway")
+            yield from self._release(now, record, Trigger.ISOLATED, "cut off from most machines and from the gateway")
             return
         others = want is not None and any(machine in self._peers for machine in want.machines)
         if not self._up and others and now >= self._down_s + self._dead_s:
-            yield from self._release(now, record, "the network interface is down")
+            yield from self._release(now, record, Trigger.LINK_DOWN, "the network interface is down")
             return
         if want is None or now >= record.leave_at_s:
-            yield from self._release(now, record, "no longer planned here")
+            yield from self._release(now, record, *_LEAVING)
             return
         status = Claiming.OWNER
-        if want.leaving or want.serve is False or self.name not in want.machines:
-            status = Claiming.YIELDING
+        if want.leaving or self.name not in want.machines:
+            status, record.yields = Claiming.YIELDING, _LEAVING
+        elif want.serve is False:
+            status, record.yields = Claiming.YIELDING, _NOT_SERVING
         elif self._better(now, record, want, settled=True):
             if record.mine.status is Claiming.OWNER and now >= record.offer_after_s:
                 record.offer_until_s, record.offer_after_s = now + _OFFER_S, now + _OFFER_AGAIN_S
+            record.yields = _BETTER
             status = Claiming.YIELDING if now < record.offer_until_s else Claiming.OWNER
             self._wake(record.offer_until_s if status is Claiming.YIELDING else record.offer_after_s, record.name)
         if status is not record.mine.status:
@@ -683,7 +711,12 @@ class Election:
 
     def _take(self, now: float, record: _AddressRecord) -> Iterator[LinkAction]:
         former = [peer.name for peer in self._peers.values() if self._entry(peer, record).status is Claiming.YIELDING]
-        record.cause = f"{former[0]} yielded" if former else "no other machine owns the address"
+        owner = self._peers.get(record.owner)
+        record.trigger, record.cause = Trigger.VACANT, "no other machine owns the address"
+        if former:
+            record.trigger, record.cause = Trigger.OWNER_YIELDED, f"{former[0]} yielded"
+        elif owner is not None and owner.life is not _Life.FRESH:
+            record.trigger, record.cause = Trigger.OWNER_SILENT, f"{owner.name} is silent"
         claim = max(record.highest, self._epoch * CLAIMS) + 1
         record.highest = claim
         record.changed_s = record.taken_s = now
@@ -695,8 +728,8 @@ class Election:
         self.changes += 1
         yield LinkAction("add", record.name)
 
-    def _release(self, now: float, record: _AddressRecord, cause: str) -> Iterator[LinkAction]:
-        record.cause, record.changed_s = cause, now
+    def _release(self, now: float, record: _AddressRecord, trigger: str, cause: str) -> Iterator[LinkAction]:
+        record.trigger, record.cause, record.changed_s = trigger, cause, now
         record.burst += 1
         record.foreign_mac, record.foreign_until_s = "", -_NEVER
         record.highest = max(record.highest, record.mine.claim)

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -34,6 +34,7 @@ from fairlead.model.machine import (
     LinkState,
     MachinePlan,
     SessionState,
+    Trigger,
 )
 from fairlead.runtime.private_file import write_private
 from fairlead.runtime.queue import backoff_s
@@ -80,6 +81,15 @@ class Speaker(Protocol):
         ...
 
 
+class _Verdict(NamedTuple):
+    """Whether an address is announced, why, for the case that this is new, and what is wrong."""
+
+    announced: bool
+    trigger: str
+    cause: str
+    problem: str = ""
+
+
 class RouteAnnouncer:
     """Announces the addresses of one kind (an ``Announcer``); ``directory`` is private to it and its speaker."""
 
@@ -102,6 +112,8 @@ class RouteAnnouncer:
         self._serving: Mapping[str, bool] = {}
         #: None until the speaker was looked at for the first time.
         self._prefixes: frozenset[str] | None = None
+        #: Those that it announced then.
+        self._adopted: frozenset[str] = frozenset()
         self._states: dict[str, AddressState] = {}
         self._sessions: tuple[SessionState, ...] = ()
         self._problem = ""
@@ -194,8 +206,9 @@ class RouteAnnouncer:
         if plan is None:
             return
         try:
+            first = self._prefixes is None
             if self._prefixes is None:
-                self._prefixes = frozenset(await self._speaker.adopted() or ())
+                self._prefixes = self._adopted = frozenset(await self._speaker.adopted() or ())
             ours = self._ours(plan)
             routed = {
                 address.address
@@ -212,6 +225,8 @@ class RouteAnnouncer:
             self._prefixes = frozenset(route.prefix for route in routes)
             await self._local.keep_only(routed)
             self._problem = ""
+            if first and self._adopted:
+                await self._look()  # or the addresses would look as if they had been withdrawn for a moment
         except FairleadError as error:
             self._fail(error.sentence, error.detail)
         except OSError as error:
@@ -266,21 +281,28 @@ class RouteAnnouncer:
         before = list(self._states.values())
         states: dict[str, AddressState] = {}
         for address in self._ours(plan):
-            announced, cause, problem = self._judged(plan, address)
+            now = self._judged(plan, address)
             old = self._states.get(address.address)
-            if old is not None and old.announced == announced:
-                states[address.address] = msgspec.structs.replace(old, problem=problem)
-            else:
-                states[address.address] = AddressState(
-                    address=address.address, announced=announced, interface="lo", since=time.time(), cause=cause,
-                    problem=problem,
-                )  # fmt: skip
+            if old is not None and old.announced == now.announced:
+                if now.announced or old.trigger == now.trigger:
+                    states[address.address] = msgspec.structs.replace(old, problem=now.problem)
+                    continue
+            elif old is None and now.announced and prefix_of(address) in self._adopted:
+                now = now._replace(trigger=Trigger.ADOPTED, cause="adopted after a restart")
+            states[address.address] = AddressState(
+                address=address.address,
+                announced=now.announced,
+                interface="lo",
+                since=old.since if old is not None and old.announced == now.announced else time.time(),
+                cause=now.cause,
+                trigger=now.trigger,
+                problem=now.problem,
+            )
         self._states = states
         if list(states.values()) != before:
             self._on_change()
 
-    def _judged(self, plan: MachinePlan, address: AnnouncedAddress) -> tuple[bool, str, str]:
-        """Return whether an address is announced, the cause in case that this is new, and the problem."""
+    def _judged(self, plan: MachinePlan, address: AnnouncedAddress) -> _Verdict:
         prefix = prefix_of(address)
         in_speaker = prefix in (self._prefixes or ())
         serves = self._serving.get(address.address)
@@ -290,29 +312,27 @@ class RouteAnnouncer:
         if in_speaker and (up or self._kind == "External"):
             aggregated = serves is False and not plan.drained
             note = f"{prefix} is announced for other addresses in it; this machine does not serve this one"
-            return True, f"sessions with {listed(up, 5)}" if up else "route written", note if aggregated else ""
-        if self._stopped:
-            return False, "planned stop", ""
-        if plan.drained:
-            return False, "the machine is drained", ""
-        if self._problem:
-            return False, "the speaker failed", self._problem
-        if serves is None:
-            return False, "the proxy has not reported yet", ""
-        if not serves:
-            return False, "the proxy does not serve the address", ""
-        if not sessions:
-            return (
-                False,
-                "no session with a router",
-                (
-                    "no BGPPeer of its Advertisement selects this machine; create one, or correct its spec.machines"
-                    if wanted or not self._peers(plan)
-                    else ""
-                ),
+            trigger, cause = (
+                (Trigger.SESSION_UP, f"sessions with {listed(up, 5)}") if up else (Trigger.ROUTED, "route written")
             )
+            return _Verdict(True, trigger, cause, note if aggregated else "")
+        if self._stopped:
+            return _Verdict(False, Trigger.STOPPED, "planned stop")
+        if plan.drained:
+            return _Verdict(False, Trigger.DRAINED, "the machine is drained")
+        if self._problem:
+            return _Verdict(False, Trigger.SPEAKER_FAILED, "the speaker failed", self._problem)
+        if serves is None:
+            return _Verdict(False, Trigger.UNKNOWN, "the proxy has not reported yet")
+        if not serves:
+            return _Verdict(False, Trigger.NOT_SERVING, "the proxy does not serve the address")
+        if not sessions:
+            problem = "no BGPPeer of its Advertisement selects this machine; create one, or correct its spec.machines"
+            selected = not wanted and self._peers(plan)
+            return _Verdict(False, Trigger.NO_SESSION, "no session with a router", "" if selected else problem)
         why = next((session.problem for session in sessions if session.problem), "")
-        return False, "no session with a router is up", why and f"no session with a router is up: {why}"
+        problem = why and f"no session with a router is up: {why}"
+        return _Verdict(False, Trigger.NO_SESSION, "no session with a router is up", problem)
 
 
 _NO_PASSWORD = "the hub has no password for this session yet; create the Secret in spec.passwordSecret of the BGPPeer"  # noqa: S105 - a sentence

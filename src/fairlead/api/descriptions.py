@@ -754,6 +754,8 @@ MACHINES: Mapping[str, Mapping[str, str]] = {
         "otherMac": "MAC address of another machine that answers for the address.",
         "since": "Time of the last change of announced.",
         "cause": "Reason of the last change of announced.",
+        "lastFailover": "Time at which the machine last took the address over from another one.",
+        "failoverCause": "Reason of that take-over.",
         "problem": "Reason why the address is not announced although it should be.",
     },
     "RouterSession": {

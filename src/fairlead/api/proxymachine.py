@@ -52,7 +52,10 @@ class MachineLink(Wire, frozen=True, gc=False):
 
 
 class AddressStatus(Wire, frozen=True, gc=False):
-    """One address that the machine announces, or does not although it should; problem says why."""
+    """One address that the machine announces, or does not although it should; problem says why.
+
+    lastFailover and failoverCause are of the last time at which this machine took the address over from another one.
+    """
 
     address: str
     announced: bool = False
@@ -61,6 +64,8 @@ class AddressStatus(Wire, frozen=True, gc=False):
     other_mac: str = ""
     since: str = ""
     cause: str = ""
+    last_failover: str = ""
+    failover_cause: str = ""
     problem: str = ""
 
 

@@ -9,6 +9,7 @@ What the proxy of a machine serves is not in the plan: it comes over xDS.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from hashlib import sha256
 from typing import Annotated, Literal
 
@@ -154,7 +155,8 @@ class AddressState(MachineValue, frozen=True, kw_only=True, rename="camel", omit
     """What a machine does with one address now.
 
     ``problem`` is a sentence: why it is not announced here although it should be; ``reason`` is its PascalCase word.
-    ``mac`` is that of our interface; ``other_mac`` of another host that answers for the address.
+    ``mac`` is that of our interface; ``other_mac`` of another host that answers for the address. ``trigger`` is the
+    word for the kind of ``cause``, one of ``Trigger``.
     """
 
     address: str
@@ -166,8 +168,41 @@ class AddressState(MachineValue, frozen=True, kw_only=True, rename="camel", omit
     #: Seconds since the epoch of Unix at which ``announced`` last changed, and why.
     since: float = 0.0
     cause: str = ""
+    trigger: str = ""
     reason: str = ""
     problem: str = ""
+
+
+class Trigger(StrEnum):
+    """The kind of event that made a machine begin, or cease, to announce an address."""
+
+    UNKNOWN = "Unknown"
+    #: No machine owned the address.
+    VACANT = "Vacant"
+    #: The owner failed.
+    OWNER_SILENT = "OwnerSilent"
+    #: The owner gave the address up: a planned move, a drain, or its proxy does not serve.
+    OWNER_YIELDED = "OwnerYielded"
+    #: The address was announced before the process of the machine was started again.
+    ADOPTED = "Adopted"
+    SESSION_UP = "SessionUp"
+    ROUTED = "Routed"
+    #: Another machine owns the address with a later claim.
+    LATER_CLAIM = "LaterClaim"
+    ISOLATED = "Isolated"
+    LINK_DOWN = "LinkDown"
+    NOT_PLANNED = "NotPlanned"
+    NOT_SERVING = "NotServing"
+    #: A machine that comes first in the plan can serve again.
+    BETTER_RANKED = "BetterRanked"
+    STOPPED = "Stopped"
+    DRAINED = "Drained"
+    SPEAKER_FAILED = "SpeakerFailed"
+    NO_SESSION = "NoSession"
+
+
+#: The triggers of take-overs from another machine.
+FAILOVERS = (Trigger.OWNER_SILENT, Trigger.OWNER_YIELDED)
 
 
 class SessionState(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

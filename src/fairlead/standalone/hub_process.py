@@ -157,6 +157,7 @@ async def _run(
     if settings.machines is not None and fleet is not None and hub.inventory.machines is not None:
         endpoint = _machine_endpoint(settings.machines, cluster, hub, parts, hub.inventory.machines, settings.data_dir)
         place_on_machines(endpoint.machines.placements, provider, fleet)
+        registry.register(endpoint.machines.metrics)
     reporter = ProxyReporter(
         cluster=cluster,
         identity=identity,

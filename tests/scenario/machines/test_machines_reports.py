@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from machines_world import MachinesWorld, TestMachine
+from prometheus_client import CollectorRegistry
 
 from fairlead.api.kubernetes import LEASES
 from fairlead.api.meta import condition_of
@@ -94,6 +95,29 @@ async def test_a_report_is_a_status_and_a_lease(world: MachinesWorld):
     assert world.cluster.writes - writes <= 2
     again = await world.user.get(LEASES, SYSTEM_NAMESPACE, lease_name("m1"))
     assert again.metadata.resource_version == lease.metadata.resource_version
+
+
+@pytest.mark.req("P-29")
+async def test_the_leader_exports_what_machines_report(world: MachinesWorld):
+    registry = CollectorRegistry()
+    registry.register(world.endpoint.machines.metrics)
+    machine = await world.join("m1")
+    assert (await machine.report()).status == 204
+    address = await world.load_balancer()
+    await plan_with(machine)
+    labels = {"announcement": "L2"}
+    assert registry.get_sample_value("fairlead_machine_addresses", {**labels, "owners": "0"}) == 1
+    taken = AddressState(address=address, announced=True, mac="02::1", cause="m2 is silent", trigger="OwnerSilent")
+    assert (await machine.report(addresses=(taken,))).status == 204
+    await said(world, "m1", "Announcing", "Announcing")
+    assert registry.get_sample_value("fairlead_machine_addresses", {**labels, "owners": "1"}) == 1
+    assert registry.get_sample_value("fairlead_machine_ready", {"machine": "m1"}) == 1
+    assert registry.get_sample_value("fairlead_machine_takeovers_total", {"machine": "m1", "cause": "OwnerSilent"}) == 1
+    ends = registry.get_sample_value("fairlead_machine_certificate_expiry_timestamp_seconds", {"machine": "m1"})
+    assert ends is not None
+    assert ends > time.time()
+    world.leads = False
+    assert registry.get_sample_value("fairlead_machine_ready", {"machine": "m1"}) is None
 
 
 @pytest.mark.req("P-5")

@@ -190,6 +190,49 @@ def test_unknown_health_changes_nothing(link):
     assert link.owners() == ["m1"]
 
 
+@pytest.mark.req("P-27")
+def test_an_owner_names_how_it_got_the_address(link):
+    def state(name: str) -> tuple[str, str]:
+        ownership = link.elections[name].ownership(A)
+        return ownership.trigger, ownership.cause
+
+    assert state("m1") == ("Vacant", "no other machine owns the address")
+    link.plan({A: want("m2", "m1", "m3")})
+    link.run(7)
+    assert state("m2") == ("OwnerYielded", "m1 yielded")
+    assert state("m1")[0] == "BetterRanked"
+    assert "m2 took over" in state("m1")[1]
+    link.cut.add("m2")
+    link.run(2)
+    assert state("m1") == ("OwnerSilent", "m2 is silent")
+
+
+@pytest.mark.req("P-27")
+@pytest.mark.parametrize(
+    ("wants", "trigger"),
+    [
+        ({A: want(*NAMES, leaving=True)}, "NotPlanned"),
+        ({A: want("m2", "m3")}, "NotPlanned"),
+        ({A: want(*NAMES, serve=False)}, "NotServing"),
+    ],
+    ids=["drained", "placed elsewhere", "not serving"],
+)
+def test_a_former_owner_names_why_it_withdrew(link, wants, trigger):
+    link.plan(wants, only=("m1",))
+    link.run(1)
+    assert link.owners() == ["m2"]
+    assert link.elections["m1"].ownership(A).trigger == trigger
+
+
+@pytest.mark.req("P-27")
+def test_a_machine_that_cannot_serve_and_owns_nothing_says_why():
+    link = Link("m1")
+    link.plan({A: want("m1", serve=False)})
+    link.run(2)
+    assert link.owners() == []
+    assert link.elections["m1"].ownership(A).trigger == "NotServing"
+
+
 @pytest.mark.req("P-15")
 def test_an_address_of_a_foreign_host_is_not_taken():
     link = Link("m1", "m2")

@@ -46,6 +46,7 @@ from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, FairleadError, Forbidden, Invalid, NotFound, Retry
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.machines.announcing import AnnouncementObjects
+from fairlead.hub.machines.metrics import AddressMoves, MachineCollector, MachinesNow
 from fairlead.hub.machines.placement import PAUSES, MachineFacts, MachineProxies, Placements
 from fairlead.hub.machines.plans import MachinePlans, PlanInput, build_plans, placed_addresses
 from fairlead.hub.machines.states import SKEW_S, UNREACHABLE_S, Heard, machine_status, skew_text
@@ -199,6 +200,8 @@ class Machines:
         self._plans = MachinePlans()
         self._keepers: dict[str, str] = {}
         self._planned_epoch = 0
+        self._moves = AddressMoves()
+        self.metrics = MachineCollector(self._now, self._moves)
         self.machines.on_change(self._machine_changed)
         inventory.classes.on_change(self._class_changed)
         for objects in inventory.intents.values():
@@ -307,6 +310,12 @@ class Machines:
         obj = self._present.get("", machine)
         if obj is None:
             return
+        if before is not None:
+            if before.addresses != report.addresses:
+                self._moves.count(machine, before.addresses, report.addresses)
+        elif obj.status.announced == sum(state.announced for state in obj.status.addresses):
+            # The first report to this leader: what moved meanwhile, perhaps because the hub's machine was lost.
+            self._moves.count(machine, obj.status.addresses, report.addresses)
         # Whatever is the same already costs no turn of the queue.
         if now_s - heard.leased_s >= _LEASE_S or self._status(obj) != obj.status:
             self._queue.add(machine)
@@ -508,14 +517,29 @@ class Machines:
         return None
 
     def _status(self, obj: ProxyMachine) -> ProxyMachineStatus:
-        heard, now_s = self._of(obj.metadata.name), self._clock.monotonic()
-        seen = Heard(
+        return machine_status(obj, self._seen(obj.metadata.name), now=self._clock.now())
+
+    def _seen(self, name: str) -> Heard:
+        heard, now_s = self._of(name), self._clock.monotonic()
+        return Heard(
             report=heard.report,
             silent_s=now_s - heard.heard_s,
             skew_s=heard.skew_s,
             copies=now_s < heard.copies_until_s,
         )
-        return machine_status(obj, seen, now=self._clock.now())
+
+    def _now(self) -> MachinesNow | None:
+        """Return what metrics are counted from; None where this replica does not lead."""
+        if not self._leading():
+            return None
+        members = [self._present.get("", machine.metadata.name) or machine for machine in self._members()]
+        plan = next(iter(self._plans.by_machine.values()), None)
+        return MachinesNow(
+            members=members,
+            heard={member.metadata.name: self._seen(member.metadata.name) for member in members},
+            planned=plan.addresses if plan is not None else (),
+            problems=self._plans.problems.keys(),
+        )
 
     async def _look(self) -> None:
         """Notice silent machines, and an epoch that was raised."""

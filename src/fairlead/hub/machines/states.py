@@ -30,7 +30,7 @@ from fairlead.api.times import wire_time
 from fairlead.hub.machines.plans import interfaces_of
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.in_words import counted, listed
-from fairlead.model.machine import AddressState, MachineReport
+from fairlead.model.machine import FAILOVERS, AddressState, MachineReport, Trigger
 
 #: A machine that has not reported for so long, in seconds, is unreachable from the hub.
 UNREACHABLE_S = 20.0
@@ -69,7 +69,11 @@ def machine_status(machine: ProxyMachine, heard: Heard, *, now: datetime) -> Pro
         return msgspec.structs.replace(old, conditions=wire, observed_generation=generation)
     if report is None:
         return old
-    addresses = {state.address: _address(state) for state in report.addresses}
+    before = {state.address: state for state in old.addresses}
+    addresses = {
+        state.address: _address(state, before.get(state.address, AddressStatus(state.address)))
+        for state in report.addresses
+    }
     conditions = [_ready(name, heard, report), _announcing(machine, report)]
     if abs(heard.skew_s) > SKEW_S:
         conditions.append(
@@ -155,15 +159,23 @@ def _addresses(count: int) -> str:
     return "1 address" if count == 1 else f"{count} addresses"
 
 
-def _address(state: AddressState) -> AddressStatus:
+def _address(state: AddressState, old: AddressStatus) -> AddressStatus:
+    """Return the status of an address; ``old`` has what a machine that was started again no longer knows."""
+    if state.trigger == Trigger.ADOPTED and old.announced and old.since:
+        since, cause = old.since, old.cause
+    else:
+        since, cause = _time(state.since), state.cause[:_LONGEST]
+    taken = _is_failover(state)
     return AddressStatus(
         address=state.address,
         announced=state.announced,
         interface=state.interface,
         mac=state.mac,
         other_mac=state.other_mac,
-        since=_time(state.since),
-        cause=state.cause[:_LONGEST],
+        since=since,
+        cause=cause,
+        last_failover=since if taken else old.last_failover,
+        failover_cause=cause if taken else old.failover_cause,
         problem=state.problem[:_LONGEST],
     )
 
@@ -200,9 +212,14 @@ def _sessions(report: MachineReport) -> tuple[RouterSession, ...]:
 
 
 def _last_failover(states: Sequence[AddressState]) -> Failover | None:
-    taken = [state for state in states if state.announced and state.cause]
+    taken = [state for state in states if _is_failover(state)]
     last = max(taken, key=lambda state: state.since, default=None)
     return Failover(address=last.address, time=_time(last.since), cause=last.cause) if last is not None else None
+
+
+def _is_failover(state: AddressState) -> bool:
+    """Return whether a machine has the address because it took it over; one of an older release sends no trigger."""
+    return state.announced and bool(state.cause) and state.trigger in ("", *FAILOVERS)
 
 
 def _new_connections(machine: ProxyMachine, report: MachineReport) -> Literal["", "None", "Some"]:

@@ -113,6 +113,30 @@ def test_the_last_failover_is_the_newest_and_is_kept():
     assert status(before=now).last_failover == now.last_failover
 
 
+@pytest.mark.req("P-27")
+def test_an_address_keeps_its_last_failover_while_the_machine_is_started_again():
+    def sent(trigger: str, cause: str, since: float) -> AddressState:
+        return AddressState(address="192.0.2.9", announced=True, since=since, cause=cause, trigger=trigger)
+
+    taken = status(addresses=(sent("OwnerSilent", "m2 is silent", 1.9e9),))
+    (state,) = taken.addresses
+    assert (state.last_failover, state.failover_cause) == (state.since, "m2 is silent")
+    (state,) = status(before=taken, addresses=(sent("Adopted", "adopted after a restart", 1.91e9),)).addresses
+    assert state == taken.addresses[0]
+    again = status(before=taken, addresses=(sent("Vacant", "no other machine owns the address", 1.92e9),))
+    (state,) = again.addresses
+    assert (state.cause, state.failover_cause) == ("no other machine owns the address", "m2 is silent")
+    assert again.last_failover == taken.last_failover
+
+
+@pytest.mark.req("P-27")
+@pytest.mark.parametrize("trigger", ["Vacant", "Adopted", "SessionUp"])
+def test_a_first_announcement_is_not_a_failover(trigger: str):
+    state = AddressState(address="192.0.2.9", announced=True, since=1.9e9, cause="cause", trigger=trigger)
+    now = status(addresses=(state,))
+    assert (now.last_failover, now.addresses[0].last_failover) == (None, "")
+
+
 @pytest.mark.req("P-6")
 def test_a_drained_machine_says_so_once_it_announces_nothing():
     announced = AddressState(address="192.0.2.9", announced=True)
