@@ -5,5 +5,6 @@ snapshot    the xDS resources that Envoy has acknowledged, on disk
 relay       Envoy's streams: forwarded to the hub, or answered from the snapshot
 hub_client  HTTPS to the hub: enrol, renew, plan, report
 checks      what this machine can do, and whether Envoy serves an address
+announcing  follow the plan, announce what Envoy serves, report; a hub uses it for its own machine, too
 app         ``join`` and ``run``: all of it, supervised
 """

@@ -1,0 +1,153 @@
+"""A machine follows plans, passes to its announcers what it serves, and reports; and its notifications to systemd."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from fairlead.errors import FairleadError, Forbidden, Unreachable
+from fairlead.machine.announcing import AnnouncingMachine, notify_systemd
+from fairlead.model.machine import AddressState, AnnouncedAddress, LinkState, MachinePlan, MachineReport, SessionState
+from fairlead.providers.envoy.envoy_process import LocalEnvoy
+from fairlead.runtime.background import Supervisor
+
+ADDRESS = "192.0.2.7"
+
+
+def plan_of(version: str) -> MachinePlan:
+    return MachinePlan(machine="m1", version=version, addresses=(AnnouncedAddress(address=ADDRESS, machines=("m1",)),))
+
+
+class Hub:
+    """Answers with these plans or errors, one after the other; after the last one it waits."""
+
+    def __init__(self, *answers: MachinePlan | FairleadError) -> None:
+        self._answers = list(answers)
+        self.reports: asyncio.Queue[MachineReport] = asyncio.Queue()
+
+    async def plan(self, after: str) -> MachinePlan | None:
+        if not self._answers:
+            await asyncio.Event().wait()
+        answer = self._answers.pop(0)
+        if isinstance(answer, FairleadError):
+            raise answer
+        return answer
+
+    async def report(self, report: MachineReport) -> None:
+        self.reports.put_nowait(report)
+
+
+class NoEnvoys:
+    """A machine whose Envoys have all ended."""
+
+    envoys: Sequence[LocalEnvoy] = ()
+    max_listeners = 100
+    synced = True
+
+    def listeners(self) -> Sequence[str]:
+        return ()
+
+    def refused(self) -> Mapping[str, str]:
+        return {}
+
+
+class Recorder:
+    """An announcer that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.applied: asyncio.Queue[tuple[str, dict[str, bool]]] = asyncio.Queue()
+
+    async def apply(self, plan: MachinePlan, *, serving: Mapping[str, bool]) -> None:
+        self.applied.put_nowait((plan.version, dict(serving)))
+
+    def addresses(self) -> Sequence[AddressState]:
+        return ()
+
+    def sessions(self) -> Sequence[SessionState]:
+        return ()
+
+    def links(self) -> Sequence[LinkState]:
+        return ()
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    async def withdraw(self) -> None:
+        raise NotImplementedError
+
+
+async def while_running(
+    hub: Hub, check: Callable[[Recorder], Awaitable[None]], *, plan: MachinePlan | None = None
+) -> None:
+    recorder, supervisor = Recorder(), Supervisor()
+    machine = AnnouncingMachine(
+        "m1", hub=hub, proxies=NoEnvoys(), announcers={"recorder": recorder}, changed=asyncio.Event(), plan=plan
+    )
+    machine.follow(supervisor)
+    machine.watch(supervisor)
+    running = asyncio.create_task(supervisor.run_until_stopped())
+    try:
+        async with asyncio.timeout(60):
+            await check(recorder)
+    finally:
+        supervisor.stop()
+        await running
+
+
+@pytest.mark.req("P-5")
+async def test_each_plan_reaches_the_announcers_with_what_is_served() -> None:
+    hub = Hub(plan_of("1"), plan_of("2"))
+
+    async def check(recorder: Recorder) -> None:
+        assert await recorder.applied.get() == ("1", {ADDRESS: False})
+        assert await recorder.applied.get() == ("2", {ADDRESS: False})
+        report = await hub.reports.get()
+        while report.plan != "2":
+            report = await hub.reports.get()
+        assert not report.proxy.alive
+        assert report.max_listeners == 100
+
+    await while_running(hub, check)
+
+
+@pytest.mark.req("P-5")
+async def test_a_hub_that_does_not_answer_changes_nothing_and_is_reported() -> None:
+    hub = Hub(Unreachable("the hub does not answer"))
+
+    async def check(recorder: Recorder) -> None:
+        assert await recorder.applied.get() == ("1", {ADDRESS: False})
+        report = await hub.reports.get()
+        while not report.problems:
+            report = await hub.reports.get()
+        assert report.plan == "1"
+        assert recorder.applied.empty()
+
+    await while_running(hub, check, plan=plan_of("1"))
+
+
+@pytest.mark.req("P-2")
+async def test_a_machine_that_was_removed_leaves_everything_as_it_is() -> None:
+    hub = Hub(plan_of("1"), Forbidden("machine m1 was removed"))
+
+    async def check(recorder: Recorder) -> None:
+        assert await recorder.applied.get() == ("1", {ADDRESS: False})
+        assert await recorder.applied.get() == ("1", {})
+
+    await while_running(hub, check)
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_systemd_is_notified_where_it_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abstract: bool) -> None:
+    place = f"@fairlead-{tmp_path}" if abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind("\0" + place[1:] if abstract else place)
+        monkeypatch.setenv("NOTIFY_SOCKET", place)
+        notify_systemd("READY=1", "STATUS=Serving")
+        assert systemd.recv(1000) == b"READY=1\nSTATUS=Serving"
+    notify_systemd("WATCHDOG=1")
+    monkeypatch.delenv("NOTIFY_SOCKET")
+    notify_systemd("WATCHDOG=1")
