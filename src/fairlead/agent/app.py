@@ -250,7 +250,7 @@ class Agent:
             await clock.sleep(min(_LOOK_AT_HUB_S, limit_s / 4))
             if self.caches.hub_is_heard:
                 since, silent_s = clock.now(), clock.monotonic()
-            problem = self._token.problem or next((each.problem for each in self.caches.of_hub if each.problem), "")
+            problem = self._token.problem or next((cache.problem for cache in self.caches.of_hub if cache.problem), "")
             silent = bool(problem) and clock.monotonic() - silent_s >= limit_s and not await self._another_leads()
             waiting = {(kind, obj.key): obj for kind, obj in self._waiting()} if silent else {}
             warning = warning_event(

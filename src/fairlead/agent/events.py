@@ -128,9 +128,9 @@ def _is_address(text: str) -> bool:
 
 def made_names(names: Iterable[NamesStatus]) -> tuple[str, ...]:
     """Return the names that the hub made, ordered; what cannot be a name is left out."""
-    made = sorted({each.hostname for each in names if each.hostname})
-    usable, _ = usable_addresses(Ingress(hostname=each) for each in made)
-    return tuple(each.hostname or "" for each in usable)
+    made = sorted({name.hostname for name in names if name.hostname})
+    usable, _ = usable_addresses(Ingress(hostname=hostname) for hostname in made)
+    return tuple(entry.hostname or "" for entry in usable)
 
 
 def refusal(names: NamesStatus) -> WireCondition | None:
@@ -145,12 +145,18 @@ def unpublished(names: NamesStatus) -> WireCondition | None:
 
 def refused_names(names: Iterable[NamesStatus]) -> list[ObjectEvent]:
     """Return an Event for each refusal, and for records that cannot be written, ordered."""
-    bad = (condition for each in names for condition in (refusal(each), unpublished(each)))
-    return [warning_event(*each) for each in sorted({(each.reason, each.message) for each in bad if each is not None})]
+    bad = (condition for name in names for condition in (refusal(name), unpublished(name)))
+    return [
+        warning_event(*condition)
+        for condition in sorted({(condition.reason, condition.message) for condition in bad if condition is not None})
+    ]
 
 
 def _bad(names: NamesStatus, kind: ConditionType) -> WireCondition | None:
-    return next((each for each in names.conditions or () if each.type == kind and each.status == "False"), None)
+    return next(
+        (condition for condition in names.conditions or () if condition.type == kind and condition.status == "False"),
+        None,
+    )
 
 
 _NODES = "kubectl get nodes"
@@ -185,7 +191,7 @@ def missing_endpoints(service: Service, slices: Sequence[EndpointSlice]) -> Miss
     namespace, of = service.metadata.namespace, f"-l {LABEL_SERVICE_NAME}={service.metadata.name}"
     selector = ",".join(f"{key}={value}" for key, value in sorted((service.spec.selector or {}).items()))
     pods = f"kubectl get pods -n {namespace} -l {selector}"
-    listed = [(each, endpoint) for each in slices for endpoint in each.endpoints or ()]
+    listed = [(endpoint_slice, endpoint) for endpoint_slice in slices for endpoint in endpoint_slice.endpoints or ()]
     if not listed and not selector:
         why = "the Service has no selector, and no EndpointSlice of its own has an endpoint"
         return Missing(why, f"kubectl get endpointslices -n {namespace} {of}")
@@ -198,7 +204,9 @@ def missing_endpoints(service: Service, slices: Sequence[EndpointSlice]) -> Miss
         return Missing("none of its pods is ready", pods)
     if not ready:
         return Missing("none of its endpoints is ready", slices_in_full)
-    served = {(port.name or "", port.protocol or "TCP") for each in ready for port in each.ports or ()}
+    served = {
+        (port.name or "", port.protocol or "TCP") for endpoint_slice in ready for port in endpoint_slice.ports or ()
+    }
     missing = [port for port in service.spec.ports or () if (port.name, port.protocol) not in served]
     return Missing(_no_port(missing[0]), slices_in_full) if missing else None
 
@@ -256,7 +264,7 @@ def serving_event(
     """
     conditions = {condition.type: condition for condition in of_load_balancer}
     serving, programmed = (conditions.get(kind) for kind in (ConditionType.SERVING, ConditionType.PROGRAMMED))
-    addresses = ", ".join(each.address for each in ingress)
+    addresses = ", ".join(entry.address for entry in ingress)
     if serving is not None and serving.status == "False":
         reason, message = next((texts for of, texts in _FAILING.items() if of == serving.reason), _NONE_HEALTHY)
         why = why_no_targets() if reason == NO_TARGETS else ""
@@ -280,7 +288,7 @@ def failing_event(load_balancer: HTTPLoadBalancer | None, kind: str, key: Servic
     """
     listed = load_balancer.status.failing_routes if load_balancer is not None else ()
     addresses = ", ".join(load_balancer.status.addresses) if load_balancer is not None else ""
-    failing = [each for each in listed if (each.kind, each.namespace, each.object) == (kind, *key)]
+    failing = [route for route in listed if (route.kind, route.namespace, route.object) == (kind, *key)]
     if not failing:
         if len(listed) < FAILING_LISTED:
             return None
@@ -289,7 +297,7 @@ def failing_event(load_balancer: HTTPLoadBalancer | None, kind: str, key: Servic
             f"{kind} is served shows: fairlead explain {kind.lower()}/{key[0]}/{key[1]}"
         )
         return warning_event(SERVING_STOPPED, message)
-    texts = "; ".join(each.sentence for each in failing[:_ROUTES_SHOWN])
+    texts = "; ".join(route.sentence for route in failing[:_ROUTES_SHOWN])
     more = f"; and {len(failing) - _ROUTES_SHOWN} more" if len(failing) > _ROUTES_SHOWN else ""
     message = f"At {addresses} {texts}{more}; does a pod listen at the targetPort of the Service?"
     return warning_event(SERVING_STOPPED, message)

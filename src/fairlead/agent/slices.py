@@ -89,23 +89,36 @@ def mirror_slices(
 ) -> tuple[EndpointSlice, ...]:
     """Mirror the member's slices of these families, and list what they listed and ``reused`` says is another's now."""
     mirrored = [
-        template.make("pod", each.metadata.name, each.endpoints or [], each.ports, each.address_type)
-        for each in slices
-        if each.address_type in families and not each.deleting
+        template.make(
+            "pod",
+            endpoint_slice.metadata.name,
+            endpoint_slice.endpoints or [],
+            endpoint_slice.ports,
+            endpoint_slice.address_type,
+        )
+        for endpoint_slice in slices
+        if endpoint_slice.address_type in families and not endpoint_slice.deleting
     ]
     mirrored += [
-        template.make("gone", str(number), each.endpoints or [], each.ports, each.address_type)
-        for number, each in enumerate(reused)
-        if each.address_type in families
+        template.make(
+            "gone", str(number), endpoint_slice.endpoints or [], endpoint_slice.ports, endpoint_slice.address_type
+        )
+        for number, endpoint_slice in enumerate(reused)
+        if endpoint_slice.address_type in families
     ]
-    return tuple(sorted(mirrored, key=lambda each: each.metadata.name))
+    return tuple(sorted(mirrored, key=lambda endpoint_slice: endpoint_slice.metadata.name))
 
 
 def of_one_family(slices: Iterable[EndpointSlice]) -> list[EndpointSlice]:
     """Return the slices of IPv4; those of IPv6 where only these have endpoints. A pod may be in slices of both."""
-    live = [each for each in slices if not each.deleting]
-    by_family = {family: [each for each in live if each.address_type == family] for family in (IPV4, IPV6)}
-    only_ipv6 = any(each.endpoints for each in by_family[IPV6]) and not any(each.endpoints for each in by_family[IPV4])
+    live = [endpoint_slice for endpoint_slice in slices if not endpoint_slice.deleting]
+    by_family = {
+        family: [endpoint_slice for endpoint_slice in live if endpoint_slice.address_type == family]
+        for family in (IPV4, IPV6)
+    }
+    only_ipv6 = any(endpoint_slice.endpoints for endpoint_slice in by_family[IPV6]) and not any(
+        endpoint_slice.endpoints for endpoint_slice in by_family[IPV4]
+    )
     return by_family[IPV6 if only_ipv6 else IPV4]
 
 
@@ -124,18 +137,18 @@ def local_slices(
     going is one write, not one for each load balancer.
     """
     best: dict[str, EndpointState] = {}
-    for each in slices:
-        if each.address_type != family or each.deleting:
+    for endpoint_slice in slices:
+        if endpoint_slice.address_type != family or endpoint_slice.deleting:
             continue
-        for endpoint in each.endpoints or ():
+        for endpoint in endpoint_slice.endpoints or ():
             if endpoint.node_name:
                 state = state_of(endpoint)
                 best[endpoint.node_name] = max(state, best.get(endpoint.node_name, state))
     known = {
         endpoint.node_name: endpoint.addresses[0]
-        for each in before
-        for endpoint in each.endpoints or ()
-        if each.address_type == family and endpoint.node_name and endpoint.addresses
+        for endpoint_slice in before
+        for endpoint in endpoint_slice.endpoints or ()
+        if endpoint_slice.address_type == family and endpoint.node_name and endpoint.addresses
     }
     endpoints = canonical_endpoints(
         [
@@ -187,17 +200,17 @@ class Departed:
         Each published slice is compared once: all later changes are seen.
         """
         compared = self._compared.setdefault(key, set())
-        former = [each for each in published if each.metadata.name not in compared]
+        former = [endpoint_slice for endpoint_slice in published if endpoint_slice.metadata.name not in compared]
         if not former:
             return
-        compared |= {each.metadata.name for each in former}
-        listed = {address for each in present for address in _pods_of(each)}
+        compared |= {endpoint_slice.metadata.name for endpoint_slice in former}
+        listed = {address for endpoint_slice in present for address in _pods_of(endpoint_slice)}
         gone = dict(self._by_service.get(key, {}))
-        for each in former:
-            was = msgspec.structs.replace(each, endpoints=[])
+        for endpoint_slice in former:
+            was = msgspec.structs.replace(endpoint_slice, endpoints=[])
             gone |= {
                 address: (uid, was)
-                for address, uid in _pods_of(each, terminating=False).items()
+                for address, uid in _pods_of(endpoint_slice, terminating=False).items()
                 if uid and address not in listed and address not in gone
             }
         self._put(key, dict([*gone.items()][-_MOST_DEPARTED:]))
@@ -231,8 +244,8 @@ class Departed:
         if not gone:
             return ()
         holders: dict[str, set[str]] = {}
-        for each in every:
-            for address, uid in _pods_of(each).items():
+        for endpoint_slice in every:
+            for address, uid in _pods_of(endpoint_slice).items():
                 if uid and address in gone:
                     holders.setdefault(address, set()).add(uid)
         conditions = _conditions(EndpointState.GONE)
@@ -253,17 +266,17 @@ def _endpoints(endpoint_slice: EndpointSlice | None) -> list[Endpoint]:
 def _pods_of(endpoint_slice: EndpointSlice, *, terminating: bool = True) -> dict[str, str]:
     """Return the addresses in a slice, each with the uid of its pod; empty where that is not known."""
     return {
-        each.addresses[0]: each.target_ref.uid if each.target_ref is not None else ""
-        for each in _endpoints(endpoint_slice)
-        if each.addresses and (terminating or not state_of(each).is_terminating)
+        endpoint.addresses[0]: endpoint.target_ref.uid if endpoint.target_ref is not None else ""
+        for endpoint in _endpoints(endpoint_slice)
+        if endpoint.addresses and (terminating or not state_of(endpoint).is_terminating)
     }
 
 
 def address_slices(template: SliceTemplate, service: Service) -> tuple[EndpointSlice, ...]:
     """Make the member's own load balancer the backend; empty while it has no address that can be used."""
     ingress = service.status.load_balancer.ingress or ()
-    ips = {each.ip for each in ingress}
-    names = sorted({each.hostname for each in ingress if each.hostname and not each.ip})
+    ips = {entry.ip for entry in ingress}
+    names = sorted({entry.hostname for entry in ingress if entry.hostname and not entry.ip})
     ports = canonical_ports(
         [EndpointPort(name=port.name, port=port.port, protocol=port.protocol) for port in service.spec.ports or ()]
     )
@@ -397,7 +410,9 @@ def build_nodes(
 
     Not ``needed``: nodes without any address of this family need no attention.
     """
-    before = {index: each for each in existing if (index := place.index_of(each)) is not None}
+    before = {
+        index: endpoint_slice for endpoint_slice in existing if (index := place.index_of(endpoint_slice)) is not None
+    }
     known = {
         endpoint.node_name: endpoint.addresses[0]
         for index in sorted(before)
@@ -413,11 +428,11 @@ def build_nodes(
     if not needed and not listed and not known:
         return NodesExport(())
     if entries and not seen and known:
-        gone = {index: [_as_gone(each) for each in before[index].endpoints or ()] for index in sorted(before)}
+        gone = {index: [_as_gone(endpoint) for endpoint in before[index].endpoints or ()] for index in sorted(before)}
         return NodesExport(tuple(place.slice(index, gone[index]) for index in gone))
     stale = _why_stale(entries, listed, place.family, kept=bool(known))
     if stale:
-        kept = {index: each.endpoints or [] for index, each in before.items()} or {0: []}
+        kept = {index: endpoint_slice.endpoints or [] for index, endpoint_slice in before.items()} or {0: []}
         return NodesExport(tuple(place.slice(i, kept[i], stale) for i in sorted(kept)), stale)
     chunks = _assign(listed, before)
     return NodesExport(tuple(place.slice(i, _nodes_endpoints(chunks[i])) for i in sorted(chunks)))
@@ -478,8 +493,8 @@ def _as_gone(endpoint: Endpoint) -> Endpoint:
 
 def _address(node: Node, prefer: NodeAddressType, family: Family) -> str:
     by_type: dict[str, str] = {}
-    for each in node.status.addresses or ():
-        if family_of(each.address) == family:
-            by_type.setdefault(each.type, each.address)
+    for address in node.status.addresses or ():
+        if family_of(address.address) == family:
+            by_type.setdefault(address.type, address.address)
     other = "ExternalIP" if prefer == "InternalIP" else "InternalIP"
     return by_type.get(prefer) or by_type.get(other, "")

@@ -293,7 +293,7 @@ class MemberHeartbeat:
 
 def refusals_text(refusals: Mapping[tuple[str, ...], str]) -> str:
     """Return as JSON why objects are refused: the first by name, and under no name how many more there are."""
-    shown = sorted(refusals.items(), key=lambda each: (len(each[0]), each[0]))[:_REFUSALS]
+    shown = sorted(refusals.items(), key=lambda refusal: (len(refusal[0]), refusal[0]))[:_REFUSALS]
     texts = {"/".join(key): sentence[:_LONGEST] for key, sentence in shown}
     if more := len(refusals) - len(shown):
         texts[""] = f"{more} more objects are refused; the Warnings on them say why"

@@ -222,7 +222,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
 def fields_of(crd: JSONObject) -> frozenset[str]:
     """Return the paths of all fields, such as ``spec.ports.name``; those of list items without an index."""
     versions = cast("list[JSONObject]", _mapping(crd.get("spec")).get("versions") or [])
-    stored = next((each for each in versions if each.get("storage")), cast("JSONObject", {}))
+    stored = next((version for version in versions if version.get("storage")), cast("JSONObject", {}))
     return frozenset(_below(_mapping(_mapping(stored.get("schema")).get("openAPIV3Schema")), ""))
 
 

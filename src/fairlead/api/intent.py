@@ -358,7 +358,7 @@ class IntentStatus(ProvisionedStatus, frozen=True, gc=False):
     def addresses(self) -> tuple[str, ...]:
         """Return every address at which it answers, in order."""
         entries = self.load_balancer.ingress or ()
-        return tuple(each.address for each in entries if each.address) or tuple(filter(None, (self.address,)))
+        return tuple(entry.address for entry in entries if entry.address) or tuple(filter(None, (self.address,)))
 
 
 class NamesStatus(Wire, frozen=True, gc=False):

@@ -102,13 +102,15 @@ def from_label_selector(fields: Mapping[str, object]) -> Selector:
     except msgspec.ValidationError as error:
         raise BadSelector(str(error)) from None
     requirements = list(match_labels(typed.match_labels or {}).requirements)
-    for each in typed.match_expressions or ():
-        operator = _OPERATORS.get(each.operator)
+    for expression in typed.match_expressions or ():
+        operator = _OPERATORS.get(expression.operator)
         if operator is None:
-            raise BadSelector(f"operator {each.operator!r} of {each.key}: use In, NotIn, Exists or DoesNotExist")
-        if operator in {"in", "notin"} and not each.values:
-            raise BadSelector(f"operator {each.operator} of {each.key} needs values")
-        requirements.append(Requirement(each.key, operator, frozenset(each.values or ())))
+            raise BadSelector(
+                f"operator {expression.operator!r} of {expression.key}: use In, NotIn, Exists or DoesNotExist"
+            )
+        if operator in {"in", "notin"} and not expression.values:
+            raise BadSelector(f"operator {expression.operator} of {expression.key} needs values")
+        requirements.append(Requirement(expression.key, operator, frozenset(expression.values or ())))
     return Selector(tuple(requirements))
 
 

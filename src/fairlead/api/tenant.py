@@ -109,7 +109,7 @@ class Tenant(KubeObject, frozen=True, gc=False):
     @property
     def name_domains(self) -> tuple[str, ...]:
         """Return the domains that names of its objects are in: the present one, empty for none, and former ones."""
-        return (self.status.domain, *(each.domain for each in self.status.former_domains or ()))
+        return (self.status.domain, *(domain.domain for domain in self.status.former_domains or ()))
 
     @property
     def accepted(self) -> str:
@@ -125,8 +125,10 @@ class Tenant(KubeObject, frozen=True, gc=False):
     @property
     def draining_since(self) -> str:
         """Return since when its removal drains its load balancers (RFC 3339), empty while it does not."""
-        conditions = (each for each in self.status.conditions or () if each.type == "Draining")
-        return next((each.last_transition_time or "" for each in conditions if each.status == "True"), "")
+        conditions = (condition for condition in self.status.conditions or () if condition.type == "Draining")
+        return next(
+            (condition.last_transition_time or "" for condition in conditions if condition.status == "True"), ""
+        )
 
     @property
     def draining(self) -> bool:

@@ -193,12 +193,12 @@ async def _repair(selection: Selection, api: HubApi, output: Output, *, dry_run:
             await _ask(cluster, asked)
             left = await _wait(cluster, asked, timeout_s) if snapshot.hub.leading else left
     # After an answer the hub registers at once; what is left has none.
-    value = {"repaired": [each.path for each in asked if each not in left], "left": [each.path for each in left]}
+    value = {"repaired": [ref.path for ref in asked if ref not in left], "left": [ref.path for ref in left]}
     emit(
         output,
         {**value, "loadBalancers": rows},
         lines=lambda: lines_of_repair(selection.title, snapshot, rows, asked, left, dry_run=dry_run),
-        names=lambda: [each.path for each in asked],
+        names=lambda: [ref.path for ref in asked],
     )
     unread = any(row.unread and not row.hub_says for row in rows)
     return FAILED if unread or (left and not dry_run) else OK
@@ -263,8 +263,8 @@ def lines_of_repair(
     elif not left:
         lines.append("The hub has reverted it.")
     elif snapshot.hub.leading:
-        named = ", ".join(each.path for each in left)
-        lines += [f"  missing  {each.path}: {missing}" for each, missing in left.items() if missing]
+        named = ", ".join(ref.path for ref in left)
+        lines += [f"  missing  {ref.path}: {missing}" for ref, missing in left.items() if missing]
         why = f"fairlead explain {next(iter(left)).argument}"
         lines.append(f"Requested, but not done yet: {named}; see why with: {why}")
     else:

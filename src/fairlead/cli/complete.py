@@ -133,8 +133,8 @@ async def _at_member(cluster: Cluster) -> list[str]:
     others = await asyncio.gather(*(_listed(cluster, kind) for kind in kinds))
     balanced = [service for service in services if service.spec.type == "LoadBalancer"]
     return [
-        *(_path(SERVICE, *each.key) for each in balanced),
-        *(_path(kind.kind, *each.key) for kind, there in zip(kinds, others, strict=True) for each in there),
+        *(_path(SERVICE, *service.key) for service in balanced),
+        *(_path(kind.kind, *obj.key) for kind, there in zip(kinds, others, strict=True) for obj in there),
     ]
 
 

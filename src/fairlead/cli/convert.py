@@ -255,7 +255,7 @@ async def read_api(cluster: Cluster, namespace: str) -> ConvertInput:
 
 def _bodies(name: str, text: str) -> Iterator[JSONObject]:
     try:
-        documents = [each for each in yaml.load_all(text, Loader=_Loader) if each is not None]
+        documents = [document for document in yaml.load_all(text, Loader=_Loader) if document is not None]
     except yaml.YAMLError as error:
         raise BadConfiguration(f"{name} is not YAML: {' '.join(str(error).split())}") from error
     for document in documents:

@@ -724,24 +724,24 @@ async def explain_requests(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = 
     spec, status = obj.spec, obj.status
     of_class = spec.ingress_class_name or spec.gateway_class_name or obj.annotation(ANNOTATION_LEGACY_CLASS) or ""
     listed = [*(status.load_balancer.ingress or ()), *(status.addresses or ())]
-    addresses = [text for each in listed if (text := each.ip or each.value or each.hostname)]
+    addresses = [text for entry in listed if (text := entry.ip or entry.value or entry.hostname)]
     conditions = [
-        MemberConditionRow(parent, each.type, each.status, each.reason, each.message)
+        MemberConditionRow(parent, condition.type, condition.status, condition.reason, condition.message)
         for parent, some in (
             ("", status.conditions),
             *((parent.parent_ref.name, parent.conditions) for parent in status.parents or ()),
             *((f"listener {listener.name}", _wrong(listener)) for listener in status.listeners or ()),
         )
-        for each in some or ()
+        for condition in some or ()
     ]
     events = await events_of(cluster, ref, obj.metadata.uid)
     here = ObjectRef(ref.kind, ref.namespace, ref.name)
     at_hub = f"fairlead explain {here.argument} --kubeconfig HUB.kubeconfig"
     of_set = [spec.parent_ref] if spec.parent_ref is not None else []
     parents = [
-        ObjectRef(each.kind, each.namespace or ref.namespace, each.name)
-        for each in (*(spec.parent_refs or ()), *of_set)
-        if each.kind in (GATEWAYS.kind, LISTENER_SETS.kind)
+        ObjectRef(reference.kind, reference.namespace or ref.namespace, reference.name)
+        for reference in (*(spec.parent_refs or ()), *of_set)
+        if reference.kind in (GATEWAYS.kind, LISTENER_SETS.kind)
     ]
     notes: list[str] = []
     if not events and not conditions and not addresses:
@@ -786,7 +786,7 @@ async def _why_nothing(cluster: Cluster, kind: str, named: str) -> str:
     try:
         its_class = await cluster.get(resource, "", named)
     except NotFound:
-        near = did_you_mean(named, [each.metadata.name for each in await cluster.list(resource)])
+        near = did_you_mean(named, [obj.metadata.name for obj in await cluster.list(resource)])
         return (
             f"there is no {resource.kind} {named} in this cluster; create it, with the controller {controller}.{near}"
         )

@@ -114,7 +114,7 @@ async def _selected(cluster: Cluster, selection: Selection) -> list[Previewed]:
 
 async def keys_of(cluster: Cluster, selection: Selection) -> set[LoadBalancerKey]:
     """Return the keys of all that is selected; ``NotFound`` when nothing is."""
-    return {LoadBalancerKey(each.kind, each.namespace, each.name) for each in await select(cluster, selection)}
+    return {LoadBalancerKey(ref.kind, ref.namespace, ref.name) for ref in await select(cluster, selection)}
 
 
 #: The reason of the error for an API server without our kinds.

@@ -72,7 +72,7 @@ async def _show(name: str, namespace: str, selector: str, api: HubApi, output: O
         async with connect_hub(api) as cluster:
             await check_kinds(cluster)
             there, zones = await cluster.list(HOSTNAMES), await cluster.list(DNS_ZONES)
-        hostnames = [each for each in there if _is_meant(each, name, namespace, selector)]
+        hostnames = [hostname for hostname in there if _is_meant(hostname, name, namespace, selector)]
         if not hostnames and (name or namespace or selector):
             raise NotFound(f"No matching name; there {_listed(there)}")
         rows = name_rows(hostnames, await ask_zones(hostnames, zones))
@@ -97,7 +97,7 @@ def _is_meant(obj: Hostname, name: str, namespace: str, selector: str) -> bool:
 
 
 def _listed(there: Sequence[Hostname]) -> str:
-    hosts = sorted(each.spec.host for each in there)
+    hosts = sorted(hostname.spec.host for hostname in there)
     return f"are: {listed(hosts, 10)}" if hosts else "are none yet"
 
 
@@ -219,7 +219,9 @@ def _row(obj: Hostname, answer: frozenset[tuple[str, str]] | str) -> NameRow:
     wanted = {(type_, value) for type_, values in expected(obj).items() for value in values}
     by_type = {condition.type: condition for condition in status.conditions or ()}
     programmed, accepted = by_type.get("Programmed"), by_type.get("Accepted")
-    bad = next((each for each in (accepted, programmed) if each is None or each.status != "True"), None)
+    bad = next(
+        (condition for condition in (accepted, programmed) if condition is None or condition.status != "True"), None
+    )
     unasked = bad is not None and (bad.status, bad.reason) == ("Unknown", ConditionReason.NO_SUCH_ZONE)
     # Without a zone, the hub writes no status for the host of a route.
     unasked = unasked or (not by_type and answer == _NO_ZONE and is_unasked(spec, ()))

@@ -215,9 +215,13 @@ class RouteAnswer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 def answers(held: Sequence[HeldHTTP], typed: TypedRequest) -> list[RouteAnswer]:
     """Return what the request meets at the load balancers that are nearest to taking it, ordered by name."""
-    ranked = [(_nearness(each, decision), each, decision) for each in held for decision in [_decided(each, typed)]]
+    ranked = [
+        (_nearness(candidate, decision), candidate, decision)
+        for candidate in held
+        for decision in [_decided(candidate, typed)]
+    ]
     best = max((nearness for nearness, _, _ in ranked), default=0)
-    nearest = [(each, decision) for nearness, each, decision in ranked if nearness == best]
+    nearest = [(candidate, decision) for nearness, candidate, decision in ranked if nearness == best]
     nearest.sort(key=lambda pair: pair[0].obj.key)
     return [_answer(lb, decision, typed) for lb, decision in nearest[:MOST_ANSWERS]]
 
@@ -313,32 +317,36 @@ def _backends(held: HeldHTTP, rule: Rule | None, match: RequestMatch) -> Iterato
     failing = {name for route in held.obj.status.failing_routes for name in route.backends}
     services = {backend.name: backend.service for backend in _config(held).backends}
     total = sum(backend.weight for backend in rule.backends)
-    for each in rule.backends:
-        targets = held.desired.targets.get(backend_key(each.backend), {})
+    for reference in rule.backends:
+        targets = held.desired.targets.get(backend_key(reference.backend), {})
         ready = [key for key, target in targets.items() if not target.draining]
         yield RoutedBackend(
-            backend=each.backend,
-            service=services.get(each.backend, ""),
-            weight=each.weight,
-            percent=round(100 * each.weight / total, 2) if total else 0.0,
+            backend=reference.backend,
+            service=services.get(reference.backend, ""),
+            weight=reference.weight,
+            percent=round(100 * reference.weight / total, 2) if total else 0.0,
             ready=len(ready),
             draining=len(targets) - len(ready),
             # The status names only the first unhealthy targets, and all failing routes.
             unhealthy=sorted(
                 str(key)
                 for key in ready
-                if each.backend in failing or unhealthy_name(backend_key(each.backend), key) in unhealthy
+                if reference.backend in failing or unhealthy_name(backend_key(reference.backend), key) in unhealthy
             ),
-            actions=actions_of_backend(each.filters, match),
+            actions=actions_of_backend(reference.filters, match),
         )
 
 
 def _passed(passed: Sequence[Passed], routes: Mapping[str, Route]) -> list[PassedRow]:
     rows: list[PassedRow] = []
-    for each in passed:
-        route = routes[each.route]
-        condition = match_text(_match(route.rules[each.rule], each.match))
-        rows.append(PassedRow(origin_of(route), each.route, each.rule, each.match, condition, each.reason))
+    for passed_rule in passed:
+        route = routes[passed_rule.route]
+        condition = match_text(_match(route.rules[passed_rule.rule], passed_rule.match))
+        rows.append(
+            PassedRow(
+                origin_of(route), passed_rule.route, passed_rule.rule, passed_rule.match, condition, passed_rule.reason
+            )
+        )
     return rows
 
 
@@ -383,7 +391,7 @@ def nearest_first(decision: RouteDecision) -> Sequence[Passed]:
     """Return what was not met: in order of precedence, or when nothing takes it those first that hold the most."""
     if decision.rule is not None:
         return decision.passed
-    return sorted(decision.passed, key=lambda each: -each.met)
+    return sorted(decision.passed, key=lambda passed_rule: -passed_rule.met)
 
 
 def next_step(

@@ -138,10 +138,10 @@ async def select(cluster: Cluster, selection: Selection) -> dict[ObjectRef, str]
     ref = selection.ref
     objects = await objects_at(cluster)
     if ref is None:
-        chosen = {each: each.path for each in objects}
+        chosen = {at_hub: at_hub.path for at_hub in objects}
     elif ref.kind == CLASS:
-        of_class = [each for each, obj in objects.items() if (obj.class_name or DEFAULT_CLASS) == ref.name]
-        chosen = {each: each.path for each in of_class if each.kind != "Hostname"}
+        of_class = [at_hub for at_hub, obj in objects.items() if (obj.class_name or DEFAULT_CLASS) == ref.name]
+        chosen = {at_hub: at_hub.path for at_hub in of_class if at_hub.kind != "Hostname"}
         if not chosen:
             raise NotFound(f"No load balancer uses {ref.title}")
     elif ref.kind not in (ANY, *IN_MEMBERS):
@@ -153,9 +153,9 @@ async def select(cluster: Cluster, selection: Selection) -> dict[ObjectRef, str]
     if selection.filters:
         matches, namespace = matcher(selection.selector), "" if ref is not None else selection.namespace
         chosen = {
-            each: called
-            for each, called in chosen.items()
-            if (obj := objects.get(each)) is not None
+            at_hub: called
+            for at_hub, called in chosen.items()
+            if (obj := objects.get(at_hub)) is not None
             and matches(obj.metadata.labels)
             and in_namespace(places_of(obj), namespace)
         }
@@ -195,26 +195,27 @@ async def _for_members_object(
     if ref.kind == ANY:
         wanted = f"/{ref.name}"
         called = {
-            each: places_of(obj)[-1]
-            for each, obj in sorted(objects.items())
-            if each.kind != "Hostname" and any(f"/{place}".endswith(wanted) for place in places_of(obj))
+            at_hub: places_of(obj)[-1]
+            for at_hub, obj in sorted(objects.items())
+            if at_hub.kind != "Hostname" and any(f"/{place}".endswith(wanted) for place in places_of(obj))
         }
         names = list(called.values())
         return {
-            each: name if names.count(name) == 1 else _with_kind(each, objects[each]) for each, name in called.items()
+            at_hub: name if names.count(name) == 1 else _with_kind(at_hub, objects[at_hub])
+            for at_hub, name in called.items()
         }
     kinds = ("TCPLoadBalancer",) if ref.kind == SERVICE else ("HTTPLoadBalancer",)
     chosen = {
-        each: _called(ref, obj)
-        for each, obj in sorted(objects.items())
-        if each.kind in kinds and _is_for(obj, ref)  # what an IngressClass became is for no Service
+        at_hub: _called(ref, obj)
+        for at_hub, obj in sorted(objects.items())
+        if at_hub.kind in kinds and _is_for(obj, ref)  # what an IngressClass became is for no Service
     }
     if ref.kind == "ListenerSet":
         # It shares the load balancer of its Gateway, which names listeners by their ListenerSet.
         of_set = f"{ref.namespace}/{ref.name}/"
         chosen |= {
-            each: _called(ref, obj)
-            for each, obj in sorted(objects.items())
+            at_hub: _called(ref, obj)
+            for at_hub, obj in sorted(objects.items())
             if isinstance(obj, HTTPLoadBalancer)
             and ref.member in ("", member_of(obj))
             and any(listener.name.startswith(of_set) for listener in obj.spec.listeners)
@@ -240,11 +241,11 @@ async def _in_regions(
         return {}
     of_service = {service.key for service in pool_services if service.label(LABEL_POOL_SERVICE_SERVICE) == name}
     return {
-        each: each.path
-        for each, obj in sorted(objects.items())
-        if each.kind == "TCPLoadBalancer"
+        at_hub: at_hub.path
+        for at_hub, obj in sorted(objects.items())
+        if at_hub.kind == "TCPLoadBalancer"
         and obj.spec.origin.kind == POOL_SERVICES.kind  # pyright: ignore[reportAttributeAccessIssue]
-        and (each.namespace, obj.spec.origin.name) in of_service  # pyright: ignore[reportAttributeAccessIssue]
+        and (at_hub.namespace, obj.spec.origin.name) in of_service  # pyright: ignore[reportAttributeAccessIssue]
     }
 
 

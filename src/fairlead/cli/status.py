@@ -415,7 +415,7 @@ def filtered(fleet: FleetStatus, asked: Filter) -> FleetStatus:
         _check_names(asked.names, [*load_balancers, *regions, *refused])
         load_balancers = [row for row in load_balancers if _is_named(row, asked.names)]
         regions = [row for row in regions if _is_named(row, asked.names)]
-        refused = [each for each in refused if _is_named(each, asked.names)]
+        refused = [row for row in refused if _is_named(row, asked.names)]
     elif not (load_balancers or regions or refused):
         raise NotFound(f"No load balancer {_said(asked)}; to list them: fairlead status -o name")
     shown = {(row.kind, row.namespace, row.name) for row in load_balancers}

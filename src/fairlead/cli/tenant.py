@@ -164,11 +164,11 @@ def value_of(tenant: Tenant, objects: list[tuple[str, IntentObject]], done: str)
         "loadBalancers": [
             {
                 "kind": kind,
-                "namespace": each.metadata.namespace,
-                "name": each.metadata.name,
-                "address": each.status.address,
+                "namespace": obj.metadata.namespace,
+                "name": obj.metadata.name,
+                "address": obj.status.address,
             }
-            for kind, each in objects
+            for kind, obj in objects
         ],
     }
 
@@ -180,18 +180,18 @@ def preview_lines(tenant: Tenant, objects: list[tuple[str, IntentObject]]) -> li
     if not objects:
         return [f"{head} serves nothing."]
     rows = [
-        (kind, each.annotation(ANNOTATION_ORIGIN) or str(each.key), each.status.address or "<pending>")
-        for kind, each in objects
+        (kind, obj.annotation(ANNOTATION_ORIGIN) or str(obj.key), obj.status.address or "<pending>")
+        for kind, obj in objects
     ]
     return [f"{head} has {counted(len(objects), 'load balancer')}, which would stop:", *columns(rows)]
 
 
 def refuse_what_must_not_stop(tenant: Tenant, objects: list[tuple[str, IntentObject]], *, stop: bool) -> None:
     """Raise ``Terminal`` when something may not stop: without permission, or labelled do-not-delete."""
-    for kind, each in objects:
-        if LABEL_DO_NOT_DELETE in (each.metadata.labels or {}):
+    for kind, obj in objects:
+        if LABEL_DO_NOT_DELETE in (obj.metadata.labels or {}):
             raise Terminal(
-                f"{kind} {each.key} has the label {LABEL_DO_NOT_DELETE}, so nothing was changed; take the label away "
+                f"{kind} {obj.key} has the label {LABEL_DO_NOT_DELETE}, so nothing was changed; take the label away "
                 "where it was set, then run this again"
             )
     allowed = stop or tenant.annotation(ANNOTATION_STOP_SERVING, "false") != "false"
@@ -271,11 +271,15 @@ async def _list(
                 cluster.list(STAMPED_LEASES, field_selector=f"metadata.name={AGENT_LEASE}"),
                 load_balancers_of(cluster),
             )
-            chosen = [each for each in tenants if matches(each.metadata.labels) and name in ("", each.metadata.name)]
+            chosen = [
+                candidate
+                for candidate in tenants
+                if matches(candidate.metadata.labels) and name in ("", candidate.metadata.name)
+            ]
             if name and not chosen:
                 raise await no_tenant(cluster, name)
         by_namespace = {lease.metadata.namespace: lease for lease in leases}
-        rows = tenant_rows(chosen, by_namespace, [each for _, each in served], now=cluster.server_clock.now())
+        rows = tenant_rows(chosen, by_namespace, [obj for _, obj in served], now=cluster.server_clock.now())
         return VerbAnswer(
             rows,
             lambda: _lines(rows, of_all=bool(tenants), wide=output is Output.WIDE),
@@ -598,7 +602,7 @@ def _row(
         state=state_by_age(silent_s),
         heard_s=None if silent_s is None else round(silent_s, 1),
         load_balancers=len(mine),
-        addresses=sorted({address for each in mine for address in each.status.addresses}),
+        addresses=sorted({address for obj in mine for address in obj.status.addresses}),
         version=lease.annotation(ANNOTATION_VERSION) if lease is not None else "",
         clock_ahead_s=None if ahead_s is None else round(ahead_s, 1) if abs(ahead_s) >= NOTICEABLE_S else 0.0,
         deleting=tenant.deleting,
@@ -616,7 +620,7 @@ async def load_balancers_of(cluster: Cluster, namespace: str = "") -> list[tuple
 
     async def of(resource: Resource[Any]) -> list[tuple[str, IntentObject]]:
         try:
-            return [(resource.kind, each) for each in await cluster.list(resource, namespace)]
+            return [(resource.kind, obj) for obj in await cluster.list(resource, namespace)]
         except NotServed:
             return []  # a hub of an older version does not have this kind
 

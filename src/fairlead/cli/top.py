@@ -131,7 +131,7 @@ async def _show(
             FigureKind.BACKENDS: answer.backends,
             FigureKind.ROUTES: answer.routes,
         }
-        selected = [each for each in read[part] if chosen is None or _load_balancer_of(each) in chosen]
+        selected = [figure for figure in read[part] if chosen is None or _load_balancer_of(figure) in chosen]
         figures = sorted_figures(selected, sort.value)[:count]
         if not once and sys.stdout.isatty():
             sys.stdout.write(_CLEAR)

@@ -41,7 +41,7 @@ def body_of(resource: AnyResource, obj: KubeObject) -> JSONObject:
     spec: JSONObject = body.get("spec", {})
     for field in ("to", "targetRefs"):
         if field in spec:
-            spec[field] = [{"group": "", **each} for each in spec[field]]
+            spec[field] = [{"group": "", **reference} for reference in spec[field]]
     return body
 
 

@@ -219,4 +219,4 @@ class Remarks:
 
     def all(self) -> tuple[Remark, ...]:
         """Return all of them: what is lost first."""
-        return tuple(sorted(self._noted, key=lambda each: not each.lost))
+        return tuple(sorted(self._noted, key=lambda remark: not remark.lost))

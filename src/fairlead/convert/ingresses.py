@@ -112,9 +112,9 @@ def convert_ingresses(
     remarks = Remarks()
     in_order = sorted(ingresses, key=attrgetter("age_order"))
     by_key = {service.key: service for service in services}
-    annotations = {each.key: nginx_annotations(each, remarks) for each in in_order}
-    mains = [each for each in in_order if not flag_of(annotations[each.key], "canary")]
-    canaries = _canaries([each for each in in_order if each not in mains], annotations, mains, remarks)
+    annotations = {ingress.key: nginx_annotations(ingress, remarks) for ingress in in_order}
+    mains = [ingress for ingress in in_order if not flag_of(annotations[ingress.key], "canary")]
+    canaries = _canaries([ingress for ingress in in_order if ingress not in mains], annotations, mains, remarks)
     taken = _taken(mains)
     regex_hosts = _regex_hosts(mains, annotations)
     paths = _paths(mains, annotations, taken, regex_hosts, remarks)
@@ -257,11 +257,11 @@ def _addressed(objects: Iterable[KubeObject]) -> Iterator[tuple[AnyResource, Kub
         by_type.setdefault(type(obj), []).append(obj)
     for resource in _RESOURCES:
         seen: dict[ObjectKey, int] = {}
-        for each in by_type.get(resource.type, ()):
-            number = seen[each.key] = seen.get(each.key, 0) + 1
-            meta = each.metadata
+        for obj in by_type.get(resource.type, ()):
+            number = seen[obj.key] = seen.get(obj.key, 0) + 1
+            meta = obj.metadata
             name = fit(f"{meta.name}.{number}", limit=NAME_LIMIT) if number > 1 else meta.name
-            yield resource, msgspec.structs.replace(each, metadata=msgspec.structs.replace(meta, name=name))
+            yield resource, msgspec.structs.replace(obj, metadata=msgspec.structs.replace(meta, name=name))
 
 
 #: As many hostnames, rules and matches as the schema of a route allows; the last ones in a rule, and in all rules.
@@ -603,11 +603,11 @@ class Listeners:
     ) -> None:  # fmt: skip
         self._gateway, self._class_name = gateway, class_name
         ingresses = list(ingresses)
-        self._with_rules = {rule.host for each in ingresses for rule in each.spec.rules or ()}
-        self._shared = any(each.metadata.namespace != gateway.namespace for each in ingresses)
+        self._with_rules = {rule.host for ingress in ingresses for rule in ingress.spec.rules or ()}
+        self._shared = any(ingress.metadata.namespace != gateway.namespace for ingress in ingresses)
         secrets = _secrets(ingresses, remarks)
         owners = _passthrough_hosts(ingresses, passed_through)
-        secrets = {host: each for host, each in secrets.items() if host not in owners}
+        secrets = {host: secret for host, secret in secrets.items() if host not in owners}
         listeners = [self._https(host, key) for host, (key, _) in secrets.items()]
         listeners += [self._passthrough(host) for host in owners]
         owners |= {host: ingress for host, (_, ingress) in secrets.items()}
@@ -615,8 +615,8 @@ class Listeners:
             listener for listener in listeners if self._is_accepted(listener, owners[listener.hostname], remarks)
         ]
         self._sections = {
-            each.hostname: ListenerSection(each, *self._place(number))
-            for number, each in enumerate(sorted(listeners, key=lambda listener: listener.name), 1)
+            listener.hostname: ListenerSection(listener, *self._place(number))
+            for number, listener in enumerate(sorted(listeners, key=lambda listener: listener.name), 1)
         }
         self._secrets = [key for host, (key, _) in secrets.items() if host in self._sections]
 
@@ -762,8 +762,8 @@ def backend_ref(
             f"port {port.name} of Service {name} is a name, and Gateway API has numbers only: give the Service too",
         )
         return None
-    ports = [each for each in service.spec.ports or () if each.protocol == "TCP"]
-    number = next((each.port for each in ports if each.name == port.name), 0)
+    ports = [port for port in service.spec.ports or () if port.protocol == "TCP"]
+    number = next((service_port.port for service_port in ports if service_port.name == port.name), 0)
     if not number:
         remarks.lost(ingress, "backend", f"Service {name} has no TCP port {port.name}; its path is left out")
         return None

@@ -235,7 +235,7 @@ def _app_root(ingress: IngressObject, annotations: Mapping[str, str], remarks: R
 
 def _retry(ingress: IngressObject, annotations: Mapping[str, str], remarks: Remarks) -> HTTPRetry | None:
     when = annotations.get("proxy-next-upstream", "").split()
-    numbers = (whole_number(each.removeprefix("http_")) for each in when)
+    numbers = (whole_number(word.removeprefix("http_")) for word in when)
     codes = sorted({code for code in numbers if code is not None and code >= 400})
     if not codes:
         return None
@@ -267,7 +267,7 @@ def _session(ingress: IngressObject, annotations: Mapping[str, str], remarks: Re
 
 
 def _aliases(ingress: IngressObject, annotations: Mapping[str, str], remarks: Remarks) -> Iterator[str]:
-    for alias in dict.fromkeys(each.lower() for each in _list(annotations.get("server-alias", ""))):
+    for alias in dict.fromkeys(alias.lower() for alias in _list(annotations.get("server-alias", ""))):
         if alias.startswith("~"):
             remarks.lost(ingress, "server-alias", f"{alias} is a regular expression; a hostname may begin with *. only")
         else:
@@ -320,7 +320,7 @@ def needs_regex(path: IngressPath, annotations: Mapping[str, str]) -> bool:
 
 def nginx_order(value: str) -> tuple[int, tuple[int, ...]]:
     """Return a sort key: nginx tries the longest path first, then the last one by its characters."""
-    return -len(value), tuple(-ord(each) for each in value)
+    return -len(value), tuple(-ord(character) for character in value)
 
 
 def convert_path(

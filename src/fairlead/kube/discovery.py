@@ -68,7 +68,7 @@ async def served_versions(cluster: Cluster, group: str) -> list[str]:
         served = await _read(cluster, f"/apis/{group}", _Group)
     except NotServed:
         served = await _listed(cluster, group)
-    return sorted((each.version for each in served.versions or ()), key=_age)
+    return sorted((version.version for version in served.versions or ()), key=_age)
 
 
 async def served_kinds(cluster: Cluster, group: str, version: str) -> list[ServedKind]:
@@ -80,7 +80,7 @@ async def served_kinds(cluster: Cluster, group: str, version: str) -> list[Serve
     try:
         return (await _read(cluster, f"/apis/{group}/{version}", _Kinds)).resources or []
     except NotServed as error:
-        if version not in {each.version for each in (await _listed(cluster, group)).versions or ()}:
+        if version not in {served_version.version for served_version in (await _listed(cluster, group)).versions or ()}:
             return []
         raise _unreadable(cluster, f"/apis/{group}/{version}", error.sentence) from error
 
@@ -107,7 +107,7 @@ async def _listed(cluster: Cluster, group: str) -> _Group:
         groups = (await _read(cluster, "/apis", _ApiGroups)).groups
     except NotServed as error:
         raise _unreadable(cluster, "/apis", error.sentence) from error
-    return next((each for each in groups if each.name == group), _Group(group))
+    return next((api_group for api_group in groups if api_group.name == group), _Group(group))
 
 
 async def _read(cluster: Cluster, path: str, type_: type[W]) -> W:
@@ -187,11 +187,11 @@ class OptionalCache(WatchCache[T]):
                 tasks.append(asyncio.create_task(follow, name=f"follow-{self.resource.plural}"))
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for each in done:
-                    each.result()
+                for task in done:
+                    task.result()
             finally:
-                for each in tasks:
-                    each.cancel()
+                for task in tasks:
+                    task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
             # The watch that has just ended may have taken a state after the switch.
             self._read_anew()
@@ -246,13 +246,13 @@ class Discovery:
         """
         wanted = {version for versions in self._caches.values() for version in versions}
         found_versions = {
-            version: {each.name for each in await served_kinds(self._cluster, self._group, version)}
+            version: {served_kind.name for served_kind in await served_kinds(self._cluster, self._group, version)}
             for version in await served_versions(self._cluster, self._group)
             if version in wanted
         }
         for cache, versions in self._caches.items():
             plural = cache.resource.plural
-            version = next((each for each in versions if plural in found_versions.get(each, ())), "")
+            version = next((version for version in versions if plural in found_versions.get(version, ())), "")
             if cache.served != bool(version) or version not in {"", cache.resource.version}:
                 self._log.info("served" if version else "not served", kind=cache.resource.full_name, version=version)
                 if not version and len(cache):
@@ -401,9 +401,9 @@ async def _missing(cluster: Cluster, crd: JSONObject, served: _Served) -> list[s
     spec: JSONObject = crd["spec"]
     plural, group = str(spec["names"]["plural"]), str(spec["group"])
     missing: list[str] = []
-    for version in (str(each["name"]) for each in spec["versions"] if each.get("served", True)):
+    for version in (str(crd_version["name"]) for crd_version in spec["versions"] if crd_version.get("served", True)):
         if plural not in served.get((group, version), ()):
-            served[group, version] = {each.name for each in await served_kinds(cluster, group, version)}
+            served[group, version] = {served_kind.name for served_kind in await served_kinds(cluster, group, version)}
         if plural not in served[group, version]:
             missing.append(
                 f"{cluster.name} does not serve {plural}.{group} in version {version}, and we may not install it:"

@@ -206,7 +206,7 @@ class EventRecorder:
             if event.type == "Warning":
                 warnings.add((event.reason, event.message))
             elif event.reason == RESOLVED:
-                warnings -= {each for each in warnings if resolved_message(*each) == event.message}
+                warnings -= {warning for warning in warnings if resolved_message(*warning) == event.message}
             else:
                 # Good news of a source takes the place of its Warnings.
                 warnings.clear()
@@ -340,8 +340,8 @@ class EventWriter:
         self._emit_news(source, obj, now)
         over = self._recorder.pop_earlier(self._resource, obj, source)
         if uid == obj.metadata.uid:
-            over |= {(each.reason, each.message[:MESSAGE_LIMIT]) for each in before if each.warning}
-        for reason, message in sorted(over - {(each.reason, each.message[:MESSAGE_LIMIT]) for each in now}):
+            over |= {(event.reason, event.message[:MESSAGE_LIMIT]) for event in before if event.warning}
+        for reason, message in sorted(over - {(event.reason, event.message[:MESSAGE_LIMIT]) for event in now}):
             self.emit(obj, ObjectEvent(False, RESOLVED, resolved_message(reason, message)), source)
 
     def _emit_news(self, source: str, obj: KubeObject, now: tuple[ObjectEvent, ...]) -> None:

@@ -371,7 +371,7 @@ def _since(row: LoadBalancerRow, conditions: Sequence[WireCondition], created: s
     troubles = faults_of_load_balancer(conditions, row.targets, row.routes)
     by_type = {condition.type: condition.last_transition_time or "" for condition in conditions}
     wanted = [troubles[0].type] if troubles else [SERVING, PROGRAMMED]
-    return next((by_type[each] for each in wanted if by_type.get(each)), created)
+    return next((by_type[condition_type] for condition_type in wanted if by_type.get(condition_type)), created)
 
 
 Place = tuple[ListenerKey, TargetKey]

@@ -99,7 +99,7 @@ class Traffic:
         """Read all data planes once."""
         async with self._reading:
             readings = await asyncio.gather(*(reader.read() for reader in self._readers()))
-            self._take([reading for each in readings for reading in each])
+            self._take([reading for of_one_reader in readings for reading in of_one_reader])
         async with self._fresh:
             self._fresh.notify_all()
 
@@ -298,7 +298,7 @@ class _Named(Generic[K]):
 
     def add(self, added: Iterable[tuple[K, Totals]], now_s: float) -> None:
         """Count what a reading adds; where places are fewer than keys, the busiest of the first reading get them."""
-        for key, totals in sorted(added, key=lambda each: (_bytes(each[1]), sum(each[1].requests)), reverse=True):
+        for key, totals in sorted(added, key=lambda entry: (_bytes(entry[1]), sum(entry[1].requests)), reverse=True):
             (self._named.get(key) or self._place(key, now_s) or self._other).add(totals, now_s)
 
     def rows(self) -> list[tuple[K | None, _Series]]:
@@ -308,7 +308,7 @@ class _Named(Generic[K]):
     def _place(self, key: K, now_s: float) -> _Series | None:
         """Assign own series to a key, if the limit allows it."""
         if len(self._named) >= self._most:
-            oldest = min(self._named, key=lambda each: self._named[each].used_s)
+            oldest = min(self._named, key=lambda key: self._named[key].used_s)
             if now_s - self._named[oldest].used_s < _KEPT_S:
                 return None
             del self._named[oldest]

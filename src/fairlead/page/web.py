@@ -258,7 +258,7 @@ def _said(status: int, message: str) -> web.Response:
 def _static() -> dict[str, bytes]:
     """Return the files of the page by name."""
     folder = files("fairlead.page").joinpath("static")
-    return {each.name: each.read_bytes() for each in folder.iterdir() if each.name.rpartition(".")[2] in _TYPES}
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.name.rpartition(".")[2] in _TYPES}
 
 
 #: Streams of all viewers, those that are still signing in among them.

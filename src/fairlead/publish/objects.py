@@ -333,7 +333,7 @@ def _head(kind: AnyResource, meta: ObjectMeta) -> JSONObject:
 def _whole(part: object) -> Any:
     if isinstance(part, Wire):
         return whole(part)
-    return [_whole(each) for each in cast("list[object]", part)] if isinstance(part, (list, tuple)) else part
+    return [_whole(item) for item in cast("list[object]", part)] if isinstance(part, (list, tuple)) else part
 
 
 # --- writes ---------------------------------------------------------------------------------------------------------
@@ -411,15 +411,15 @@ def plan_slices(
     desired: Iterable[EndpointSlice], present: Iterable[EndpointSlice]
 ) -> tuple[HubWrite[EndpointSlice], ...]:
     """Plan what makes ``present``, which are ours, equal to ``desired``."""
-    by_name = {each.metadata.name: each for each in present}
+    by_name = {endpoint_slice.metadata.name: endpoint_slice for endpoint_slice in present}
     writes: list[HubWrite[EndpointSlice]] = []
-    for each in desired:
-        existing = by_name.pop(each.metadata.name, None)
+    for endpoint_slice in desired:
+        existing = by_name.pop(endpoint_slice.metadata.name, None)
         if existing is not None and existing.deleting:
             continue
-        reason = slice_difference(each, existing)
+        reason = slice_difference(endpoint_slice, existing)
         if reason:
-            writes.append(HubWrite("apply", each, reason))
+            writes.append(HubWrite("apply", endpoint_slice, reason))
     unwanted = [by_name[name] for name in sorted(by_name)]
     return (*writes, *_deletes(unwanted, "no longer among the backends"))
 
@@ -643,7 +643,7 @@ def _address(service: Service, *, of_cloud: bool) -> str:
     by_address = [family_of(address) for address in addresses]
     if not addresses or None in by_address or len(set(by_address)) < len(by_address):
         raise _wrong(where, text, "an IP address, or one of each family such as 192.0.2.10,2001:db8::10")
-    if other := next((each for each in addresses if family_of(each) not in families), ""):
+    if other := next((address for address in addresses if family_of(address) not in families), ""):
         sentence = (
             f"{where} is {text!r}: {other} is not of {' or '.join(families)}, the spec.ipFamilies of this Service. "
             "Request an address of these, or add the other family (spec.ipFamilyPolicy: PreferDualStack)."

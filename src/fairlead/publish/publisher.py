@@ -77,7 +77,10 @@ class Publisher:
 
     def present(self, namespace: str, load_balancer: str, desired: Iterable[EndpointSlice] = ()) -> Present:
         """Return the present TCPLoadBalancer of a name, with its slices and those that ``desired`` names."""
-        slices = {each.metadata.name: each for each in self.slices_in(slices_of(namespace, load_balancer))}
+        slices = {
+            endpoint_slice.metadata.name: endpoint_slice
+            for endpoint_slice in self.slices_in(slices_of(namespace, load_balancer))
+        }
         for wanted in desired:
             name = wanted.metadata.name
             if name not in slices and (other := self.slices.get(namespace, name)) is not None:

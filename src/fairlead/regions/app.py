@@ -367,7 +367,9 @@ class RegionsController:
 
     async def _sweep(self, key: ServiceKey) -> float | None:
         """Delete the PoolServices of a Service that was removed by force, once the server itself says that it is."""
-        remaining = [each for _, each in self.inventory.pool_services_of(key) if not each.deleting]
+        remaining = [
+            pool_service for _, pool_service in self.inventory.pool_services_of(key) if not pool_service.deleting
+        ]
         if not remaining:
             return None
         if self.inventory.problem:
@@ -375,9 +377,11 @@ class RegionsController:
         try:
             await self._cluster.get(SERVICES, *key)
         except NotFound:
-            for each in remaining:
+            for pool_service in remaining:
                 if self._leading():
-                    await self._cluster.delete(POOL_SERVICES, key[0], each.metadata.name, uid=each.metadata.uid)
+                    await self._cluster.delete(
+                        POOL_SERVICES, key[0], pool_service.metadata.name, uid=pool_service.metadata.uid
+                    )
         return None
 
     # --- regions ----------------------------------------------------------------------------------------------------
@@ -423,8 +427,10 @@ class RegionsController:
         inventory = self.inventory
         key = RegionKey(*service.key, pool_name)
         names = pool_service_names(key.service, pool_name, service.spec.load_balancer_class or "")
-        present = [each for region, each in inventory.pool_services_of(service.key) if region.pool == pool_name]
-        known = {each.metadata.name for each in present}
+        present = [
+            pool_service for region, pool_service in inventory.pool_services_of(service.key) if region.pool == pool_name
+        ]
+        known = {pool_service.metadata.name for pool_service in present}
         conflicts: list[PoolService] = []
         for name in names:
             other = inventory.written.get(key.namespace, name) if name not in known else None

@@ -152,7 +152,9 @@ def endpoints_in_pool(
         if in_pool:
             serving = endpoint.serving and not endpoint.ready
             backend = RegionBackend(address, endpoint.ready, node, serving, endpoint.terminating)
-            by_address[address] = max(backend, by_address.get(address, backend), key=lambda each: each.state)
+            by_address[address] = max(
+                backend, by_address.get(address, backend), key=lambda known_backend: known_backend.state
+            )
     return tuple(by_address[address] for address in sorted(by_address))
 
 

@@ -150,7 +150,7 @@ def _for_pool(text: str, pool: str) -> list[str]:
     plain: list[str] = []
     of_pool: list[str] = []
     for part in text.split(","):
-        name, equals, value = (each.strip() for each in part.partition("="))
+        name, equals, value = (word.strip() for word in part.partition("="))
         if not equals:
             plain.append(name)
         elif name == pool:

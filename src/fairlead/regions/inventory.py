@@ -68,13 +68,13 @@ class RegionsInventory:
             ENDPOINT_SLICES,
             label_selector=LABEL_SERVICE_NAME,
             transform=compact_slice,
-            indexes={_BY_SERVICE: lambda each: [service_of_slice(each)], "node": _nodes_of_slice},
+            indexes={_BY_SERVICE: lambda endpoint_slice: [service_of_slice(endpoint_slice)], "node": _nodes_of_slice},
         )
         self.nodes: WatchCache[Node] = WatchCache(cluster, NODES, transform=compact_node)
         self.pool_services: WatchCache[PoolService] = WatchCache(
             cluster,
             POOL_SERVICES,
-            indexes={_BY_SERVICE: services_of, "pool": lambda each: [each.spec.nodepool_name]},
+            indexes={_BY_SERVICE: services_of, "pool": lambda pool_service: [pool_service.spec.nodepool_name]},
         )
         self.classes: WatchCache[LoadBalancerClass] = WatchCache(cluster, LOAD_BALANCER_CLASSES)
         self.node_pools: list[AnyCache] = []
@@ -122,8 +122,10 @@ class RegionsInventory:
 
     def pool_services_of(self, key: ServiceKey) -> list[tuple[RegionKey, PoolService]]:
         """Return the PoolServices of one Service with the region that each is for, sorted by name."""
-        pairs = ((region_of(each), each) for each in self.written.by_index(_BY_SERVICE, key))
-        return [(region, each) for region, each in pairs if region is not None and region.service_key == key]
+        pairs = ((region_of(pool_service), pool_service) for pool_service in self.written.by_index(_BY_SERVICE, key))
+        return [
+            (region, pool_service) for region, pool_service in pairs if region is not None and region.service_key == key
+        ]
 
     def nodes_in(self, pool: str) -> list[PoolNode]:
         """Return the nodes of a pool that may take traffic, sorted by name."""
@@ -308,7 +310,7 @@ class Changes:
         regions: set[RegionKey] = set()
         pools = {pool for pool in (before, after) if pool}
         if moved:
-            keys = {service_of_slice(each) for each in inventory.slices.by_index("node", node)}
+            keys = {service_of_slice(endpoint_slice) for endpoint_slice in inventory.slices.by_index("node", node)}
             regions |= {RegionKey(*key, pool) for key in keys for pool in pools if inventory.is_managed(key)}
         if moved or changed:
             for pool in pools:

@@ -23,7 +23,7 @@ import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Literal
 
 import msgspec
@@ -107,7 +107,7 @@ def plan_region(view: RegionView, *, now: str) -> RegionPlan:
     writes: list[PoolServiceWrite] = []
     primary = primaries[0] if primaries else None
     if primary is None:
-        taken = {each.metadata.name for each in (*view.present, *view.name_conflicts)}
+        taken = {pool_service.metadata.name for pool_service in (*view.present, *view.name_conflicts)}
         foreign = {
             name_conflict.metadata.name: name_conflict
             for name_conflict in view.name_conflicts
@@ -119,7 +119,7 @@ def plan_region(view: RegionView, *, now: str) -> RegionPlan:
         free = next((name for name in names if name not in taken), "")
         if not free:
             return RegionPlan(waits=f"PoolService {names[0]} is still being deleted")
-        if not retiring and any(each.deleting for each in view.present):
+        if not retiring and any(pool_service.deleting for pool_service in view.present):
             # Its successor takes the same name.
             return RegionPlan(waits=f"PoolService {names[0]} is still being deleted")
         writes.append(
@@ -145,34 +145,38 @@ def split_by_class(present: Iterable[PoolService], wanted_class: str) -> tuple[l
     """
     primaries: list[PoolService] = []
     retiring: list[PoolService] = []
-    for each in sorted(present, key=attrgetter("age_order")):
-        if each.deleting:
+    for pool_service in sorted(present, key=attrgetter("age_order")):
+        if pool_service.deleting:
             continue
-        written = class_in_document(each.annotation(ANNOTATION_SERVICE)) or each.spec.load_balancer_class
-        (primaries if wanted_class in {each.spec.load_balancer_class, written} else retiring).append(each)
+        written = (
+            class_in_document(pool_service.annotation(ANNOTATION_SERVICE)) or pool_service.spec.load_balancer_class
+        )
+        (primaries if wanted_class in {pool_service.spec.load_balancer_class, written} else retiring).append(
+            pool_service
+        )
     return primaries, retiring
 
 
 def _plan_removals(view: RegionView, present: tuple[PoolService, ...] | list[PoolService], why: str) -> RegionPlan:
     writes: list[PoolServiceWrite] = []
     waits = ""
-    shown = {each.address for each in view.service.status.load_balancer.ingress or ()}
-    leaving = [each for each in present if not each.deleting]
+    shown = {entry.address for entry in view.service.status.load_balancer.ingress or ()}
+    leaving = [pool_service for pool_service in present if not pool_service.deleting]
     staying = {
         ingress.address
-        for each in view.present
-        if each not in leaving
-        for ingress in each.status.load_balancer.ingress or ()
+        for pool_service in view.present
+        if pool_service not in leaving
+        for ingress in pool_service.status.load_balancer.ingress or ()
     }
-    for each in leaving:
-        own_addresses = {ingress.address for ingress in each.status.load_balancer.ingress or ()} - staying
+    for pool_service in leaving:
+        own_addresses = {ingress.address for ingress in pool_service.status.load_balancer.ingress or ()} - staying
         staying_ours = view.service.managed and not view.service.deleting
         if view.frozen and staying_ours:
             waits = view.frozen
         elif staying_ours and own_addresses & shown:
             waits = f"{', '.join(sorted(own_addresses & shown))} is still in the status of the Service"
         else:
-            writes.append(PoolServiceWrite("delete", why, each.metadata.name, target=each))
+            writes.append(PoolServiceWrite("delete", why, pool_service.metadata.name, target=pool_service))
     return RegionPlan(tuple(writes), waits=waits)
 
 
@@ -339,7 +343,7 @@ def _shown(service: SourceService) -> tuple[object, ...]:
 
 def pool_service_matters(old: PoolService | None, new: PoolService | None) -> bool:
     """Return whether a change of a PoolService is work for layer 1: only if it is, or was, ours."""
-    return any(each is not None and is_ours(each) and bool(services_named(each)) for each in (old, new))
+    return any(version is not None and is_ours(version) and bool(services_named(version)) for version in (old, new))
 
 
 def services_of_pool_service(old: PoolService | None, new: PoolService | None) -> set[ServiceKey]:
@@ -369,7 +373,9 @@ def pools_of_slice_change(
     old: EndpointSlice | None, new: EndpointSlice | None, membership: Membership
 ) -> frozenset[str]:
     """Return the pools whose backends differ between two versions of a slice."""
-    touched = frozenset[str]().union(*(pools_of_slice(each, membership) for each in (old, new) if each is not None))
+    touched = frozenset[str]().union(
+        *(pools_of_slice(version, membership) for version in (old, new) if version is not None)
+    )
     if old is None or new is None or old.ports != new.ports or old.deleting != new.deleting:
         return touched
     return frozenset(
@@ -398,20 +404,20 @@ def plan_access(view: AccessView, *, now: datetime) -> AccessPlan:
     recorded = recorded_points(service)
     ours = {address for addresses in (*recorded.values(), *points.values()) for address in addresses}
     present = list(service.status.load_balancer.ingress or ())
-    foreign = [each for each in present if each.address not in ours]
+    foreign = [entry for entry in present if entry.address not in ours]
     ingress = sorted([*wanted, *foreign], key=_order)
     condition = describe_regions(view) if active else None
     conditions, warning = next_conditions(service, condition, now)
     status: JSONObject = {}
     if not same_ingress(ingress, present) and service.spec.type == "LoadBalancer":
-        status["loadBalancer"] = {"ingress": [object_from_ingress(each) for each in ingress] or None}
+        status["loadBalancer"] = {"ingress": [object_from_ingress(entry) for entry in ingress] or None}
     if conditions is not None:
-        status["conditions"] = [whole(each) for each in conditions]
+        status["conditions"] = [whole(condition) for condition in conditions]
     labels, annotations = aggregated(pool_service for _, pool_service in shown)
     if service.deleting:
         # It is on its way out with all that is written on it; only its addresses still mean something.
         return AccessPlan((AccessStep("status", {"status": status}),) if status else ())
-    still = {each.address for each in present if each.address in ours}
+    still = {entry.address for entry in present if entry.address in ours}
     meanwhile = _kept(recorded, still, points)
     steps = [
         annotations_step(service, labels, annotations, meanwhile),
@@ -436,7 +442,7 @@ def _access_plan_shown(view: AccessView, now: datetime) -> tuple[list[tuple[str,
         taken_over = bool(primaries and primaries[0].status.load_balancer.ingress)
         candidates += [(pool, primary) for primary in (*primaries[:1], *(() if taken_over else retiring))]
     seen = {ingress.address for ingress in view.service.status.load_balancer.ingress or ()}
-    empty = [(pool, each) for pool, each in candidates if not _has_backends(each)]
+    empty = [(pool, candidate) for pool, candidate in candidates if not _has_backends(candidate)]
     if len(empty) == len([candidate for candidate in candidates if candidate[1].status.load_balancer.ingress]):
         return candidates, None  # none has any: taking away the last address would help no client
     again_s: float | None = None
@@ -608,7 +614,7 @@ def describe_regions(view: AccessView) -> tuple[bool, str, str]:
         f"{pool}: PoolService {name} is not managed by Fairlead" for pool, name in sorted(view.conflicts.items())
     ]
     with_access = 0
-    for region, pool_service in sorted(view.regions, key=lambda each: each[0]):
+    for region, pool_service in sorted(view.regions, key=itemgetter(0)):
         with_access += bool(pool_service.status.load_balancer.ingress) and not pool_service.deleting
         problem = _problem_of(pool_service)
         if problem and not pool_service.deleting and region.pool in view.wanted.pools:
@@ -633,8 +639,8 @@ def next_conditions(
 ) -> tuple[list[WireCondition] | None, tuple[str, str] | None]:
     """Return the conditions to write (None: unchanged), and the message of the Warning to emit."""
     present = service.status.conditions or []
-    others = [each for each in present if each.type != CONDITION]
-    old = next((each for each in present if each.type == CONDITION), None)
+    others = [condition for condition in present if condition.type != CONDITION]
+    old = next((condition for condition in present if condition.type == CONDITION), None)
     if wanted is None:
         return (others if old is not None else None), None
     well, reason, message = wanted

@@ -111,8 +111,8 @@ def _path(path: PathModifier, match: RequestMatch) -> str:
 def _modifier(of: str, modifier: HeaderModifier | None) -> Iterator[str]:
     if modifier is None:
         return
-    yield from (f"{of} header {each.name} is set to {each.value!r}" for each in modifier.set)
-    yield from (f"{of} header {each.name} gets {each.value!r} added" for each in modifier.add)
+    yield from (f"{of} header {header.name} is set to {header.value!r}" for header in modifier.set)
+    yield from (f"{of} header {header.name} gets {header.value!r} added" for header in modifier.add)
     yield from (f"{of} header {name} is removed" for name in modifier.remove)
 
 

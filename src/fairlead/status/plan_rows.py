@@ -83,7 +83,7 @@ def flat(value: Any, name: str = "") -> dict[str, str]:
                 out |= flat(inner, ".".join(filter(None, (name, own))))
             return out
         case list() | tuple():
-            return {name: ", ".join(str(each) for each in cast("Sequence[Any]", value))}
+            return {name: ", ".join(str(item) for item in cast("Sequence[Any]", value))}
         case _:
             return {name: "yes" if value is True else str(value)}
 

@@ -190,12 +190,12 @@ def _unusable(address: IPAddress) -> str:
 def _without(whole: AddressRange, avoid: tuple[AddressRange, ...]) -> Iterator[AddressRange]:
     """Yield the parts of ``whole`` that are not excluded."""
     low = whole.first
-    for each in sorted(avoid, key=lambda each: each.first):
-        if each.family != whole.family or each.last < low or each.first > whole.last:
+    for excluded in sorted(avoid, key=attrgetter("first")):
+        if excluded.family != whole.family or excluded.last < low or excluded.first > whole.last:
             continue
-        if each.first > low:
-            yield msgspec.structs.replace(whole, first=low, last=each.first - 1)
-        low = each.last + 1
+        if excluded.first > low:
+            yield msgspec.structs.replace(whole, first=low, last=excluded.first - 1)
+        low = excluded.last + 1
     if low <= whole.last:
         yield msgspec.structs.replace(whole, first=low)
 
@@ -240,8 +240,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
         """Return the addresses that are reserved for exactly this load balancer, in the order of the spec."""
         return [
             address
-            for address, each in self.reservations.items()
-            if each.load_balancer and each.tenant == claimant.tenant and _is_for(each, claimant)
+            for address, reservation in self.reservations.items()
+            if reservation.load_balancer and reservation.tenant == claimant.tenant and _is_for(reservation, claimant)
         ]
 
 
@@ -348,19 +348,19 @@ def _pool(obj: AddressPool) -> Pool:
     avoid = AddressRanges.whole(",".join(spec.avoid or ()), field="spec.avoid")
     ranges = AddressRanges.parse(",".join(spec.addresses or ()), field="spec.addresses", avoid=avoid)
     reservations: dict[str, Reservation] = {}
-    for index, each in enumerate(spec.reservations or ()):
+    for index, reservation in enumerate(spec.reservations or ()):
         field = f"spec.reservations[{index}]"
         try:
-            address = str(ipaddress.ip_address(each.address))
+            address = str(ipaddress.ip_address(reservation.address))
         except ValueError:
-            raise BadConfiguration(f"{field}.address: {each.address!r} is not an IP address") from None
+            raise BadConfiguration(f"{field}.address: {reservation.address!r} is not an IP address") from None
         if address not in ranges:
             raise BadConfiguration(f"{field}.address: {address} is not in spec.addresses; add it there, or remove this")
-        if not each.tenant and "/" not in each.load_balancer:
+        if not reservation.tenant and "/" not in reservation.load_balancer:
             raise BadConfiguration(
                 f"{field}: names neither a tenant nor a load balancer as namespace/name; say who {address} is for"
             )
-        reservations[address] = each
+        reservations[address] = reservation
     return Pool(
         name=obj.metadata.name,
         ranges=ranges,

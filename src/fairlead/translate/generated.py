@@ -93,7 +93,7 @@ _PREFIX = "acme-challenge/"
 def with_challenge_listeners(listeners: Sequence[L7Listener], answers: Iterable[FixedAnswer]) -> tuple[L7Listener, ...]:
     """Return ``listeners`` and additional ones that ``answers`` need."""
     at_port = [listener for listener in listeners if listener.port == CHALLENGE_PORT and listener.protocol != "UDP"]
-    if any(each.protocol != "HTTP" for each in at_port):
+    if any(listener.protocol != "HTTP" for listener in at_port):
         return tuple(listeners)
     missing = {
         answer.hostname for answer in answers if not any(covers(there.hostname, answer.hostname) for there in at_port)
@@ -197,7 +197,7 @@ def _of_ingresses(domain: str, listeners: Sequence[L7Listener], certificate: str
     """Serve the names of Ingresses at the listeners of their hosts, and over HTTPS at one listener for all of them."""
     open_to_all = [listener.name for listener in listeners if listener.protocol == "HTTP" and not listener.hostname]
     secure = _secure(f"*.{domain}", _HTTPS_PORT, listeners, certificate, made_as)
-    names = tuple(each.name for each in secure)
+    names = tuple(listener.name for listener in secure)
     return _generated(listeners, secure, {name: (name, *names) for name in open_to_all})
 
 
@@ -224,9 +224,9 @@ def _secure(
     if not certificate:
         return ()
     at_port = [listener for listener in listeners if listener.port == port and listener.protocol != "UDP"]
-    if there := tuple(each for each in at_port if each.protocol == "HTTPS" and each.hostname == host):
+    if there := tuple(listener for listener in at_port if listener.protocol == "HTTPS" and listener.hostname == host):
         return there
-    if any(each.protocol not in ("HTTPS", "TLS") or each.client_validation is not None for each in at_port):
+    if any(listener.protocol not in ("HTTPS", "TLS") or listener.client_validation is not None for listener in at_port):
         return ()
     name = f"{made_as}/{port}"
     return (L7Listener(name, port, "HTTPS", hostname=host, certificates=(certificate,)),)
@@ -236,7 +236,7 @@ def _generated(
     listeners: Sequence[L7Listener], made: Iterable[L7Listener], takes: Mapping[str, tuple[str, ...]]
 ) -> Generated:
     there = set(listeners)
-    return Generated((*listeners, *(each for each in made if each not in there)), takes)
+    return Generated((*listeners, *(listener for listener in made if listener not in there)), takes)
 
 
 def _at(host: str, listeners: Iterable[str]) -> Iterable[Attachment]:

@@ -223,17 +223,19 @@ class Translated:
         if not same or view.slices is not self._slices:
             others = not before or backends is not before[0]
             if others:
-                self._keys = {each.name: self._keys.get(each.name) or backend_key(each.name) for each in backends}
+                self._keys = {
+                    backend.name: self._keys.get(backend.name) or backend_key(backend.name) for backend in backends
+                }
             listed: Sequence[Backend] = backends
             if same:
                 moved = _differing_keys(self._slices, view.slices)
-                listed = [each for each in backends if each.service in moved]
+                listed = [backend for backend in backends if backend.service in moved]
             keys, translate = self._keys, _Translator(view, spec, admission.policy)
             changed = [
-                (key, each)
-                for each, source in zip(listed, _sources(view, spec, listed), strict=True)
-                if (there := known.backends.get(key := keys[each.name])) is None
-                or there.backend is not each
+                (key, backend)
+                for backend, source in zip(listed, _sources(view, spec, listed), strict=True)
+                if (there := known.backends.get(key := keys[backend.name])) is None
+                or there.backend is not backend
                 or there.source is not source
             ]
             gone = known.backends.keys() - keys.values() if others else set[ListenerKey]()
@@ -288,7 +290,7 @@ class _Translator:
             slices = self._view.slices.get(backend.service, ())
             port = (backend.port_name, "UDP" if backend.protocol == "UDP" else "TCP")
             targets = targets_from_slices(by_port(slices).get(port, ()), admission, backend.service)
-            uids = {each.label(LABEL_ORIGIN_UID) for each in slices}
+            uids = {endpoint_slice.label(LABEL_ORIGIN_UID) for endpoint_slice in slices}
             if uids and "" not in uids:
                 owners = frozenset(owner_of_endpoints(backend.service, uid) for uid in uids)
         all_refused |= refused

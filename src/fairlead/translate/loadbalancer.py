@@ -133,8 +133,10 @@ def frontend_of(view: LoadBalancerView) -> FrontendSpec:
     given = view.allocation if view.needs_allocation else Allocation()
     ports = {(port.protocol, port.port): port.proxy_port for port in given.ports or ()}
     listeners = (
-        Listener(each.port, Protocol(each.protocol), each.name, ports.get((each.protocol, each.port), 0))
-        for each in spec.listeners
+        Listener(
+            listener.port, Protocol(listener.protocol), listener.name, ports.get((listener.protocol, listener.port), 0)
+        )
+        for listener in spec.listeners
     )
     return FrontendSpec(
         key=view.key,

@@ -587,7 +587,7 @@ def _serve_http(view: HTTPView, spec: HTTPLoadBalancerSpec, *, translated: Trans
         {} if view.stale else known.owners,
         leads_to_load_balancers(view, loop_targets)
         or _http_resolved(view, translated.unresolved, known, families, admission),
-        node_families=sorted({family for each in families for family in each}),
+        node_families=sorted({family for backend_families in families for family in backend_families}),
         count=count_targets(targets) if loop_targets else known.count,
         complete=None if loop_targets else not known.empty,
     )
@@ -621,7 +621,7 @@ def _http_resolved(
         return unresolved(ConditionReason.INVALID, view.unreadable)
     if view.missing_certificates:
         # The first that really is missing; only when there is none, one that is still being read.
-        name, why = min(view.missing_certificates.items(), key=lambda each: (each[1] in _UNREAD, each))
+        name, why = min(view.missing_certificates.items(), key=lambda missing: (missing[1] in _UNREAD, missing))
         more = f", and {len(view.missing_certificates) - 1} more" if len(view.missing_certificates) > 1 else ""
         reason = ConditionReason.PENDING if why in _UNREAD else ConditionReason.INVALID
         return unresolved(reason, f"certificate {name}: {why}{more}")

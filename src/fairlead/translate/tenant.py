@@ -144,7 +144,7 @@ def held_domains(tenant: Tenant | None) -> frozenset[str]:
 
 def build_domains_taken(tenant: Tenant, tenants: Iterable[Tenant]) -> Condition | None:
     """Return the condition of a Tenant with a domain that an older one has, None when there is none."""
-    holders = domain_holders(each for each in tenants if not each.deleting)
+    holders = domain_holders(holder for holder in tenants if not holder.deleting)
     fields = [("spec.domain", tenant.status.domain)] if tenant.status.domain else []
     fields += [("spec.domains", domain) for domain in sorted(tenant.spec.domains)]
     for field, domain in fields:

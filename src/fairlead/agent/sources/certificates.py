@@ -103,7 +103,7 @@ def issuer_of(obj: KubeObject, default: str) -> str:
     named = obj.annotation(ANNOTATION_CERTIFICATE_ISSUER)
     if named:
         return named
-    return "" if any(obj.annotation(each) for each in _CERT_MANAGER) else default
+    return "" if any(obj.annotation(annotation) for annotation in _CERT_MANAGER) else default
 
 
 def request(hosts: Iterable[str], issuer: str, *, load_balancer: str, origin: Origin) -> CertificateRequest | None:
@@ -124,14 +124,14 @@ def too_many(hosts: Iterable[str], issuer: str) -> str:
 
 def merged_spec(requests: Iterable[CertificateRequest]) -> ManagedCertificateSpec | None:
     """Return what the hub is asked, by requests of one name; None without any."""
-    ordered = sorted(requests, key=lambda each: (each.load_balancer, each.origin.namespace, each.origin.name))
+    ordered = sorted(requests, key=lambda asked: (asked.load_balancer, asked.origin.namespace, asked.origin.name))
     if not ordered:
         return None
-    origins = {each.origin: None for each in ordered}
+    origins = {asked.origin: None for asked in ordered}
     return ManagedCertificateSpec(
         hosts=ordered[0].hosts,
         issuer=ordered[0].issuer,
-        load_balancers=tuple(dict.fromkeys(each.load_balancer for each in ordered)),
+        load_balancers=tuple(dict.fromkeys(asked.load_balancer for asked in ordered)),
         asked_by=tuple(origins)[:_ASKERS_SHOWN],
     )
 
@@ -140,7 +140,7 @@ def state_of(obj: ManagedCertificate | None) -> CertificateState:
     """Return whether a certificate that the hub gets is there, and what users are to read of it."""
     if obj is None:
         return CertificateState(problem=PENDING)
-    conditions = {each.type: each for each in obj.status.conditions or ()}
+    conditions = {condition.type: condition for condition in obj.status.conditions or ()}
     stale, ready = conditions.get("Stale"), conditions.get("Ready")
     if obj.status.digest:
         return CertificateState(obj.status.digest, stale.message if stale is not None else "")

@@ -65,7 +65,7 @@ def ports_of(service: Service) -> str:
 
 def missing_service(namespace: str, name: str, services: Iterable[Service]) -> str:
     """Return that a Service does not exist, and where one of that name does."""
-    others = sorted(each.metadata.namespace for each in services if each.metadata.name == name)
+    others = sorted(service.metadata.namespace for service in services if service.metadata.name == name)
     hint = f"; there is one in namespace {listed(others, 3)}" if others else ""
     return f"there is no Service {name} in namespace {namespace}{hint}"
 
@@ -98,8 +98,8 @@ def original_of(service: Service) -> tuple[str, str] | None:
     meta = service.metadata
     if service.label(LABEL_MANAGED_BY) != MANAGED_BY or not service.label(LABEL_COPY_OF):
         return None
-    owners = (each.name for each in meta.owner_references or () if each.kind == SERVICES.kind)
-    name = next((each for each in owners if copy_name(each) == meta.name), None)
+    owners = (owner.name for owner in meta.owner_references or () if owner.kind == SERVICES.kind)
+    name = next((owner for owner in owners if copy_name(owner) == meta.name), None)
     return None if name is None else (meta.namespace, name)
 
 
@@ -191,7 +191,7 @@ def _port(port: ServicePort) -> tuple[int, str, str, str, str]:
 
 
 def _owners(references: Iterable[OwnerReference]) -> list[tuple[str, str]]:
-    return sorted((each.kind, each.uid) for each in references)
+    return sorted((reference.kind, reference.uid) for reference in references)
 
 
 _KNOWN: dict[str, Family] = {"ipv4": IPV4, "ipv6": IPV6}

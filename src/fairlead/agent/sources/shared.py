@@ -240,11 +240,13 @@ class Shared(Source):
     async def managed(self, name: str) -> bool:
         """Have the hub get one certificate while a part asks for it."""
         async with self._locks.hold((MANAGED, "", name)):
-            spec = merged_spec(each for part in self._parts for each in part.requests(name))
+            spec = merged_spec(request for part in self._parts for request in part.requests(name))
             origin: Key = (MANAGED, "", name)
             if spec is None:
                 if any(
-                    name == each.name for obj in self._caches.load_balancers.values() for each in obj.spec.certificates
+                    name == certificate.name
+                    for obj in self._caches.load_balancers.values()
+                    for certificate in obj.spec.certificates
                 ):
                     return True  # a load balancer that is kept as it was is served with it
                 return await self._delete(self._managed, self._published(self._managed, origin), self._parts)
@@ -268,13 +270,17 @@ class Shared(Source):
     async def _service(self, namespace: str, name: str) -> bool:
         service = f"{namespace}/{name}"
         present = self._engine.publisher.slices_in(slices_of_backend(self._settings.namespace, service))
-        ours = [each for each in present if is_for(each, (SERVICE, namespace, name), tenant=self._settings.tenant)]
+        ours = [
+            endpoint_slice
+            for endpoint_slice in present
+            if is_for(endpoint_slice, (SERVICE, namespace, name), tenant=self._settings.tenant)
+        ]
         if not any(part.needs_service(namespace, name) for part in self._parts):
             return await self._delete(self._slices, ours, self._parts)
         listed = of_one_family(self._services.slices_of_service((namespace, name)))
-        named = [(each.metadata.name, each) for each in listed]
+        named = [(endpoint_slice.metadata.name, endpoint_slice) for endpoint_slice in listed]
         reused = self._services.reused_endpoints((namespace, name), ours)
-        named += [(f"gone.{number}", each) for number, each in enumerate(reused)]
+        named += [(f"gone.{number}", endpoint_slice) for number, endpoint_slice in enumerate(reused)]
         member_service = self._services.services.get(namespace, name)
         wanted = [
             EndpointSlice(
@@ -285,16 +291,20 @@ class Shared(Source):
                     tenant=self._settings.tenant,
                     uid=member_service.metadata.uid if member_service is not None else "",
                 ),
-                address_type=each.address_type,
-                endpoints=each.endpoints or [],
-                ports=each.ports or [],
+                address_type=endpoint_slice.address_type,
+                endpoints=endpoint_slice.endpoints or [],
+                ports=endpoint_slice.ports or [],
             )
-            for slice_name, each in named
+            for slice_name, endpoint_slice in named
         ]
-        for each in wanted:
-            await self._slices.apply(each)
-        names = {each.metadata.name for each in wanted}
-        return await self._delete(self._slices, [each for each in ours if each.metadata.name not in names], self._parts)
+        for endpoint_slice in wanted:
+            await self._slices.apply(endpoint_slice)
+        names = {endpoint_slice.metadata.name for endpoint_slice in wanted}
+        return await self._delete(
+            self._slices,
+            [endpoint_slice for endpoint_slice in ours if endpoint_slice.metadata.name not in names],
+            self._parts,
+        )
 
     async def _copy(self, namespace: str, name: str) -> bool:
         key = (namespace, name)
@@ -411,7 +421,7 @@ class Shared(Source):
 
     def routes_of(self, origin: Key) -> list[LoadBalancerRoute]:
         """Return what is published of one route."""
-        return [each for each in self._published(self.routes, origin) if not each.deleting]
+        return [route for route in self._published(self.routes, origin) if not route.deleting]
 
     def targets(self, load_balancer_class: str) -> TargetType:
         """Return the type of targets of one class of the hub."""
@@ -433,14 +443,14 @@ class Shared(Source):
 
     async def remove(self, publisher: Published[Obj], origin: Key, part: Part, keep: Iterable[KubeObject] = ()) -> bool:
         """Delete what was published for an origin of ``part``, but ``keep``; return whether that has to wait."""
-        names = {each.metadata.name for each in keep}
-        gone = [each for each in self._published(publisher, origin) if each.metadata.name not in names]
+        names = {obj.metadata.name for obj in keep}
+        gone = [obj for obj in self._published(publisher, origin) if obj.metadata.name not in names]
         return await self._delete(publisher, gone, (part,))
 
     def _published(self, publisher: Published[Obj], origin: Key) -> list[Obj]:
         kind, namespace, name = origin
         published = publisher.by_index(BY_ORIGIN, (kind, namespace, label_value(name)))
-        return [each for each in published if is_for(each, origin, tenant=self._settings.tenant)]
+        return [obj for obj in published if is_for(obj, origin, tenant=self._settings.tenant)]
 
     async def _delete(self, publisher: Published[Obj], gone: Sequence[Obj], parts: Iterable[Part]) -> bool:
         if not gone:
@@ -520,7 +530,7 @@ class ServiceCopier:
         service = self._services.get(*key)
         if service is None or not nodes:
             return service, ""
-        has_endpoints = any(each.endpoints for each in self._caches.slices_of_service(key))
+        has_endpoints = any(endpoint_slice.endpoints for endpoint_slice in self._caches.slices_of_service(key))
         if problem := why_no_copy(service, has_endpoints=has_endpoints):
             return None, problem
         return reached_by(service, self._copy(key)), self._refused.get(key, ("", 0.0))[0]
@@ -604,5 +614,5 @@ class ServiceCopier:
 def _body(wanted: Service) -> JSONObject:
     body: JSONObject = msgspec.to_builtins(wanted)
     # Protocol is a key of the list, and left out when it is the default.
-    ports = [{**each, "protocol": each.get("protocol", "TCP")} for each in body["spec"].get("ports", ())]
+    ports = [{**port, "protocol": port.get("protocol", "TCP")} for port in body["spec"].get("ports", ())]
     return {"apiVersion": "v1", "kind": "Service", **body, "spec": {**body["spec"], "ports": ports}}

@@ -170,7 +170,7 @@ class AcmeClient:
             directory = network.get(server).json()
         except (requests.RequestException, errors.Error, *_OF_ANOTHER_FORM) as error:
             raise unreachable(server, _why(error)) from None
-        if not isinstance(directory, dict) or not all(isinstance(directory.get(each), str) for each in _NEEDED):
+        if not isinstance(directory, dict) or not all(isinstance(directory.get(name), str) for name in _NEEDED):
             raise unreachable(server, "the answer is not an ACME directory")
         return cls(server, key, network, directory)
 
@@ -360,13 +360,13 @@ def _authorization(url: str, body: JSONMapping) -> RemoteAuthorization:
         wildcard=bool(body.get("wildcard", False)),
         challenges=tuple(
             RemoteChallenge(
-                type=str(each.get("type", "")),
-                url=str(each.get("url", "")),
-                token=str(each.get("token", "")),
-                status=str(each.get("status", "")),
-                problem=_problem(each.get("error")),
+                type=str(challenge.get("type", "")),
+                url=str(challenge.get("url", "")),
+                token=str(challenge.get("token", "")),
+                status=str(challenge.get("status", "")),
+                problem=_problem(challenge.get("error")),
             )
-            for each in body.get("challenges") or ()
+            for challenge in body.get("challenges") or ()
         ),
     )
 

@@ -88,16 +88,18 @@ def choose_challenges(
         Unsolvable: the sentence says which name, and what would help.
     """
     return tuple(
-        _choose(each, solvers, thumbprint) if each.status != "valid" else OrderChallenge(_host(each), offered=True)
-        for each in authorizations
+        _choose(authorization, solvers, thumbprint)
+        if authorization.status != "valid"
+        else OrderChallenge(_host(authorization), offered=True)
+        for authorization in authorizations
     )
 
 
 def _choose(authorization: RemoteAuthorization, solvers: Sequence[Solver], thumbprint: str) -> OrderChallenge:
     host = _host(authorization)
-    usable: list[Solver] = [each for each in solvers if not (authorization.wildcard and each == "HTTP01")]
+    usable: list[Solver] = [solver for solver in solvers if not (authorization.wildcard and solver == "HTTP01")]
     for solver in usable:
-        offered = next((each for each in authorization.challenges if each.type == _TYPES[solver]), None)
+        offered = next((challenge for challenge in authorization.challenges if challenge.type == _TYPES[solver]), None)
         if offered is not None:
             return OrderChallenge(
                 host=host,
@@ -134,7 +136,7 @@ def next_step(challenges: Iterable[OrderChallenge], remote: RemoteOrder | None, 
         return OrderStep.FETCH if has_key else OrderStep.ABANDON
     if remote.status == "ready":
         return OrderStep.FINALIZE
-    return OrderStep.WAIT if all(each.offered for each in challenges) else OrderStep.OFFER
+    return OrderStep.WAIT if all(challenge.offered for challenge in challenges) else OrderStep.OFFER
 
 
 def failure_of(hosts: Sequence[str], remote: RemoteOrder, authorizations: Iterable[RemoteAuthorization]) -> AcmeRefused:

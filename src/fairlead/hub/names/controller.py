@@ -417,7 +417,7 @@ class Names:
         if old is not None and new is not None and _of_names(old) == _of_names(new):
             return
         self._domains_changed()
-        for namespace in {each.namespace for each in (old, new) if each is not None}:
+        for namespace in {tenant.namespace for tenant in (old, new) if tenant is not None}:
             self._ask_for_all(namespace)
 
     def _tenant_readability_changed(self, key: ObjectKey) -> None:
@@ -438,7 +438,7 @@ class Names:
             self._domains_changed()
 
     def _domains_changed(self) -> None:
-        zones = [each.spec.zone for each in self._zones.values()] if self._zones is not None else []
+        zones = [zone.spec.zone for zone in self._zones.values()] if self._zones is not None else []
         domains = Domains(self._inventory.all_tenants(), self._domain, zones)
         before, self._domains = self._domains, domains
         for domain in before.differences(domains):
@@ -542,7 +542,7 @@ class Quota:
             del self._waiting[space][host]
             if not self._waiting[space]:
                 del self._waiting[space]
-        return [each for space in left for each in self.room(space)]
+        return [key for space in left for key in self.room(space)]
 
     def room(self, space: str) -> list[str]:
         """Return as many waiting names of ``space`` as it may have now, the longest waiting first."""

@@ -242,7 +242,9 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
     async def close(self) -> None:
         """Close the durable providers; registered backends stay."""
         providers = {name: runner.provider for name, runner in self.durable.items()}
-        await close_all({name: each.close for name, each in providers.items() if isinstance(each, Lifecycle)})
+        await close_all(
+            {name: provider.close for name, provider in providers.items() if isinstance(provider, Lifecycle)}
+        )
 
     def restored(self) -> list[LoadBalancerKey]:
         """Return every load balancer of the durable runners, known from objects or from records alone."""

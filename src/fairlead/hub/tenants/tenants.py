@@ -411,7 +411,7 @@ class TenantRemoval:
 
     def _drain_left_s(self, tenant: Tenant, objects: Sequence[tuple[LoadBalancerKey, IntentObject]]) -> float:
         drains = (self._inventory.load_balancer_class(obj.class_name) for _, obj in objects)
-        longest_s = max(seconds_from_duration(each.spec.drain) if each else 0.0 for each in drains)
+        longest_s = max(seconds_from_duration(drain.spec.drain) if drain else 0.0 for drain in drains)
         # Only time that this process observed counts: wall clocks jump, and another leader's clock may be ahead.
         now_s = self._clock.monotonic()
         return longest_s - (now_s - self._draining_since_s.setdefault(tenant.metadata.name, now_s))

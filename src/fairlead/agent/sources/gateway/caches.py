@@ -105,10 +105,10 @@ class GatewayCaches:
             member, LISTENER_SETS, {BY_GATEWAY: lambda obj: [gateway_of(obj)], BY_SECRET: secrets_named}
         )
         self.routes: dict[str, OptionalCache[AnyRoute]] = {
-            each.kind: _cache(
-                member, cast("Resource[AnyRoute]", each), {BY_PARENT: parents_named, BY_SERVICE: services_named}
+            route.kind: _cache(
+                member, cast("Resource[AnyRoute]", route), {BY_PARENT: parents_named, BY_SERVICE: services_named}
             )
-            for each in ROUTES
+            for route in ROUTES
         }
         self.grants: OptionalCache[ReferenceGrant] = _cache(member, REFERENCE_GRANTS)
         self.policies: OptionalCache[BackendTLSPolicy] = _cache(
@@ -177,7 +177,7 @@ class GatewayCaches:
         """Return whether what is known of the member is the present: only then may anything be removed."""
         if not self.discovery.asked:
             return False
-        if not any(self._http.has_published(each.resource.kind) for each in (self.gateways, *self.routes.values())):
+        if not any(self._http.has_published(cache.resource.kind) for cache in (self.gateways, *self.routes.values())):
             return True  # nothing of Gateway API is at the hub, so it needs nothing there
         secrets = self._http.secrets
         return all(map(self._is_whole, self.all)) and all(
@@ -241,7 +241,7 @@ class GatewayCaches:
     def sets_of(self, namespace: str, name: str) -> tuple[ListenerSet, ...]:
         """Return the ListenerSets that name this Gateway."""
         sets = self.listener_sets.by_index(BY_GATEWAY, (namespace, name))
-        return tuple(each for each in sets if not each.deleting)
+        return tuple(listener_set for listener_set in sets if not listener_set.deleting)
 
 
 def gateway_of(listener_set: ListenerSet) -> tuple[str, str]:
@@ -253,8 +253,8 @@ def gateway_of(listener_set: ListenerSet) -> tuple[str, str]:
 def parents_of(gateway: tuple[str, str], listener_sets: Iterable[ListenerSet]) -> Iterable[ParentKey]:
     """Yield what routes may name to attach to a Gateway: itself and its ListenerSets."""
     yield ParentKey("Gateway", *gateway)
-    for each in listener_sets:
-        yield ParentKey("ListenerSet", *each.key)
+    for listener_set in listener_sets:
+        yield ParentKey("ListenerSet", *listener_set.key)
 
 
 def _cache(

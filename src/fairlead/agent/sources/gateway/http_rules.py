@@ -252,9 +252,9 @@ def build_filters(filters: Iterable[RouteFilter] | None, refs: BackendRefs) -> F
 def build_backend_filters(filters: Iterable[RouteFilter] | None, refs: BackendRefs, *, alone: bool) -> Filters:
     """Return the filters of a backend, ``alone`` when its rule has no other; raises ``Unusable``."""
     filters = tuple(filters or ())
-    for each in filters:
-        if each.type in _AT_RULES_ONLY:
-            raise Unusable(f"a filter {each.type} belongs to the rule, not to one of its backends")
+    for route_filter in filters:
+        if route_filter.type in _AT_RULES_ONLY:
+            raise Unusable(f"a filter {route_filter.type} belongs to the rule, not to one of its backends")
     built = _Builder(refs).build(filters)
     if built.rewrite is not None and built.rewrite.path is not None:
         raise Unusable("a URLRewrite of the path belongs to the rule, not to one of its backends")
@@ -270,14 +270,14 @@ class _Builder:
     def build(self, filters: Iterable[RouteFilter]) -> Filters:
         by_type: dict[str, RouteFilter] = {}
         mirrors: list[Mirror] = []
-        for each in filters:
-            if each.type in by_type and each.type not in _MANY:
-                raise Unusable(f"the filter {each.type} is there twice", reason="IncompatibleFilters")
-            by_type[each.type] = each
-            if each.request_mirror is not None:
-                mirrors.append(self._mirror(each.request_mirror))
-            elif not _is_known(each):
-                raise Unusable(f"the filter {each.type} is not supported")
+        for route_filter in filters:
+            if route_filter.type in by_type and route_filter.type not in _MANY:
+                raise Unusable(f"the filter {route_filter.type} is there twice", reason="IncompatibleFilters")
+            by_type[route_filter.type] = route_filter
+            if route_filter.request_mirror is not None:
+                mirrors.append(self._mirror(route_filter.request_mirror))
+            elif not _is_known(route_filter):
+                raise Unusable(f"the filter {route_filter.type} is not supported")
         if "RequestRedirect" in by_type and "URLRewrite" in by_type:
             raise Unusable("RequestRedirect and URLRewrite exclude each other", reason="IncompatibleFilters")
         of = {kind: by_type.get(kind, RouteFilter()) for kind in _KNOWN}
@@ -302,16 +302,16 @@ class _Builder:
 _KNOWN = ("RequestHeaderModifier", "ResponseHeaderModifier", "RequestRedirect", "URLRewrite", "CORS")
 
 
-def _is_known(each: RouteFilter) -> bool:
+def _is_known(route_filter: RouteFilter) -> bool:
     """Return whether the field that belongs to the type of a filter is there."""
     fields = (
-        each.request_header_modifier,
-        each.response_header_modifier,
-        each.request_redirect,
-        each.url_rewrite,
-        each.cors,
+        route_filter.request_header_modifier,
+        route_filter.response_header_modifier,
+        route_filter.request_redirect,
+        route_filter.url_rewrite,
+        route_filter.cors,
     )
-    return any(kind == each.type and field is not None for kind, field in zip(_KNOWN, fields, strict=True))
+    return any(kind == route_filter.type and field is not None for kind, field in zip(_KNOWN, fields, strict=True))
 
 
 def _modifier(modifier: HeaderFilter | None) -> HeaderModifier | None:

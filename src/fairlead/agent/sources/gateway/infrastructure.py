@@ -43,7 +43,13 @@ def plan_infrastructure(plan: GatewayPlan, gateway: Gateway, addresses: Iterable
     """Return the objects that should exist for the Gateway of ``plan``, which is reached at ``addresses``."""
     if gateway.spec.infrastructure is None or plan.spec is None:
         return GatewayObjects()
-    ports = sorted({(each.port, "UDP" if each.protocol == "UDP" else "TCP") for each in plan.listeners if each.served})
+    ports = sorted(
+        {
+            (listener.port, "UDP" if listener.protocol == "UDP" else "TCP")
+            for listener in plan.listeners
+            if listener.served
+        }
+    )
     service = Service(
         metadata=_meta(gateway, infrastructure_name(gateway.metadata.name)),
         spec=ServiceSpec(
@@ -87,10 +93,10 @@ def is_same(wanted: KubeObject, present: KubeObject) -> bool:
 
 def _content(obj: KubeObject) -> object:
     if isinstance(obj, Service):
-        return [(each.name, each.port, each.protocol) for each in obj.spec.ports or ()]
+        return [(port.name, port.port, port.protocol) for port in obj.spec.ports or ()]
     if isinstance(obj, EndpointSlice):
-        ports = [(each.name, each.port, each.protocol) for each in obj.ports or ()]
-        return obj.address_type, [list(each.addresses or ()) for each in obj.endpoints or ()], ports
+        ports = [(port.name, port.port, port.protocol) for port in obj.ports or ()]
+        return obj.address_type, [list(endpoint.addresses or ()) for endpoint in obj.endpoints or ()], ports
     return None
 
 

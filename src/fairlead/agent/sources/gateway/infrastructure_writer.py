@@ -94,24 +94,24 @@ class InfrastructureWriter:
 
     async def _apply(self, cache: WatchCache[T], gateway: Gateway, wanted: Iterable[T]) -> list[str]:
         """Apply the objects of one kind, and delete the others of ``gateway``; return which names are taken."""
-        by_key = {each.key: each for each in cache.by_index(_BY_OWNER, gateway.key) if belongs_to(each, gateway)}
+        by_key = {obj.key: obj for obj in cache.by_index(_BY_OWNER, gateway.key) if belongs_to(obj, gateway)}
         taken: list[str] = []
-        for each in wanted:
-            present = by_key.pop(each.key, None)
-            if present is not None and (present.deleting or is_same(each, present)):
+        for obj in wanted:
+            present = by_key.pop(obj.key, None)
+            if present is not None and (present.deleting or is_same(obj, present)):
                 continue
             self._check()
-            if present is not None or await self._is_free(cache, gateway, each):
-                await self._member.apply(cache.resource, _body(cache, each), manager=MANAGER_AGENT)
+            if present is not None or await self._is_free(cache, gateway, obj):
+                await self._member.apply(cache.resource, _body(cache, obj), manager=MANAGER_AGENT)
             else:
                 taken.append(
-                    f"{cache.resource.kind} {each.metadata.name} was not made for this Gateway, so the labels and "
+                    f"{cache.resource.kind} {obj.metadata.name} was not made for this Gateway, so the labels and "
                     "annotations of spec.infrastructure are not on it: rename or delete it"
                 )
-        for each in by_key.values():
+        for obj in by_key.values():
             self._check()
             try:
-                await self._member.delete(cache.resource, *each.key, uid=each.metadata.uid)
+                await self._member.delete(cache.resource, *obj.key, uid=obj.metadata.uid)
             except (Conflict, NotFound):
                 continue  # gone, or created again by another
         return taken
@@ -138,4 +138,6 @@ def _body(cache: WatchCache[T], wanted: T) -> JSONObject:
 
 def _owners(obj: KubeObject | None) -> list[tuple[str, str]]:
     references = (obj.metadata.owner_references if obj is not None else None) or ()
-    return [(obj.metadata.namespace, each.name) for each in references if obj and each.kind == GATEWAYS.kind]
+    return [
+        (obj.metadata.namespace, reference.name) for reference in references if obj and reference.kind == GATEWAYS.kind
+    ]

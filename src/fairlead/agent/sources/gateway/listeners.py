@@ -91,19 +91,24 @@ def plan_gateway(view: GatewayView) -> GatewayPlan:
     refusal = _refusal(gateway)
     accepted = refusal or _accepted(plans)
     served = [] if refusal is not None else list(planner.listeners)
-    sets = sorted((each for each in view.listener_sets if not each.deleting), key=attrgetter("age_order"))
+    sets = sorted(
+        (listener_set for listener_set in view.listener_sets if not listener_set.deleting), key=attrgetter("age_order")
+    )
     refused_sets = _refused_sets(view, sets)
     by_set: dict[ParentKey, list[ListenerPlan]] = {}
-    for each in sets:
-        key = _set_key(each)
+    for listener_set in sets:
+        key = _set_key(listener_set)
         if key not in refused_sets:
-            by_set[key] = _set_listeners(planner, key, each, precedence)
+            by_set[key] = _set_listeners(planner, key, listener_set, precedence)
             plans += by_set[key]
     client = client_certificate(view, own)
-    certificates = {**planner.certificates, **{each.name: each for each in (client.usable if client else ())}}
+    certificates = {
+        **planner.certificates,
+        **{certificate.name: certificate for certificate in (client.usable if client else ())},
+    }
     if accepted.status == "True":
         served = planner.listeners
-    keys = {each.name for each in served}
+    keys = {listener.name for listener in served}
     judgements = [accepted]
     if client is not None:
         judgements.append(client.problem or good(RESOLVED_REFS))
@@ -111,7 +116,7 @@ def plan_gateway(view: GatewayView) -> GatewayPlan:
     return GatewayPlan(
         gateway=own,
         load_balancer=gateway_load_balancer_name(meta.namespace, meta.name),
-        listeners=tuple(each if each.key in keys or not each.served else _not_served(each) for each in plans),
+        listeners=tuple(plan if plan.key in keys or not plan.served else _not_served(plan) for plan in plans),
         spec=_spec(view, served, certificates) if served else None,
         judgements=tuple(judgements),
         listener_sets={
@@ -127,7 +132,7 @@ def _spec(
     view: GatewayView, listeners: Iterable[L7Listener], certificates: Mapping[str, CertificateRef]
 ) -> HTTPLoadBalancerSpec:
     meta = view.gateway.metadata
-    addresses = [each.value for each in view.gateway.spec.addresses or () if each.value]
+    addresses = [address.value for address in view.gateway.spec.addresses or () if address.value]
     addresses = addresses if of_each_family(addresses) else addresses[:1]
     by_address = tuple(by_family(addresses)) if len(addresses) > 1 else ()
     families = by_address or families_by_annotation(view.gateway)
@@ -159,9 +164,11 @@ def _spec(
 def _own_listeners(planner: ListenerPlanner, own: ParentKey, gateway: Gateway) -> tuple[list[ListenerPlan], Precedence]:
     """Return the plans of the Gateway's own listeners, and the places that they leave to ListenerSets."""
     listeners = gateway.spec.listeners or ()
-    openings = {place: opening for place, each in enumerate(listeners) if (opening := opening_of(each)) is not None}
+    openings = {
+        place: opening for place, listener in enumerate(listeners) if (opening := opening_of(listener)) is not None
+    }
     reasons = dict(zip(openings, conflicts_within(list(openings.values())), strict=True))
-    plans = [planner.plan(own, each, reasons.get(place)) for place, each in enumerate(listeners)]
+    plans = [planner.plan(own, listener, reasons.get(place)) for place, listener in enumerate(listeners)]
     return plans, Precedence(opening for place, opening in openings.items() if reasons[place] is None)
 
 
@@ -169,9 +176,9 @@ def _set_listeners(
     planner: ListenerPlanner, key: ParentKey, listener_set: ListenerSet, precedence: Precedence
 ) -> list[ListenerPlan]:
     plans: list[ListenerPlan] = []
-    for each in listener_set.spec.listeners or ():
-        opening = opening_of(each)
-        plans.append(planner.plan(key, each, precedence.take(opening) if opening is not None else None))
+    for listener in listener_set.spec.listeners or ():
+        opening = opening_of(listener)
+        plans.append(planner.plan(key, listener, precedence.take(opening) if opening is not None else None))
     return plans
 
 
@@ -193,7 +200,7 @@ def _refusal(gateway: Gateway) -> Judgement | None:
         named = infrastructure.parameters_ref
         message = f"spec.infrastructure.parametersRef: {named.kind} {named.name} is not read; remove it"
         return bad(ACCEPTED, "InvalidParameters", message)
-    kinds = [each.type for each in gateway.spec.addresses or () if each.type not in {"", _IP_ADDRESS}]
+    kinds = [address.type for address in gateway.spec.addresses or () if address.type not in {"", _IP_ADDRESS}]
     if kinds:
         message = f"spec.addresses: type {kinds[0]} is not supported; use {_IP_ADDRESS}"
         return bad(ACCEPTED, "UnsupportedAddress", message)
@@ -201,7 +208,7 @@ def _refusal(gateway: Gateway) -> Judgement | None:
 
 
 def _accepted(listeners: Sequence[ListenerPlan]) -> Judgement:
-    refused = [each.name for each in listeners if not holds(each.judgements, ACCEPTED)]
+    refused = [listener.name for listener in listeners if not holds(listener.judgements, ACCEPTED)]
     if not refused:
         return good(ACCEPTED)
     message = f"not accepted, see status.listeners: {', '.join(refused)}"
@@ -209,19 +216,19 @@ def _accepted(listeners: Sequence[ListenerPlan]) -> Judgement:
 
 
 def _insecure(gateway: Gateway) -> Iterable[Judgement]:
-    if any(each.mode == FALLBACK for each in validations_of(gateway)):
+    if any(validation.mode == FALLBACK for validation in validations_of(gateway)):
         message = f"spec.tls.frontend: with mode {FALLBACK} clients without a valid certificate are served too"
         yield Judgement("InsecureFrontendValidationMode", "True", "ConfigurationChanged", message)
 
 
 def _unprogrammed(gateway: Gateway, accepted: Judgement, *, serves: bool) -> Iterable[Judgement]:
-    addresses = [each.value for each in gateway.spec.addresses or ()]
+    addresses = [address.value for address in gateway.spec.addresses or ()]
     if accepted.status != "True":
         yield _same(PROGRAMMED, bad(ACCEPTED, "Invalid", accepted.message))
     elif not serves:
         yield bad(PROGRAMMED, "Invalid", "no listener can be served")
     elif len(addresses) > 1 and not of_each_family(addresses):
-        rest = ", ".join(each or "one without a value" for each in addresses[1:])
+        rest = ", ".join(address or "one without a value" for address in addresses[1:])
         message = (
             "spec.addresses: a Gateway has one address of each family here; remove all but one of "
             f"{addresses[0]}, {rest}"
@@ -253,15 +260,15 @@ def _refused_sets(view: GatewayView, sets: Iterable[ListenerSet]) -> dict[Parent
         namespaces, why = frozenset[str](), f"the Gateway's spec.allowedListeners: {error}"
     if namespaces is None:
         return {}
-    refused = (each for each in sets if each.metadata.namespace not in namespaces)
-    return {_set_key(each): bad(ACCEPTED, "NotAllowed", why) for each in refused}
+    refused = (listener_set for listener_set in sets if listener_set.metadata.namespace not in namespaces)
+    return {_set_key(listener_set): bad(ACCEPTED, "NotAllowed", why) for listener_set in refused}
 
 
 def _judge_set(listeners: Sequence[ListenerPlan], gateway: Judgement) -> tuple[Judgement, ...]:
     if gateway.status != "True":
         accepted = bad(ACCEPTED, "ParentNotAccepted", f"the Gateway is not accepted: {gateway.message}")
         return accepted, _same(PROGRAMMED, accepted)
-    refused = [each.name for each in listeners if find(each.judgements, PROGRAMMED) is not None]
+    refused = [listener.name for listener in listeners if find(listener.judgements, PROGRAMMED) is not None]
     if len(refused) < len(listeners):
         if not refused:
             return (good(ACCEPTED),)
@@ -324,7 +331,7 @@ class ListenerPlanner:
         refusal = _listener_refusal(listener, opening, conflict) or bad_namespaces or self._too_many()
         served = refusal is None and opening is not None
         if served:
-            self.requests |= {each.name: each for each in request}
+            self.requests |= {certificate_request.name: certificate_request for certificate_request in request}
         if refusal is None and bad_authorities is not None and validation is None:
             refusal = bad(ACCEPTED, "NoValidCACertificate", bad_authorities.message)
             usable = ()
@@ -338,13 +345,15 @@ class ListenerPlanner:
                     protocol=_PROTOCOLS[opening.protocol],
                     hostname=opening.hostname.lower(),
                     passthrough=passthrough,
-                    certificates=tuple(each.name for each in usable),
+                    certificates=tuple(certificate.name for certificate in usable),
                     client_validation=validation,
                 ),
                 usable,
             )
         closed = _terminates(listener) and not usable
-        problem = merged([each for each in (bad_certificates, bad_authorities, bad_kinds) if each is not None])
+        problem = merged(
+            [judgement for judgement in (bad_certificates, bad_authorities, bad_kinds) if judgement is not None]
+        )
         judgements = [refusal or good(ACCEPTED), problem or good(RESOLVED_REFS)]
         if conflict is not None and refusal is not None:
             judgements.append(Judgement(CONFLICTED, "True", conflict, refusal.message))
@@ -395,7 +404,7 @@ class ListenerPlanner:
             return Certificates((), None)
         certificates = certificates_of(listener, parent=parent, view=self._view)
         usable = certificates.usable
-        kept = tuple(each for each in usable if each.name in self.certificates)
+        kept = tuple(certificate for certificate in usable if certificate.name in self.certificates)
         if len(usable) - len(kept) + len(self.certificates) <= MAX_CERTIFICATES:
             return certificates
         message = f"tls.certificateRefs: a Gateway has {MAX_CERTIFICATES} certificates at most"
@@ -409,7 +418,7 @@ class ListenerPlanner:
 
     def _add(self, listener: L7Listener, certificates: tuple[CertificateRef, ...]) -> None:
         self.listeners.append(listener)
-        self.certificates |= {each.name: each for each in certificates}
+        self.certificates |= {certificate.name: certificate for certificate in certificates}
         if listener.client_validation is not None:
             self._authorities_chars += len(listener.client_validation.ca_bundle)
 
@@ -459,8 +468,8 @@ def kinds_of(listener: GatewayListener) -> tuple[tuple[RouteGroupKind, ...], Jud
     supported = _BY_PROTOCOL.get(listener.protocol, ())
     requested = (listener.allowed_routes.kinds if listener.allowed_routes is not None else None) or ()
     if not requested:
-        return tuple(_kind(*each) for each in supported), None
-    named = [(GATEWAY_GROUP if each.group is None else each.group, each.kind) for each in requested]
+        return tuple(_kind(*supported_kind) for supported_kind in supported), None
+    named = [(GATEWAY_GROUP if kind.group is None else kind.group, kind.kind) for kind in requested]
     unknown = [kind for group, kind in named if (group, kind) not in supported]
     problem = None
     if unknown:
@@ -469,7 +478,9 @@ def kinds_of(listener: GatewayListener) -> tuple[tuple[RouteGroupKind, ...], Jud
             f"allowedRoutes.kinds: protocol {listener.protocol} does not take {', '.join(unknown)}; it takes {takes}"
         )
         problem = bad(RESOLVED_REFS, "InvalidRouteKinds", message)
-    return tuple(_kind(*each) for each in dict.fromkeys(named) if each in supported), problem
+    return tuple(
+        _kind(*supported_kind) for supported_kind in dict.fromkeys(named) if supported_kind in supported
+    ), problem
 
 
 def _kind(group: str, kind: str) -> RouteGroupKind:
@@ -509,9 +520,9 @@ def certificates_of(listener: GatewayListener, *, parent: ParentKey, view: Gatew
         problems.append(
             bad(RESOLVED_REFS, _INVALID_CERTIFICATE, "tls.certificateRefs: name a Secret with a certificate")
         )
-    for each in references:
-        certificate, problem = _secret(each, "tls.certificateRefs", _INVALID_CERTIFICATE, parent=parent, view=view)
-        request = _asked(listener, each, parent=parent, view=view) if problem is not None else None
+    for reference in references:
+        certificate, problem = _secret(reference, "tls.certificateRefs", _INVALID_CERTIFICATE, parent=parent, view=view)
+        request = _asked(listener, reference, parent=parent, view=view) if problem is not None else None
         if request is not None:
             requests.append(request)
             certificate, problem = _managed(request, certificate, view)
@@ -567,8 +578,8 @@ def authorities_of(validation: FrontendValidation, *, gateway: ParentKey, view: 
     """Return the authorities that ``validation`` names; with several, those that can be used count."""
     bundles: list[str] = []
     problems: list[Judgement] = []
-    for each in validation.ca_certificate_refs or ():
-        bundle, problem = _bundle(each, gateway=gateway, view=view)
+    for reference in validation.ca_certificate_refs or ():
+        bundle, problem = _bundle(reference, gateway=gateway, view=view)
         bundles += [bundle] if bundle else []
         problems += [problem] if problem is not None else []
     text = "\n".join(bundle.strip() for bundle in dict.fromkeys(bundles)) + "\n"
@@ -586,7 +597,7 @@ def merged(problems: Sequence[Judgement]) -> Judgement | None:
     if not problems:
         return None
     first = problems[0]
-    return bad(first.type, first.reason, "; ".join(dict.fromkeys(each.message for each in problems)))
+    return bad(first.type, first.reason, "; ".join(dict.fromkeys(problem.message for problem in problems)))
 
 
 def _secret(
@@ -669,17 +680,17 @@ class Opening(NamedTuple):
 def conflicts_within(openings: Sequence[Opening]) -> list[ConflictReason | None]:
     """Return for each listener of one Gateway why it is refused, None for those that no other excludes."""
     families: dict[tuple[int, bool], Counter[str]] = {}
-    for each in openings:
-        families.setdefault(each.place, Counter())[each.family] += 1
-    hosts = Counter((each.place, each.hostname.lower()) for each in openings)
+    for opening in openings:
+        families.setdefault(opening.place, Counter())[opening.family] += 1
+    hosts = Counter((opening.place, opening.hostname.lower()) for opening in openings)
 
-    def reason(each: Opening) -> ConflictReason | None:
-        family = families[each.place]
-        if len(family) > 1 or (each.family in _ONE_PER_PORT and family[each.family] > 1):
+    def reason(opening: Opening) -> ConflictReason | None:
+        family = families[opening.place]
+        if len(family) > 1 or (opening.family in _ONE_PER_PORT and family[opening.family] > 1):
             return "ProtocolConflict"
-        return "HostnameConflict" if hosts[each.place, each.hostname.lower()] > 1 else None
+        return "HostnameConflict" if hosts[opening.place, opening.hostname.lower()] > 1 else None
 
-    return [reason(each) for each in openings]
+    return [reason(opening) for opening in openings]
 
 
 class Precedence:
@@ -688,8 +699,8 @@ class Precedence:
     def __init__(self, openings: Iterable[Opening]) -> None:
         self._families: dict[tuple[int, bool], str] = {}
         self._hosts: set[tuple[tuple[int, bool], str]] = set()
-        for each in openings:
-            self.take(each)
+        for opening in openings:
+            self.take(opening)
 
     def take(self, opening: Opening) -> ConflictReason | None:
         """Take the place of a listener; return why that is not possible, None when it was."""

@@ -109,7 +109,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     @property
     def is_refused(self) -> bool:
         """Return whether the Gateway is not accepted as it is now: what was published of it before stays."""
-        refused = any(each.type == "Accepted" and each.status == "False" for each in self.judgements)
+        refused = any(judgement.type == "Accepted" and judgement.status == "False" for judgement in self.judgements)
         return self.spec is None and refused
 
 
@@ -224,17 +224,19 @@ def secrets_named(obj: Gateway | ListenerSet) -> frozenset[ObjectName]:
     if isinstance(obj, Gateway) and (client := client_certificate_of(obj)) is not None:
         references.append(client)
     return frozenset(
-        (each.namespace or obj.metadata.namespace, each.name) for each in references if is_secret(each) and each.name
+        (reference.namespace or obj.metadata.namespace, reference.name)
+        for reference in references
+        if is_secret(reference) and reference.name
     )
 
 
 def config_maps_named(gateway: Gateway) -> frozenset[ObjectName]:
     """Return the ConfigMaps that a Gateway names as authorities of its clients."""
     return frozenset(
-        (each.namespace or gateway.metadata.namespace, each.name)
+        (reference.namespace or gateway.metadata.namespace, reference.name)
         for validation in validations_of(gateway)
-        for each in validation.ca_certificate_refs or ()
-        if is_config_map(each) and each.name
+        for reference in validation.ca_certificate_refs or ()
+        if is_config_map(reference) and reference.name
     )
 
 
@@ -248,9 +250,9 @@ def validations_of(gateway: Gateway) -> Iterable[FrontendValidation]:
     """Yield how clients are validated: by default, and by port."""
     frontend = gateway.spec.tls.frontend if gateway.spec.tls is not None else None
     if frontend is not None:
-        for each in (frontend.default, *(port.tls for port in frontend.per_port or ())):
-            if each.validation is not None:
-                yield each.validation
+        for tls in (frontend.default, *(port.tls for port in frontend.per_port or ())):
+            if tls.validation is not None:
+                yield tls.validation
 
 
 def validation_at(gateway: Gateway, port: int) -> FrontendValidation | None:
@@ -258,7 +260,7 @@ def validation_at(gateway: Gateway, port: int) -> FrontendValidation | None:
     frontend = gateway.spec.tls.frontend if gateway.spec.tls is not None else None
     if frontend is None:
         return None
-    of_port = next((each.tls for each in frontend.per_port or () if each.port == port), frontend.default)
+    of_port = next((per_port.tls for per_port in frontend.per_port or () if per_port.port == port), frontend.default)
     return of_port.validation
 
 
@@ -304,7 +306,7 @@ def bad(kind: str, reason: str, message: str, *, status: ConditionStatus = "Fals
 
 def find(judgements: Iterable[Judgement], kind: str) -> Judgement | None:
     """Return the judgement of one type, None when there is none."""
-    return next((each for each in judgements if each.type == kind), None)
+    return next((judgement for judgement in judgements if judgement.type == kind), None)
 
 
 def holds(judgements: Iterable[Judgement], kind: str) -> bool:
@@ -318,7 +320,9 @@ def of_names(names: Iterable[NamesStatus]) -> list[Judgement]:
     known = list(names)
     judgements: list[Judgement] = []
     for kind, condition_of in ((HOSTNAMES_ACCEPTED, refusal), (HOSTNAMES_PUBLISHED, unpublished)):
-        shown = sorted({(each.reason, each.message) for each in map(condition_of, known) if each is not None})
+        shown = sorted(
+            {(condition.reason, condition.message) for condition in map(condition_of, known) if condition is not None}
+        )
         judgements += [bad(kind, reason, message) for reason, message in shown[:1]]
     return judgements
 
@@ -329,12 +333,12 @@ def wire_judgements(
     """Return ``judgements`` as conditions; lastTransitionTime is kept from ``old`` while the status is the same."""
     conditions = [
         WireCondition(
-            type=each.type,
-            status=each.status,
-            reason=each.reason,
-            message=each.message or _MESSAGES.get((each.type, each.status), each.reason),
+            type=judgement.type,
+            status=judgement.status,
+            reason=judgement.reason,
+            message=judgement.message or _MESSAGES.get((judgement.type, judgement.status), judgement.reason),
         )
-        for each in judgements
+        for judgement in judgements
     ]
     return mirrored_conditions(conditions, old, generation=generation, now=now)
 

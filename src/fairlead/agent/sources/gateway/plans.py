@@ -90,7 +90,7 @@ class GatewayPlans:
         if gateway is None or of_class is None:
             return None
         listener_sets = self._caches.sets_of(namespace, name)
-        named = {key for each in (gateway, *listener_sets) for key in secrets_named(each)}
+        named = {key for holder in (gateway, *listener_sets) for key in secrets_named(holder)}
         bundles = {key: self._caches.bundle(*key) for key in config_maps_named(gateway)}
         load_balancer_class = load_balancer_class_of(of_class)
         return plan_gateway(
@@ -110,7 +110,10 @@ class GatewayPlans:
 
     def _namespace_labels(self) -> Mapping[str, Mapping[str, str]]:
         if self._labels is None:
-            self._labels = {each.metadata.name: each.metadata.labels or {} for each in self._caches.namespaces.values()}
+            self._labels = {
+                namespace.metadata.name: namespace.metadata.labels or {}
+                for namespace in self._caches.namespaces.values()
+            }
         return self._labels
 
 
@@ -160,12 +163,12 @@ class Attachments:
         before = self._plans.get(route)
         was = frozenset[AttachedListener]() if before is None else before.attached
         now = frozenset[AttachedListener]() if plan is None else plan.attached
-        for each in was - now:
-            self._counts[each.load_balancer][each.listener] -= 1
-        for each in now - was:
-            self._counts[each.load_balancer][each.listener] += 1
+        for attached in was - now:
+            self._counts[attached.load_balancer][attached.listener] -= 1
+        for attached in now - was:
+            self._counts[attached.load_balancer][attached.listener] += 1
         self._plans[route] = None if plan is None else msgspec.structs.replace(plan, specs={})
-        return {each.load_balancer for each in was ^ now}
+        return {attached.load_balancer for attached in was ^ now}
 
     def drop(self, route: Key) -> set[str]:
         """Forget a route that is gone; return the load balancers whose counts differ now."""
@@ -197,13 +200,15 @@ class BackendPolicies:
         return policy_status(judgements, policy, gateways, now=now)
 
     def _plan(self, services: Iterable[tuple[str, str]], *policies: BackendTLSPolicy) -> PolicyPlan:
-        known_policies = {each.key: each for service in services for each in self._caches.policies_of(*service)}
-        known_policies |= {each.key: each for each in policies}
+        known_policies = {policy.key: policy for service in services for policy in self._caches.policies_of(*service)}
+        known_policies |= {policy.key: policy for policy in policies}
         if not known_policies:
             return PolicyPlan({}, {})
-        named = {target[:2] for each in known_policies.values() for target in targets_of(each)}
+        named = {target[:2] for policy in known_policies.values() for target in targets_of(policy)}
         known = {key: self._services.services.get(*key) for key in named}
-        bundles = {key: self._caches.bundle(*key) for each in known_policies.values() for key in bundles_named(each)}
+        bundles = {
+            key: self._caches.bundle(*key) for policy in known_policies.values() for key in bundles_named(policy)
+        }
         return plan_policies(
             PolicyView(
                 policies=tuple(known_policies.values()),

@@ -207,7 +207,7 @@ def _missing(
         service = services.get((namespace, name))
         if service is None:
             problems.append(f"there is no Service {name} in namespace {namespace}")
-        elif port and all(each.name != port for each in service.spec.ports or ()):
+        elif port and all(service_port.name != port for service_port in service.spec.ports or ()):
             problems.append(f"Service {namespace}/{name} has no port of name {port}{ports_of(service)}")
         else:
             any_there = True

@@ -168,27 +168,27 @@ class GatewayReports:
         refusal = self._engine.refusal_of(key)
         status = gateway_status(plan, gateway, attached=counts, hub=hub, now=self._gateways.now(), refusal=refusal)
         wait_s = await self._apply_counted(self._gateways, key, gateway, gateway.status, status)
-        await self._infrastructure.reconcile(gateway, plan, [each.value for each in status.addresses or ()])
+        await self._infrastructure.reconcile(gateway, plan, [address.value for address in status.addresses or ()])
         conditions = [*(status.conditions or ())]
         for listener in status.listeners or ():
             named = (
-                msgspec.structs.replace(each, message=f"Listener {listener.name}: {each.message}")
-                for each in listener.conditions
+                msgspec.structs.replace(condition, message=f"Listener {listener.name}: {condition.message}")
+                for condition in listener.conditions
             )
-            conditions += [each for each in named if each.type != PROGRAMMED]
+            conditions += [condition for condition in named if condition.type != PROGRAMMED]
         flaws = self._planned.certificate_flaws(plan)
         unusable = (condition.message for condition in conditions if condition.reason == "InvalidCertificateRef")
         self._refusals.put(key, "; ".join(dict.fromkeys((*unusable, *flaws))))
         events = [
-            warning_event(each.reason, each.message)
-            for each in conditions
-            if each.status == "False" and each.reason not in _QUIET and each.type != "Conflicted"
+            warning_event(condition.reason, condition.message)
+            for condition in conditions
+            if condition.status == "False" and condition.reason not in _QUIET and condition.type != "Conflicted"
         ]
         events += [warning_event("InvalidCertificateRef", text) for text in flaws]
         self._gateways.events.emit_new("status", gateway, events)
         self._gateways.events.emit_new(SILENT_HUB, gateway, ())
         if is_true(status.conditions, PROGRAMMED) and not is_true(gateway.status.conditions, PROGRAMMED):
-            addresses = ", ".join(each.value for each in status.addresses or ())
+            addresses = ", ".join(address.value for address in status.addresses or ())
             programmed = ObjectEvent(False, PROGRAMMED, f"The listeners are programmed at {addresses}")
             self._gateways.events.emit(gateway, programmed)
         return wait_s
@@ -221,17 +221,27 @@ class GatewayReports:
         load_balancers = {parent.load_balancer for parent in plan.parents}
         refused = self._refused(key, load_balancers)
         if refusal := self._engine.refusal_of(key):
-            refused = {each: [RefusedPartStatus("route", route_name(key, each), refusal)] for each in load_balancers}
-        names = {each.spec.load_balancer: each.status.names for each in self._http.routes_of(key)}
+            refused = {
+                load_balancer: [RefusedPartStatus("route", route_name(key, load_balancer), refusal)]
+                for load_balancer in load_balancers
+            }
+        names = {published.spec.load_balancer: published.status.names for published in self._http.routes_of(key)}
         status = route_status(plan, route, now=self._gateways.now(), refused=refused, names=names)
         await writer.replace(route, route.status, status)
         ours = (parent for parent in status.parents or () if parent.controller_name == GATEWAY_CONTROLLER)
-        bad = [each for parent in ours for each in parent.conditions or () if each.status == "False"]
+        bad = [condition for parent in ours for condition in parent.conditions or () if condition.status == "False"]
         # What a load balancer refuses, or cannot resolve, its own conditions name.
-        unattached = dict.fromkeys(each.message for each in bad if each.type == ACCEPTED and not any(refused.values()))
+        unattached = dict.fromkeys(
+            condition.message for condition in bad if condition.type == ACCEPTED and not any(refused.values())
+        )
         self._refusals.put(key, self._missing_parent(route) or "; ".join(unattached))
         writer.events.emit_new(
-            "status", route, [warning_event(*each) for each in sorted({(each.reason, each.message) for each in bad})]
+            "status",
+            route,
+            [
+                warning_event(*condition)
+                for condition in sorted({(condition.reason, condition.message) for condition in bad})
+            ],
         )
         failing = [
             event
@@ -263,7 +273,10 @@ class GatewayReports:
 
     def _misspelt_class(self, gateway: Gateway) -> str:
         """Return that the class of a Gateway does not exist, where it is likely to be one of ours."""
-        classes = {each.metadata.name: each.is_ours for each in self._caches.gateway_classes.values()}
+        classes = {
+            gateway_class.metadata.name: gateway_class.is_ours
+            for gateway_class in self._caches.gateway_classes.values()
+        }
         why = missing_class(GATEWAY_CLASSES.kind, gateway.spec.gateway_class_name, classes, GATEWAY_CONTROLLER)
         return f"spec.gatewayClassName: {why}" if why else ""
 
@@ -274,7 +287,7 @@ class GatewayReports:
         for parent in route.spec.parent_refs or ():
             namespace = parent.namespace or route.metadata.namespace
             if parent.kind in ("", GATEWAYS.kind) and self._caches.gateways.get(namespace, parent.name) is None:
-                there = [each.metadata.name for each in self._caches.gateways.values()]
+                there = [gateway.metadata.name for gateway in self._caches.gateways.values()]
                 near = did_you_mean(parent.name, sorted(there))
                 return f"spec.parentRefs: there is no Gateway {parent.name} in namespace {namespace}.{near}"
         return ""
@@ -290,9 +303,9 @@ class GatewayReports:
 
 
 def _counts(status: GatewayStatus | ListenerSetStatus) -> dict[str, int]:
-    return {each.name: each.attached_routes for each in status.listeners or ()}
+    return {listener.name: listener.attached_routes for listener in status.listeners or ()}
 
 
 def _without_counts(status: Counted) -> Counted:
-    listeners = [msgspec.structs.replace(each, attached_routes=0) for each in status.listeners or ()]
+    listeners = [msgspec.structs.replace(listener, attached_routes=0) for listener in status.listeners or ()]
     return msgspec.structs.replace(status, listeners=listeners)

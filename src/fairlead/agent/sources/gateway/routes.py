@@ -103,13 +103,13 @@ class RouteView(msgspec.Struct, frozen=True):
 
 def parents_named(route: AnyRoute) -> list[ParentKey]:
     """Return the Gateways and ListenerSets that a route names, whether or not they are ours; each once."""
-    keys = (parent_key(each, route.metadata.namespace) for each in route.spec.parent_refs or ())
+    keys = (parent_key(parent_ref, route.metadata.namespace) for parent_ref in route.spec.parent_refs or ())
     return list(dict.fromkeys(key for key in keys if key is not None))
 
 
 def services_named(route: AnyRoute) -> list[tuple[str, str]]:
     """Return namespace and name of the Services that a route names, mirrors too; each once."""
-    keys = (service_key(each, route.metadata.namespace) for each in _references(route))
+    keys = (service_key(reference, route.metadata.namespace) for reference in _references(route))
     return list(dict.fromkeys(key for key in keys if key is not None))
 
 
@@ -122,7 +122,7 @@ def plan_route(view: RouteView) -> RoutePlan:
     for _, plan, acceptance in entries:
         plans[plan.load_balancer] = plan
         listeners = taken_by.setdefault(plan.load_balancer, {})
-        listeners.update({each.listener.key: each for each in acceptance.taken_by})
+        listeners.update({attached.listener.key: attached for attached in acceptance.taken_by})
     rules = {name: _Rules(view, listeners.values()) for name, listeners in taken_by.items()}
     specs = {
         name: spec
@@ -174,12 +174,12 @@ class _Rules:
             grants=view.grants,
             policies=view.policies,
             unreachable=view.unreachable,
-            passthrough=any(each.listener.passthrough for each in taken_by),
-            terminated=not taken_by or any(not each.listener.passthrough for each in taken_by),
+            passthrough=any(attached.listener.passthrough for attached in taken_by),
+            terminated=not taken_by or any(not attached.listener.passthrough for attached in taken_by),
         )
         planned = _planned(route, refs)
         of_requests = isinstance(route, HTTPRoute | GRPCRoute)
-        usable = (each.rule for each in planned if each.rule is not None)
+        usable = (rule.rule for rule in planned if rule.rule is not None)
         self.rules: tuple[Rule, ...] = limited(usable, route) if of_requests else tuple(usable)
         self._ignored = limit_problem(route) if of_requests else ""
         named = {name for rule in self.rules for name in _names(rule)}
@@ -226,7 +226,9 @@ def _spec(
     route: AnyRoute, plan: GatewayPlan, taken_by: Iterable[TakenBy], rules: _Rules
 ) -> LoadBalancerRouteSpec | None:
     """Return the route at one load balancer; None when no listener there is served that takes it."""
-    attachments = tuple(Attachment(each.listener.key, each.hostnames) for each in taken_by if each.listener.served)
+    attachments = tuple(
+        Attachment(attached.listener.key, attached.hostnames) for attached in taken_by if attached.listener.served
+    )
     if plan.spec is None or not attachments:
         return None
     meta = route.metadata
@@ -282,7 +284,11 @@ def _references(route: AnyRoute) -> Iterable[AnyBackendRef]:
 
 
 def _mirrored(filters: Iterable[RouteFilter] | None) -> Iterable[AnyBackendRef]:
-    return (each.request_mirror.backend_ref for each in filters or () if each.request_mirror is not None)
+    return (
+        route_filter.request_mirror.backend_ref
+        for route_filter in filters or ()
+        if route_filter.request_mirror is not None
+    )
 
 
 # --- rules of other kinds than HTTPRoute -----------------------------------------------------------------------------
@@ -464,7 +470,7 @@ def _allows(listener: ListenerPlan, candidate: Candidate) -> bool:
 
 
 def _takes_kind(listener: ListenerPlan, kind: str) -> bool:
-    return any(each.kind == kind and each.group in {None, GATEWAY_GROUP} for each in listener.kinds)
+    return any(allowed.kind == kind and allowed.group in {None, GATEWAY_GROUP} for allowed in listener.kinds)
 
 
 def _why_not_allowed(candidate: Candidate, named: Sequence[ListenerPlan], parent: ParentKey) -> str:

@@ -58,7 +58,7 @@ from fairlead.runtime.queue import KeyedLock
 
 GATEWAY_CLASS, GATEWAY, LISTENER_SET = GATEWAY_CLASSES.kind, GATEWAYS.kind, LISTENER_SETS.kind
 POLICY = BACKEND_TLS_POLICIES.kind
-_PUBLISHED = frozenset({GATEWAY, *(each.kind for each in ROUTES)})
+_PUBLISHED = frozenset({GATEWAY, *(route.kind for route in ROUTES)})
 
 
 #: The objects whose spec is what a user requests.
@@ -163,7 +163,7 @@ class GatewaySource(Source):
             (POLICY, caches.policies),
             *caches.routes.items(),
         )
-        yield from (key_of(kind, each) for kind, cache in kinds for each in cache.values())
+        yield from (key_of(kind, obj) for kind, cache in kinds for obj in cache.values())
         yield from self._shared.published()
 
     # --- Gateway API -------------------------------------------------------------------------------------------------
@@ -174,8 +174,8 @@ class GatewaySource(Source):
             return
         self._engine.report((GATEWAY_CLASS, "", changed.metadata.name))
         if old is None or new is None or old.spec != new.spec or old.deleting != new.deleting:
-            for each in self._caches.gateways.by_index(BY_CLASS, changed.metadata.name):
-                self._replan(*each.key)
+            for gateway in self._caches.gateways.by_index(BY_CLASS, changed.metadata.name):
+                self._replan(*gateway.key)
 
     def _gateway_changed(self, old: Gateway | None, new: Gateway | None) -> None:
         changed = new or old
@@ -188,10 +188,10 @@ class GatewaySource(Source):
         self._enqueue_secrets(old, new)
 
     def _listener_set_changed(self, old: ListenerSet | None, new: ListenerSet | None) -> None:
-        for each in filter(None, (old, new)):
-            self._engine.report(key_of(LISTENER_SET, each))
+        for listener_set in filter(None, (old, new)):
+            self._engine.report(key_of(LISTENER_SET, listener_set))
             if not _wants_the_same(old, new):
-                self._replan(*gateway_of(each))
+                self._replan(*gateway_of(listener_set))
         self._enqueue_secrets(old, new)
 
     def _route_changed(self, kind: str) -> Callable[[AnyRoute | None, AnyRoute | None], None]:
@@ -213,7 +213,7 @@ class GatewaySource(Source):
         if _wants_the_same(old, new):
             return
         self._enqueue_gateways()
-        namespaces = {each.metadata.namespace for each in (old, new) if each is not None}
+        namespaces = {namespace.metadata.namespace for namespace in (old, new) if namespace is not None}
         for kind, cache in self._caches.routes.items():
             for route in cache.values():
                 # Only what it names in the grant's namespace can be permitted by it, or not.
@@ -221,10 +221,10 @@ class GatewaySource(Source):
                     self._engine.publish(key_of(kind, route))
 
     def _policy_changed(self, old: BackendTLSPolicy | None, new: BackendTLSPolicy | None) -> None:
-        for each in filter(None, (old, new)):
-            self._engine.report(key_of(POLICY, each))
+        for policy in filter(None, (old, new)):
+            self._engine.report(key_of(POLICY, policy))
             if not _wants_the_same(old, new):
-                self._enqueue_users_of(each)
+                self._enqueue_users_of(policy)
 
     def _enqueue_users_of(self, policy: BackendTLSPolicy) -> None:
         """Enqueue what depends on a policy: routes to its Services, and other policies of the same Services."""
@@ -268,10 +268,10 @@ class GatewaySource(Source):
         changed = new or old
         if changed is None or (old is not None and new is not None and same_progress(old, new)):
             return
-        for each in self._caches.gateways.values():
-            plan = self.plans.get(*each.key)
+        for gateway in self._caches.gateways.values():
+            plan = self.plans.get(*gateway.key)
             if plan is not None and changed.metadata.name in plan.requests:
-                self._replan(*each.key)
+                self._replan(*gateway.key)
 
     def _service_changed(self, old: Service | None, new: Service | None) -> None:
         changed = new or old
@@ -283,8 +283,8 @@ class GatewaySource(Source):
                 self._engine.report(key_of(POLICY, policy))
 
     def _slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
-        for each in filter(None, (old, new)):
-            service = (each.metadata.namespace, each.label(LABEL_SERVICE_NAME))
+        for endpoint_slice in filter(None, (old, new)):
+            service = (endpoint_slice.metadata.namespace, endpoint_slice.label(LABEL_SERVICE_NAME))
             users = list(self._caches.routes_to(*service)) if service[1] else []
             if users:
                 self._engine.publish((BACKEND, *service))
@@ -306,8 +306,8 @@ class GatewaySource(Source):
         origin = changed.spec.origin
         if old is None or new is None or old.status != new.status or old.metadata.generation != new.metadata.generation:
             self._engine.report((GATEWAY, origin.namespace, origin.name))
-            for each in self._caches.sets_of(origin.namespace, origin.name):
-                self._engine.report(key_of(LISTENER_SET, each))
+            for listener_set in self._caches.sets_of(origin.namespace, origin.name):
+                self._engine.report(key_of(LISTENER_SET, listener_set))
         if old is None or new is None or _of_routes(old) != _of_routes(new):
             for key in self.routes_of(origin.namespace, origin.name):
                 self._engine.report(key)
@@ -319,8 +319,8 @@ class GatewaySource(Source):
     # --- small parts -------------------------------------------------------------------------------------------------
 
     def _enqueue_classes(self) -> None:
-        for each in self._caches.gateway_classes.values():
-            self._engine.report((GATEWAY_CLASS, "", each.metadata.name))
+        for gateway_class in self._caches.gateway_classes.values():
+            self._engine.report((GATEWAY_CLASS, "", gateway_class.metadata.name))
 
     def _replan(self, namespace: str, name: str) -> None:
         self.plans.forget(namespace, name)
@@ -328,13 +328,13 @@ class GatewaySource(Source):
 
     def _enqueue_gateways(self) -> None:
         self.plans.forget_all()
-        for each in self._caches.gateways.values():
-            self._engine.publish(key_of(GATEWAY, each))
-            self._engine.report(key_of(GATEWAY, each))
+        for gateway in self._caches.gateways.values():
+            self._engine.publish(key_of(GATEWAY, gateway))
+            self._engine.report(key_of(GATEWAY, gateway))
 
     def _enqueue_secrets(self, old: Gateway | ListenerSet | None, new: Gateway | ListenerSet | None) -> None:
-        for each in filter(None, (old, new)):
-            for secret in secrets_named(each):
+        for holder in filter(None, (old, new)):
+            for secret in secrets_named(holder):
                 self._engine.publish((SECRET, *secret))
 
     # --- what is published ---------------------------------------------------------------------------------------
@@ -377,15 +377,15 @@ class GatewaySource(Source):
         else:
             self._seen[namespace, name] = plan
             self._names[plan.load_balancer] = (namespace, name)
-        sets = {each for known in (before, plan) if known is not None for each in known.listener_sets}
+        sets = {listener_set for known in (before, plan) if known is not None for listener_set in known.listener_sets}
         routes = self.routes_of(namespace, name, also=sets)
         self.attachments.wait_for(gateway_load_balancer_name(namespace, name), routes)
         for route in sorted(routes):
             self._engine.publish(route)
         for parent in sets:
             self._engine.report(_origin(parent))
-        for each in self._caches.policies.values():
-            self._engine.report(key_of("BackendTLSPolicy", each))
+        for policy in self._caches.policies.values():
+            self._engine.report(key_of("BackendTLSPolicy", policy))
 
     async def _publish_listeners(
         self, namespace: str, name: str, plan: GatewayPlan, spec: HTTPLoadBalancerSpec
@@ -405,7 +405,7 @@ class GatewaySource(Source):
         states = {certificate_name(*key): (key, self._shared.certificate(*key)) for key in keys}
         texts: dict[str, None] = {}
         for listener in plan.spec.listeners if plan.spec is not None else ():
-            named = [states[each] for each in listener.certificates if each in states]
+            named = [states[certificate] for certificate in listener.certificates if certificate in states]
             flaws = [(key, self._shared.flaw_of(state, filter(None, [listener.hostname]))) for key, state in named]
             if flaws and len(flaws) == len(listener.certificates) and all(flaw for _, flaw in flaws):
                 (of, secret), flaw = flaws[0]
@@ -415,7 +415,7 @@ class GatewaySource(Source):
     def _secrets_of(self, namespace: str, name: str) -> set[tuple[str, str]]:
         gateway = self._caches.gateways.get(namespace, name)
         holders: list[Gateway | ListenerSet] = [*filter(None, (gateway,)), *self._caches.sets_of(namespace, name)]
-        return {key for each in holders for key in secrets_named(each)}
+        return {key for holder in holders for key in secrets_named(holder)}
 
     async def _publish_route(self, origin: Key) -> bool:
         kind, namespace, name = origin
@@ -445,8 +445,8 @@ class GatewaySource(Source):
             LoadBalancerRoute(metadata=self._shared.meta(origin, route_name(origin, load_balancer)), spec=spec)
             for load_balancer, spec in plan.specs.items()
         ]
-        for each in wanted:
-            await self._shared.routes.apply(each)
+        for wanted_route in wanted:
+            await self._shared.routes.apply(wanted_route)
         kept = self._of_refused_gateways(origin, plan)
         held = await self._shared.remove(self._shared.routes, origin, self, keep=[*wanted, *kept])
         self._engine.report(origin)
@@ -455,9 +455,9 @@ class GatewaySource(Source):
 
     def _of_refused_gateways(self, origin: Key, plan: RoutePlan) -> list[LoadBalancerRoute]:
         """Return what is published of a route at Gateways that are refused as they are now."""
-        names = {each.load_balancer for each in plan.parents}
-        refused = {each for each in names if self._is_refused(each)}
-        return [each for each in self._shared.routes_of(origin) if each.spec.load_balancer in refused]
+        names = {parent.load_balancer for parent in plan.parents}
+        refused = {name for name in names if self._is_refused(name)}
+        return [route for route in self._shared.routes_of(origin) if route.spec.load_balancer in refused]
 
     def _is_refused(self, load_balancer: str) -> bool:
         name = self._names.get(load_balancer)
@@ -472,7 +472,7 @@ class GatewaySource(Source):
         if not parents:
             return None
         named = services_named(route)
-        nodes = any(_by_nodes(each) for each in parents.values())
+        nodes = any(_by_nodes(parent) for parent in parents.values())
         reached = {key: self._shared.copies.reach(key, nodes=nodes) for key in named}
         return plan_route(
             RouteView(
@@ -497,7 +497,7 @@ class GatewaySource(Source):
     async def _parents_first(self, route: AnyRoute | None, plan: RoutePlan) -> None:
         """Have the listeners at the hub before a route that names them."""
         parents = self.plans.of_route(parents_named(route)) if route is not None else {}
-        for gateway in {each.load_balancer: each for each in parents.values()}.values():
+        for gateway in {parent.load_balancer: parent for parent in parents.values()}.values():
             if gateway.load_balancer in plan.specs and gateway.spec is not None:
                 _, namespace, name = gateway.gateway
                 await self._publish_listeners(namespace, name, gateway, gateway.spec)
@@ -523,8 +523,8 @@ class GatewaySource(Source):
 
     def _report_gateways(self, load_balancers: Iterable[str]) -> None:
         """Have the statuses written that show how many routes each listener of these load balancers has."""
-        for each in load_balancers:
-            plan = self._seen.get(self._names.get(each, ("", "")))
+        for load_balancer in load_balancers:
+            plan = self._seen.get(self._names.get(load_balancer, ("", "")))
             for parent in () if plan is None else (plan.gateway, *plan.listener_sets):
                 self._engine.report(_origin(parent), CountPace.SETTLE_S)
 
@@ -561,8 +561,8 @@ class GatewaySource(Source):
                 return True
             if plan is not None and any(
                 backend.service == f"{namespace}/{name}"
-                for each in self._of_refused_gateways(origin, plan)
-                for backend in each.spec.backends
+                for route in self._of_refused_gateways(origin, plan)
+                for backend in route.spec.backends
             ):
                 return True
         return False
@@ -570,7 +570,7 @@ class GatewaySource(Source):
     def needs_node_ports(self, namespace: str, name: str) -> bool:
         """Return whether a Gateway of ours with the nodes as backends sends requests to this Service, or may."""
         copied = self._shared.copies.has_copy((namespace, name))
-        if not copied and not any(_by_nodes(self.plans.get(*each)) for each in self._names.values()):
+        if not copied and not any(_by_nodes(self.plans.get(*gateway_key)) for gateway_key in self._names.values()):
             return False  # thousands of routes may name one Service
         for kind, route in self._caches.routes_to(namespace, name):
             origin: Key = key_of(kind, route)
@@ -584,10 +584,15 @@ class GatewaySource(Source):
     def needs_secret(self, namespace: str, name: str) -> bool:
         """Return whether a listener of ours is served with this Secret."""
         copy = certificate_name(namespace, name)
-        gateways = {each.key for each in self._caches.gateways.by_index(BY_SECRET, (namespace, name))}
-        gateways |= {gateway_of(each) for each in self._caches.listener_sets.by_index(BY_SECRET, (namespace, name))}
+        gateways = {gateway.key for gateway in self._caches.gateways.by_index(BY_SECRET, (namespace, name))}
+        gateways |= {
+            gateway_of(listener_set)
+            for listener_set in self._caches.listener_sets.by_index(BY_SECRET, (namespace, name))
+        }
         specs = (self._published_spec(*gateway) for gateway in gateways)
-        return any(spec is not None and copy in {each.name for each in spec.certificates} for spec in specs)
+        return any(
+            spec is not None and copy in {certificate.name for certificate in spec.certificates} for spec in specs
+        )
 
     def _published_spec(self, namespace: str, name: str) -> HTTPLoadBalancerSpec | None:
         plan = self.plans.get(namespace, name)
@@ -598,7 +603,7 @@ class GatewaySource(Source):
 
     def requests(self, name: str) -> list[CertificateRequest]:
         """Return what Gateways of ours ask the hub to get under this name."""
-        plans = [self.plans.get(*each.key) for each in self._caches.gateways.values()]
+        plans = [self.plans.get(*gateway.key) for gateway in self._caches.gateways.values()]
         return [plan.requests[name] for plan in plans if plan is not None and name in plan.requests]
 
     def is_fresh(self, *, fresh_s: float) -> bool:

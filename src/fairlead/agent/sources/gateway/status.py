@@ -108,7 +108,7 @@ def gateway_status(
         addresses=addresses_of(plan, hub) or None,
         conditions=wire_judgements(judgements, gateway.status.conditions, generation=generation, now=now),
         listeners=_listeners(plan, plan.gateway, gateway.status.listeners, context),
-        attached_listener_sets=sum(holds(each, ACCEPTED) for each in plan.listener_sets.values()),
+        attached_listener_sets=sum(holds(listener_set, ACCEPTED) for listener_set in plan.listener_sets.values()),
     )
 
 
@@ -124,7 +124,7 @@ def listener_set_status(
     context = _Context(answer, hub, attached, meta.generation, now)
     judgements = plan.listener_sets[key]
     if find(judgements, PROGRAMMED) is None:
-        own = [each for each in plan.listeners if each.parent == key]
+        own = [listener for listener in plan.listeners if listener.parent == key]
         judgements = (*judgements, context.with_listeners(_of_listener(answer), own))
     return ListenerSetStatus(
         conditions=wire_judgements(judgements, status.conditions, generation=meta.generation, now=now),
@@ -144,7 +144,7 @@ class _Context:
         now: str,
     ) -> None:
         self.programmed = _of_listener(answer)
-        self.refused = {each.name: each.reason for each in hub.status.refused if each.kind == "listener"} if hub else {}
+        self.refused = {part.name: part.reason for part in hub.status.refused if part.kind == "listener"} if hub else {}
         self.attached = attached
         self.generation = generation
         self.now = now
@@ -159,28 +159,32 @@ class _Context:
 
     def with_listeners(self, programmed: Judgement, listeners: Iterable[ListenerPlan]) -> Judgement:
         """Return Programmed of an object with these listeners: it is False where none of them is programmed."""
-        each_programmed = [find(self.judge(each), PROGRAMMED) for each in listeners]
-        if programmed.status != "True" or any(each is None or each.status == "True" for each in each_programmed):
+        each_programmed = [find(self.judge(listener), PROGRAMMED) for listener in listeners]
+        if programmed.status != "True" or any(
+            condition is None or condition.status == "True" for condition in each_programmed
+        ):
             return programmed
-        why = next((each.message for each in each_programmed if each is not None), "no listener")
+        why = next((condition.message for condition in each_programmed if condition is not None), "no listener")
         return bad(PROGRAMMED, _INVALID, f"none of its listeners is programmed, see status.listeners: {why}")
 
 
 def _listeners(
     plan: GatewayPlan, parent: ParentKey, old: Iterable[ListenerStatus] | None, context: _Context
 ) -> list[ListenerStatus]:
-    before: dict[str, list[WireCondition]] = {each.name: each.conditions for each in old or ()}
+    before: dict[str, list[WireCondition]] = {
+        listener_status.name: listener_status.conditions for listener_status in old or ()
+    }
     return [
         ListenerStatus(
-            name=each.name,
-            attached_routes=context.attached.get(each.key, 0),
-            supported_kinds=list(each.kinds),
+            name=listener.name,
+            attached_routes=context.attached.get(listener.key, 0),
+            supported_kinds=list(listener.kinds),
             conditions=wire_judgements(
-                context.judge(each), before.get(each.name), generation=context.generation, now=context.now
+                context.judge(listener), before.get(listener.name), generation=context.generation, now=context.now
             ),
         )
-        for each in plan.listeners
-        if each.parent == parent
+        for listener in plan.listeners
+        if listener.parent == parent
     ]
 
 
@@ -190,7 +194,7 @@ def _answer(plan: GatewayPlan, hub: HTTPLoadBalancer | None) -> Judgement:
         return bad(PROGRAMMED, _INVALID, "nothing of it can be served")
     if hub is None or hub.spec != plan.spec or hub.status.observed_generation != hub.metadata.generation:
         return bad(PROGRAMMED, _PENDING, "the hub has not seen its present version yet", status="Unknown")
-    by_type = {each.type: each for each in hub.status.conditions or ()}
+    by_type = {condition.type: condition for condition in hub.status.conditions or ()}
     refused = by_type.get(ConditionType.ACCEPTED)
     if refused is not None and refused.status == "False":
         return _problem(refused, otherwise=_INVALID)
@@ -231,10 +235,10 @@ def addresses_of(plan: GatewayPlan, hub: HTTPLoadBalancer | None) -> list[Gatewa
     names = made_names([hub.status.names]) if entries else ()
     return [
         *(
-            GatewayAddress("IPAddress", each.ip) if each.ip else GatewayAddress("Hostname", each.hostname)
-            for each in entries
+            GatewayAddress("IPAddress", entry.ip) if entry.ip else GatewayAddress("Hostname", entry.hostname)
+            for entry in entries
         ),
-        *(GatewayAddress("Hostname", each) for each in names),
+        *(GatewayAddress("Hostname", name) for name in names),
     ]
 
 
@@ -257,7 +261,7 @@ def route_status(
     ``refused`` is what the proxies do not serve of the route, ``names`` what the hub says of its host names, both by
     load balancer.
     """
-    of_hub = {lb: of_names([each]) for lb, each in (names or {}).items()}
+    of_hub = {lb: of_names([name]) for lb, name in (names or {}).items()}
     wanted = {
         parent.parent_ref: (*_with_refusal(parent, refused or {}), *of_hub.get(parent.load_balancer, ()))
         for parent in plan.parents
@@ -284,7 +288,7 @@ def _with_refusal(parent: ParentJudgement, refused: Mapping[str, Sequence[Refuse
     accepted = find(parent.judgements, ACCEPTED)
     if accepted is None or accepted.status != "True" or not (whole or rules):
         return parent.judgements
-    others = tuple(each for each in parent.judgements if each.type not in (ACCEPTED, PARTIALLY_INVALID))
+    others = tuple(judgement for judgement in parent.judgements if judgement.type not in (ACCEPTED, PARTIALLY_INVALID))
     if whole:
         return (bad(ACCEPTED, "UnsupportedValue", f"the load balancer does not serve it: {whole}"), *others)
     before = find(parent.judgements, PARTIALLY_INVALID)
@@ -314,7 +318,9 @@ def gateway_class_status(
     conditions = wire_judgements(
         judgements, gateway_class.status.conditions, generation=gateway_class.metadata.generation, now=now
     )
-    return GatewayClassStatus(conditions, [SupportedFeature(each) for each in supported_features(channel)])
+    return GatewayClassStatus(
+        conditions, [SupportedFeature(supported_feature) for supported_feature in supported_features(channel)]
+    )
 
 
 def load_balancer_class_of(gateway_class: GatewayClass) -> str:
@@ -341,7 +347,9 @@ def _accepted(gateway_class: GatewayClass) -> Judgement:
 def _supported(bundle_version: str) -> Judgement:
     if bundle_version.startswith(_VERSIONS):
         return good(SUPPORTED_VERSION, f"the CRDs of Gateway API are {bundle_version}")
-    message = f"the CRDs of Gateway API are {bundle_version}; tested with {', '.join(f'{each}x' for each in _VERSIONS)}"
+    message = (
+        f"the CRDs of Gateway API are {bundle_version}; tested with {', '.join(f'{version}x' for version in _VERSIONS)}"
+    )
     return bad(SUPPORTED_VERSION, "UnsupportedVersion", message)
 
 
@@ -414,14 +422,14 @@ OURS = frozenset(
 def of_ours(status: Wire) -> JSONObject:
     """Return what of a status is compared."""
     shown: JSONObject = msgspec.to_builtins(status)
-    listeners: list[JSONObject] = [{**each, **_conditions(each)} for each in shown.get("listeners") or ()]
+    listeners: list[JSONObject] = [{**listener, **_conditions(listener)} for listener in shown.get("listeners") or ()]
     return {
         **{name: value for name, value in shown.items() if value not in (None, [], 0)},
         **_conditions(shown),
-        "listeners": sorted(listeners, key=lambda each: str(each["name"])),
+        "listeners": sorted(listeners, key=lambda listener: str(listener["name"])),
     }
 
 
 def _conditions(holder: JSONObject) -> JSONObject:
-    ours: list[Any] = [each for each in holder.get("conditions") or () if each["type"] in OURS]
-    return {"conditions": sorted(ours, key=lambda each: str(each["type"]))}
+    ours: list[Any] = [condition for condition in holder.get("conditions") or () if condition["type"] in OURS]
+    return {"conditions": sorted(ours, key=lambda condition: str(condition["type"]))}

@@ -75,7 +75,9 @@ class IngressCaches:
         """Return the routes that the hub has of one Ingress or route, as kind, namespace and name."""
         kind, namespace, name = origin
         published = self.routes.by_index(BY_ORIGIN, (kind, namespace, label_value(name)))
-        return [each for each in published if (each.spec.origin.namespace, each.spec.origin.name) == (namespace, name)]
+        return [
+            route for route in published if (route.spec.origin.namespace, route.spec.origin.name) == (namespace, name)
+        ]
 
     @property
     def of_member(self) -> tuple[AnyCache, ...]:

@@ -102,13 +102,13 @@ def services_of(ingress: IngressObject) -> frozenset[str]:
     spec = ingress.spec
     paths = [path.backend for rule in spec.rules or () for path in (rule.http.paths if rule.http else None) or ()]
     backends = [*paths, *([spec.default_backend] if spec.default_backend is not None else [])]
-    return frozenset(each.service.name for each in backends if each.service is not None)
+    return frozenset(backend.service.name for backend in backends if backend.service is not None)
 
 
 def unprotected(ingress: IngressObject) -> str:
     """Return why an Ingress is not served: an annotation that keeps requests out would be ignored; else empty."""
     acknowledged = {
-        each.strip().removeprefix(PREFIX) for each in ingress.annotation(ANNOTATION_IGNORED_ANNOTATIONS).split(",")
+        part.strip().removeprefix(PREFIX) for part in ingress.annotation(ANNOTATION_IGNORED_ANNOTATIONS).split(",")
     }
     protections = protecting_any(ingress.metadata.annotations)
     if not set(protections) - acknowledged:
@@ -205,8 +205,8 @@ class _Translation:
         elif not host.startswith(WILDCARD) and (nearest := next(wildcards_over(host), "")) in listeners:
             yield listeners[nearest]
         if host.startswith(WILDCARD):
-            below = (each for each in sorted(listeners) if next(wildcards_over(each), "") == host)
-            yield from (listeners[each] for each in below if not each.startswith(WILDCARD))
+            below = (listener for listener in sorted(listeners) if next(wildcards_over(listener), "") == host)
+            yield from (listeners[listener] for listener in below if not listener.startswith(WILDCARD))
 
     def _own_hosts(self) -> frozenset[str]:
         """Return the hosts of its rules: the routes of these end with the default backend themselves.
@@ -297,8 +297,8 @@ def _overlap(ingress: IngressObject, place: Place, others: Iterable[IngressObjec
 
 def _places(ingress: IngressObject) -> Iterator[Place]:
     for rule in ingress.spec.rules or ():
-        for each in (rule.http.paths if rule.http else None) or ():
-            exact, path = each.path_type == "Exact", each.path or "/"
+        for http_path in (rule.http.paths if rule.http else None) or ():
+            exact, path = http_path.path_type == "Exact", http_path.path or "/"
             yield Place(rule.host, path if exact else path.rstrip("/") or "/", exact)
 
 
@@ -354,12 +354,21 @@ def class_of(ingress: IngressObject, classes: Iterable[IngressClass]) -> Ingress
     if named is None:
         named = ingress.annotation(ANNOTATION_LEGACY_CLASS) or None
     if named is None:
-        defaults = [each for each in classes_present if each.annotation(ANNOTATION_DEFAULT_CLASS) == "true"]
-        by_name = sorted(defaults, key=lambda each: each.metadata.name)
-        newest = max((each.metadata.creation_timestamp or "" for each in defaults), default="")
-        chosen = next((each for each in by_name if (each.metadata.creation_timestamp or "") == newest), None)
+        defaults = [
+            ingress_class
+            for ingress_class in classes_present
+            if ingress_class.annotation(ANNOTATION_DEFAULT_CLASS) == "true"
+        ]
+        by_name = sorted(defaults, key=lambda ingress_class: ingress_class.metadata.name)
+        newest = max((ingress_class.metadata.creation_timestamp or "" for ingress_class in defaults), default="")
+        chosen = next(
+            (ingress_class for ingress_class in by_name if (ingress_class.metadata.creation_timestamp or "") == newest),
+            None,
+        )
     else:
-        chosen = next((each for each in classes_present if each.metadata.name == named), None)
+        chosen = next(
+            (ingress_class for ingress_class in classes_present if ingress_class.metadata.name == named), None
+        )
     return chosen if chosen is not None and chosen.is_ours else None
 
 
@@ -382,9 +391,9 @@ def plan_class(view: ClassView) -> ClassPlan:
         for ingress in view.ingresses:
             hosts.problems.setdefault(ingress.key, []).append(f"IngressClass {name}: {problem}")
     spec = HTTPLoadBalancerSpec(
-        listeners=tuple(sorted(listeners, key=lambda each: (each.port, each.name))),
+        listeners=tuple(sorted(listeners, key=lambda listener: (listener.port, listener.name))),
         class_name=view.ingress_class.load_balancer_class or DEFAULT_CLASS,
-        certificates=tuple(hosts.used[each] for each in sorted(hosts.used)),
+        certificates=tuple(hosts.used[name] for name in sorted(hosts.used)),
         targets=view.targets,
         ip_families=families,
         ip_family_policy=policy_of(families),
@@ -395,7 +404,7 @@ def plan_class(view: ClassView) -> ClassPlan:
     if view.fallback:
         tls_listeners |= {host: FALLBACK_LISTENER for host in hosts.without if host not in hosts.owners}
     return ClassPlan(
-        spec, tls_listeners, said_of, has_tls, {name: tuple(each) for name, each in hosts.requests.items()}
+        spec, tls_listeners, said_of, has_tls, {name: tuple(requested) for name, requested in hosts.requests.items()}
     )
 
 

@@ -107,8 +107,8 @@ class IngressSource(Source):
 
     def all_keys(self) -> Iterable[Key]:
         """Return the keys of what exists in the member, of what it names, and of what is at the hub."""
-        for each in self._caches.ingress_classes.values():
-            yield (CLASS, "", each.metadata.name)
+        for ingress_class in self._caches.ingress_classes.values():
+            yield (CLASS, "", ingress_class.metadata.name)
         for ingress in self._caches.ingresses.values():
             yield key_of(INGRESS, ingress)
             yield from ((BACKEND, *service) for service in services_named(ingress))
@@ -123,19 +123,19 @@ class IngressSource(Source):
 
     def _class_changed(self, old: IngressClass | None, new: IngressClass | None) -> None:
         self._plans.clear()
-        for each in filter(None, (old, new)):
-            self._engine.publish((CLASS, "", each.metadata.name))
+        for ingress in filter(None, (old, new)):
+            self._engine.publish((CLASS, "", ingress.metadata.name))
         for ingress in self._caches.ingresses.values():
             self._engine.enqueue(key_of(INGRESS, ingress))
 
     def _ingress_changed(self, old: IngressObject | None, new: IngressObject | None) -> None:
         if old is None or new is None or _in_class_plan(old) != _in_class_plan(new):
             self._replan_classes()
-        for each in filter(None, (old, new)):
-            self._engine.enqueue(key_of(INGRESS, each))
-            for service in services_named(each):
+        for version in filter(None, (old, new)):
+            self._engine.enqueue(key_of(INGRESS, version))
+            for service in services_named(version):
                 self._engine.publish((BACKEND, *service))
-            for secret in secrets_named(each):
+            for secret in secrets_named(version):
                 self._engine.publish((SECRET, *secret))
 
     def _secret_changed(self, old: Secret | None, new: Secret | None) -> None:
@@ -171,8 +171,8 @@ class IngressSource(Source):
     def _slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
         for key in self._services.departed.waiting_for(new) if new is not None else ():
             self._engine.publish((BACKEND, *key))
-        for each in filter(None, (old, new)):
-            service = (each.metadata.namespace, each.label(LABEL_SERVICE_NAME))
+        for endpoint_slice in filter(None, (old, new)):
+            service = (endpoint_slice.metadata.namespace, endpoint_slice.label(LABEL_SERVICE_NAME))
             users = self._caches.ingresses.by_index(BY_SERVICE, service) if service[1] else ()
             if users:
                 self._engine.publish((BACKEND, *service))
@@ -202,8 +202,8 @@ class IngressSource(Source):
 
     def _replan_classes(self) -> None:
         self._plans.clear()
-        for each in self._caches.ingress_classes.values():
-            self._engine.publish((CLASS, "", each.metadata.name))
+        for ingress_class in self._caches.ingress_classes.values():
+            self._engine.publish((CLASS, "", ingress_class.metadata.name))
 
     # --- what is published ---------------------------------------------------------------------------------------
 
@@ -233,7 +233,7 @@ class IngressSource(Source):
             self._plans.pop(name, None)
             plan = self.plan_of(name) or plan
         ingresses = self.ingresses_of(name)
-        await self._shared.secrets(dict.fromkeys(key for each in ingresses for key in secrets_named(each)))
+        await self._shared.secrets(dict.fromkeys(key for ingress in ingresses for key in secrets_named(ingress)))
         for request in plan.requests:
             await self._shared.managed(request)
         meta = self._shared.meta(origin, class_load_balancer_name(name))
@@ -263,16 +263,20 @@ class IngressSource(Source):
         for service in names:
             await self._shared.service(namespace, service)
         nodes = plan.spec.targets == "Node"
-        reached = {each: self._shared.copies.reach((namespace, each), nodes=nodes) for each in names}
+        reached = {
+            service_name: self._shared.copies.reach((namespace, service_name), nodes=nodes) for service_name in names
+        }
         translated = translate_ingress(
             IngressView(
                 ingress=ingress,
                 load_balancer=class_load_balancer_name(of_class),
-                services={each: service for each, (service, _) in reached.items() if service is not None},
+                services={
+                    service_name: service for service_name, (service, _) in reached.items() if service is not None
+                },
                 tls_listeners=plan.tls_listeners,
                 unreachable={
-                    each: problem or missing_service(namespace, each, self._services.services.values())
-                    for each, (service, problem) in reached.items()
+                    service_name: problem or missing_service(namespace, service_name, self._services.services.values())
+                    for service_name, (service, problem) in reached.items()
                     if problem or service is None
                 },
             )
@@ -294,7 +298,10 @@ class IngressSource(Source):
 
     def _misspelt_class(self, ingress: IngressObject) -> str:
         """Return that the class of an Ingress does not exist, where it is likely to be one of ours."""
-        classes = {each.metadata.name: each.is_ours for each in self._caches.ingress_classes.values()}
+        classes = {
+            ingress_class.metadata.name: ingress_class.is_ours
+            for ingress_class in self._caches.ingress_classes.values()
+        }
         why = missing_class(INGRESS_CLASSES.kind, ingress.spec.ingress_class_name or "", classes, INGRESS_CONTROLLER)
         return f"spec.ingressClassName: {why}" if why else ""
 
@@ -312,7 +319,9 @@ class IngressSource(Source):
         return overlaps(
             ingress,
             lambda place: (
-                each for each in at(BY_PLACE, place) if not each.deleting and self.class_of(each) == of_class
+                ingress
+                for ingress in at(BY_PLACE, place)
+                if not ingress.deleting and self.class_of(ingress) == of_class
             ),
         )
 
@@ -335,7 +344,7 @@ class IngressSource(Source):
         feedback = build_feedback(
             ingress,
             None if of_class is None else self._shared.answer(class_load_balancer_name(of_class)),
-            [each.status.names for each in routes],
+            [route.status.names for route in routes],
             of_class=of_class is not None,
             shows_ours=self._shows_ours(ingress),
             refusals=[*filter(None, refusals)],
@@ -344,8 +353,12 @@ class IngressSource(Source):
 
     def _shows_ours(self, ingress: IngressObject) -> bool:
         """Return whether an Ingress shows an address of ours."""
-        shown = {each.address for each in ingress.status.load_balancer.ingress or ()}
-        return any(each.status.address in shown for each in self._caches.load_balancers.values() if each.status.address)
+        shown = {entry.address for entry in ingress.status.load_balancer.ingress or ()}
+        return any(
+            load_balancer.status.address in shown
+            for load_balancer in self._caches.load_balancers.values()
+            if load_balancer.status.address
+        )
 
     # --- what it needs of the things that are shared -------------------------------------------------------------
 
@@ -355,11 +368,15 @@ class IngressSource(Source):
 
     def needs_node_ports(self, namespace: str, name: str) -> bool:
         """Return whether an Ingress of ours, of a class with the nodes as backends, names this Service."""
-        by_nodes = {each for each in self._classes() if (plan := self.plan_of(each)) and plan.spec.targets == "Node"}
+        by_nodes = {
+            load_balancer_class
+            for load_balancer_class in self._classes()
+            if (plan := self.plan_of(load_balancer_class)) and plan.spec.targets == "Node"
+        }
         if not by_nodes:  # thousands of Ingresses may name one Service
             return False
         users = self._caches.ingresses.indexed(BY_SERVICE, (namespace, name))
-        return any(self.class_of(each) in by_nodes for each in users)
+        return any(self.class_of(user) in by_nodes for user in users)
 
     def needs_secret(self, namespace: str, name: str) -> bool:
         """Return whether an Ingress of ours names this Secret."""
@@ -367,7 +384,9 @@ class IngressSource(Source):
 
     def requests(self, name: str) -> list[CertificateRequest]:
         """Return what Ingresses of ours ask the hub to get under this name."""
-        plans = [plan for each in self._classes() if (plan := self.plan_of(each)) is not None]
+        plans = [
+            plan for load_balancer_class in self._classes() if (plan := self.plan_of(load_balancer_class)) is not None
+        ]
         return [request for plan in plans for request in plan.requests.get(name, ())]
 
     def is_fresh(self, *, fresh_s: float) -> bool:
@@ -384,9 +403,9 @@ class IngressSource(Source):
     def ingresses_of(self, ingress_class: str) -> tuple[IngressObject, ...]:
         """Return the Ingresses of one class that stay."""
         return tuple(
-            each
-            for each in self._caches.ingresses.values()
-            if not each.deleting and self.class_of(each) == ingress_class
+            ingress
+            for ingress in self._caches.ingresses.values()
+            if not ingress.deleting and self.class_of(ingress) == ingress_class
         )
 
     def plan_of(self, ingress_class: str) -> ClassPlan | None:
@@ -398,7 +417,7 @@ class IngressSource(Source):
         if of_member is None or of_member.deleting or not of_member.is_ours:
             return None
         ingresses = self.ingresses_of(ingress_class)
-        named = {key for each in ingresses for key in secrets_named(each)}
+        named = {key for ingress in ingresses for key in secrets_named(ingress)}
         plan = plan_class(
             ClassView(
                 of_member,
@@ -414,7 +433,7 @@ class IngressSource(Source):
         return plan
 
     def _classes(self) -> list[str]:
-        return [each.metadata.name for each in self._caches.ingress_classes.values()]
+        return [ingress_class.metadata.name for ingress_class in self._caches.ingress_classes.values()]
 
 
 def _in_class_plan(ingress: IngressObject) -> tuple[object, ...]:

@@ -79,15 +79,15 @@ def _wanted(load_balancer: HTTPLoadBalancer | None, names: Iterable[NamesStatus]
     if load_balancer is None or not _is_programmed(load_balancer) or _no_addresses(load_balancer):
         return None
     addresses = [
-        Ingress(ip=each.ip, hostname=each.hostname, ports=each.ports)
-        for each in load_balancer.status.load_balancer.ingress or ()
+        Ingress(ip=entry.ip, hostname=entry.hostname, ports=entry.ports)
+        for entry in load_balancer.status.load_balancer.ingress or ()
     ]
     ports = addresses[0].ports if addresses else None
-    return (*addresses, *(Ingress(hostname=each, ports=ports) for each in made_names(names)))
+    return (*addresses, *(Ingress(hostname=hostname, ports=ports) for hostname in made_names(names)))
 
 
 def _programmed(wanted: Iterable[Ingress]) -> ObjectEvent:
-    addresses = ", ".join(each.address for each in wanted)
+    addresses = ", ".join(entry.address for entry in wanted)
     return ObjectEvent(False, PROGRAMMED, f"The routes are programmed at {addresses}")
 
 
@@ -113,13 +113,13 @@ def _problems(load_balancer: HTTPLoadBalancer) -> list[ObjectEvent]:
     """Return what the hub rejects, and invalid addresses; what is pending is left out."""
     wrong = [not_an_address(text) for text in _no_addresses(load_balancer)[:1]]
     return wrong + [
-        warning_event(each.reason, name_class_parameters(each.message, INGRESSES.kind))
-        for each in load_balancer.status.conditions or ()
-        if each.type in {ConditionType.ACCEPTED, ConditionType.PROGRAMMED}
-        and each.status == "False"
+        warning_event(condition.reason, name_class_parameters(condition.message, INGRESSES.kind))
+        for condition in load_balancer.status.conditions or ()
+        if condition.type in {ConditionType.ACCEPTED, ConditionType.PROGRAMMED}
+        and condition.status == "False"
         # An Ingress reports the refusal of its own routes itself; those of others do not concern it.
-        and each.reason not in {ConditionReason.PENDING, ConditionReason.ROUTES_REFUSED}
-        and each.observed_generation >= load_balancer.metadata.generation
+        and condition.reason not in {ConditionReason.PENDING, ConditionReason.ROUTES_REFUSED}
+        and condition.observed_generation >= load_balancer.metadata.generation
     ]
 
 

@@ -127,7 +127,11 @@ class ServiceCaches:
     def slices_of_service(self, key: ServiceKey) -> tuple[EndpointSlice, ...]:
         """Return the member's slices of one Service; not those of an earlier one, which wait for their deletion."""
         slices, service = self.slices.by_index(_BY_SERVICE, key), self.services.get(*key)
-        return tuple(each for each in slices if service is None or is_of_service(each, service.metadata.uid))
+        return tuple(
+            endpoint_slice
+            for endpoint_slice in slices
+            if service is None or is_of_service(endpoint_slice, service.metadata.uid)
+        )
 
     def reused_endpoints(self, key: ServiceKey, published: Iterable[EndpointSlice]) -> tuple[EndpointSlice, ...]:
         """Return what left the slices of a Service and is another pod's by now; ``published`` are at the hub."""
@@ -142,7 +146,11 @@ class ServiceCaches:
 
     def class_targets(self) -> dict[str, str]:
         """Return the target type that each class asks for."""
-        return {each.metadata.name: each.spec.targets for each in self.classes.values() if each.spec.targets}
+        return {
+            load_balancer_class.metadata.name: load_balancer_class.spec.targets
+            for load_balancer_class in self.classes.values()
+            if load_balancer_class.spec.targets
+        }
 
 
 def is_fresh(cache: AnyCache, *, fresh_s: float) -> bool:
@@ -158,7 +166,7 @@ def service_of_slice(endpoint_slice: EndpointSlice) -> ServiceKey | None:
 
 def is_of_service(endpoint_slice: EndpointSlice, uid: str) -> bool:
     """Return whether a slice may belong to the Service ``uid``: no other Service owns it."""
-    owners = {each.uid for each in endpoint_slice.metadata.owner_references or () if each.kind == "Service"}
+    owners = {owner.uid for owner in endpoint_slice.metadata.owner_references or () if owner.kind == "Service"}
     return uid in owners or not owners
 
 

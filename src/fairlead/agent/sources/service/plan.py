@@ -217,9 +217,9 @@ def _slices(view: ServiceView, targets: TargetType, settings: Settings) -> tuple
         return address_slices(template, service)
     if service.spec.external_traffic_policy == "Local":
         return tuple(
-            each
+            endpoint_slice
             for family in families_of(service)
-            for each in local_slices(
+            for endpoint_slice in local_slices(
                 template, view.slices, family, addresses=view.node_addresses.get(family, {}), before=view.before
             )
         )

@@ -120,7 +120,7 @@ class ServiceSource(Source):
     @property
     def problem(self) -> str:
         """Return why a cache cannot be read, empty when all can."""
-        return next((each.problem for each in (*self._caches.of_member, *self._caches.of_hub) if each.problem), "")
+        return next((cache.problem for cache in (*self._caches.of_member, *self._caches.of_hub) if cache.problem), "")
 
     def begin(self) -> None:
         """Read the addresses of the nodes before anything is exported."""
@@ -339,7 +339,7 @@ class ServiceSource(Source):
             status_is_ours=service.status_is_ours,
             leaving=self._offboarding.leaving,
             slices=self._caches.slices_of_service((namespace, name)),
-            classes=[each.metadata.name for each in self._caches.classes.values()],
+            classes=[load_balancer_class.metadata.name for load_balancer_class in self._caches.classes.values()],
         )
         again_s = await self._status.show(service, feedback)
         self._announce_release(service, decision)
@@ -347,7 +347,9 @@ class ServiceSource(Source):
 
     def _announce_release(self, service: MemberService, decision: Decision) -> None:
         """Emit that a Service which is no longer ours has lost its address."""
-        shown = [each.address for each in service.status.load_balancer.ingress or ()] if service.status_is_ours else []
+        shown = (
+            [entry.address for entry in service.status.load_balancer.ingress or ()] if service.status_is_ours else []
+        )
         shown += filter(None, service.annotation(ANNOTATION_ADDRESS).split(","))
         if not isinstance(decision, NotOurs):
             if shown:
@@ -410,7 +412,7 @@ class NodePublisher:
             place = NodesPlace(namespace, tenant, family)
             export = build_nodes(entries[family], slices, place=place, needed=needed[family])
             stale = stale or export.stale
-            ours = [each for each in slices if place.index_of(each) is not None]
+            ours = [endpoint_slice for endpoint_slice in slices if place.index_of(endpoint_slice) is not None]
             await self._publisher.slices.write(plan_slices(export.slices, ours))
         if stale != self._stale:
             self._stale = stale

@@ -82,7 +82,7 @@ def build_feedback(
         withdrawn = _withdraw(service, status_is_ours=status_is_ours)
         return msgspec.structs.replace(withdrawn, problems=(removed_event(""),))
     if load_balancer is not None and leaving:
-        addresses = ", ".join(each.address for each in wanted_ingress(load_balancer))
+        addresses = ", ".join(entry.address for entry in wanted_ingress(load_balancer))
         return Feedback(problems=(removed_event(addresses),))
     if isinstance(decision, Refused) or load_balancer is None or not has_answered(load_balancer):
         return Feedback()
@@ -131,8 +131,8 @@ def wanted_ingress(load_balancer: TCPLoadBalancer) -> tuple[Ingress, ...]:
         entries = [Ingress(ip=status.address) if numeric else Ingress(hostname=status.address)]
     ports = [PortStatus(port=port.port, protocol=port.protocol) for port in load_balancer.spec.ports]
     return tuple(
-        Ingress(ip=each.ip, hostname=each.hostname, ip_mode=IP_MODE if each.ip else None, ports=each.ports or ports)
-        for each in entries
+        Ingress(ip=entry.ip, hostname=entry.hostname, ip_mode=IP_MODE if entry.ip else None, ports=entry.ports or ports)
+        for entry in entries
     )
 
 
@@ -147,7 +147,7 @@ def _by_status(service: Service, wanted: tuple[Ingress, ...], *, status_is_ours:
 
 def _by_annotation(service: Service, wanted: tuple[Ingress, ...], *, status_is_ours: bool) -> Feedback:
     ingress = () if status_is_ours and service.status.load_balancer.ingress else None
-    address = ",".join(each.address for each in wanted)
+    address = ",".join(entry.address for entry in wanted)
     recorded = service.annotation(ANNOTATION_ADDRESS)
     if address == recorded:
         return Feedback(ingress)
@@ -157,20 +157,22 @@ def _by_annotation(service: Service, wanted: tuple[Ingress, ...], *, status_is_o
 def _withdraw(service: Service, *, status_is_ours: bool) -> Feedback:
     ours = status_is_ours and bool(service.status.load_balancer.ingress)
     annotations = service.metadata.annotations or {}
-    annotated, named = (each in annotations for each in (ANNOTATION_ADDRESS, ANNOTATION_GENERATED_HOSTNAME))
+    annotated, named = (annotation in annotations for annotation in (ANNOTATION_ADDRESS, ANNOTATION_GENERATED_HOSTNAME))
     return Feedback(() if ours else None, "" if annotated else None, "" if named else None)
 
 
 def _problems(load_balancer: TCPLoadBalancer, service: Service, classes: Collection[str]) -> tuple[ObjectEvent, ...]:
     """Return what the hub refuses or cannot do, with the fields of the Service; what is pending is left out."""
-    conditions = [each for each in load_balancer.status.conditions or () if _is_problem(each, load_balancer)]
+    conditions = [
+        condition for condition in load_balancer.status.conditions or () if _is_problem(condition, load_balancer)
+    ]
     events = [
         warning_event(
-            each.reason,
-            translate_message(each.message, service)
-            + (_other_class(service, classes) if each.reason == ConditionReason.NO_SUCH_CLASS else ""),
+            condition.reason,
+            translate_message(condition.message, service)
+            + (_other_class(service, classes) if condition.reason == ConditionReason.NO_SUCH_CLASS else ""),
         )
-        for each in conditions
+        for condition in conditions
     ]
     return tuple(dict.fromkeys(events))
 
