@@ -421,6 +421,7 @@ def session_of(
         since=best.since,
         announced=best.exported if up else 0,
         bfd=bfd.get(address, "Down") if peer.bfd else "",
+        next_hop=best.fields.get("Source address", "").partition("%")[0] if up else "",
         problem=problem,
     )
 

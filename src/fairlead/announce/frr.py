@@ -411,6 +411,7 @@ class BgpNeighbour(msgspec.Struct, frozen=True, rename="camel"):
     """One neighbor of ``show bgp neighbors json``."""
 
     bgp_state: str = ""
+    host_local: str = ""
     bgp_timer_up_established_epoch: int = 0
     last_reset_due_to: str = ""
     last_notification_reason: str = ""
@@ -440,5 +441,6 @@ def session_of(peer: BgpPeerPlan, neighbours: Mapping[str, BgpNeighbour]) -> Ses
         since=float(neighbour.bgp_timer_up_established_epoch) if up else 0.0,
         announced=sum(family.sent_prefix_counter for family in neighbour.address_family_info.values()) if up else 0,
         bfd=(neighbour.peer_bfd_info.status or "Down") if peer.bfd else "",
+        next_hop=neighbour.host_local if up else "",
         problem="" if up else session_problem(peer, neighbour.bgp_state, error),
     )

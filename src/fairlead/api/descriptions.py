@@ -765,6 +765,7 @@ MACHINES: Mapping[str, Mapping[str, str]] = {
         "since": "Time of the last change of state.",
         "announced": "Number of announced routes.",
         "bfd": "State of BFD.",
+        "nextHop": "Address of the machine in the session, to which the router sends packets.",
         "problem": "Reason why the session is down.",
     },
     "Failover": {

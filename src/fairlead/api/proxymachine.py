@@ -78,6 +78,7 @@ class RouterSession(Wire, frozen=True, gc=False):
     since: str = ""
     announced: int = 0
     bfd: str = ""
+    next_hop: str = ""
     problem: str = ""
 
 

@@ -73,7 +73,7 @@ from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import NAMED, Seen, unhealthy_name
 from fairlead.standalone.right_cluster import OWN_TENANT, has_own_tenant
 from fairlead.status.formatting import age_text, columns, reason_text
-from fairlead.status.machines import AnnouncedRow, announced_rows, announced_text
+from fairlead.status.machines import AnnouncedRow, announced_lines, announced_rows
 from fairlead.status.object_ref import CLASS, IN_MEMBERS, SERVICE, ObjectRef, kinds_text
 from fairlead.status.plan_rows import held_message, source_of
 
@@ -171,7 +171,8 @@ async def _announced(api: HubApi, load_balancers: Sequence[Previewed]) -> dict[L
             for kind in LOAD_BALANCER_KINDS
             for obj in await cluster.list(kind)
         }
-    rows = announced_rows([obj for key, obj in objects.items() if key in own], read.machines, read.announcements)
+    ours = [obj for key, obj in objects.items() if key in own]
+    rows = announced_rows(ours, read.machines, read.announcements, read.groups)
     return {
         key: [row for address, _ in objects[key].status.allocation.places if (row := rows.get(address)) is not None]
         for key in own & objects.keys()
@@ -388,7 +389,7 @@ def lines_of(row: Explained, *, now: datetime) -> list[str]:
             for condition in row.conditions
         ]
     )
-    lines += [f"Address {entry.address}: {announced_text(entry, now)}" for entry in row.announced]
+    lines += [line for entry in row.announced for line in announced_lines(entry, now)]
     lines.append("Backends:" if row.backends else "Backends: none")
     for backend, head in zip(row.backends, columns([_head(backend, now) for backend in row.backends]), strict=True):
         lines.append(head)

@@ -24,7 +24,7 @@ from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.names import AGENT_LEASE, HUB_LEASE, LABEL_PROXY_MACHINE, SYSTEM_NAMESPACE
 from fairlead.api.poolservice import POOL_SERVICES
-from fairlead.api.proxymachine import PROXY_MACHINES, ProxyMachine
+from fairlead.api.proxymachine import PROXY_GROUPS, PROXY_MACHINES, ProxyGroup, ProxyMachine
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import STAMPED_LEASES, TENANTS, StampedLease
 from fairlead.cli.options import HubApi, LogFormat, LogLevel, start_logging
@@ -174,7 +174,7 @@ async def gather_status(cluster: Cluster) -> FleetStatus:
         (pool_services, classes, groups),
         (tenants, leases, hub_lease, reports),
         (pools, zones, hostnames, certificates),
-        (machines, machine_leases, announcements),
+        (machines, machine_leases, announcements, proxy_groups),
     ) = await asyncio.gather(
         asyncio.gather(
             cluster.list(TCP_LOAD_BALANCERS),
@@ -209,6 +209,7 @@ async def gather_status(cluster: Cluster) -> FleetStatus:
         hostnames=hostnames,
         certificates=certificates,
         machines=machines,
+        proxy_groups=proxy_groups,
         machine_leases=machine_leases,
         announcements=announcements,
         leases={lease.metadata.namespace: lease for lease in leases},
@@ -224,20 +225,22 @@ class MachineObjects(NamedTuple):
     machines: list[ProxyMachine]
     leases: dict[str, StampedLease]
     announcements: Announcements
+    groups: list[ProxyGroup]
 
 
 async def read_machines(cluster: Cluster) -> MachineObjects:
     """Read what is known of proxy machines; one request where there are none."""
     machines = await _if_known(cluster, PROXY_MACHINES)
     if not machines:
-        return MachineObjects([], {}, Announcements())
-    leases, peers, advertisements = await asyncio.gather(
+        return MachineObjects([], {}, Announcements(), [])
+    leases, peers, advertisements, groups = await asyncio.gather(
         cluster.list(STAMPED_LEASES, SYSTEM_NAMESPACE, label_selector=LABEL_PROXY_MACHINE),
         _if_known(cluster, BGP_PEERS),
         _if_known(cluster, ADVERTISEMENTS),
+        _if_known(cluster, PROXY_GROUPS),
     )
     by_name = {lease.metadata.name: lease for lease in leases}
-    return MachineObjects(machines, by_name, in_force(peers, advertisements))
+    return MachineObjects(machines, by_name, in_force(peers, advertisements), groups)
 
 
 async def read_hub(cluster: Cluster, *, now: datetime | None = None) -> HubRow:

@@ -51,7 +51,7 @@ from fairlead.status.fleet import (
 )
 from fairlead.status.formatting import age_text
 from fairlead.status.machines import HEADER as MACHINE_HEADER
-from fairlead.status.machines import cells
+from fairlead.status.machines import announced_cell, cells
 from fairlead.status.object_ref import IN_MEMBERS, KINDS, SERVICE, SHARING, ObjectRef
 
 _POLL_S = 0.5
@@ -241,7 +241,7 @@ def print_status(
     shown = [row for row in status.load_balancers if listed or row.state is not Trouble.NONE][: None if listed else 20]
     if shown:
         header = _HEADER
-        _print_rows(out, *_without(header, [_load_balancer(row) for row in shown], wide=wide))
+        _print_rows(out, *_without(header, [_load_balancer(row, wide=wide) for row in shown], wide=wide))
     if len(shown) < len(status.load_balancers):
         rest = len(status.load_balancers) - len(shown)
         out.print(Text(f"and {rest} more, see them all with: fairlead status -o wide"))
@@ -323,13 +323,13 @@ def _shown(problems: Sequence[Problem], *, every: bool) -> Iterator[tuple[Proble
             yield problem, f"and {more} more with reason {problem.reason}: fairlead status --problems"
 
 
-def _load_balancer(row: LoadBalancerRow) -> tuple[str, ...]:
+def _load_balancer(row: LoadBalancerRow, *, wide: bool) -> tuple[str, ...]:
     # A load balancer that Fairlead did not create may have an address that its API does not have.
     address = row.address or ("-" if row.programmed else "<pending>")
     path = ObjectRef(row.kind, row.namespace, row.name).path
     programmed, serving = str(row.programmed), row.serving or "-"
     routes = "-" if row.routes is None else str(row.routes)
-    announced = "; ".join(",".join(entry.machines) or "none" for entry in row.announced) or "-"
+    announced = "; ".join(announced_cell(entry, wide=wide) for entry in row.announced) or "-"
     first = (row.title, row.class_name, address, row.on or "-", announced)
     return *first, programmed, serving, row.reason, routes, row.targets or "-", path
 

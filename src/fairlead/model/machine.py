@@ -206,7 +206,10 @@ FAILOVERS = (Trigger.OWNER_SILENT, Trigger.OWNER_YIELDED)
 
 
 class SessionState(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A session with a router: ``state`` as the speaker calls it, ``up`` when routes are exchanged."""
+    """A session with a router: ``state`` as the speaker calls it, ``up`` when routes are exchanged.
+
+    ``next_hop`` is the machine's own address in the session, to which the router sends packets.
+    """
 
     peer: str
     state: str
@@ -214,6 +217,7 @@ class SessionState(MachineValue, frozen=True, kw_only=True, rename="camel", omit
     since: float = 0.0
     announced: int = 0
     bfd: str = ""
+    next_hop: str = ""
     problem: str = ""
 
 

@@ -51,7 +51,7 @@ from fairlead.api.names import (
     replica_key,
 )
 from fairlead.api.poolservice import PoolService
-from fairlead.api.proxymachine import PROXY_MACHINES, ProxyMachine
+from fairlead.api.proxymachine import PROXY_MACHINES, ProxyGroup, ProxyMachine
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import StampedLease, Tenant, TenantStatus, age_s, state_by_age
 from fairlead.errors import BadConfiguration
@@ -260,6 +260,7 @@ class FleetObjects(msgspec.Struct, frozen=True, kw_only=True):
     certificates: Sequence[ManagedCertificate] = ()
     machines: Sequence[ProxyMachine] = ()
     #: By the name of the Lease.
+    proxy_groups: Sequence[ProxyGroup] = ()
     machine_leases: Mapping[str, StampedLease] = msgspec.field(default_factory=dict[str, StampedLease])
     announcements: Announcements = Announcements()
     leases: Mapping[str, StampedLease] = msgspec.field(default_factory=dict[str, StampedLease])
@@ -270,7 +271,7 @@ class FleetObjects(msgspec.Struct, frozen=True, kw_only=True):
 def build_status(read: FleetObjects, *, now: datetime) -> FleetStatus:
     """Return all rows, and what is not well."""
     hub = hub_row(read.hub_lease, now)
-    announced = announced_rows(_on_own_proxies(read), read.machines, read.announcements)
+    announced = announced_rows(_on_own_proxies(read), read.machines, read.announcements, read.proxy_groups)
     rows = sorted(
         with_kinds(load_balancer_row(lb, announced) for lb in read.load_balancers),
         key=lambda row: (row.namespace, row.name),

@@ -9,20 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from ipaddress import ip_address
+from typing import NamedTuple
 
 import msgspec
 
 from fairlead.api.announcing import Advertisement, BGPPeer
 from fairlead.api.intent import IntentObject
 from fairlead.api.meta import condition_of
-from fairlead.api.proxymachine import AddressStatus, ProxyMachine, lease_name
+from fairlead.api.names import DEFAULT_CLASS
+from fairlead.api.proxymachine import AddressStatus, ProxyGroup, ProxyMachine, lease_name
 from fairlead.api.tenant import StampedLease, age_s
 from fairlead.api.times import parsed_time
 from fairlead.hub.machines.plans import announcement_of, machines_by_address, placed_addresses, subnets
 from fairlead.model.condition import ConditionReason
 from fairlead.model.in_words import listed
+from fairlead.model.machine import AnnouncedAddress
 from fairlead.status.formatting import age_text
 from fairlead.translate.announcing import Announcements, accept
+from fairlead.translate.placement import group_of, joined_machine, members_of
 
 _LISTED = 3
 HEADER = ("MACHINE", "GROUP", "STATE", "ANNOUNCING", "ADDRESSES", "LAST REPORT", "LAST FAILOVER")
@@ -52,10 +56,24 @@ class MachineRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     problems: list[str]
 
 
+class SessionRow(msgspec.Struct, frozen=True, rename="camel"):
+    """The session of a machine with a router."""
+
+    machine: str
+    peer: str
+    state: str
+    up: bool
+    since: str = ""
+    bfd: str = ""
+    problem: str = ""
+
+
 class AnnouncedRow(msgspec.Struct, frozen=True, rename="camel"):
     """One address of a load balancer: the machines that announce it, since when, and why none does or it is contested.
 
-    ``macs`` are those that answer for it, ``cause`` is that of the last change.
+    ``macs`` are those that answer for it, ``next_hops`` the addresses to which routers send packets; ``cause`` is that
+    of the last change, ``failover_cause`` that of the last take-over. ``stale``: the hub does not hear ``machines``
+    now. ``lacking`` are sentences about other machines that should announce it, too.
     """
 
     address: str
@@ -64,6 +82,13 @@ class AnnouncedRow(msgspec.Struct, frozen=True, rename="camel"):
     cause: str = ""
     macs: list[str] = msgspec.field(default_factory=list[str])
     problem: str = ""
+    announcement: str = ""
+    next_hops: list[str] = msgspec.field(default_factory=list[str])
+    sessions: list[SessionRow] = msgspec.field(default_factory=list[SessionRow])
+    failover_time: str = ""
+    failover_cause: str = ""
+    stale: bool = False
+    lacking: list[str] = msgspec.field(default_factory=list[str])
 
 
 def machine_rows(
@@ -102,16 +127,19 @@ def machine_problems(machine: ProxyMachine) -> Iterator[tuple[str, str]]:
 
 
 def announced_rows(
-    load_balancers: Sequence[IntentObject], machines: Sequence[ProxyMachine], announcements: Announcements
+    load_balancers: Sequence[IntentObject],
+    machines: Sequence[ProxyMachine],
+    announcements: Announcements,
+    groups: Sequence[ProxyGroup] = (),
 ) -> dict[str, AnnouncedRow]:
     """Return the rows of all addresses that are to be announced, by address; none without machines."""
     if not machines:
         return {}
     members = sorted(machines, key=lambda machine: machine.metadata.name)
-    states: dict[str, list[tuple[ProxyMachine, AddressStatus]]] = {}
+    states: dict[str, list[_ReportedAddress]] = {}
     for machine in members:
         for state in machine.status.addresses:
-            states.setdefault(state.address, []).append((machine, state))
+            states.setdefault(state.address, []).append(_ReportedAddress(machine, state))
     #: A status lists a limited number: then an address may be announced without being listed.
     all_listed = all(
         machine.status.announced <= sum(state.announced for state in machine.status.addresses) for machine in members
@@ -119,18 +147,31 @@ def announced_rows(
     rows: dict[str, AnnouncedRow] = {}
     drained = {machine.metadata.name for machine in members if machine.spec.drained}
     ours = sorted(load_balancers, key=lambda obj: obj.key)
+    by_address = {address: obj for obj in reversed(ours) for address, _ in obj.status.allocation.places}
     for placed in placed_addresses(ours, machines_by_address(ours, drained)):
-        here = states.get(placed.address, [])
-        if any(state.announced for _, state in here):
-            rows[placed.address] = _announced(placed.address, here)
-            continue
+        reported = states.get(placed.address, [])
         planned, why = announcement_of(placed, members, announcements)
+        if any(state.announced for _, state in reported):
+            rows[placed.address] = _announced(planned, reported)
+            continue
         if planned.announcement == "None" and not why:
             continue
-        why = why or next((state.problem for _, state in here if state.problem), "")
+        if not placed.machines and drained != {member.metadata.name for member in members}:
+            why = _not_placed(by_address[placed.address], members, groups) or why
+        why = why or next((state.problem for _, state in reported if state.problem), "")
         why = why or _unreachable(planned.machines, members)
+        why = why or "; ".join(f"{machine.metadata.name}: {state.cause}" for machine, state in reported if state.cause)
         if why or all_listed:
-            rows[placed.address] = AnnouncedRow(placed.address, [], problem=why or "no machine announces it yet")
+            failover = max((state for _, state in reported), key=lambda state: state.last_failover, default=None)
+            rows[placed.address] = AnnouncedRow(
+                placed.address,
+                [],
+                problem=why or "no machine announces it yet",
+                announcement=planned.announcement,
+                sessions=list(_session_rows(planned, members)),
+                failover_time=failover.last_failover if failover is not None else "",
+                failover_cause=failover.failover_cause if failover is not None else "",
+            )
     return rows
 
 
@@ -143,13 +184,41 @@ def announced_text(row: AnnouncedRow, now: datetime) -> str:
     """Return the words about one address: by which machine it is announced, since when and why; or why it is not."""
     if not row.machines:
         return f"not announced: {row.problem}"
-    since = parsed_time(row.since)
-    parts = [f"since {age_text((now - since).total_seconds())}"] if since is not None else []
+    parts = [f"since {_age(row.since, now)}"] if _age(row.since, now) else []
     parts += [row.cause] if row.cause else []
     details = f" ({', '.join(parts)})" if parts else ""
-    macs = f", at {' and '.join(row.macs)}" if row.macs else ""
     problem = f"; {row.problem}" if row.problem else ""
-    return f"announced by {listed(row.machines, 5)}{macs}{details}{problem}"
+    return f"announced by {listed(row.machines, 5)}{_where(row)}{details}{problem}"
+
+
+def announced_lines(row: AnnouncedRow, now: datetime) -> list[str]:
+    """Return the same, then the last failover, the sessions, and what keeps other machines from announcing it."""
+    lines = [f"Address {row.address}: {announced_text(row, now)}"]
+    if row.failover_time and (row.failover_time, row.failover_cause) != (row.since, row.cause):
+        lines.append(f"  last failover {_age(row.failover_time, now)} ago: {row.failover_cause}")
+    for session in row.sessions:
+        since = f" for {_age(session.since, now)}" if _age(session.since, now) else ""
+        bfd = f", BFD {session.bfd}" if session.bfd else ""
+        why = f": {session.problem}" if session.problem else ""
+        lines.append(f"  session of {session.machine} with {session.peer}: {session.state}{since}{bfd}{why}")
+    return lines + [f"  not by {sentence}" for sentence in row.lacking]
+
+
+def announced_cell(row: AnnouncedRow, *, wide: bool = False) -> str:
+    """Return the machines that announce an address, for a table; ``wide``: with MAC addresses or next hops."""
+    names = ",".join(row.machines) or "none"
+    return f"{names}{_where(row)}" if wide and row.machines else names
+
+
+def _where(row: AnnouncedRow) -> str:
+    """Return where packets go: the MAC addresses, or the next hops."""
+    hops = f", next hop{'s' * (len(row.next_hops) > 1)} {' and '.join(row.next_hops)}" if row.next_hops else ""
+    return f", at {' and '.join(row.macs)}" if row.macs else hops
+
+
+def _age(time: str, now: datetime) -> str:
+    when = parsed_time(time)
+    return age_text(max(0.0, (now - when).total_seconds())) if when is not None else ""
 
 
 def only_announced_by(machine: ProxyMachine, machines: Iterable[ProxyMachine]) -> list[str]:
@@ -206,18 +275,103 @@ def _failover(row: MachineRow, now: datetime) -> str:
     return f"{row.failover_address} {age_text(max(0.0, (now - when).total_seconds()))} ago: {row.failover_cause}"
 
 
-def _announced(address: str, states: Sequence[tuple[ProxyMachine, AddressStatus]]) -> AnnouncedRow:
-    owners = [(machine, state) for machine, state in states if state.announced]
-    newest = max((state for _, state in owners), key=lambda state: state.since)
+class _ReportedAddress(NamedTuple):
+    """What a machine reported last about one address."""
+
+    machine: ProxyMachine
+    state: AddressStatus
+
+    @property
+    def is_news(self) -> bool:
+        """Return whether the hub hears the machine."""
+        ready = condition_of(self.machine.status.conditions, "Ready")
+        return ready is None or ready.reason != ConditionReason.UNREACHABLE
+
+
+def _announced(planned: AnnouncedAddress, reported: Sequence[_ReportedAddress]) -> AnnouncedRow:
+    owners = [entry for entry in reported if entry.state.announced]
+    # The last word of a machine that is silent counts only while no other machine has the address.
+    heard = [entry for entry in owners if entry.is_news]
+    owners = heard or owners
+    newest = max((entry.state for entry in owners), key=lambda state: state.since)
+    failover = max((entry.state for entry in reported), key=lambda state: state.last_failover)
+    names = [entry.machine.metadata.name for entry in owners]
+    contested = any(entry.state.other_mac for entry in owners)
     macs = dict.fromkeys(mac for _, state in owners for mac in (state.mac, state.other_mac) if mac)
+    routed = planned.announcement in ("BGP", "External")
+    sessions = list(_session_rows(planned, [entry.machine for entry in reported])) if routed else []
+    hops = [
+        session.next_hop
+        for entry in owners
+        for session in entry.machine.status.sessions
+        if session.up and session.next_hop and _carries(planned, session.peer)
+    ]
+    problem = ""
+    if contested:
+        problem = "contested: two hosts answer for it; find the other one by its MAC address, and remove it there"
+    elif not heard:
+        problem = f"the hub does not hear {listed(names, 5)} now, which may still announce it"
     return AnnouncedRow(
-        address,
-        [machine.metadata.name for machine, _ in owners],
+        planned.address,
+        names,
         newest.since,
         newest.cause,
-        list(macs),
-        "contested: two machines answer for it" if any(state.other_mac for _, state in owners) else "",
+        list(macs) if not routed or contested else [],
+        problem,
+        announcement=planned.announcement,
+        next_hops=list(dict.fromkeys(hops)) if routed else [],
+        sessions=sessions,
+        failover_time=failover.last_failover,
+        failover_cause=failover.failover_cause,
+        stale=not heard,
+        lacking=[
+            f"{machine.metadata.name}: {state.problem or state.cause}"
+            for machine, state in reported
+            if routed and not state.announced and (state.problem or state.cause)
+        ],
     )
+
+
+def _session_rows(planned: AnnouncedAddress, members: Iterable[ProxyMachine]) -> Iterator[SessionRow]:
+    if planned.announcement != "BGP":
+        return
+    for member in members:
+        for session in member.status.sessions:
+            if member.metadata.name in planned.machines and _carries(planned, session.peer):
+                yield SessionRow(
+                    member.metadata.name,
+                    session.peer,
+                    session.state,
+                    session.up,
+                    session.since,
+                    session.bfd,
+                    session.problem,
+                )
+
+
+def _carries(planned: AnnouncedAddress, peer: str) -> bool:
+    """Return whether the route of an address goes to a router."""
+    return planned.bgp is None or not planned.bgp.peers or peer in planned.bgp.peers
+
+
+def _not_placed(obj: IntentObject, members: Sequence[ProxyMachine], groups: Sequence[ProxyGroup]) -> str:
+    """Return why a load balancer has no machines."""
+    record = obj.status.placement
+    if record is not None and record.message:
+        return record.message
+    class_name, pool = obj.class_name or DEFAULT_CLASS, obj.status.allocation.pool
+    group = group_of(groups, class_name, pool)
+    if group is None:
+        return (
+            f"no ProxyGroup serves LoadBalancerClass {class_name}{f' and AddressPool {pool}' if pool else ''}, so the "
+            "hub's own proxies do; add the class to a ProxyGroup, or route the address to the hub"
+        )
+    name = group.metadata.name
+    if name and not members_of(group, map(joined_machine, members)):
+        return (
+            f"ProxyGroup {name} has no machine; let one join with the command of: fairlead proxy token --group {name}"
+        )
+    return ""
 
 
 def _unreachable(names: Sequence[str], members: Sequence[ProxyMachine]) -> str:

@@ -43,6 +43,8 @@ async def test_connections_spread_over_all_machines_that_serve(world: BgpWorld) 
     made = await machines(world, 3, {WEB: True, WEB6: True}, router_peer(), router_peer("six", address=ROUTER6))
     await world.until_hops(WEB, {"10.77.0.11", "10.77.0.12", "10.77.0.13"})
     await world.until_hops(WEB6, {"fd77::b", "fd77::c", "fd77::d"})
+    assert [machine.sessions["router"].next_hop for machine in made] == ["10.77.0.11", "10.77.0.12", "10.77.0.13"]
+    assert [machine.sessions["six"].next_hop for machine in made] == ["fd77::b", "fd77::c", "fd77::d"]
     accepted: Counter[str] = Counter()
     with ExitStack() as stack:
         listeners: list[tuple[str, socket.socket]] = []
@@ -103,6 +105,7 @@ async def test_a_restarted_announcer_adopts_the_speaker(world: BgpWorld) -> None
     await machine.apply({WEB: None, SHOP: None}, peers=(GRACEFUL,))
     await machine.until_up()
     assert machine.addresses[WEB].announced, "the state of the proxy is unknown: what is announced stays"
+    assert machine.addresses[WEB].trigger == "Adopted"
     assert not machine.addresses[SHOP].announced
     await machine.apply({WEB: True, SHOP: False}, peers=(GRACEFUL,))
     assert (router.updates(), router.since(), machine.speaker_pid()) == (counted, since, pid)

@@ -81,6 +81,7 @@ async def test_frr_as_the_speaker_changes_only_what_differs(world: BgpWorld) -> 
     await machine.apply({WEB: None, SHOP: None}, peers=peers)
     await machine.until_up("router", "six")
     assert router.updates() == before
+    assert [machine.sessions[name].next_hop for name in ("router", "six")] == ["10.77.0.11", "fd77::b"]
     at = time.time()
     await machine.apply({WEB: True, SHOP: True}, peers=peers)
     assert await world.changed(at, SHOP) <= 1

@@ -8,19 +8,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.api.announcing import Advertisement, AdvertisementSpec
+from fairlead.api.announcing import Advertisement, AdvertisementSpec, BGPPeer, BGPPeerSpec, MachineChoice
 from fairlead.api.intent import Allocation, MachinePlacement
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.proxymachine import (
     AddressStatus,
     Failover,
     MachineLink,
+    ProxyGroup,
+    ProxyGroupSpec,
     ProxyMachine,
     ProxyMachineSpec,
     ProxyMachineStatus,
+    RouterSession,
 )
 from fairlead.api.tcploadbalancer import TCPLoadBalancer, TCPLoadBalancerSpec, TCPLoadBalancerStatus
 from fairlead.status.machines import (
+    announced_cell,
+    announced_lines,
     announced_rows,
     announced_text,
     cells,
@@ -32,6 +37,7 @@ from fairlead.status.machines import (
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 VIP = "192.0.2.10"
+SILENT = (WireCondition("Ready", "Unknown", "Unreachable"),)
 READY = (WireCondition("Ready", "True", "Ready"), WireCondition("Announcing", "True", "Announcing"))
 
 
@@ -86,22 +92,153 @@ def test_a_contested_address_has_both_mac_addresses():
     assert "contested" in announced_text(row, NOW)
 
 
+PEER_DOWN = "no session with a router is up: router tor (192.0.2.254) does not answer at 192.0.2.254:179"
+FOREIGN_HOST = "02:ff::1 answers for 192.0.2.10, so this machine does not take it."
+BGP = AdvertisementSpec(announcement="BGP")
+FAR = "10.0.0.1/24"
+
+
+def tor(**choice: Any) -> BGPPeer:
+    spec = BGPPeerSpec(64512, 64513, address="192.0.2.254", machines=MachineChoice(**choice))
+    return BGPPeer(ObjectMeta(name="tor"), spec)
+
+
+def group(name: str, **spec: Any) -> ProxyGroup:
+    return ProxyGroup(ObjectMeta(name=name), ProxyGroupSpec(**spec))
+
+
+def unplaced() -> TCPLoadBalancer:
+    obj = load_balancer()
+    return msgspec.structs.replace(obj, status=msgspec.structs.replace(obj.status, placement=None))
+
+
+def why_of(*machines: ProxyMachine, **given: Any) -> str:
+    """Return why no machine announces the address, in words; empty when it is announced and all is well."""
+    objects = [given.get("load_balancer", load_balancer())]
+    advertisement = given.get("advertisement")
+    advertisements = [] if advertisement is None else [Advertisement(ObjectMeta(name="a"), advertisement)]
+    announcements = in_force(given.get("peers", []), advertisements)
+    row = announced_rows(objects, machines, announcements, given.get("groups", ())).get(VIP)
+    assert row is not None
+    assert row.problem in announced_text(row, NOW)
+    assert row.problem in "\n".join(announced_lines(row, NOW))
+    return row.problem
+
+
 @pytest.mark.req("P-27")
 @pytest.mark.parametrize(
-    ("machines", "why"),
+    ("machines", "given", "parts"),
     [
-        ([machine("m1", link="10.0.0.1/24")], "no machine has a link in the subnet"),
-        ([machine("m1", drained=True), machine("m2", drained=True)], "fairlead proxy undrain"),
-        ([machine("m1", AddressStatus(VIP, problem="another host has it"))], "another host has it"),
-        ([machine("m1", conditions=())], "none of its machines is ready (m1)"),
-        ([machine("m1")], "no machine announces it yet"),
+        ([machine("m1", link=FAR)], {}, ("no machine has a link in the subnet", "no Advertisement selects it")),
+        (
+            [machine("m1", link=FAR)],
+            {"advertisement": AdvertisementSpec(announcement="L2")},
+            ("no machine has a link in the subnet", "by L2 only"),
+        ),
+        (
+            [machine("m1")],
+            {"advertisement": AdvertisementSpec(announcement="L2", interfaces=["eth7"])},
+            ("no machine has eth7",),
+        ),
+        (
+            [machine("m1")],
+            {"advertisement": AdvertisementSpec(announcement="L2", machines=MachineChoice(match_labels={"a": "b"}))},
+            ("spec.machines of Advertisement a selects none", "m1"),
+        ),
+        ([machine("m1")], {"advertisement": BGP}, ("no BGPPeer selects m1", "create one")),
+        (
+            [machine("m1")],
+            {"advertisement": BGP, "peers": [tor(match_labels={"rack": "7"})]},
+            ("no BGPPeer selects m1", "spec.machines"),
+        ),
+        (
+            [machine("m1", AddressStatus(VIP, problem=PEER_DOWN, cause="no session with a router is up"))],
+            {"advertisement": BGP, "peers": [tor()]},
+            (PEER_DOWN,),
+        ),
+        ([machine("m1", drained=True), machine("m2", drained=True)], {}, ("drained (m1, m2)", "proxy undrain")),
+        (
+            [machine("m1", AddressStatus(VIP, cause="the proxy does not serve the address"))],
+            {},
+            ("m1: the proxy does not serve the address",),
+        ),
+        ([machine("m1", AddressStatus(VIP, problem=FOREIGN_HOST, other_mac="02:ff::1"))], {}, ("02:ff::1 answers",)),
+        (
+            [machine("m1", AddressStatus(VIP, announced=True, mac="02::1", other_mac="02:ff::1"))],
+            {},
+            ("contested", "MAC address"),
+        ),
+        (
+            [machine("m1")],
+            {"load_balancer": unplaced(), "groups": [group("gold")]},
+            ("ProxyGroup gold has no machine", "fairlead proxy token --group gold"),
+        ),
+        (
+            [machine("m1")],
+            {"load_balancer": unplaced(), "groups": [group("gold", classes=["other"])]},
+            ("no ProxyGroup serves LoadBalancerClass envoy", "spec.classes"),
+        ),
+        ([machine("m1")], {"load_balancer": unplaced()}, ("no proxy machine serves",)),
+        ([machine("m3")], {}, ("no proxy machine serves",)),
+        ([machine("m1", conditions=())], {}, ("none of its machines is ready (m1)", "fairlead proxy list")),
+        ([machine("m1", conditions=SILENT)], {}, ("none of its machines is ready (m1)",)),
+        (
+            [machine("m1", AddressStatus(VIP, announced=True), conditions=SILENT)],
+            {},
+            ("the hub does not hear m1 now",),
+        ),
+        ([machine("m1")], {}, ("no machine announces it yet",)),
     ],
 )
-def test_an_address_that_none_announces_has_a_reason(machines: list[ProxyMachine], why: str):
-    row = announced(*machines)
+def test_why_no_machine_announces_an_address(
+    machines: list[ProxyMachine], given: dict[str, Any], parts: tuple[str, ...]
+):
+    why = why_of(*machines, **given)
+    assert [part for part in parts if part not in why] == [], why
+
+
+@pytest.mark.req("P-27")
+def test_the_last_word_of_a_silent_machine_ends_with_a_take_over():
+    silent = machine("m1", AddressStatus(VIP, announced=True, mac="02::1"), conditions=SILENT)
+    taken = AddressStatus(
+        VIP, announced=True, mac="02::2", since="2029-12-31T23:55:00Z", cause="m1 is silent",
+        last_failover="2029-12-31T23:55:00Z", failover_cause="m1 is silent",
+    )  # fmt: skip
+    row = announced(silent, machine("m2", taken))
     assert row is not None
-    assert row.machines == []
-    assert why in announced_text(row, NOW)
+    assert (row.machines, row.macs, row.problem, row.stale) == (["m2"], ["02::2"], "", False)
+    assert (row.failover_time, row.failover_cause) == (taken.since, "m1 is silent")
+
+
+@pytest.mark.req("P-27")
+def test_the_last_failover_is_shown_after_a_later_change():
+    state = AddressStatus(
+        VIP, announced=True, since="2029-12-31T23:59:00Z", cause="no other machine owns the address",
+        last_failover="2029-12-31T23:50:00Z", failover_cause="m2 is silent",
+    )  # fmt: skip
+    row = announced(machine("m1", state))
+    assert row is not None
+    assert "  last failover 10m ago: m2 is silent" in announced_lines(row, NOW)
+
+
+def routing(name: str, hop: str, *, up: bool) -> ProxyMachine:
+    cause, problem = ("sessions with tor", "") if up else ("", PEER_DOWN)
+    session = RouterSession("tor", "Established" if up else "Active", up, next_hop=hop, bfd="Up" if up else "Down")
+    return machine(name, AddressStatus(VIP, announced=up, cause=cause, problem=problem), sessions=(session,))
+
+
+@pytest.mark.req("P-27")
+def test_a_routed_address_has_next_hops_and_sessions():
+    announcements = in_force([tor()], [Advertisement(ObjectMeta(name="a"), BGP)])
+    first, second = routing("m1", "192.0.2.1", up=True), routing("m2", "192.0.2.2", up=True)
+    row = announced_rows([load_balancer()], [first, second], announcements)[VIP]
+    assert (row.machines, row.next_hops, row.problem) == (["m1", "m2"], ["192.0.2.1", "192.0.2.2"], "")
+    assert "next hops 192.0.2.1 and 192.0.2.2" in announced_cell(row, wide=True)
+    row = announced_rows([load_balancer()], [first, routing("m2", "", up=False)], announcements)[VIP]
+    assert (row.machines, row.next_hops) == (["m1"], ["192.0.2.1"])
+    lines = announced_lines(row, NOW)
+    assert "  session of m2 with tor: Active, BFD Down" in lines
+    assert f"  not by m2: {PEER_DOWN}" in lines
 
 
 def test_without_machines_nothing_is_shown():

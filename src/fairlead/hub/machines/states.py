@@ -204,6 +204,7 @@ def _sessions(report: MachineReport) -> tuple[RouterSession, ...]:
             since=_time(session.since),
             announced=session.announced,
             bfd=session.bfd,
+            next_hop=session.next_hop,
             problem=session.problem[:_LONGEST],
         )
         for session in report.sessions[:_MOST]
