@@ -176,7 +176,7 @@ def why_of(*machines: ProxyMachine, **given: Any) -> str:
         (
             [machine("m1")],
             {"load_balancer": unplaced(), "groups": [group("gold", classes=["other"])]},
-            ("no ProxyGroup serves LoadBalancerClass envoy", "spec.classes"),
+            ("no ProxyGroup serves LoadBalancerClass envoy", "add the class"),
         ),
         ([machine("m1")], {"load_balancer": unplaced()}, ("no proxy machine serves",)),
         ([machine("m3")], {}, ("no proxy machine serves",)),
