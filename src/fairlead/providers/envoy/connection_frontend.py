@@ -68,9 +68,13 @@ class ConnectionFrontend:
             changes += listener_removals(port.name, left)
         return [*changes, *(change for port in old.values() for change in removal(port.name, before))]
 
-    def target_changes(self, key: ListenerKey, *, was_inline: bool) -> list[ResourceChange]:
-        """Return the endpoints of a port, and its cluster when the targets are, or were, inside that."""
-        return self._target_changes(key, cluster=was_inline or self.ports[key].inline)
+    def target_changes(self, touched: Mapping[ListenerKey, bool]) -> list[ResourceChange]:
+        """Return the endpoints of ports, and the cluster of each whose targets are, or were, inside that."""
+        return [
+            change
+            for key, was_inline in touched.items()
+            for change in self._target_changes(key, cluster=was_inline or self.ports[key].inline)
+        ]
 
     def _target_changes(self, key: ListenerKey, *, cluster: bool) -> list[ResourceChange]:
         port = self.ports[key]

@@ -165,22 +165,24 @@ class EnvoyFrontends:
     def apply(self, targets: Iterable[TargetChange]) -> tuple[dict[str, list[ResourceChange]], list[Outcome]]:
         """Store target changes; the outcomes are in the order of the changes."""
         outcomes: list[Outcome] = []
-        touched: dict[str, tuple[EnvoyFrontend, ListenerKey, bool]] = {}
+        #: Each touched listener with whether its targets were inline, by load balancer.
+        touched: dict[LoadBalancerKey, dict[ListenerKey, bool]] = {}
         for change in targets:
             frontend = self._frontends.get(change.load_balancer)
             port = frontend.ports.get(change.listener) if frontend is not None else None
             if frontend is None or port is None:
                 outcomes.append(_without_listener(change))
                 continue
-            was_inline = touched[port.name][2] if port.name in touched else port.inline
+            was_inline = port.inline
             outcome, changed = _apply_target(change, port)
             outcomes.append(outcome)
             if changed:
-                touched[port.name] = (frontend, change.listener, was_inline)
+                touched.setdefault(change.load_balancer, {}).setdefault(change.listener, was_inline)
                 frontend.judged.moved.add(change.listener)
         changes: dict[str, list[ResourceChange]] = {}
-        for frontend, key, was_inline in touched.values():
-            resources = frontend.serving.target_changes(key, was_inline=was_inline)
+        for key, listeners in touched.items():
+            frontend = self._frontends[key]
+            resources = frontend.serving.target_changes(listeners)
             for group in frontend.groups:
                 changes.setdefault(group, []).extend(resources)
         return changes, outcomes

@@ -88,8 +88,8 @@ class Serving(Protocol):
         """Serve this; returns what may differ from before."""
         ...
 
-    def target_changes(self, key: ListenerKey, *, was_inline: bool) -> list[ResourceChange]:
-        """Return the resources that hold the targets behind a key."""
+    def target_changes(self, touched: Mapping[ListenerKey, bool]) -> list[ResourceChange]:
+        """Return the resources that hold the targets behind keys, each with whether its targets were inline."""
         ...
 
     def release(self, backends: frozenset[str]) -> list[ResourceChange]:

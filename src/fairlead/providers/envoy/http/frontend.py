@@ -213,11 +213,16 @@ class HttpFrontend:
         for name in reduced.keys() - {part.name for part in whole}:
             yield from refused_parts(reduced[name])
 
-    def target_changes(self, key: ListenerKey, *, was_inline: bool) -> list[ResourceChange]:
-        """Return the endpoints of a backend, and what else its targets are inside of."""
-        changes = self._backends.target_changes(self._spec, key, was_inline=was_inline)
+    def target_changes(self, touched: Mapping[ListenerKey, bool]) -> list[ResourceChange]:
+        """Return the endpoints of backends, and what else their targets are inside of, each once."""
+        changes = [
+            change
+            for key, was_inline in touched.items()
+            for change in self._backends.target_changes(self._spec, key, was_inline=was_inline)
+        ]
+        names = {key.backend for key in touched}
         for number, rule in self._udp_rules.items():
-            if rule is not None and any(each.backend == key.backend for each in rule.backends):
+            if rule is not None and any(each.backend in names for each in rule.backends):
                 for name, resource in self._udp_cluster(number, rule).items():
                     changes.append(ResourceChange(*name, resource))
                     if resource is None:
@@ -225,8 +230,9 @@ class HttpFrontend:
                     else:
                         self._current[name] = resource
         self._label(changes)
-        begins = key.backend in self._routes.sticky and self._routes.sticky[key.backend] != self._is_idle(key.backend)
-        if (self._held.has_target(key.backend) or begins) and self._spec.l7 is not None:
+        sticky = self._routes.sticky
+        begins = any(sticky[name] != self._is_idle(name) for name in names & sticky.keys())
+        if (self._held.release(names) or begins) and self._spec.l7 is not None:
             changes += self._changes(self._spec.l7)
         return changes
 

@@ -19,11 +19,21 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 import msgspec
 
-from fairlead.model.http import Backend, BackendRef, L7Config, L7Listener, RequestMatch, Route, Rule
+from fairlead.model.http import (
+    Backend,
+    BackendRef,
+    L7Config,
+    L7Listener,
+    RequestMatch,
+    Route,
+    Rule,
+    differing_part,
+)
 from fairlead.providers.envoy.http.names import has_one_label_more, most_specific, normal, patterns_for
 from fairlead.providers.envoy.http.route_action import ClusterOf, action_fields, filter_settings, in_bucket
 from fairlead.providers.envoy.http.route_budget import Cost, cost_of
@@ -476,19 +486,20 @@ HOLD_S = 2.0
 
 
 class HeldRoutes:
-    """The routes of one load balancer."""
+    """The routes of one load balancer, and those that wait for targets of new backends; a change costs its routes."""
 
     def __init__(self) -> None:
         self.routes: Sequence[Route] = ()
         self.backends: Sequence[Backend] = ()
         self._config: L7Config | None = None
         self._awaited: set[str] = set()
-        self._holding = False
+        #: By name the routes that wait, each with the version that is served meanwhile, if there is any.
+        self._waiting: dict[str, tuple[Route, Route | None]] = {}
 
     @property
     def awaited(self) -> frozenset[str]:
         """Return the backends for which a route waits."""
-        return frozenset(self._awaited) if self._holding else frozenset()
+        return frozenset(self._awaited) if self._waiting else frozenset()
 
     def update(self, config: L7Config) -> None:
         """Take over a configuration."""
@@ -497,45 +508,44 @@ class HeldRoutes:
             if self._config is not None:
                 self._awaited |= names.difference([backend.name for backend in self.backends])
             self._awaited &= names
+        given = self._config.routes if self._config is not None else ()
+        old, new = differing_part(given, config.routes)
+        before = {route.name: self._served(route) for route in given[old]}
+        for name in before:
+            self._waiting.pop(name, None)
+        if self._awaited:
+            changed = (route for route in config.routes[new] if before.get(route.name) is not route)
+            self._waiting |= {route.name: (route, before.get(route.name)) for route in changed}
         self._config = config
         self._choose(config)
 
-    def has_target(self, backend: str) -> bool:
-        """Store that a backend has a target; return whether that ends the waiting of a route."""
-        if backend not in self._awaited:
+    def release(self, backends: AbstractSet[str]) -> bool:
+        """Wait no longer for these, which have targets or may have none; return whether that ends a route's wait."""
+        waiting = len(self._waiting)
+        if self._config is None or self._awaited.isdisjoint(backends):
             return False
-        self._awaited.discard(backend)
-        return self._again()
-
-    def release(self, backends: frozenset[str]) -> bool:
-        """Wait no longer for these; return whether a route did."""
         self._awaited -= backends
-        return self._again()
+        if waiting:
+            self._choose(self._config)
+        return len(self._waiting) < waiting
 
-    def _again(self) -> bool:
-        if not self._holding or self._config is None:
-            return False
-        self._choose(self._config)
-        return True
+    def _served(self, route: Route) -> Route | None:
+        """Return what is served of a route of the present configuration."""
+        return self._waiting[route.name][1] if route.name in self._waiting else route
 
     def _choose(self, config: L7Config) -> None:
-        self._holding = False
-        if not self._awaited:
+        self._waiting = {
+            name: (route, served)
+            for name, (route, served) in self._waiting.items()
+            if not self._awaited.isdisjoint(backends_of(route.rules))
+        }
+        if not self._waiting:
             self.routes, self.backends = config.routes, config.backends
             return
-        served_before = {route.name: route for route in self.routes}
-        routes: list[Route] = []
-        kept: set[str] = set()
-        for route in config.routes:
-            served = served_before.get(route.name)
-            if served is route or self._awaited.isdisjoint(backends_of(route.rules)):
-                routes.append(route)
-                continue
-            self._holding = True
-            if served is not None:
-                routes.append(served)
-                kept.update(backends_of(served.rules))
-        self.routes = routes
+        self.routes = [served for route in config.routes if (served := self._served(route)) is not None]
+        kept = {
+            name for _, served in self._waiting.values() if served is not None for name in backends_of(served.rules)
+        }
         given = {backend.name for backend in config.backends} if kept else set[str]()
         old = [backend for backend in self.backends if backend.name in kept and backend.name not in given]
         self.backends = [*config.backends, *old] if old else config.backends

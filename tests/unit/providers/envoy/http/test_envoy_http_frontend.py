@@ -30,8 +30,9 @@ from fairlead.model.http import (
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey, backend_key
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.http import backend_clusters
-from fairlead.providers.envoy.http.frontend import HttpFrontend
+from fairlead.providers.envoy.http.frontend import HttpFrontend, RouteConfigs
 from fairlead.providers.envoy.http.listeners import ListenerEncoder, PortListeners
+from fairlead.providers.envoy.http.route_table import HeldRoutes
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.serving import TargetPort
 from fairlead.providers.envoy.store import ResourceChange
@@ -74,11 +75,12 @@ class Served:
     def ensure(self, wanted: FrontendSpec) -> set[str]:
         return self.take(self.frontend.update(wanted, bind_addresses=wanted.addresses))
 
-    def target(self, backend: str, address: str = "10.0.0.1") -> set[str]:
-        key = backend_key(backend)
-        was_inline = self.frontend.ports[key].inline
-        self.frontend.ports[key].put(Target(TargetKey(address, 80)))
-        return self.take(self.frontend.target_changes(key, was_inline=was_inline))
+    def target(self, *backends: str, address: str = "10.0.0.1") -> set[str]:
+        ports = {key: self.frontend.ports[key] for key in map(backend_key, backends)}
+        was_inline = {key: port.inline for key, port in ports.items()}
+        for port in ports.values():
+            port.put(Target(TargetKey(address, 80)))
+        return self.take(self.frontend.target_changes(was_inline))
 
     def take(self, changes: list[ResourceChange]) -> set[str]:
         names: set[str] = set()
@@ -137,7 +139,7 @@ def test_a_listener_is_encoded_again_only_when_something_in_it_has_changed(monke
 def test_a_changed_target_changes_its_endpoints_only_and_a_dns_name_its_cluster() -> None:
     served = Served(spec(route("r", "a", "b")))
     assert served.target("b") == {"endpoints backend/b"}
-    assert served.target("b", "pod.example.com") == {"cluster backend/b", "-endpoints backend/b"}
+    assert served.target("b", address="pod.example.com") == {"cluster backend/b", "-endpoints backend/b"}
     assert served.ensure(spec(route("r", "a", "b"))) == set()
 
 
@@ -155,6 +157,56 @@ def test_a_route_waits_for_the_first_target_of_its_new_backend() -> None:
         "-endpoints backend/old",
     }
     assert served.frontend.awaited == frozenset()
+
+
+def test_the_first_targets_of_many_backends_are_one_change_of_their_routes(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served(spec())
+    served.ensure(spec(*(route(f"r{name}", name, path=f"/{name}") for name in "abcde")))
+    encoded: list[str] = []
+    encode = RouteConfigs.encode
+
+    def counted(configs: RouteConfigs, name: str, *args: Any, **others: Any) -> bytes:
+        encoded.append(name)
+        return encode(configs, name, *args, **others)
+
+    monkeypatch.setattr(RouteConfigs, "encode", counted)
+    assert served.target(*"abcd") == {*(f"endpoints backend/{name}" for name in "abcd"), "routes routes/80"}
+    assert encoded == [f"{KEY}/routes/80"]
+    assert served.frontend.awaited == {"e"}
+
+
+@given(st.lists(st.tuples(st.sampled_from("rst"), st.frozensets(st.sampled_from("abcd"), max_size=2)), max_size=12))
+@settings(max_examples=200, deadline=None)
+def test_routes_wait_as_if_each_was_looked_at(steps: list[tuple[str, frozenset[str]]]) -> None:
+    """A step changes the backends of a route, or none: then these have targets."""
+    held, known, awaited = HeldRoutes(), set[str](), set[str]()
+    first = spec().l7
+    assert first is not None
+    held.update(first)
+    routes: dict[str, Route] = {}
+    served: dict[str, Route] = {}
+    for name, backends in steps:
+        if name == "t":
+            awaited -= backends
+            held.release(backends)
+        else:
+            routes.pop(name, None)
+            if backends:
+                routes[name] = route(name, *sorted(backends))
+            config = spec(*(routes[each] for each in sorted(routes))).l7
+            assert config is not None
+            names = {backend.name for backend in config.backends}
+            awaited = (awaited | (names - known)) & names
+            held.update(config)
+        of = {each: {share.backend for rule in routes[each].rules for share in rule.backends} for each in routes}
+        waiting = {each for each in routes if served.get(each) is not routes[each] and of[each] & awaited}
+        served = {each: routes[each] for each in routes if each not in waiting} | {
+            each: served[each] for each in waiting & served.keys()
+        }
+        assert list(map(id, held.routes)) == [id(served[each]) for each in sorted(served)]
+        assert held.awaited == (awaited if waiting else frozenset())
+        known = {backend.name for backend in held.backends}
+        assert known >= {share.backend for each in served.values() for rule in each.rules for share in rule.backends}
 
 
 def test_the_wait_for_a_backend_without_targets_ends() -> None:
@@ -277,7 +329,7 @@ def test_resources_after_any_changes_are_those_of_a_new_frontend(changes: list[t
         elif what == "target":
             if backend_key(rest[0]) not in served.frontend.ports:
                 continue
-            served.target(*rest)
+            served.target(rest[0], address=rest[1])
         else:
             on ^= {what}
         wanted = spec(
@@ -335,7 +387,7 @@ def test_a_new_route_costs_few_calls_for_each_other_route() -> None:
 
         def change() -> None:
             served.ensure(changed)
-            served.target("s", "10.0.0.1")
+            served.target("s")
             assert not idle.update(more)
 
         return count_calls(change)
