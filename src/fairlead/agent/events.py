@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from fairlead.agent.identity import ServiceKey
+from fairlead.agent.identity import Key, ServiceKey
 from fairlead.api.hostname import RESOLVABLE_NAME
 from fairlead.api.httploadbalancer import FAILING_LISTED, HTTPLoadBalancer
 from fairlead.api.intent import NamesStatus
@@ -301,6 +301,14 @@ def failing_event(load_balancer: HTTPLoadBalancer | None, kind: str, key: Servic
     more = f"; and {len(failing) - _ROUTES_SHOWN} more" if len(failing) > _ROUTES_SHOWN else ""
     message = f"At {addresses} {texts}{more}; does a pod listen at the targetPort of the Service?"
     return warning_event(SERVING_STOPPED, message)
+
+
+def failing_changes(old: HTTPLoadBalancer, new: HTTPLoadBalancer) -> set[Key] | None:
+    """Return the member's objects whose ``failing_event`` may differ; None for all objects on the load balancer."""
+    before, after = old.status.failing_routes, new.status.failing_routes
+    if (len(before) < FAILING_LISTED) != (len(after) < FAILING_LISTED):
+        return None
+    return {(each.kind, each.namespace, each.object) for each in set(before) ^ set(after)}
 
 
 class ServingEvents:

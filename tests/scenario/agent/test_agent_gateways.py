@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 from agent_gateway_world import (
     NAME,
@@ -26,8 +27,11 @@ from agent_l7_objects import http_route as route
 from agent_world import HUB_NAMESPACE, World, until, writes
 
 from fairlead.agent.engine import CountPace
+from fairlead.agent.identity import Key, route_name
 from fairlead.agent.sources import shared
+from fairlead.agent.sources.gateway.reports import GatewayReports
 from fairlead.api.gateway import BACKEND_TLS_POLICIES, GATEWAY_CLASSES, GATEWAYS, HTTP_ROUTES
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.kubernetes import CRDS, ENDPOINT_SLICES, LEASES, SECRETS, SERVICES
 from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED, GATEWAY_CONTROLLER
 from fairlead_demo.worlds.certificates import self_signed
@@ -533,6 +537,43 @@ async def test_a_gateway_that_the_schema_of_the_hub_refuses_says_so(world: World
 
     await until(refused, what="condition Programmed")
     assert "className" in await world.event("Invalid")
+
+
+async def test_only_routes_that_fail_or_are_refused_are_reported_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await served(world)
+    await gateway(world)
+    for name in "abcd":
+        await route(world, name, host=f"{name}.example.com")
+    agent = await world.start()
+    await until(lambda: load_balancer(world))
+    await answer(world)
+    await programmed(world, 4)
+    await quiet(agent)
+    reported: set[str] = set()
+    report = GatewayReports.report
+
+    async def counted(reports: GatewayReports, key: Key) -> float | None:
+        reported.add(key[2])
+        return await report(reports, key)
+
+    monkeypatch.setattr(GatewayReports, "report", counted)
+    failing = [{"kind": "HTTPRoute", "namespace": "shop", "object": "b", "backends": ["shop/web:80"]}]
+    refused = [{"kind": "rule", "name": route_name(("HTTPRoute", "shop", "c"), NAME), "reason": "rule 1: refused"}]
+    status = {"failingRoutes": failing, "refused": refused}
+    await world.hub.merge_patch(
+        HTTP_LOAD_BALANCERS, HUB_NAMESPACE, NAME, {"status": status}, subresource="status", manager="fairlead-hub"
+    )
+    await world.event("ServingStopped", "b")
+    await until(lambda: refused_rule(world, "c"), what="the refused rule")
+    await quiet(agent)
+    assert reported == {"web", "b", "c"}
+
+
+async def refused_rule(world: World, name: str) -> bool:
+    shown = await world.member.get(HTTP_ROUTES, "shop", name)
+    return "rule 1: refused" in str(msgspec.json.encode(shown.status))
 
 
 @pytest.mark.req("L4-6")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fairlead.agent.events import (
     ENSURED,
@@ -11,6 +13,7 @@ from fairlead.agent.events import (
     NOT_SERVING,
     SERVING_STOPPED,
     ServingEvents,
+    failing_changes,
     failing_event,
     serving_event,
 )
@@ -146,3 +149,24 @@ def test_an_object_beyond_the_listed_failing_routes_is_not_reported_as_served(ki
     assert (event.warning, event.reason) == (True, SERVING_STOPPED)
     assert f"fairlead explain {kind.lower()}/shop/unlisted" in event.message
     assert failing_event(at_hub(*listed[1:]), kind, ("shop", "unlisted")) is None
+
+
+_OBJECTS = st.lists(st.integers(0, FAILING_LISTED + 3), unique=True).map(sorted)
+
+
+@given(_OBJECTS, _OBJECTS, st.sampled_from([(), tuple(range(FAILING_LISTED - 2))]))
+def test_each_object_whose_event_differs_is_among_the_changed_ones(
+    before: list[int], after: list[int], both: tuple[int, ...]
+) -> None:
+    def at(numbers: list[int]) -> HTTPLoadBalancer:
+        listed = sorted({*numbers, *both})[:FAILING_LISTED]
+        return at_hub(*(FailingRoute(f"r{number}", "HTTPRoute", "shop", f"web-{number}") for number in listed))
+
+    old, new = at(before), at(after)
+    changed = failing_changes(old, new)
+    for number in range(FAILING_LISTED + 4):
+        key = ("shop", f"web-{number}")
+        if failing_event(old, "HTTPRoute", key) != failing_event(new, "HTTPRoute", key):
+            assert changed is None or ("HTTPRoute", *key) in changed
+    if changed is not None:
+        assert len(changed) <= len(before) + len(after)

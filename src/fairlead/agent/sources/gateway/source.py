@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from fairlead.agent.engine import HTTP_LANE, CountPace, Engine, Source
+from fairlead.agent.events import failing_changes
 from fairlead.agent.identity import Key, certificate_name, gateway_load_balancer_name, key_of, route_name
 from fairlead.agent.sources.certificates import CertificateRequest, same_progress, wants_another
 from fairlead.agent.sources.gateway.caches import (
@@ -87,6 +88,7 @@ class GatewaySource(Source):
         super().__init__(engine)
         self.kind_came = caches.kind_came
         self._services = services
+        self._http = http
         self._caches = caches
         self._shared = shared
         self._locks = KeyedLock()
@@ -308,9 +310,19 @@ class GatewaySource(Source):
             self._engine.report((GATEWAY, origin.namespace, origin.name))
             for listener_set in self._caches.sets_of(origin.namespace, origin.name):
                 self._engine.report(key_of(LISTENER_SET, listener_set))
-        if old is None or new is None or _of_routes(old) != _of_routes(new):
-            for key in self.routes_of(origin.namespace, origin.name):
-                self._engine.report(key)
+        concerned = None if old is None or new is None else self._refused_or_failing(old, new)
+        for key in self.routes_of(origin.namespace, origin.name) if concerned is None else concerned:
+            self._engine.report(key)
+
+    def _refused_or_failing(self, old: HTTPLoadBalancer, new: HTTPLoadBalancer) -> set[Key] | None:
+        """Return the routes about which two versions of a load balancer differ; None for all of its routes."""
+        failing = failing_changes(old, new)
+        if failing is None:
+            return None
+        names = {part.name for part in set(old.status.refused) ^ set(new.status.refused)}
+        published = (self._http.routes.get(new.metadata.namespace, name) for name in names)
+        origins = (route.spec.origin for route in published if route is not None)
+        return failing | {(origin.kind, origin.namespace, origin.name) for origin in origins}
 
     def _hub_class_changed(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
         if old is None or new is None or wants_another(old, new):
@@ -634,8 +646,3 @@ def _wants_the_same(old: _Requested | None, new: _Requested | None) -> bool:
         and old.metadata.annotations == new.metadata.annotations
         and old.deleting == new.deleting
     )
-
-
-def _of_routes(load_balancer: HTTPLoadBalancer) -> tuple[object, ...]:
-    """Return what the statuses and Events of the routes on a load balancer are made from."""
-    return load_balancer.status.refused, load_balancer.status.failing_routes

@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from fairlead.agent.engine import HTTP_LANE, Engine, Source
+from fairlead.agent.events import failing_changes
 from fairlead.agent.identity import (
     Key,
     class_load_balancer_name,
@@ -45,7 +48,7 @@ from fairlead.agent.sources.ingress.status import build_feedback
 from fairlead.agent.sources.service.caches import ServiceCaches
 from fairlead.agent.sources.shared import BACKEND, MANAGED, SECRET, Shared
 from fairlead.agent.term import Refusals
-from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
+from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerStatus, LoadBalancerRoute
 from fairlead.api.kubernetes import INGRESS_CLASSES, EndpointSlice, IngressClass, IngressObject, Secret, Service
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import ManagedCertificate
@@ -185,9 +188,12 @@ class IngressSource(Source):
         changed = new or old
         if changed is None or changed.spec.origin.kind != CLASS:
             return
-        if old is None or new is None or old.status != new.status:
-            for ingress in self._caches.ingresses.values():
-                self._engine.report(key_of(INGRESS, ingress))
+        concerned = None
+        if old is not None and new is not None and _of_all_routes(old) == _of_all_routes(new):
+            concerned = failing_changes(old, new)
+        every = (key_of(INGRESS, ingress) for ingress in self._caches.ingresses.values())
+        for key in every if concerned is None else concerned:
+            self._engine.report(key)
 
     def _route_changed(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
         changed = new or old
@@ -441,3 +447,8 @@ def _in_class_plan(ingress: IngressObject) -> tuple[object, ...]:
     spec = ingress.spec
     hosts = [rule.host for rule in spec.rules or ()] if spec.tls else []
     return (spec.ingress_class_name, spec.tls, hosts, ingress.deleting, ingress.metadata.annotations)
+
+
+def _of_all_routes(load_balancer: HTTPLoadBalancer) -> HTTPLoadBalancerStatus:
+    """Return the status without counts, and without what concerns single routes."""
+    return msgspec.structs.replace(load_balancer.status, targets="", routes=0, failing_routes=())
