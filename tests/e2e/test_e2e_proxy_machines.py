@@ -305,3 +305,84 @@ async def test_renewals_under_load_lose_nothing(site: ProxySite) -> None:
     await wait_until(moved, "a change reaches the machine")
     await traffic.stop()
     check(traffic.count)
+
+
+@pytest.mark.req("P-1")
+@pytest.mark.req("P-6")
+async def test_one_machine_announces_the_addresses_of_its_own_hub() -> None:
+    if why := why_no_namespaces():
+        pytest.skip(why)
+    with working_directory() as directory:
+        site = ProxySite(directory, hub_options=("--announce",))
+        try:
+            await site.start()
+            await _one_machine(site)
+        finally:
+            await site.close()
+
+
+async def _one_machine(site: ProxySite) -> None:
+    hub = ProxyMachine("hub", site.hub_namespace, site.directory)
+    pod = await site.pod("web-1")
+    await site.load_balancer("web", pod)
+    address = await site.address("web")
+    traffic = await answered(site, address)
+    assert address in hub.addresses
+    obj = await site.cluster.get(TCP_LOAD_BALANCERS, NAMESPACE, "web")
+    assert obj.status.placement is None, "one machine needs no record"
+    _, out, _ = await run_fairlead("proxy", "list", "-o", "json", "--kubeconfig", str(site.kubeconfig))
+    (row,) = json.loads(out)
+    name = row["name"]
+    assert (row["state"], row["announcing"], row["addresses"]) == ("Ready", "Announcing", [address])
+
+    # The hub is killed and started again: its Envoy and its addresses stay.
+    traffic.start()
+    await site.hub.kill()
+    await site.start_hub()
+
+    async def leads() -> bool:
+        return '"event": "plan"' in site.hub.log_of_this_run()
+
+    await wait_until(leads, "the hub plans again")
+    await asyncio.sleep(1)
+    await traffic.stop()
+    check(traffic.count)
+
+    async def verb(*arguments: str) -> tuple[int, str]:
+        code, out, problem = await run_fairlead("proxy", *arguments, "--kubeconfig", str(site.kubeconfig))
+        return code, out + problem
+
+    code, text = await verb("drain", name, "--for", "30s")
+    assert code == 1
+    assert address in text, "the only machine of an address"
+    await verb("drain", name, "--for", "30s", "--force")
+    assert address not in hub.addresses
+    await verb("undrain", name)
+    await answered(site, address)
+
+    # A second machine: from then on there are records, and nothing was interrupted.
+    traffic = await answered(site, address)
+    traffic.start()
+    await site.join("m1")
+
+    async def both() -> bool:
+        obj = await site.cluster.get(TCP_LOAD_BALANCERS, NAMESPACE, "web")
+        return obj.status.placement is not None and set(obj.status.placement.machines) == {name, "m1"}
+
+    await wait_until(both, "both machines serve")
+    await asyncio.sleep(1)
+    await traffic.stop()
+    check(traffic.count)
+    assert address in hub.addresses
+    await verb("drain", name, "--for", "30s")
+    assert owners(site, address) == ["m1"]
+    await answered(site, address)
+    await verb("undrain", name)
+
+    # Nothing of a hub that is stopped for good is left on the network.
+    await site.hub.terminate()
+    stop = site.hub_namespace.command(fairlead("standalone", "--stop", "--data-dir", str(site.directory / "hub")))
+    process = await asyncio.create_subprocess_exec(*stop)
+    assert await process.wait() == 0
+    assert address not in hub.addresses
+    await answered(site, address)

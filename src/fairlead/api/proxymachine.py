@@ -17,6 +17,8 @@ from fairlead.api.crd import AGE, READY, CelRule, Column, Crd
 from fairlead.api.meta import LIST_ATOMIC, ONE_LINE, Conditions, KubeObject, Resource, Wire, list_by
 from fairlead.api.names import GROUP, VERSION
 
+#: Serial number in place of a certificate, of the machine of the hub itself: it needs none.
+OF_THE_HUB = "hub"
 #: The group of a machine that names none.
 DEFAULT_GROUP = "default"
 #: Addresses that a status lists; those with a problem come first.
@@ -117,6 +119,11 @@ class ProxyMachine(KubeObject, frozen=True, gc=False):
 
     spec: ProxyMachineSpec = ProxyMachineSpec()
     status: ProxyMachineStatus = msgspec.field(default_factory=ProxyMachineStatus)
+
+    @property
+    def is_of_hub(self) -> bool:
+        """Return whether this is the machine of the hub, whose Envoys serve what has no recorded machine."""
+        return self.status.certificate.serial == OF_THE_HUB
 
 
 PROXY_MACHINES = Resource(GROUP, VERSION, "ProxyMachine", "proxymachines", False, ProxyMachine)

@@ -127,8 +127,12 @@ MachinesAt = Annotated[
     typer.Option(
         "--machines",
         metavar="HOST:PORT",
-        help="Serve proxy machines at this port and the next one; empty: off.",
+        help="Serve proxy machines here; empty: off.",
     ),
+]
+Announce = Annotated[
+    bool,
+    typer.Option("--announce", help="Announce addresses by ARP or BGP; root."),
 ]
 StopProxy = Annotated[
     bool, typer.Option("--stop-proxy", help="End the local Envoy on a clean exit; by default it keeps serving.")

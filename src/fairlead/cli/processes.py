@@ -15,6 +15,7 @@ import typer
 from fairlead.api.names import DEFAULT_POOL
 from fairlead.cli.options import (
     AddressPool,
+    Announce,
     Context,
     DataDir,
     DemoDir,
@@ -122,6 +123,7 @@ def hub(
     domain: Domain = "",
     metrics: HubMetrics = "",
     machines: MachinesAt = "",
+    announce: Announce = False,
     data_dir: HubDir = DEFAULT_DATA_DIR,
     envoy_threads: Annotated[
         int,
@@ -174,6 +176,7 @@ def hub(
         domain=domain,
         metrics=metrics_at(metrics),
         machines=machines_at(machines),
+        announce=announce,
         data_dir=data_dir.expanduser(),
         stop_proxy=stop_proxy,
         xds_listen=host_and_port(xds_listen, "--xds-listen"),
@@ -249,6 +252,7 @@ def run(
     domain: Domain = "",
     metrics: HubMetrics = "",
     machines: MachinesAt = "",
+    announce: Announce = False,
     stop_proxy: StopProxy = False,
     *,
     logs: QuietLogOptions,
@@ -271,6 +275,7 @@ def run(
         domain=domain,
         metrics=metrics_at(metrics),
         machines=machines_at(machines),
+        announce=announce,
         stop_proxy=stop_proxy,
     )
     settings.check()
@@ -339,6 +344,7 @@ def standalone(
     domain: Domain = "",
     metrics: HubMetrics = "",
     machines: MachinesAt = "",
+    announce: Announce = False,
     stop_proxy: StopProxy = False,
     capi: Annotated[
         bool,
@@ -374,6 +380,7 @@ def standalone(
         domain=domain,
         metrics=metrics_at(metrics),
         machines=machines_at(machines),
+        announce=announce,
         stop_proxy=stop_proxy,
         capi=capi,
         api_options=("--log-level", logs.log_level, "--log-format", _format_here(logs.log_format)),

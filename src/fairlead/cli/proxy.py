@@ -308,7 +308,11 @@ async def _remove(name: str, api: HubApi, output: Output, *, wait_s: float, forc
     lines = [f"Machine {name} is removed, and its certificate is revoked."]
     if not heard:
         lines.append(f"The machine {_last_report(silent_s)}. If it still runs, it serves until it is stopped.")
-    lines.append("Next, on the machine: systemctl disable --now fairlead-proxy")
+    lines.append(
+        "Next: start the hub without --announce; with it, this machine is there again"
+        if machine.is_of_hub
+        else "Next, on the machine: systemctl disable --now fairlead-proxy"
+    )
     value = {"machine": name, "done": "Removed", "drained": heard and quiet}
     emit(output, value, lines=lambda: lines, names=lambda: [f"proxymachine/{name}"])
     return OK if quiet else ATTENTION

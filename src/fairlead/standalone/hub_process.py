@@ -37,6 +37,7 @@ from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import CONTROLLER_QPS, Cluster
 from fairlead.kube.lease import Heartbeat
 from fairlead.kube.transport import KubeMetrics
+from fairlead.machine.checks import allow_nonlocal_bind
 from fairlead.model.in_words import listed
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import CountsTraffic, TrafficReader
@@ -79,6 +80,7 @@ from fairlead.status.fleet import ProxyRow
 if TYPE_CHECKING:
     from fairlead.hub.machines.placement import Placements
     from fairlead.hub.machines.server import MachineEndpoint
+    from fairlead.standalone.own_machine import OwnMachine
 
 log = structlog.get_logger(__name__)
 
@@ -113,7 +115,9 @@ async def _check(settings: HubSettings, cluster: Cluster) -> None:
             await check_own_member(first)
         else:
             await check_hub_side(first, new_hub=settings.new_hub)
-        await check_hub(first, deployment=settings.deployment, machines=settings.machines is not None)
+        await check_hub(
+            first, deployment=settings.deployment, machines=settings.has_machines, announce=settings.announce
+        )
 
 
 async def _run(
@@ -123,6 +127,8 @@ async def _run(
     supervisor: Supervisor,
     beside: _SideTask,
 ) -> None:
+    if settings.announce:
+        allow_nonlocal_bind()
     parts = _parts(settings, cluster, registry)
     provider, fleet, identity = parts.provider, parts.fleet, parts.identity
     clock = SystemClock()
@@ -145,7 +151,7 @@ async def _run(
             tenant_ports=settings.tenant_ports,
             bound_in_tenants=settings.deployment,
             reclaim_lease=fleet is not None,
-            machines=settings.machines is not None,
+            machines=settings.has_machines,
         ),
         clock=clock,
         telemetry=Telemetry(registry),
@@ -154,7 +160,7 @@ async def _run(
         ),
         on_lead=led,
     )
-    if settings.machines is not None and fleet is not None and hub.inventory.machines is not None:
+    if fleet is not None and hub.inventory.machines is not None:
         endpoint = _machine_endpoint(settings.machines, cluster, hub, parts, hub.inventory.machines, settings.data_dir)
         place_on_machines(endpoint.machines.placements, provider, fleet)
         registry.register(endpoint.machines.metrics)
@@ -214,19 +220,35 @@ async def _run(
     if endpoint is not None:
         supervisor.spawn("machines", published(endpoint.run), restart=True)
     if fleet is not None:
-        if problem := low_ports_problem(find_binary()):
-            log.warning("ports below 1024 may not be opened", sentence=problem)
-        if problem := orphans_problem():
-            log.warning("an envoy without its data directory", sentence=problem)
+        if settings.announce and endpoint is not None:
+            machine = _own_machine(settings, hub, endpoint, provider, fleet, identity)
+            supervisor.spawn("own machine", published(lambda: machine.begin(supervisor)))
+        _warn_of_local_problems()
         supervisor.spawn("ports", lambda: watch_ports(provider.refusals, clock=clock), restart=True)
     supervisor.spawn("ready", published(lambda: _announce(beside.ready)))
     try:
         await supervisor.run_until_stopped()
         if settings.stop_proxy and fleet is not None:
             log.info("ending the local envoy")
-            await fleet.stop()
+            await _end(settings, fleet)
     finally:
         await provider.close()  # the hub closes it too, if it was reached
+
+
+def _warn_of_local_problems() -> None:
+    if problem := low_ports_problem(find_binary()):
+        log.warning("ports below 1024 may not be opened", sentence=problem)
+    if problem := orphans_problem():
+        log.warning("an envoy without its data directory", sentence=problem)
+
+
+async def _end(settings: HubSettings, fleet: LocalFleet) -> None:
+    """End the local Envoys, and take their addresses off the network."""
+    await fleet.stop()
+    if settings.announce:
+        from fairlead.standalone.own_machine import withdraw
+
+        await withdraw(settings.data_dir)
 
 
 class _SideTask(NamedTuple):
@@ -288,7 +310,7 @@ def _deployment(settings: HubSettings, cluster: Cluster, registry: CollectorRegi
 
 
 def _machine_endpoint(
-    listen: tuple[str, int],
+    listen: tuple[str, int] | None,
     cluster: Cluster,
     hub: Hub,
     parts: _HubParts,
@@ -311,6 +333,27 @@ def _machine_endpoint(
         leading=lambda: hub.leading and hub.elector.is_leader,
         epoch=lambda: hub.elector.epoch,
     )
+
+
+def _own_machine(
+    settings: HubSettings,
+    hub: Hub,
+    endpoint: MachineEndpoint,
+    provider: EnvoyProvider,
+    fleet: LocalFleet,
+    identity: str,
+) -> OwnMachine:
+    # Imported here: a hub that announces nothing does not load the announcers.
+    from fairlead.standalone.own_machine import LedByThisHub, OwnMachine, own_name
+
+    name = own_name()
+    led = LedByThisHub(
+        endpoint.machines,
+        name=name,
+        epoch=lambda: hub.elector.epoch,
+        follows=lambda: hub.elector.holder not in ("", identity),
+    )
+    return OwnMachine(name, hub=led, provider=provider, fleet=fleet, data_dir=settings.data_dir)
 
 
 def place_on_machines(placements: Placements, provider: EnvoyProvider, fleet: LocalFleet) -> None:

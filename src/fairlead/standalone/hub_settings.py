@@ -72,6 +72,8 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
     stop_proxy: bool = False
     #: Where proxy machines reach the hub; their Envoys connect to the next port. None: there are none.
     machines: tuple[str, int] | None = None
+    #: This machine announces the addresses of its load balancers.
+    announce: bool = False
     #: How many ports a Tenant may have on the proxies that does not say; 0: any number.
     tenant_ports: int = DEFAULT_TENANT_PORTS
     #: Worker threads of each local Envoy; 0 means one for each core, two at the most.
@@ -85,15 +87,22 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raise ``BadConfiguration`` for what cannot work, before anything is started."""
-        self.pool()
+        pool = self.pool()
         if self.machines is not None:
             check_machines(*self.machines, deployment=self.deployment)
+        if self.announce:
+            check_announcing(pool, deployment=self.deployment)
         if self.region and (problem := region_problem(self.region)):
             raise BadConfiguration(problem)
         if self.domain and (problem := domain_problem(self.domain)):
             raise BadConfiguration(f"--domain: {self.domain!r} is not a valid domain for names: {problem}")
         if self.domain and self.region:
             raise BadConfiguration("--domain: a hub of one region creates no names; set it at the hub without --region")
+
+    @property
+    def has_machines(self) -> bool:
+        """Return whether there are proxy machines: those that join, or this one."""
+        return self.machines is not None or self.announce
 
     def pool(self) -> AddressRanges | None:
         """Return the address pool, None without one.
@@ -104,7 +113,7 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
         if not self.address_pool:
             return None
         pool = AddressRanges.parse(self.address_pool)
-        if not self.deployment and self.machines is None:  # machines listen at addresses that are not theirs yet
+        if not self.deployment and not self.has_machines:  # machines listen at addresses that are not theirs yet
             check_bindable(pool)
         return pool
 
@@ -139,6 +148,23 @@ def check_machines(host: str, port: int, *, deployment: bool) -> None:
             ) from error
 
 
+def check_announcing(pool: AddressRanges | None, *, deployment: bool) -> None:
+    """Refuse to announce what no other machine reaches, and on a machine where that cannot work."""
+    # Imported here: a hub that announces nothing does not need the machine.
+    from fairlead.machine.checks import check_machine
+    from fairlead.standalone.own_machine import own_name
+
+    if deployment:
+        raise BadConfiguration("--announce: only Envoys of this machine can be announced; it needs --envoy local")
+    if pool is not None and pool.loopback:
+        raise BadConfiguration(
+            f"--announce: only this machine reaches {pool}. Give addresses of its network that are free, such as "
+            "--address-pool 192.0.2.64/27"
+        )
+    own_name()
+    check_machine()
+
+
 def check_bindable(pool: AddressRanges) -> None:
     """Refuse a pool whose first addresses this machine does not have: its local Envoy could not listen there."""
     for family in pool.families:
@@ -147,8 +173,8 @@ def check_bindable(pool: AddressRanges) -> None:
             bits = 32 if family == IPV4 else 128
             raise BadConfiguration(
                 f"--address-pool: {ranges} is not on this machine, so its Envoy cannot listen there. Use a loopback "
-                f"range such as {_LOOPBACK[family]}, or add the addresses first (ip address add {ranges[0]}/{bits} dev "
-                "...)"
+                f"range such as {_LOOPBACK[family]}. Or add --announce, as root, for free addresses of its network. Or "
+                f"add the addresses first (ip address add {ranges[0]}/{bits} dev ...)"
             )
 
 
@@ -187,8 +213,11 @@ _IN_SYSTEM: tuple[tuple[Sequence[str], AnyResource], ...] = (
 )
 
 
-def hub_needs(*, deployment: bool, machines: bool = False) -> list[AccessNeed]:
-    """Return every right that a hub uses, those to read first; ``machines``: it serves proxy machines."""
+def hub_needs(*, deployment: bool, machines: bool = False, announce: bool = False) -> list[AccessNeed]:
+    """Return every right that a hub uses, those to read first.
+
+    ``machines``: it serves proxy machines; ``announce``: its own machine is one, in place of that of a hub before.
+    """
     needs = [AccessNeed(verb, resource) for verbs, kinds in _ANYWHERE for resource in kinds for verb in verbs]
     needs += [AccessNeed("patch", resource, subresource="status") for resource in _REPORTED]
     needs += [AccessNeed(verb, resource, SYSTEM_NAMESPACE) for verbs, resource in _IN_SYSTEM for verb in verbs]
@@ -211,17 +240,19 @@ def hub_needs(*, deployment: bool, machines: bool = False) -> list[AccessNeed]:
         needs += [AccessNeed("patch", kind, subresource="status") for kind in kinds]
         # Tokens are used up, and the authority and keys of groups are shared by all replicas.
         needs += [AccessNeed(verb, SECRETS, SYSTEM_NAMESPACE) for verb in (*_APPLY, "delete")]
+    if announce:
+        needs += [AccessNeed("delete", PROXY_MACHINES)]
     return needs
 
 
-async def check_hub(cluster: Cluster, *, deployment: bool, machines: bool = False) -> None:
+async def check_hub(cluster: Cluster, *, deployment: bool, machines: bool = False, announce: bool = False) -> None:
     """Check every right of ``hub_needs``; the kinds themselves are installed when the hub starts.
 
     Raises:
         Forbidden: one sentence with the first missing right; its detail has all of them.
         FairleadError: the server cannot be asked.
     """
-    problems = await check_access(cluster, hub_needs(deployment=deployment, machines=machines))
+    problems = await check_access(cluster, hub_needs(deployment=deployment, machines=machines, announce=announce))
     if problems:
         raise missing_rights(cluster.server, problems)
 

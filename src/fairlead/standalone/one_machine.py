@@ -67,6 +67,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     domain: str = ""
     metrics: tuple[str, int] | None = None
     machines: tuple[str, int] | None = None
+    announce: bool = False
     stop_proxy: bool = False
 
     def check(self) -> None:
@@ -85,6 +86,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
             domain=self.domain,
             metrics=self.metrics,
             machines=self.machines,
+            announce=self.announce,
             stop_proxy=self.stop_proxy,
         )
 
@@ -173,6 +175,7 @@ class _OwnMember:
             data_dir=self._settings.data_dir,
             ingresses=not not_served,
             gateways=bool(await served_kinds(member, GATEWAYS.group, GATEWAYS.version)),
+            announce=self._settings.announce,
             stop_proxy=self._settings.stop_proxy,
             missing=missing,
         )
@@ -222,6 +225,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Path
     ingresses: bool
     gateways: bool
+    announce: bool = False
     stop_proxy: bool = False
     missing: Sequence[str] = ()
 
@@ -233,7 +237,7 @@ def report(facts: RunFacts) -> list[str]:
         kinds.append(f"Ingresses of class {USUAL_CLASS}")
     if facts.gateways:
         kinds.append(f"Gateways of class {USUAL_CLASS}")
-    where = _addresses(facts.pool, chosen=facts.chosen_pool)
+    where = _addresses(facts.pool, chosen=facts.chosen_pool, announce=facts.announce)
     lines = [f"Serving on this machine, for {facts.server}: {_listed(kinds)}.", where]
     end = (
         "Envoy ends with this command (--stop-proxy); to end it should this command be killed"
@@ -251,12 +255,14 @@ def report(facts: RunFacts) -> list[str]:
     return lines
 
 
-def _addresses(pool: AddressRanges, *, chosen: bool) -> str:
+def _addresses(pool: AddressRanges, *, chosen: bool, announce: bool) -> str:
     text = f"Each gets an address from {pool} ({pool.size} addresses)"
     if pool.loopback:
         text = f"{text}, which only this machine reaches"
         return f"{text}." if chosen else f"{text}; for others give it addresses of its own with --address-pool."
-    return f"{text}; your network has to route them to this machine."
+    if announce:
+        return f"{text}, which this machine announces. To see how: fairlead proxy list"
+    return f"{text}; your network has to route them to this machine, or start this with --announce."
 
 
 def _listed(kinds: Sequence[str]) -> str:
@@ -273,6 +279,7 @@ class StandaloneSettings(msgspec.Struct, frozen=True, kw_only=True):
     domain: str = ""
     metrics: tuple[str, int] | None = None
     machines: tuple[str, int] | None = None
+    announce: bool = False
     stop_proxy: bool = False
     #: Whether the controller for Cluster API runs in it, too.
     capi: bool = False
@@ -292,6 +299,7 @@ class StandaloneSettings(msgspec.Struct, frozen=True, kw_only=True):
             domain=self.domain,
             metrics=self.metrics,
             machines=self.machines,
+            announce=self.announce,
             stop_proxy=self.stop_proxy,
         )
 

@@ -42,6 +42,8 @@ from fairlead.runtime.telemetry import StatusServer
 #: Later calls are patient; these show at once that an API is not there.
 FIRST_CALLS = RetryPolicy(attempts=4, base_s=0.3, limit_s=2.0, deadline_s=20.0, connect_s=4.0, read_s=15.0)
 _BASE_S, _LIMIT_S = 1.0, 15.0
+#: Files of the announcers, below the data directory of a hub that announces.
+ANNOUNCERS = "announce"
 
 log = structlog.get_logger(__name__)
 
@@ -210,6 +212,11 @@ async def stop_machine(data_dir: Path) -> list[str]:
         for directory_of_envoy, running in envoys_of(directory).items():
             await _stop_envoy(directory_of_envoy, running)
             ended.append(f"Envoy {running.pid} of {directory_of_envoy}")
+        if (directory / ANNOUNCERS).exists():
+            from fairlead.standalone.own_machine import withdraw
+
+            await withdraw(directory)
+            ended.append(f"announcements of {directory}")
     return ended
 
 

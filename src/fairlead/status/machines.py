@@ -26,7 +26,7 @@ from fairlead.model.in_words import listed
 from fairlead.model.machine import AnnouncedAddress
 from fairlead.status.formatting import age_text
 from fairlead.translate.announcing import Announcements, accept
-from fairlead.translate.placement import group_of, joined_machine, members_of
+from fairlead.translate.placement import group_of, joined_machine, members_of, placement_on_hub
 
 _LISTED = 3
 HEADER = ("MACHINE", "GROUP", "STATE", "ANNOUNCING", "ADDRESSES", "LAST REPORT", "LAST FAILOVER")
@@ -148,7 +148,8 @@ def announced_rows(
     drained = {machine.metadata.name for machine in members if machine.spec.drained}
     ours = sorted(load_balancers, key=lambda obj: obj.key)
     by_address = {address: obj for obj in reversed(ours) for address, _ in obj.status.allocation.places}
-    for placed in placed_addresses(ours, machines_by_address(ours, drained)):
+    on_hub = placement_on_hub(members)
+    for placed in placed_addresses(ours, machines_by_address(ours, drained, otherwise=on_hub)):
         reported = states.get(placed.address, [])
         planned, why = announcement_of(placed, members, announcements)
         if any(state.announced for _, state in reported):

@@ -572,6 +572,12 @@ def _in_order(address: str) -> tuple[int, int]:
     return ip.version, int(ip)
 
 
+def placement_on_hub(machines: Iterable[ProxyMachine]) -> MachinePlacement | None:
+    """Return the placement of a load balancer without a record: the machine of the hub, if that announces."""
+    names = tuple(machine.metadata.name for machine in machines if machine.is_of_hub and not machine.deleting)
+    return MachinePlacement(machines=names) if names else None
+
+
 def joined_machine(machine: ProxyMachine, *, silent: bool = False, room: int = 0) -> Joined:
     """Return a machine as placement sees it."""
     facts = JoinedMachine(machine.metadata.name, machine.spec.group, machine.metadata.labels or {})

@@ -16,7 +16,10 @@ from machines_world import MachinesWorld, TestMachine, fingerprint, new_world
 from fairlead.api.kubernetes import CONFIG_MAPS
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.proxymachine import PROXY_MACHINES
+from fairlead.errors import AlreadyExists
 from fairlead.hub.machines.control import ENDPOINTS, HubEndpoint, read_endpoints
+from fairlead.model.machine import MachineReport, ProxyState
+from fairlead.standalone.own_machine import LedByThisHub
 
 
 @pytest.mark.req("P-1")
@@ -234,3 +237,38 @@ async def test_a_hub_that_no_longer_exists_is_not_offered_to_machines(world: Mac
     plan = await machine.plan()
     assert plan is not None
     assert plan.hubs == (f"127.0.0.1:{world.port}",)
+
+
+@pytest.mark.req("P-1")
+async def test_the_machine_of_the_hub_needs_no_certificate(world: MachinesWorld):
+    led = LedByThisHub(world.endpoint.machines, name="host", epoch=lambda: 1, follows=lambda: not world.leads)
+    plan = await led.plan("")
+    assert plan is not None
+    assert plan.machine == "host"
+    await led.report(MachineReport(machine="host", plan=plan.version, proxy=ProxyState(alive=True, synced=True)))
+
+    async def ready() -> bool:
+        machine = await world.machine("host")
+        return machine is not None and any(each.type == "Ready" for each in machine.status.conditions or ())
+
+    await world.until(ready, "the machine of the hub has a status")
+
+    # No other machine takes its name.
+    answer = await TestMachine(world, "host").enrol(await world.token())
+    assert answer.status == 409
+    await world.join("m1")
+    with pytest.raises(AlreadyExists, match="m1"):
+        await world.endpoint.machines.register("m1")
+
+    # A hub that follows withdraws, once; the machine of the next leader takes its place.
+    world.leads = False
+    following = await led.plan(plan.version)
+    assert following is not None
+    assert (following.addresses, following.drained) == ((), True)
+    assert await led.plan(following.version) is None
+    world.leads = True
+    await world.endpoint.machines.register("other")
+    assert await world.machine("host") is None
+    machine = await world.machine("other")
+    assert machine is not None
+    assert machine.is_of_hub

@@ -16,7 +16,7 @@ from machines_world import TOKEN
 from fairlead.api.intent import MachinePlacement
 from fairlead.api.meta import condition_of
 from fairlead.api.names import ANNOTATION_MACHINES
-from fairlead.api.proxymachine import PROXY_GROUPS, PROXY_MACHINES
+from fairlead.api.proxymachine import OF_THE_HUB, PROXY_GROUPS, PROXY_MACHINES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import FairleadError
@@ -237,6 +237,47 @@ async def test_a_load_balancer_moves_from_the_hub_once_a_machine_has_all_of_it(w
     world.slow.clear()
     await world.placed("a")
     await world.until(lambda: world.serves("a") and not world.serves("hub"), "only a serves")
+
+
+@pytest.mark.req("P-9")
+async def test_the_machine_of_the_hub_has_what_has_no_record(world: World):
+    world.provider.machine = world.fleet.machine = "host"
+    await world.user.create(PROXY_MACHINES, {"metadata": {"name": "host"}, "spec": {}})
+    body: Any = {"metadata": {"name": "host"}, "status": {"certificate": {"serial": OF_THE_HUB}}}
+    await world.user.apply(PROXY_MACHINES, body, manager="hub", subresource="status")
+    await world.balancer("web")
+    await world.until(lambda: world.serves("hub"), "the hub's own proxies serve")
+
+    def announcing() -> set[tuple[str, ...]]:
+        return set(world.placements.by_address(world.placements.load_balancers()).values())
+
+    await world.until(lambda: announcing() == {("host",)}, "the machine of the hub announces")
+    assert await world.record() is None
+
+    # Another machine: nothing is withdrawn before it has everything.
+    world.slow.add("a")
+    await world.join("a")
+
+    async def joining() -> bool:
+        record = await world.record()
+        return record is not None and (record.machines, record.joining) == (("host",), ("a",))
+
+    await world.until(joining, "a is to serve it")
+    assert announcing() == {("host",)}
+    world.slow.clear()
+    await world.placed("host", "a")
+    await world.until(lambda: world.serves("a"), "a serves")
+    assert world.serves("hub")
+
+    # The other machine is removed: the record goes, and the hub serves on.
+    await world.user.delete(PROXY_MACHINES, "", "a")
+
+    async def forgotten() -> bool:
+        return await world.record() is None and announcing() == {("host",)}
+
+    await world.until(forgotten, "one machine needs no record")
+    assert world.serves("hub")
+    assert not any(rows_of(lb) for lb in await preview(world.user))
 
 
 @pytest.mark.req("P-9")

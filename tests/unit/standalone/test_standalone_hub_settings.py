@@ -86,6 +86,14 @@ def test_both_ports_for_machines_have_to_be_free(tmp_path: Path) -> None:
                 HubSettings(data_dir=tmp_path, machines=("127.0.0.1", first)).check()
 
 
+@pytest.mark.req("P-1")
+@pytest.mark.parametrize(("pool", "deployment"), [("127.200.0.0/16", False), ("192.0.2.0/28", True)])
+def test_addresses_of_loopback_are_not_announced(tmp_path: Path, pool: str, deployment: bool) -> None:
+    settings = HubSettings(data_dir=tmp_path, address_pool=pool, announce=True, deployment=deployment)
+    with pytest.raises(BadConfiguration, match="--announce"):
+        settings.check()
+
+
 def test_machines_serve_addresses_that_the_hub_does_not_have(tmp_path: Path) -> None:
     settings = HubSettings(data_dir=tmp_path, address_pool="192.0.2.0/28", machines=("127.0.0.1", free_port()))
     pool = settings.pool()

@@ -49,7 +49,7 @@ from fairlead.sync.history import History
 from fairlead.sync.plan import Plan, guard_plan, plan_load_balancer
 from fairlead.sync.readback import Drift, drift_of
 from fairlead.sync.tracker import LoadBalancerState
-from fairlead.translate.placement import Choice, Placed, final_choices, joined_machine, placeable
+from fairlead.translate.placement import Choice, Placed, final_choices, joined_machine, placeable, placement_on_hub
 from fairlead.translate.view import Decision, is_leaving
 
 _SYNC_S = 20.0
@@ -134,15 +134,20 @@ def moved_machines(
 
     Of what only the hub hears, which is whether a machine is silent or full, nothing is known.
     """
-    joined = [joined_machine(machine) for machine in machines if not machine.deleting]
-    objects = {
-        key: obj
+    members = [machine for machine in machines if not machine.deleting]
+    otherwise = placement_on_hub(members)
+    records = {
+        key: obj.status.placement or otherwise
         for key, obj in inventory.objects()
-        if joined and obj.status.allocation.address and _is_served(inventory, obj)
+        # The machine of the hub alone has everything without a record.
+        if not all(machine.is_of_hub for machine in members)
+        and obj.status.allocation.address
+        and _is_served(inventory, obj)
     }
-    some = [placeable(key, obj, Placed(obj.status.placement)) for key, obj in objects.items()]
-    targets = {key: obj.status.placement.target if obj.status.placement else () for key, obj in objects.items()}
-    choices = final_choices(some, joined, groups)
+    objects = dict(inventory.objects())
+    some = [placeable(key, objects[key], Placed(record)) for key, record in records.items()]
+    targets = {key: record.target if record is not None else () for key, record in records.items()}
+    choices = final_choices(some, [joined_machine(machine) for machine in members], groups)
     return {key: choice for key, choice in choices.items() if set(choice.machines) != set(targets[key])}
 
 

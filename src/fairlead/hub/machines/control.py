@@ -36,6 +36,7 @@ from fairlead.api.names import (
     replica_key,
 )
 from fairlead.api.proxymachine import (
+    OF_THE_HUB,
     PROXY_MACHINES,
     MachineCertificate,
     ProxyMachine,
@@ -142,8 +143,8 @@ class _Machine:
 class Machines:
     """The proxy machines of one hub.
 
-    ``address`` is the ``host:port`` at which machines reach this replica; ``revoked`` is called with the node group of
-    a machine that is gone; ``leading`` and ``epoch`` are of the hub's leader election.
+    ``address`` is the ``host:port`` at which machines reach this replica, empty when none can join; ``revoked`` is
+    called with the node group of a machine that is gone; ``leading`` and ``epoch`` are of the hub's leader election.
     """
 
     def __init__(
@@ -280,6 +281,31 @@ class Machines:
         await self._record(machine, MachineCertificate(signed.serial, serial, wire_time(signed.expires)))
         log.info("certificate of a machine renewed", machine=name, serial=signed.serial)
         return self._answer(name, signed.certificate)
+
+    async def register(self, name: str) -> None:
+        """Make the object of the hub's own machine, as the leader, in place of that of the leader before.
+
+        Raises:
+            AlreadyExists: another machine has joined by this name.
+            Retry: this replica does not lead.
+        """
+        self._check_leads()
+        for other in await self._cluster.list(PROXY_MACHINES):
+            if other.is_of_hub and other.metadata.name != name:
+                await self._cluster.delete(PROXY_MACHINES, "", other.metadata.name, uid=other.metadata.uid)
+        machine = await self._get(name)
+        if machine is not None and machine.status.certificate.serial not in ("", OF_THE_HUB):
+            raise AlreadyExists(
+                f"Machine {name} is this host, and has joined by itself. Stop it (systemctl disable --now "
+                f"fairlead-proxy), then: fairlead proxy remove {name}. Or start the hub without --announce"
+            )
+        if machine is None:
+            machine = self._present.written(
+                await self._cluster.create(PROXY_MACHINES, {"metadata": {"name": name}, "spec": {}}), before=None
+            )
+        if not machine.is_of_hub:
+            await self._record(machine, MachineCertificate(serial=OF_THE_HUB))
+            log.info("this host is a machine of the hub", machine=name)
 
     async def plan(self, machine: str, after: str) -> MachinePlan | None:
         """Return the plan of a machine once its version is not ``after``; None when that takes too long."""
@@ -651,6 +677,8 @@ class Machines:
                 log.warning("endpoint of this hub is not published", sentence=error.sentence)
 
     async def _publish_endpoint(self) -> None:
+        if not self._address:
+            return
         endpoints = await read_endpoints(self._cluster)
         mine = HubEndpoint(self._address, fingerprint_of(self.authorities.decode()))
         if endpoints.get(self._replica) != mine:

@@ -45,6 +45,7 @@ from fairlead.translate.placement import (
     members_of,
     next_placements,
     placeable,
+    placement_on_hub,
 )
 
 #: How long a move waits until the new machine announces, in seconds: the address may not be announced at all.
@@ -138,7 +139,7 @@ class Placements:
         if obj is None or not self._active or obj.status.placement is not None:
             return False
         group = group_of(self.groups.values(), *_class_and_pool(obj))
-        return group is not None and any(not member.drained for member in members_of(group, self._joined()))
+        return group is not None and any(not member.drained for member in members_of(group, self._others()))
 
     def load_balancers(self) -> list[IntentObject]:
         """Return the load balancers with an address on the hub's own proxies, or on machines, in order."""
@@ -147,7 +148,7 @@ class Placements:
     def by_address(self, load_balancers: Iterable[IntentObject]) -> dict[str, tuple[str, ...]]:
         """Return the machines that announce each address, by its recorded placement; the first one owns it."""
         drained = {machine.metadata.name for machine in self._machines.values() if machine.spec.drained}
-        return machines_by_address(load_balancers, drained)
+        return machines_by_address(load_balancers, drained, otherwise=placement_on_hub(self._machines.values()))
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -181,7 +182,9 @@ class Placements:
         """Return the record of each load balancer, one step further."""
         announcing = self._announcing()
         some = [self._placeable(key, obj, announcing) for key, obj in self._ours().items()]
-        return next_placements(some, self._joined(), list(self.groups.values()), reachable=self._proxies.machines())
+        # The machine of the hub alone needs no record: it serves what has none.
+        machines = self._joined() if self._others() else []
+        return next_placements(some, machines, list(self.groups.values()), reachable=self._proxies.machines())
 
     async def _record(self, records: Mapping[LoadBalancerKey, MachinePlacement | None]) -> bool:
         """Write what differs; return whether anything is under way."""
@@ -211,12 +214,14 @@ class Placements:
         self, key: LoadBalancerKey, obj: IntentObject, announcing: Mapping[str, frozenset[str]]
     ) -> Placeable:
         addresses = {address for address, _ in obj.status.allocation.places}
-        record = obj.status.placement
+        record, on_hub = obj.status.placement, self._proxies.is_here(key)
+        if record is None and on_hub:
+            record = placement_on_hub(self._machines.values())
         placed = Placed(
             record,
             acknowledged=self._proxies.machines_with(key),
             announcing=frozenset(machine for machine, its in announcing.items() if addresses <= its),
-            on_hub=self._proxies.is_here(key),
+            on_hub=on_hub,
             patience_over=self._is_patience_over(key, record),
         )
         return placeable(key, obj, placed, ports=len(self._inventory.intents[key.kind].open_ports(obj)))
@@ -253,6 +258,12 @@ class Placements:
             if not machine.deleting:
                 joined.append(joined_machine(machine, silent=silent, room=room))
         return joined
+
+    def _others(self) -> list[Joined]:
+        """Return the machines that joined, without the one of the hub."""
+        of_hub = placement_on_hub(self._machines.values())
+        names = of_hub.machines if of_hub is not None else ()
+        return [joined for joined in self._joined() if joined.machine.name not in names]
 
     def _announcing(self) -> dict[str, frozenset[str]]:
         return {

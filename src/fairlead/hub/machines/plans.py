@@ -84,14 +84,17 @@ def build_plans(machines: Iterable[ProxyMachine], given: PlanInput) -> MachinePl
     return MachinePlans(plans, problems)
 
 
-def machines_by_address(load_balancers: Iterable[IntentObject], drained: Collection[str]) -> dict[str, tuple[str, ...]]:
+def machines_by_address(
+    load_balancers: Iterable[IntentObject], drained: Collection[str], *, otherwise: MachinePlacement | None = None
+) -> dict[str, tuple[str, ...]]:
     """Return the machines that announce each address, by its recorded placement; the first one owns it.
 
-    None for an address whose machines are all drained: nothing takes it over, so that was asked for.
+    ``otherwise`` is the placement without a record. None for an address whose machines are all drained: nothing takes
+    it over, so that was asked for.
     """
     records: dict[str, list[MachinePlacement | None]] = {}
     for obj in load_balancers:
-        record = obj.status.placement
+        record = obj.status.placement or otherwise
         if record is not None and {*record.machines, *record.joining} <= set(drained):
             record = None
         for address, _pool in obj.status.allocation.places:

@@ -73,7 +73,7 @@ log = structlog.get_logger(__name__)
 class MachineEndpoint:
     """All that a hub has for proxy machines: its authority, their control, HTTPS at ``listen``, xDS at the next port.
 
-    ``leading`` and ``epoch`` are of the hub's leader election.
+    ``listen`` None: the only machine is the hub's own. ``leading`` and ``epoch`` are of the hub's leader election.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class MachineEndpoint:
         xds: XdsServer,
         identity: str,
         data_dir: Path,
-        listen: tuple[str, int],
+        listen: tuple[str, int] | None,
         clock: Clock,
         leading: Callable[[], bool],
         epoch: Callable[[], int],
@@ -95,7 +95,7 @@ class MachineEndpoint:
         self._xds = xds
         self._listen = listen
         self._clock = clock
-        host, port = reachable_host(listen[0]), listen[1]
+        host, port = (reachable_host(listen[0]), listen[1]) if listen is not None else ("", 0)
         self._authority = SharedAuthority(
             cluster=cluster,
             data_dir=data_dir,
@@ -111,7 +111,7 @@ class MachineEndpoint:
             proxies=proxies,
             authority=self._authority,
             identity=identity,
-            address=host_port(host, port),
+            address=host_port(host, port) if listen is not None else "",
             xds_address=host_port(host, port + 1),
             clock=clock,
             leading=leading,
@@ -126,6 +126,10 @@ class MachineEndpoint:
         Raises:
             FairleadError: a port cannot be had, or the hub's API refuses.
         """
+        if self._listen is None:
+            await self.machines.start()
+            await self.machines.run()
+            return
         host, port = self._listen
         await self._authority.start()
         await self.machines.start()

@@ -83,6 +83,8 @@ class LocalFleet:
         self._here: set[LoadBalancerKey] = set()
         #: Whether a load balancer without recorded machines is to get some, so that it is not served here first.
         self.awaits_machines: Callable[[LoadBalancerKey], bool] = lambda _key: False
+        #: The name of this machine as a proxy machine; empty while it announces nothing.
+        self.machine = ""
         #: By group.
         self.envoys: dict[str, LocalEnvoy] = {}
         self._lock = DirectoryLock(
@@ -118,9 +120,10 @@ class LocalFleet:
         """Return its machines, or the Envoy of its first address: all ports of an address are of one Envoy."""
         if not spec.machines and spec.key not in self._here and self.awaits_machines(spec.key):
             return ()
-        groups = list(self.envoys)
-        here = groups[crc32(next(iter(spec.addresses), "").encode()) % len(groups)]
-        return tuple(node_group(machine) if machine else here for machine in spec.machines or ("",))
+        envoys = list(self.envoys)
+        here = envoys[crc32(next(iter(spec.addresses), "").encode()) % len(envoys)]
+        groups = (here if machine in ("", self.machine) else node_group(machine) for machine in spec.machines or ("",))
+        return tuple(dict.fromkeys(groups))
 
     def bind_addresses(self, spec: FrontendSpec) -> tuple[str, ...]:
         """Return the load balancer's own addresses."""

@@ -59,6 +59,8 @@ class EnvoyProvider:
     ) -> None:
         schema = packaged_schema()
         self.fleet = fleet
+        #: The name of the hub's own Envoys as a proxy machine; empty while they are none.
+        self.machine = ""
         self.counters = Counters(registry=registry)
         self._frontends = EnvoyFrontends(schema=schema, fleet=fleet)
         unknown = UnknownLoadBalancers(is_known=lambda key: self._frontends.get(key) is not None, hold_s=hold_unknown_s)
@@ -191,7 +193,7 @@ class EnvoyProvider:
 
     def machines(self) -> frozenset[str]:
         """Return the proxy machines whose Envoy is connected."""
-        return frozenset(filter(None, (machine_of(session.group.name) for session in self.server.sessions)))
+        return frozenset(filter(None, (self._machine_of(session) for session in self.server.sessions)))
 
     def machines_with(self, key: LoadBalancerKey) -> frozenset[str]:
         """Return the connected proxy machines that have all of a load balancer."""
@@ -200,7 +202,7 @@ class EnvoyProvider:
             return frozenset()
         labels = frontend.serving.labels
         answers = [
-            (machine_of(session.group.name), session.has_all(key, labels))
+            (self._machine_of(session), session.has_all(key, labels))
             for session in self.server.sessions
             if session.group.name in frontend.groups
         ]
@@ -210,6 +212,10 @@ class EnvoyProvider:
         """Return whether the hub's own Envoys serve a load balancer."""
         frontend = self._frontends.get(key)
         return frontend is not None and any(not machine_of(group) for group in frontend.groups)
+
+    def sessions_here(self) -> list[Session]:
+        """Return the streams of the hub's own Envoys."""
+        return [session for session in self.server.sessions if not machine_of(session.group.name)]
 
     def seen_of(self, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> Seen:
         """Return what the proxies see of one target."""
@@ -244,6 +250,10 @@ class EnvoyProvider:
         if joined and before.groups:
             held = self.store.group(before.groups[0]).resources(frontend.serving.labels)
             changes |= {group: [*held, *changes[group]] for group in joined}
+
+    def _machine_of(self, session: Session) -> str:
+        """Return the machine of a stream; the hub's own is one only when it announces."""
+        return machine_of(session.group.name) or self.machine
 
     def _knows_all(self) -> bool:
         """Return whether proxies cannot serve what this hub has not read."""

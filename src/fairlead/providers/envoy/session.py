@@ -19,7 +19,7 @@ Source: https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from itertools import accumulate, chain, zip_longest
 
 import msgspec
@@ -245,6 +245,10 @@ class Session:
     def held(self, kind: ResourceType, name: str) -> str:
         """Return the version of this resource that the proxy has acknowledged last; empty for none."""
         return self._subscriptions[kind].acked.get(name, "")
+
+    def acknowledged(self, kind: ResourceType) -> Collection[str]:
+        """Return the names of the resources of a kind that the proxy has acknowledged."""
+        return self._subscriptions[kind].acked.keys()
 
     def holds(self, kind: ResourceType, name: str, version: str) -> bool:
         """Return whether the proxy has acknowledged this version of this resource."""

@@ -33,6 +33,15 @@ async def test_each_load_balancer_has_its_own_address(tmp_path: Path) -> None:
     assert fleet.addresses(KEY) == Ensured()
 
 
+@pytest.mark.req("P-7")
+def test_the_hub_itself_is_one_of_the_machines_that_serve(tmp_path: Path) -> None:
+    fleet = LocalFleet(data_dir=tmp_path)
+    spec = msgspec.structs.replace(SPEC, machines=("", "host", "m1"))
+    assert fleet.groups_of(spec) == (GROUP, "machine:host", "machine:m1")
+    fleet.machine = "host"
+    assert fleet.groups_of(spec) == (GROUP, "machine:m1")
+
+
 def test_listeners_are_limited_by_half_of_the_files_for_each_worker(tmp_path: Path) -> None:
     fleet = LocalFleet(data_dir=tmp_path, concurrency=2, max_files=40)
     assert fleet.refuse(group=GROUP, listeners=10) == ""
