@@ -234,15 +234,26 @@ class Cluster:
     # --- writing ----------------------------------------------------------------------------------------------
 
     async def apply(
-        self, resource: Resource[K], obj: JSONObject, *, manager: str, force: bool = True, subresource: str = ""
+        self,
+        resource: Resource[K],
+        obj: JSONObject,
+        *,
+        manager: str,
+        force: bool = True,
+        subresource: str = "",
+        dry_run: bool = False,
     ) -> K:
         """Own the fields of ``obj`` (server-side apply), creating the object when there is none.
+
+        ``dry_run``: the API server answers as if, and stores nothing.
 
         Raises:
             Conflict: without ``force``, another manager owns one of the fields.
         """
         obj = _typed(resource, obj)
         params = {"fieldManager": manager, "force": "true" if force else "false"}
+        if dry_run:
+            params["dryRun"] = "All"
         key = self._key(resource, obj)
         return await self._change("apply", resource, key, obj, subresource, params, "application/apply-patch+yaml")
 

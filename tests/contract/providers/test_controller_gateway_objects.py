@@ -143,6 +143,28 @@ async def test_a_route_that_is_refused_is_left_out_alone(hub: Cluster, rule: Rul
 
 
 @pytest.mark.req("EDGE-07")
+async def test_rules_that_are_refused_are_closed_and_the_others_serve(hub: Cluster) -> None:
+    paths = [(RequestMatch(PathMatch("PathPrefix", f"/{at}")),) for at in range(5)]
+    many = HeaderModifier(set=tuple(HeaderValue(f"h{number}", "x") for number in range(17)))
+    bad = {1: Filters(cors=Cors(("*",), max_age=0)), 3: Filters(request_headers=many)}
+    rules = [Rule(matches=path, filters=bad.get(at, Filters()), backends=TO_WEB) for at, path in enumerate(paths)]
+    provider, wanted = create(hub), spec(route("bad", *rules), GOOD)
+    ensured = await provider.ensure(wanted)
+    observed = await provider.observe(wanted.key)
+    assert observed is not None
+    assert [(part.kind, part.name) for part in observed.refused] == [("rule", "bad")] * 2
+    assert {at for at in bad for part in observed.refused if f"rules[{at}]" in part.reason} == bad.keys()
+    shown = await hub.get(HTTP_ROUTES, NAMESPACE, "bad")
+    assert [len(rule.backend_refs or ()) for rule in shown.spec.rules or ()] == [1, 0, 1, 0, 1]
+    assert all(rule.matches for rule in shown.spec.rules or ()), "no other rule takes their requests"
+    restarted = create(hub)
+    restarted.restore(wanted, ensured.info or {})
+    assert await restarted.observe(wanted.key) == observed
+    await provider.ensure(spec(route("bad", *(Rule(matches=path, backends=TO_WEB) for path in paths)), GOOD))
+    assert await refused(provider, wanted) == []
+
+
+@pytest.mark.req("EDGE-07")
 async def test_more_listeners_than_a_gateway_may_have_are_in_listener_sets(hub: Cluster) -> None:
     listeners = tuple(
         L7Listener(f"l{at}", 443, "HTTPS", f"h{at}.example.com", certificates=(f"c{at}",)) for at in range(150)

@@ -13,7 +13,7 @@ Source: https://gateway-api.sigs.k8s.io/reference/spec/
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -58,6 +58,7 @@ from fairlead.model.keys import Protocol as TransportProtocol
 from fairlead.model.observed import RefusedPart
 from fairlead.providers.controller.objects import (
     SERVICE_PORT,
+    UNRESOLVED,
     AppliedObject,
     ControllerSettings,
     FormAnswer,
@@ -66,6 +67,7 @@ from fairlead.providers.controller.objects import (
     made,
     service_name,
     unrendered_parts,
+    with_spec,
 )
 from fairlead.providers.controller.provider import ControllerProvider
 
@@ -95,8 +97,6 @@ _ANY_SERVICE = "/[^/]+/"
 _ESCAPED = re.compile(r"\\(.)")
 _NAME_LIMIT = 253
 _Item = TypeVar("_Item")
-#: A backend that could not be resolved in the member: a Service that does not exist answers as such a backend must.
-_UNRESOLVED = "fairlead-unresolved-backend"
 
 
 class GatewayForm:
@@ -134,13 +134,25 @@ class GatewayForm:
                 refused.append(RefusedPart("route", route.name, whole))
                 continue
             refused += [RefusedPart("rule", route.name, text) for text in problems.values()]
-            # Gateway API has a rule without backends answered 500, and so no other rule takes its requests.
             rules = tuple(
                 Rule(name=rule.name, matches=rule.matches) if number in problems else rule
                 for number, rule in enumerate(route.rules)
             )
             objects += _routes(spec.key, msgspec.structs.replace(route, rules=rules), attachments, parents)
         return Rendered(tuple(objects), tuple(refused))
+
+    def rules_of(self, obj: AppliedObject) -> int:
+        """Return the number of rules of an HTTPRoute or GRPCRoute; routes of other kinds have one each."""
+        return len(obj.body["spec"]["rules"]) if obj.resource in {HTTP_ROUTES, GRPC_ROUTES} else 0
+
+    def close(self, obj: AppliedObject, rules: Collection[int]) -> AppliedObject:
+        """Return a route with these rules closed: a rule without backends is answered with 500."""
+        spec = obj.body["spec"]
+        closed = [
+            {name: rule[name] for name in ("name", "matches") if name in rule} if number in rules else rule
+            for number, rule in enumerate(spec["rules"])
+        ]
+        return with_spec(obj, {**spec, "rules": closed})
 
     def answer(self, obj: KubeObject) -> FormAnswer:
         """Return the addresses of a Gateway, and whether its controller says Programmed of this generation."""
@@ -346,7 +358,7 @@ def _timing(rule: Rule) -> JSONObject:
 
 
 def _service(key: LoadBalancerKey, backend: str) -> JSONObject:
-    return {"name": service_name(key, backend) if backend else _UNRESOLVED, "port": SERVICE_PORT}
+    return {"name": service_name(key, backend) if backend else UNRESOLVED, "port": SERVICE_PORT}
 
 
 def _backend(key: LoadBalancerKey, route: Route, ref: BackendRef) -> JSONObject:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from fairlead.api.kubernetes import INGRESSES, IngressObject
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject
@@ -14,6 +14,7 @@ from fairlead.model.keys import Protocol as TransportProtocol
 from fairlead.model.observed import RefusedPart
 from fairlead.providers.controller.objects import (
     SERVICE_PORT,
+    UNRESOLVED,
     AppliedObject,
     ControllerSettings,
     FormAnswer,
@@ -21,6 +22,7 @@ from fairlead.providers.controller.objects import (
     made,
     service_name,
     unrendered_parts,
+    with_spec,
 )
 from fairlead.providers.controller.provider import ControllerProvider
 
@@ -32,6 +34,7 @@ def create(cluster: Cluster) -> ControllerProvider:
 
 _PATH_TYPES = {"Exact": "Exact", "PathPrefix": "Prefix"}
 _PORTS = {"HTTP": 80, "HTTPS": 443}
+_INEXPRESSIBLE = "an Ingress cannot express this: {}"
 
 
 class IngressForm:
@@ -56,12 +59,46 @@ class IngressForm:
             attachments = tuple(attachment for attachment in route.attachments if attachment.listener in listeners)
             if not attachments:
                 continue
-            problem = next(_problems(route, attachments, backends), "")
-            if problem:
-                refused.append(RefusedPart("route", route.name, f"an Ingress cannot express this: {problem}"))
-            else:
-                objects.append(_ingress(spec.key, route, attachments, listeners, settings))
+            problems = {
+                number: problem for number, rule in enumerate(route.rules) for problem in _rule_problems(rule, backends)
+            }
+            whole = next(_problems(route, attachments), "")
+            if len(problems) == len(route.rules):
+                whole = whole or next(iter(problems.values()), "")
+            if whole:
+                refused.append(RefusedPart("route", route.name, _INEXPRESSIBLE.format(whole)))
+                continue
+            refused += [
+                RefusedPart(
+                    "rule",
+                    route.name,
+                    f"rule {route.rules[number].name or number + 1}: {_INEXPRESSIBLE.format(problem)}",
+                )
+                for number, problem in problems.items()
+            ]
+            objects.append(_ingress(spec.key, route, attachments, listeners, settings, closed=problems))
         return Rendered(tuple(objects), tuple(refused))
+
+    def rules_of(self, obj: AppliedObject) -> int:
+        """Return the number of paths of an Ingress; each host has the same ones."""
+        return len(obj.body["spec"]["rules"][0]["http"]["paths"])
+
+    def close(self, obj: AppliedObject, rules: Collection[int]) -> AppliedObject:
+        """Return an Ingress whose paths with these numbers lead to a Service that does not exist."""
+        spec = obj.body["spec"]
+        hosts = [
+            {
+                **host,
+                "http": {
+                    "paths": [
+                        {**path, "backend": _backend(UNRESOLVED)} if number in rules else path
+                        for number, path in enumerate(host["http"]["paths"])
+                    ]
+                },
+            }
+            for host in spec["rules"]
+        ]
+        return with_spec(obj, {**spec, "rules": hosts})
 
     def answer(self, obj: KubeObject) -> FormAnswer:
         """Return the addresses of an Ingress."""
@@ -82,7 +119,8 @@ def _refused_listeners(config: L7Config) -> Iterator[RefusedPart]:
             yield RefusedPart("listener", listener.name, "an Ingress cannot request client certificates")
 
 
-def _problems(route: Route, attachments: tuple[Attachment, ...], backends: Mapping[str, Backend]) -> Iterator[str]:
+def _problems(route: Route, attachments: tuple[Attachment, ...]) -> Iterator[str]:
+    """Yield why no rule of a route can be served; one that is left out would have another take its requests."""
     if route.kind != "HTTP":
         yield f"route of kind {route.kind}"
     for attachment in attachments:
@@ -90,15 +128,15 @@ def _problems(route: Route, attachments: tuple[Attachment, ...], backends: Mappi
             if hostname.startswith("*.") and not attachment.one_label:
                 yield f"{hostname} matches several labels"
     for rule in route.rules:
-        yield from _rule_problems(rule, backends)
+        for match in rule.matches:
+            if match.method or match.headers or match.query_params:
+                yield "matches more than host and path"
+            if match.path.type not in _PATH_TYPES:
+                yield "matches paths by a regular expression"
 
 
 def _rule_problems(rule: Rule, backends: Mapping[str, Backend]) -> Iterator[str]:
-    for match in rule.matches:
-        if match.method or match.headers or match.query_params:
-            yield "matches more than host and path"
-        if match.path.type not in _PATH_TYPES:
-            yield "matches paths by a regular expression"
+    """Yield what a rule does that an Ingress cannot."""
     if rule.filters != Filters() or any(ref.filters != Filters() for ref in rule.backends):
         yield "has filters"
     if rule.request_timeout_ms or rule.backend_timeout_ms or rule.retry is not None or rule.session is not None:
@@ -120,9 +158,18 @@ def _ingress(
     attachments: tuple[Attachment, ...],
     listeners: Mapping[str, L7Listener],
     settings: ControllerSettings,
+    *,
+    closed: Collection[int],
 ) -> AppliedObject:
     hosts = sorted({hostname for place in attachments for hostname in (place.hostnames or ("",))})
-    paths = [_path(key, rule, match) for rule in route.rules for match in (rule.matches or (RequestMatch(),))]
+    paths: list[JSONObject] = []
+    for number, rule in enumerate(route.rules):
+        of = next((ref.backend for ref in rule.backends if ref.weight), "")
+        backend = _backend(UNRESOLVED if number in closed else service_name(key, of))
+        paths += [
+            {"path": match.path.value, "pathType": _PATH_TYPES[match.path.type], "backend": backend}
+            for match in (rule.matches or (RequestMatch(),))
+        ]
     rules: list[JSONObject] = [({"host": host} if host else {}) | {"http": {"paths": paths}} for host in hosts]
     tls: list[JSONObject] = []
     for attachment in attachments:
@@ -136,10 +183,5 @@ def _ingress(
     return made(INGRESSES, key, route.name, {"spec": spec}, annotations=dict(settings.annotations), route=route.name)
 
 
-def _path(key: LoadBalancerKey, rule: Rule, match: RequestMatch) -> JSONObject:
-    backend = next(ref.backend for ref in rule.backends if ref.weight)
-    return {
-        "path": match.path.value,
-        "pathType": _PATH_TYPES[match.path.type],
-        "backend": {"service": {"name": service_name(key, backend), "port": {"number": SERVICE_PORT}}},
-    }
+def _backend(service: str) -> JSONObject:
+    return {"service": {"name": service, "port": {"number": SERVICE_PORT}}}

@@ -13,7 +13,7 @@ write and to delete, and targets that are read back. Pure; a wrong parameter is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from ipaddress import ip_address
 from typing import Protocol
@@ -73,12 +73,6 @@ class Rendered(msgspec.Struct, frozen=True):
     objects: tuple[AppliedObject, ...]
     refused: tuple[RefusedPart, ...] = ()
 
-    def without(self, refused: Mapping[str, str]) -> Rendered:
-        """Return all but the routes that the cluster refuses, by name with the reason."""
-        kept = tuple(obj for obj in self.objects if obj.route not in refused)
-        parts = tuple(RefusedPart("route", name, reason) for name, reason in sorted(refused.items()))
-        return Rendered(kept, (*self.refused, *parts))
-
 
 def dns_name(text: str, *identity: str) -> str:
     """Return a DNS label of at most 63 characters, readable by ``text`` and unique by ``identity``."""
@@ -112,8 +106,19 @@ def made(
         "annotations": {**(annotations or {}), **own},
     }
     body: JSONObject = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **parts}
-    metadata["annotations"][ANNOTATION_APPLIED] = blake2b(_ENCODER.encode(body), digest_size=10).hexdigest()
-    return AppliedObject(resource, body, route)
+    return AppliedObject(resource, _with_digest(body), route)
+
+
+def with_spec(obj: AppliedObject, spec: JSONObject) -> AppliedObject:
+    """Return the same object with another spec."""
+    return msgspec.structs.replace(obj, body=_with_digest({**obj.body, "spec": spec}))
+
+
+def _with_digest(body: JSONObject) -> JSONObject:
+    annotations = {name: text for name, text in body["metadata"]["annotations"].items() if name != ANNOTATION_APPLIED}
+    body = {**body, "metadata": {**body["metadata"], "annotations": annotations}}
+    annotations[ANNOTATION_APPLIED] = blake2b(_ENCODER.encode(body), digest_size=10).hexdigest()
+    return body
 
 
 def made_for(obj: KubeObject) -> LoadBalancerKey | None:
@@ -274,9 +279,21 @@ class ControllerForm(Protocol):
         """Return the objects that say what ``spec`` is; the Services of its backends are made apart."""
         ...
 
+    def rules_of(self, obj: AppliedObject) -> int:
+        """Return how many rules an object has that can be closed one by one."""
+        ...
+
+    def close(self, obj: AppliedObject, rules: Collection[int]) -> AppliedObject:
+        """Return the object with these rules closed: a request that matches one gets an error, and no other backend."""
+        ...
+
     def answer(self, obj: KubeObject) -> FormAnswer:
         """Return what the status of an object of a kind in ``reporting`` says."""
         ...
+
+
+#: Stands for a backend that cannot be used: requests for a Service that does not exist are answered with an error.
+UNRESOLVED = "fairlead-unresolved-backend"
 
 
 def unrendered_parts(config: L7Config) -> list[RefusedPart]:

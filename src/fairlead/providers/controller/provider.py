@@ -1,7 +1,7 @@
 """Another controller of the hub's cluster serves the requests, from Ingresses or from a Gateway with routes.
 
     ensure    applies a Service without selector for each backend, then Ingresses (or Gateway and routes), and deletes
-              objects of an older version; a route that the cluster refuses is left out alone
+              objects of an older version; rules that the cluster refuses are closed, the others serve
     apply     EndpointSlices of these Services
     observe   what is in the cluster; addresses are those that the controller writes into its status
 
@@ -38,7 +38,7 @@ from fairlead.model.contract import Capabilities
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import Backend
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.observed import Ensured, Observed
+from fairlead.model.observed import Ensured, Observed, RefusedPart
 from fairlead.providers.controller.objects import (
     ANNOTATION,
     CONTROLLER_CLASS,
@@ -60,7 +60,7 @@ from fairlead.runtime.queue import KeyedLock
 
 log = structlog.get_logger(__name__)
 
-#: The key in ``info`` of the routes that the cluster refused, and how much of each reason is kept.
+#: The key in ``info`` of what the cluster refused, and how much of each reason is kept.
 _REFUSED, _LONGEST = "refused", 500
 
 
@@ -71,7 +71,8 @@ class ControllerProvider:
         self._cluster = cluster
         self._form = form
         self._specs: LoadBalancerStates[FrontendSpec] = LoadBalancerStates()
-        #: Of each load balancer, the routes that the cluster refused last, with its reasons; stored in ``info``.
+        #: Of each load balancer, what the cluster refused last, with its reasons; stored in ``info``. The key is the
+        #: name of a route, or OBJECT/NUMBER for a rule of one.
         self._refused: dict[LoadBalancerKey, dict[str, str]] = {}
         self._locks = KeyedLock()
         self._notify: list[Callable[[LoadBalancerKey], None]] = []
@@ -149,13 +150,8 @@ class ControllerProvider:
             for resource, wanted in _by_resource((*services, *rendered.objects)).items():
                 present = {obj.metadata.name: obj for obj in await self._ours(spec.key, resource)}
                 for obj in wanted:
-                    try:
-                        await self._apply(obj, present.get(obj.name))
-                    except Invalid as error:
-                        if not obj.route:
-                            raise
-                        refused.setdefault(obj.route, f"{resource.kind} {obj.name}: {error.sentence}"[:_LONGEST])
-            rendered = rendered.without(refused)
+                    refused |= await self._apply_accepted(obj, present.get(obj.name))
+            rendered = self._accepted(rendered, refused)
             await self._collect(spec.key, rendered, {wanted_service.name for wanted_service in services})
             self._specs.put(spec.key, spec)
             self._refused[spec.key] = refused
@@ -191,7 +187,7 @@ class ControllerProvider:
         }
         targets = observed_targets(slices)
         try:
-            rendered = self._rendered(spec).without(self._refused.get(key, {}))
+            rendered = self._accepted(self._rendered(spec), self._refused.get(key, {}))
         except Terminal as error:
             return Observed(message=error.sentence, targets=targets) if objects or slices else None
         if rendered.objects and not objects and not slices:
@@ -280,6 +276,64 @@ class ControllerProvider:
             return []
         return [obj for obj in present if made_for(obj) == key]
 
+    def _accepted(self, rendered: Rendered, refused: Mapping[str, str]) -> Rendered:
+        """Return all but the routes that the cluster refuses, with refused rules closed."""
+        parts = [RefusedPart("route", name, reason) for name, reason in sorted(refused.items()) if "/" not in name]
+        objects: list[AppliedObject] = []
+        for obj in rendered.objects:
+            if obj.route in refused:
+                continue
+            rules = {
+                number: refused[rule]
+                for number in range(self._rules_of(obj))
+                if (rule := _rule(obj, number)) in refused
+            }
+            parts += [RefusedPart("rule", obj.route, reason) for reason in rules.values()]
+            objects.append(self._form.close(obj, rules) if rules else obj)
+        return Rendered(tuple(objects), (*rendered.refused, *parts))
+
+    def _rules_of(self, obj: AppliedObject) -> int:
+        return self._form.rules_of(obj) if obj.route else 0
+
+    async def _apply_accepted(self, wanted: AppliedObject, present: KubeObject | None) -> dict[str, str]:
+        """Apply an object, a route without the rules that the cluster refuses; return what is refused, with reasons."""
+        try:
+            await self._apply(wanted, present)
+        except Invalid as error:
+            if not wanted.route:
+                raise
+            title = f"{wanted.resource.kind} {wanted.name}: "
+            rules = await self._refused_rules(wanted)
+            if rules:
+                try:
+                    await self._apply(self._form.close(wanted, rules), present)
+                except Invalid:
+                    rules = {}
+            if rules:
+                return {_rule(wanted, number): f"{title}{reason}"[:_LONGEST] for number, reason in rules.items()}
+            return {wanted.route: f"{title}{error.sentence}"[:_LONGEST]}
+        return {}
+
+    async def _refused_rules(self, wanted: AppliedObject) -> dict[int, str]:
+        """Return why the cluster refuses rules of a route, by dry runs that leave some open; none if it refuses all."""
+        count = self._rules_of(wanted)
+        groups = [range(count // 2), range(count // 2, count)] if count > 1 else []
+        refused: dict[int, str] = {}
+        while groups:
+            group = groups.pop()
+            others = set(range(count)).difference(group)
+            try:
+                await self._cluster.apply(
+                    wanted.resource, self._form.close(wanted, others).body, manager=MANAGER_HUB, dry_run=True
+                )
+            except Invalid as error:
+                if len(group) == 1:
+                    refused[group[0]] = error.sentence
+                else:
+                    middle = len(group) // 2
+                    groups += [group[:middle], group[middle:]]
+        return refused if len(refused) < count else {}
+
     async def _apply(self, wanted: AppliedObject, present: KubeObject | None) -> None:
         if present is not None and present.annotation(ANNOTATION_APPLIED) == wanted.digest:
             return
@@ -320,3 +374,8 @@ def _by_resource(objects: Sequence[AppliedObject]) -> Mapping[AnyResource, list[
     for obj in objects:
         by_resource.setdefault(obj.resource, []).append(obj)
     return by_resource
+
+
+def _rule(obj: AppliedObject, number: int) -> str:
+    """Return the key of a refused rule."""
+    return f"{obj.name}/{number}"

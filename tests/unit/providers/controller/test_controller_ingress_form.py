@@ -29,7 +29,7 @@ from fairlead.model.http import (
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.controller.gateway import GatewayForm
 from fairlead.providers.controller.ingress import IngressForm
-from fairlead.providers.controller.objects import ControllerSettings, service_name
+from fairlead.providers.controller.objects import UNRESOLVED, ControllerSettings, service_name
 
 KEY = LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "ingressclass.public")
 WEB = Backend("shop/web:80", "shop/web")
@@ -111,6 +111,30 @@ def test_what_an_ingress_cannot_say_is_refused_with_its_reason(rule, why):
     (part,) = made.refused
     assert (part.kind, part.name) == ("route", "ingress.shop.web.1")
     assert why in part.reason
+
+
+@pytest.mark.req("W-11", "W-14")
+def test_a_rule_that_an_ingress_cannot_express_is_closed_alone():
+    api = Rule("api", matches=(RequestMatch(PathMatch("PathPrefix", "/api")),), backends=TO_WEB, request_timeout_ms=500)
+    made = rendered(route(api, Rule(backends=TO_WEB)))
+    (ingress,) = made.objects
+    (rule,) = ingress.body["spec"]["rules"]
+    services = [(path["path"], path["backend"]["service"]["name"]) for path in rule["http"]["paths"]]
+    assert services == [("/api", UNRESOLVED), ("/", service_name(KEY, "shop/web:80"))]
+    (part,) = made.refused
+    assert (part.kind, part.name) == ("rule", "ingress.shop.web.1")
+    assert "rule api: " in part.reason
+
+
+def test_a_closed_path_of_an_ingress_is_closed_at_each_host():
+    rules = [Rule(matches=(RequestMatch(PathMatch("Exact", path)),), backends=TO_WEB) for path in ("/a", "/b")]
+    (ingress,) = rendered(route(*rules, attachments=(Attachment("http", ("a.example", "b.example")),))).objects
+    closed = IngressForm().close(ingress, [1])
+    served = [[path["backend"]["service"]["name"] != UNRESOLVED for path in host["http"]["paths"]]
+              for host in closed.body["spec"]["rules"]]  # fmt: skip
+    assert served == [[True, False]] * 2
+    assert closed.digest != ingress.digest
+    assert IngressForm().close(closed, []).digest == closed.digest
 
 
 @pytest.mark.parametrize(
