@@ -20,15 +20,17 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from fairlead.errors import FairleadError
-from fairlead_demo.stories import clusterapi, members, names, regions, web
-from fairlead_demo.stories.context import DOMAIN, FleetContext, NamesContext, StoryContext, traffic_table
+from fairlead.errors import BadConfiguration, FairleadError
+from fairlead_demo.stories import clusterapi, members, names, proxies, regions, web
+from fairlead_demo.stories.context import DOMAIN, FleetContext, NamesContext, StoryContext
 from fairlead_demo.worlds.apis import EmbeddedApis
+from fairlead_demo.worlds.bgp import bird_missing
 from fairlead_demo.worlds.fleet import Fleet
 from fairlead_demo.worlds.guard import guard
 from fairlead_demo.worlds.machines import ManagementWorld
 from fairlead_demo.worlds.name_servers import bind_program
 from fairlead_demo.worlds.networks import choose_networks
+from fairlead_demo.worlds.proxy_machines import ProxySite, why_no_namespaces
 from fairlead_demo.worlds.regions import RegionsWorld
 
 S = TypeVar("S", bound=StoryContext)
@@ -82,10 +84,25 @@ async def run_clusterapi_demo(settings: DemoSettings) -> bool:
     return await _run(context, clusterapi.STEPS, settings, directory)
 
 
+async def run_machines_demo(settings: DemoSettings) -> bool:
+    """Run the demo of proxy machines that fail under load; return whether every limit was kept.
+
+    Raises:
+        BadConfiguration: network namespaces cannot be made here; the message has the next step.
+    """
+    if why := why_no_namespaces():
+        raise BadConfiguration(f"This demo runs in network namespaces, and {why}.")
+    directory = _directory(settings)
+    site = ProxySite(directory, routed=True)
+    context = proxies.ProxiesContext(site=site, bgp_missing=bird_missing(), console=Console(), plain=_plain(settings))
+    return await _run(context, proxies.STEPS, settings, directory)
+
+
 #: The demos that take all options of ``fairlead demo``, by command.
 STORIES: dict[str, Callable[[DemoSettings], Awaitable[bool]]] = {
     "cluster-api": run_clusterapi_demo,
     "http": run_http_demo,
+    "machines": run_machines_demo,
     "names": run_names_demo,
 }
 
@@ -103,23 +120,21 @@ async def run_story(context: S, steps: Sequence[Callable[[S], Awaitable[None]]])
         await context.stop_traffic()
         under_way = sum(traffic.count.under_way for traffic in context.traffics.values())
         if failures := [*context.failures(), *([f"{under_way} requests unaccounted for"] if under_way else [])]:
-            progress.failed("some requests failed", *failures)
+            progress.failed(context.broken, *failures)
             return False
     return True
 
 
 def sum_up(context: StoryContext, *, passed: bool) -> None:
-    """Print the table of the traffic, unless it was shown live, and the result with its counts."""
+    """Print the table of the demo, unless it was shown live, and the result with its counts."""
     console = context.console
     out = console if console.is_terminal else Console(width=200)
     out.print()
-    if context.traffics and not console.is_terminal:
-        out.print(traffic_table(context.traffics))
-    sent = sum(traffic.count.sent for traffic in context.traffics.values())
-    failed = sum(traffic.count.failed for traffic in context.traffics.values())
+    if (table := context.table()) and not context.progress.is_live:
+        out.print(table)
     verdict = "PASSED" if passed else "FAILED"
     ending = context.ending(passed=passed)
-    text = f"{verdict} in {context.progress.elapsed_s:.0f} s: {sent} requests sent, {failed} failed{ending}"
+    text = f"{verdict} in {context.progress.elapsed_s:.0f} s: {context.summary()}{ending}"
     out.print(Text(text, style="bold green" if passed else "bold red"))
 
 

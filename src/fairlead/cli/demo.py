@@ -46,6 +46,11 @@ STORIES = {
 
     A weighted canary, new certificates, rolled pods and a killed hub under load. Fails when a request fails.
     """,
+    "machines": """Show three proxy machines whose addresses survive, announced by ARP and by BGP.
+
+    One loses its power, one its cable, the hub is killed, one is drained, under load. Ends with a table of failed
+    connections and gaps, and fails when one is above its limit. Needs root; runs in network namespaces of its own.
+    """,
     "names": """Show names and certificates of an Ingress and a Gateway, with a real DNS server (BIND 9).
 
     Both resolve and get certificates by ACME; pods are rolled and certificates renewed under load; what others wrote

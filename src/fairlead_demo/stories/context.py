@@ -44,10 +44,13 @@ _EVERY_POD_S = 90.0
 class StoryContext(ABC):
     """Output and traffic of one demo; ``traffics`` has the load on each Service by title."""
 
+    #: What is wrong when there are ``failures``.
+    broken = "some requests failed"
+
     def __init__(self, *, console: Console, plain: bool) -> None:
         self.console = console
         self.traffics: dict[str, Traffic] = {}
-        self.progress = ProgressOutput(traffics=self.traffics, plain=plain, console=console)
+        self.progress = ProgressOutput(table=self.table, counts=self.counts, plain=plain, console=console)
 
     def failures(self) -> list[str]:
         """Return one sentence for each address with failed requests."""
@@ -56,6 +59,20 @@ class StoryContext(ABC):
             for name, traffic in self.traffics.items()
             if traffic.count.failed
         ]
+
+    def table(self) -> Table | None:
+        """Return the table that is shown while the demo runs and at its end; None before there is one."""
+        return traffic_table(self.traffics) if self.traffics else None
+
+    def counts(self) -> str:
+        """Return the counters as one line; empty before there are any."""
+        return "; ".join(f"{name}: {counts_text(traffic)}" for name, traffic in self.traffics.items())
+
+    def summary(self) -> str:
+        """Return the counters of the whole demo, for its last line."""
+        sent = sum(traffic.count.sent for traffic in self.traffics.values())
+        failed = sum(traffic.count.failed for traffic in self.traffics.values())
+        return f"{sent} requests sent, {failed} failed"
 
     def check_traffic(self, when: str) -> None:
         """Raise ``ExpectationFailed`` when a request has failed; ``when`` such as "while pods were rolled"."""
@@ -351,16 +368,23 @@ _PLAIN_EVERY_S = 10.0
 
 
 class ProgressOutput:
-    """The output of a demo while it runs; ``traffics`` by title, such as ``east default/web``."""
+    """The output of a demo while it runs: its steps, and below them on a terminal ``table``, else ``counts``."""
 
-    def __init__(self, *, traffics: Mapping[str, Traffic], plain: bool, console: Console | None = None) -> None:
-        self._console = console or Console()
-        self._traffics = traffics
-        self._lines: list[Text] = []
+    def __init__(
+        self, *, table: Callable[[], Table | None], counts: Callable[[], str], plain: bool, console: Console
+    ) -> None:
+        self._console = console
+        self._table = table
+        self._counts = counts
         self._doing = ""
         self._started_s = time.monotonic()
         self._live = None if plain or not self._console.is_terminal else self._make_live()
         self._ticker: asyncio.Task[None] | None = None
+
+    @property
+    def is_live(self) -> bool:
+        """Return whether the table is shown."""
+        return self._live is not None
 
     @property
     def elapsed_s(self) -> float:
@@ -405,24 +429,21 @@ class ProgressOutput:
     def _print(self, headline: Text, facts: tuple[str, ...]) -> None:
         lines = [Text(f"{self.elapsed_s:5.1f} s  ", style="dim") + headline]
         lines += [Text(f"           {fact}", style="dim") for fact in facts]
-        self._lines += lines
-        if self._live is None:
-            for line in lines:
-                self._console.print(line, soft_wrap=True)
+        for line in lines:
+            self._console.print(line, soft_wrap=True)
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_PLAIN_EVERY_S)
-            if self._traffics:
-                counts = "; ".join(f"{name}: {counts_text(traffic)}" for name, traffic in self._traffics.items())
+            if counts := self._counts():
                 self._console.print(Text(f"{self.elapsed_s:5.1f} s    {counts}", style="dim"), soft_wrap=True)
 
     def _render(self) -> Group:
-        parts: list[Text | Table] = list(self._lines)
+        parts: list[Text | Table] = []
         if self._doing:
             parts.append(Text(f"{self.elapsed_s:5.1f} s  … {self._doing}", style="yellow"))
-        if self._traffics:
-            parts += [Text(), traffic_table(self._traffics)]
+        if table := self._table():
+            parts += [Text(), table]
         return Group(*parts)
 
 

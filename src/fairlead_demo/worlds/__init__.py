@@ -8,6 +8,7 @@
     proxy_machines  proxy machines, a hub and a client on one subnet, each in a network namespace
     workload    pods that serve HTTP (``pod_server``) and the objects a cluster would have for them (``objects``)
     web         the objects that users create for HTTP: Ingresses, Gateways, certificates
+    attempts    connections of a client in a namespace, each with its time and what became of it
     traffic     continuous requests with counters; https_client opens their connections for TLS
     name_servers  BIND 9        acme_server  an ACME server        machines  the machines of a Cluster API cluster
     certificates, gateway_kinds and clusterapi_kinds make objects and definitions that these need

@@ -67,13 +67,18 @@ protocol bgp {name} from machine {{
 
 
 class Router:
-    """A real BIRD as the router; ``options`` are lines for all sessions, such as ``bfd on;``."""
+    """A real BIRD as the router; ``options`` are lines for all sessions, such as ``bfd on;``.
 
-    def __init__(self, namespace: str, directory: Path, options: str, *, extra: str = "") -> None:
+    ``network`` has the machines that may have IPv4 sessions.
+    """
+
+    def __init__(
+        self, namespace: str, directory: Path, options: str, *, extra: str = "", network: str = "10.77.0.0/24"
+    ) -> None:
         self.namespace = namespace
         self._directory = directory
         text = _BIRD.format(directory=directory, options=options)
-        text += _BIRD_SESSION.format(name="v4", network="10.77.0.0/24", families=_family(4))
+        text += _BIRD_SESSION.format(name="v4", network=network, families=_family(4))
         text += _BIRD_SESSION.format(name="v6", network="fd77::/64", families=_family(6)) + extra
         (directory / "bird.conf").write_text(text)
         self._process: subprocess.Popen[bytes] | None = None
@@ -324,12 +329,7 @@ class BgpWorld:
         ip("-n", self._switch, "link", "add", "br0", "type", "bridge")
         ip("-n", self._switch, "link", "set", "br0", "up")
         self.router_namespace = self._host("router", 1)
-        for setting in (
-            "net.ipv4.fib_multipath_hash_policy=1",
-            "net.ipv4.ip_forward=1",
-            "net.ipv6.conf.all.forwarding=1",
-        ):
-            subprocess.run(in_namespace(self.router_namespace, ["sysctl", "-qw", setting]), check=True)
+        be_a_router(self.router_namespace)
 
     def start_router(self, options: str = "bfd on;", *, extra: str = "") -> Router:
         """Start a BIRD as the router."""
@@ -363,14 +363,7 @@ class BgpWorld:
 
     def next_hops(self, address: str) -> set[str]:
         """Return the next hops of an address in the kernel of the router."""
-        family = "-6" if ":" in address else "-4"
-        command = ["ip", "-n", self.router_namespace, "-j", family, "route", "show", address]
-        routes = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout or "[]")
-        hops: set[str] = set()
-        for route in routes:
-            for hop in route.get("nexthops", [route]):
-                hops.add(hop.get("gateway") or hop.get("via", {}).get("host", ""))
-        return hops
+        return next_hops(self.router_namespace, address)
 
     async def until_hops(self, address: str, hops: set[str] | int, *, within_s: float = 60.0) -> None:
         """Wait until the router has these next hops, or so many."""
@@ -443,6 +436,26 @@ class BgpWorld:
         return namespace
 
 
+def be_a_router(namespace: str) -> None:
+    """Have a namespace forward packets, and spread the connections of one client, too, over next hops."""
+    settings = ["net.ipv4.fib_multipath_hash_policy=1", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"]
+    # Otherwise a client on the subnet of the machines learns one of them, and keeps it when the route is gone.
+    settings += [f"net.ipv4.conf.{name}.send_redirects=0" for name in ("all", "eth0")]
+    subprocess.run(in_namespace(namespace, ["sysctl", "-qw", *settings]), check=True)
+
+
+def next_hops(namespace: str, address: str) -> set[str]:
+    """Return the next hops of an address in the kernel of a router."""
+    family = "-6" if ":" in address else "-4"
+    command = ["ip", "-n", namespace, "-j", family, "route", "show", address]
+    routes = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout or "[]")
+    hops: set[str] = set()
+    for route in routes:
+        for hop in route.get("nexthops", [route]):
+            hops.add(hop.get("gateway") or hop.get("via", {}).get("host", ""))
+    return hops
+
+
 def in_namespace(namespace: str, command: list[str]) -> list[str]:
     """Return the command that runs ``command`` in a namespace."""
     return ["ip", "netns", "exec", namespace, *command]
@@ -460,6 +473,11 @@ def bgp_problem() -> str:
         return "network namespaces need root"
     missing = [name for name in ("bird", "birdc", "bgpd") if not _installed(name)]
     return f"{', '.join(missing)} missing: apt-get install bird2 frr" if missing else ""
+
+
+def bird_missing() -> str:
+    """Return that BIRD is not installed, and how to install it; empty when it is."""
+    return "" if _installed("bird") and _installed("birdc") else "BIRD 2 is not installed: apt-get install bird2"
 
 
 def _installed(name: str) -> bool:

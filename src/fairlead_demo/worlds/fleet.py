@@ -85,26 +85,21 @@ class Fleet:
 
     async def add_member(self, name: str, kubeconfig: Path, *, targets: str, network: str) -> Member:
         """Add a Tenant by the command line, and start its agent."""
-        at_hub = await self.tenant_kubeconfig(name)
-        options = ("--kubeconfig", str(kubeconfig), "--hub-kubeconfig", str(at_hub), "--tenant", name)
-        more = ("--target", targets, "--data-dir", str(self.directory / "agents"), "--log-format", "json")
-        command, log = fairlead("agent", *options, *more), self.directory / f"{name}-agent.log"
-        agent = Child(f"{name} agent", command, log=log, environment=self._environment)
-        cluster = Cluster.from_kubeconfig(kubeconfig, name=name)
-        member = self.members[name] = Member(name=name, cluster=cluster, hub=self.cluster, agent=agent, network=network)
-        await agent.start()
+        member = self.members[name] = await start_member(
+            name,
+            kubeconfig,
+            hub=self.cluster,
+            hub_kubeconfig=self.kubeconfig,
+            directory=self.directory,
+            targets=targets,
+            network=network,
+            environment=self._environment,
+        )
         return member
 
     async def tenant_kubeconfig(self, name: str) -> Path:
         """Add a Tenant, or renew its token; return the kubeconfig of its agent."""
-        path = self.directory / f"{name}-at-hub.kubeconfig"
-        arguments = ("tenant", "add", name, "--kubeconfig", str(self.kubeconfig))
-        # stdout has it in every released version
-        code, kubeconfig, problem = await run_fairlead(*arguments, environment=self._environment)
-        if code:
-            raise ExpectationFailed(f"fairlead tenant add {name} failed: {problem.strip()}")
-        write_private(path, kubeconfig)
-        return path
+        return await _tenant_kubeconfig(name, self.kubeconfig, self.directory, self._environment)
 
     async def at_hub(self, member: str, name: str) -> TCPLoadBalancer | None:
         """Return the hub's object of a Service, named ``namespace.service``."""
@@ -123,9 +118,42 @@ class Fleet:
 
     async def close(self) -> None:
         """End everything, Envoy included."""
-        for member in self.members.values():
-            await member.cluster.aclose()
         if self._cluster is not None:
             await self._cluster.aclose()
-        await asyncio.gather(self.hub.close(), *(member.agent.terminate() for member in self.members.values()))
+        await asyncio.gather(self.hub.close(), *(member.close() for member in self.members.values()))
         await self.apis.close()
+
+
+async def start_member(
+    name: str,
+    kubeconfig: Path,
+    *,
+    hub: Cluster,
+    hub_kubeconfig: Path,
+    directory: Path,
+    targets: str,
+    network: str,
+    environment: Mapping[str, str] | None = None,
+) -> Member:
+    """Add a Tenant by the command line, and start the agent of a cluster whose API is there."""
+    at_hub = await _tenant_kubeconfig(name, hub_kubeconfig, directory, environment)
+    options = ("--kubeconfig", str(kubeconfig), "--hub-kubeconfig", str(at_hub), "--tenant", name)
+    more = ("--target", targets, "--data-dir", str(directory / "agents"), "--log-format", "json")
+    log = directory / f"{name}-agent.log"
+    agent = Child(f"{name} agent", fairlead("agent", *options, *more), log=log, environment=environment)
+    await agent.start()
+    cluster = Cluster.from_kubeconfig(kubeconfig, name=name)
+    return Member(name=name, cluster=cluster, hub=hub, agent=agent, network=network)
+
+
+async def _tenant_kubeconfig(
+    name: str, hub_kubeconfig: Path, directory: Path, environment: Mapping[str, str] | None
+) -> Path:
+    path = directory / f"{name}-at-hub.kubeconfig"
+    arguments = ("tenant", "add", name, "--kubeconfig", str(hub_kubeconfig))
+    # stdout has it in every released version
+    code, kubeconfig, problem = await run_fairlead(*arguments, environment=environment)
+    if code:
+        raise ExpectationFailed(f"fairlead tenant add {name} failed: {problem.strip()}")
+    write_private(path, kubeconfig)
+    return path

@@ -1,16 +1,19 @@
 """Kill all processes that this process has started after it has ended, even by SIGKILL.
 
 Whatever is started after ``guard`` inherits a mark in its environment, detached programs (Envoy) included. A small
-process of its own waits for the end of this one, and then ends every process with that mark.
+process of its own waits for the end of this one, and then ends every process with that mark. Then it
+runs the commands of ``run_afterwards``, which delete what else there is, such as network namespaces.
 Standard library only: ``python -m fairlead_demo.worlds.guard MARK`` is that process.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -28,7 +31,7 @@ def guard() -> None:
     ours = dict(os.environ)
     os.environ[mark] = "1"
     # Only this process has the write end of the pipe, so the guard reads EOF when it ends.
-    read, _ = os.pipe()
+    read, _Guard.pipe = os.pipe()
     actions = [(os.POSIX_SPAWN_DUP2, read, 0)]
     command = [sys.executable, "-m", "fairlead_demo.worlds.guard", mark]
     # In its own session, so that Ctrl-C at the terminal does not reach it.
@@ -36,9 +39,16 @@ def guard() -> None:
     os.close(read)
 
 
+def run_afterwards(*command: str) -> None:
+    """Have the guard run a command after this process has ended, also when that is by SIGKILL; it may fail."""
+    if _Guard.process == os.getpid():
+        os.write(_Guard.pipe, json.dumps(command).encode() + b"\n")
+
+
 class _Guard:
     #: The id of the guarded process; it differs in a fork.
     process = 0
+    pipe = -1
 
 
 def _marked(mark: str) -> list[int]:
@@ -53,7 +63,13 @@ def _marked(mark: str) -> list[int]:
 
 
 def _main(mark: str) -> None:
-    sys.stdin.buffer.read()
+    commands = [json.loads(line) for line in sys.stdin.buffer]
+    _end(mark)
+    for command in commands:
+        subprocess.run(command, check=False, capture_output=True)
+
+
+def _end(mark: str) -> None:
     for _ in range(_ROUNDS):
         # Repeated, because one of them may just have started another one.
         pids = _marked(mark)

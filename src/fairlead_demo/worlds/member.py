@@ -113,6 +113,11 @@ class Member:
         events = json.loads(await self.cluster.raw("GET", EVENTS.path("default")))["items"]
         return {event["reason"]: event["message"] for event in events if event["involvedObject"].get("name") == name}
 
+    async def close(self) -> None:
+        """End the agent."""
+        await self.cluster.aclose()
+        await self.agent.terminate()
+
     async def _at_hub(self, name: str) -> str:
         try:
             return (await self._hub.raw("GET", TCP_LOAD_BALANCERS.path(f"tenant-{self.name}", name))).decode()

@@ -1,12 +1,13 @@
 """A hub and several proxy machines, each in a network namespace of its own, on one subnet with a client.
 
     this machine ──control──► hub ──┐
-                                    ├─ bridge, 198.18.<n>.0/24 ── client, pods
+                                    ├─ bridge, 198.18.<n>.0/24 ── client, pods, router ── far client
     m1, m2, ... ────────────────────┘  addresses of load balancers: the upper half
 
 In: a directory; root and the right to make network namespaces. Out: ``ProxySite``: machines that join by the command of
-``fairlead proxy token``, boot again, and lose their cable; load balancers; traffic of the client. ``close`` ends every
-process in the namespaces and deletes them. Never touches a network that it did not make.
+``fairlead proxy token``, boot again, and lose their cable; load balancers; traffic of the client; where it is
+``routed`` also BGP and a client behind the router; with a member also Services. ``close`` ends every process in the
+namespaces and deletes them; if this process is killed, its guard does. Never touches a network that it did not make.
 """
 
 from __future__ import annotations
@@ -16,18 +17,26 @@ import contextlib
 import os
 import secrets
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from fairlead.api.addresspool import ADDRESS_POOLS
+from fairlead.api.announcing import ADVERTISEMENTS, BGP_PEERS
 from fairlead.api.kubernetes import ENDPOINT_SLICES
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import LABEL_LOAD_BALANCER, LABEL_SLICE_MANAGED_BY, SLICE_MANAGED_BY
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import Terminal
 from fairlead.kube.cluster import Cluster
+from fairlead_demo.worlds.apis import EmbeddedApis
+from fairlead_demo.worlds.bgp import MACHINE_ASN, ROUTER_ASN, Router, be_a_router, next_hops
+from fairlead_demo.worlds.fleet import start_member
+from fairlead_demo.worlds.guard import run_afterwards
+from fairlead_demo.worlds.member import Member
 from fairlead_demo.worlds.networks import connect_inside, free_control_network, ip
 from fairlead_demo.worlds.objects import ready_endpoint
 from fairlead_demo.worlds.processes import Child, ExpectationFailed, fairlead, wait_until
@@ -37,43 +46,68 @@ from fairlead_demo.worlds.traffic import Traffic
 NAMESPACE = "default"
 API_PORT, MACHINES_PORT, POD_PORT = 6443, 7443, 8080
 _START_S = 90.0
-_HUB, _CLIENT, _PODS = 2, 4, 5
+_ROUTER, _HUB, _CLIENT, _PODS = 1, 2, 4, 5
 _FIRST_MACHINE = 11
+#: Of load balancers that are announced by BGP: in no subnet, so that a route is the only way to them.
+ROUTED_POOL = "203.0.113.0/24"
 
 
 def why_no_namespaces() -> str:
     """Return why network namespaces cannot be made here; empty when they can."""
     if os.geteuid() != 0:
-        return "network namespaces need root"
+        return "network namespaces need root: run it as root, for example with sudo"
+    if shutil.which("ip") is None:
+        return "network namespaces are made by ip, which is not installed: apt-get install iproute2"
     name = f"fairlead-{secrets.token_hex(3)}"
     try:
         ip("netns", "add", name)
         ip("netns", "delete", name)
     except Terminal as error:
-        return f"network namespaces cannot be made here: {error.sentence}"
+        return f"network namespaces cannot be made here; use a machine, or a privileged container: {error.sentence}"
     return ""
+
+
+def make_namespace(name: str) -> None:
+    """Make a network namespace that is deleted after this process at the latest."""
+    ip("netns", "add", name)
+    run_afterwards("ip", "netns", "delete", name)
 
 
 class Namespace:
     """A network namespace with one interface, ``eth0``, on the bridge of its site."""
 
-    def __init__(self, name: str, *, bridge: str, port: str, address: str, length: int, mac: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        bridge: str,
+        port: str,
+        address: str,
+        length: int,
+        mac: str,
+        gateway: str = "",
+        segment: str = "br0",
+    ) -> None:
         self.name = name
         self.address = address
         self.port = port
         self._bridge = bridge
+        self._segment = segment
+        self._gateway = gateway
         self._length = length
         self._mac = mac
 
     def make(self) -> None:
         """Make it, with its cable to the bridge."""
-        ip("netns", "add", self.name)
+        make_namespace(self.name)
         peer = ("peer", "name", "eth0", "address", self._mac, "netns", self.name)
         ip("-n", self._bridge, "link", "add", self.port, "type", "veth", *peer)
-        ip("-n", self._bridge, "link", "set", self.port, "master", "br0", "up")
+        ip("-n", self._bridge, "link", "set", self.port, "master", self._segment, "up")
         ip("-n", self.name, "link", "set", "lo", "up")
         ip("-n", self.name, "link", "set", "eth0", "up")
         ip("-n", self.name, "address", "add", f"{self.address}/{self._length}", "dev", "eth0")
+        if self._gateway:
+            ip("-n", self.name, "route", "add", "default", "via", self._gateway)
 
     def command(self, command: Sequence[str]) -> list[str]:
         """Return the command that runs ``command`` inside."""
@@ -81,10 +115,14 @@ class Namespace:
 
     def kill_all(self) -> None:
         """End every process inside, as a power cut does."""
-        answer = subprocess.run(("ip", "netns", "pids", self.name), capture_output=True, text=True, check=False)
-        for pid in answer.stdout.split():
+        for pid in self.pids():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
+
+    def pids(self) -> list[int]:
+        """Return the processes inside."""
+        answer = subprocess.run(("ip", "netns", "pids", self.name), capture_output=True, text=True, check=False)
+        return [int(pid) for pid in answer.stdout.split()]
 
     def delete(self) -> None:
         """End what runs inside, and delete it with its cable."""
@@ -144,11 +182,13 @@ class ProxyMachine:
 class ProxySite:
     """A hub, its machines, pods and a client."""
 
-    def __init__(self, directory: Path, *, hub_options: Sequence[str] = ()) -> None:
+    def __init__(self, directory: Path, *, hub_options: Sequence[str] = (), routed: bool = False) -> None:
         self.directory = directory
+        self.routed = routed
         self.machines: dict[str, ProxyMachine] = {}
         self._id = secrets.token_hex(2)
-        self._prefix = f"198.18.{secrets.randbelow(250)}"
+        number = secrets.randbelow(250)
+        self._prefix, self._far_prefix = f"198.18.{number}", f"198.19.{number}"
         self.pool = f"{self._prefix}.128/25"
         self._bridge = f"fairlead-{self._id}-bridge"
         self._control = free_control_network()
@@ -158,6 +198,9 @@ class ProxySite:
         self._cluster: Cluster | None = None
         self.kubeconfig = directory / "hub" / "kubeconfig"
         self.hub = Child("hub", [], log=directory / "hub.log")
+        self.router: Router | None = None
+        self._apis: EmbeddedApis | None = None
+        self._member: Member | None = None
 
     @property
     def cluster(self) -> Cluster:
@@ -165,6 +208,13 @@ class ProxySite:
         if self._cluster is None:
             raise ExpectationFailed("the hub has not been started")
         return self._cluster
+
+    @property
+    def member(self) -> Member:
+        """Return the member cluster."""
+        if self._member is None:
+            raise ExpectationFailed("no member cluster has been started")
+        return self._member
 
     @property
     def hub_namespace(self) -> Namespace:
@@ -176,13 +226,25 @@ class ProxySite:
         """Return where the client runs."""
         return self._made[1]
 
+    @property
+    def router_namespace(self) -> Namespace:
+        """Return where the router runs; only where the site is routed."""
+        return self._made[3]
+
+    @property
+    def far_client(self) -> Namespace:
+        """Return where the client behind the router runs; only where the site is routed."""
+        return self._made[4]
+
     async def start(self) -> None:
         """Make the networks, and start the hub with its API."""
-        ip("netns", "add", self._bridge)
+        make_namespace(self._bridge)
         ip("-n", self._bridge, "link", "add", "br0", "type", "bridge")
         ip("-n", self._bridge, "link", "set", "br0", "up")
         for name, last in (("hub", _HUB), ("client", _CLIENT), ("pods", _PODS)):
             self._namespace(name, last)
+        if self.routed:
+            self._add_router()
         hub = self.hub_namespace
         control = f"flc{self._id}"
         ip("link", "add", control, "type", "veth", "peer", "name", "control", "netns", hub.name)
@@ -196,6 +258,49 @@ class ProxySite:
         self.hub.command = hub.command(fairlead("standalone", *options, *machines, *logs, *self._hub_options))
         await self.start_hub()
         self._cluster = Cluster.from_kubeconfig(self.kubeconfig, name="hub")
+
+    def _add_router(self) -> None:
+        router = self._namespace("router", _ROUTER)
+        ip("-n", self._bridge, "link", "add", "br1", "type", "bridge")
+        ip("-n", self._bridge, "link", "set", "br1", "up")
+        ip("-n", self._bridge, "link", "add", "v-inner", "type", "veth", "peer", "name", "eth1", "netns", router.name)
+        ip("-n", self._bridge, "link", "set", "v-inner", "master", "br1", "up")
+        ip("-n", router.name, "address", "add", f"{self._far_prefix}.1/24", "dev", "eth1")
+        ip("-n", router.name, "link", "set", "eth1", "up")
+        be_a_router(router.name)
+        self._namespace("far", _CLIENT, prefix=self._far_prefix, gateway=f"{self._far_prefix}.1", segment="br1")
+
+    async def start_bgp(self) -> None:
+        """Start BIRD on the router, and have machines announce the addresses of ``ROUTED_POOL`` by BGP."""
+        directory = self.directory / "router"
+        directory.mkdir()
+        options = "bfd on; graceful restart on;"
+        self.router = Router(self.router_namespace.name, directory, options, network=f"{self._prefix}.0/24")
+        self.router.start()
+        pool = "routed"
+        router = {"address": self.router_namespace.address, "asn": ROUTER_ASN, "localASN": MACHINE_ASN}
+        for resource, name, spec in (
+            (ADDRESS_POOLS, pool, {"addresses": [ROUTED_POOL]}),
+            (BGP_PEERS, "router", {**router, "bfd": True, "holdTimeSeconds": 9}),
+            (ADVERTISEMENTS, "on-the-link", {"announcement": "L2"}),
+            (ADVERTISEMENTS, "to-the-router", {"announcement": "BGP", "pools": [pool]}),
+        ):
+            await self.cluster.create(resource, {"metadata": {"name": name}, "spec": spec})
+
+    async def start_member(self, name: str) -> Member:
+        """Start a member cluster and its agent, on this machine; its nodes have the addresses of pods."""
+        self._apis = EmbeddedApis(self.directory, (name,))
+        await self._apis.start()
+        self._member = await start_member(
+            name,
+            self._apis.kubeconfig(name),
+            hub=self.cluster,
+            hub_kubeconfig=self.kubeconfig,
+            directory=self.directory,
+            targets="Pod",
+            network=self._prefix,
+        )
+        return self._member
 
     async def start_hub(self) -> None:
         """Start the hub and wait until it is ready."""
@@ -263,6 +368,16 @@ class ProxySite:
         await wait_until(programmed, f"{name} is programmed", timeout_s=timeout_s)
         return (await self.cluster.get(TCP_LOAD_BALANCERS, NAMESPACE, name)).status.address
 
+    async def owners(self, address: str) -> list[str]:
+        """Return the machines that have an address on an interface of their links."""
+        machines = list(self.machines.values())
+        return await asyncio.to_thread(lambda: [machine.name for machine in machines if address in machine.addresses])
+
+    async def next_hops(self, address: str) -> list[str]:
+        """Return the machines to which the router sends packets for an address."""
+        hops = await asyncio.to_thread(next_hops, self.router_namespace.name, address)
+        return [machine.name for machine in self.machines.values() if machine.namespace.address in hops]
+
     def traffic(self, host: str, *, port: int = 80, new_per_s: float = 20.0, kept: int = 2) -> Traffic:
         """Return traffic from the client, not started yet."""
         return Traffic(
@@ -277,7 +392,13 @@ class ProxySite:
         """End everything."""
         if self._cluster is not None:
             await self._cluster.aclose()
+        if self._member is not None:
+            await self._member.close()
+        if self._apis is not None:
+            await self._apis.close()
         await self.hub.terminate()
+        if self.router is not None:
+            self.router.close()
         for namespace in self._made:
             namespace.delete()
         for child in (*self._pods.values(), *(machine.process for machine in self.machines.values())):
@@ -286,14 +407,19 @@ class ProxySite:
             with contextlib.suppress(Terminal):
                 ip(*command)
 
-    def _namespace(self, name: str, last: int) -> Namespace:
+    def _namespace(
+        self, name: str, last: int, *, prefix: str = "", gateway: str = "", segment: str = "br0"
+    ) -> Namespace:
+        inside = f"{self._prefix}.{_ROUTER}" if self.routed and last != _ROUTER else ""
         namespace = Namespace(
             f"fairlead-{self._id}-{name}",
             bridge=self._bridge,
             port=f"v-{name}",
-            address=f"{self._prefix}.{last}",
+            address=f"{prefix or self._prefix}.{last}",
             length=24,
             mac=f"02:00:{self._id[:2]}:{self._id[2:]}:00:{last:02x}",
+            gateway=gateway or inside,
+            segment=segment,
         )
         self._made.append(namespace)
         namespace.make()

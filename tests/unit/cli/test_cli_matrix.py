@@ -64,7 +64,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
 #: Commands that run something, print something of this program, or show an example: they are about no object.
 WITHOUT_OBJECTS = {
     "run", "standalone", "hub", "agent", "regions", "capi", "apiserver", "crds", "version",
-    "demo", "demo http", "demo names", "demo cluster-api", "demo regions",
+    "demo", "demo http", "demo machines", "demo names", "demo cluster-api", "demo regions",
     "proxy join", "proxy run",
 }  # fmt: skip
 #: --output of these is a FILE.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -48,3 +49,26 @@ def test_started_processes_end_with_their_parent(then: str, how: signal.Signals 
     left = left_running(environment)
     end(left)
     assert left == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_commands_are_run_after_the_parent(how: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "network").touch()
+    script = _SCRIPT.format(
+        then="from fairlead_demo.worlds.guard import run_afterwards\n"
+        f"run_afterwards('false'); run_afterwards('rm', {str(tmp_path / 'network')!r})\n"
+        "print('made', flush=True); time.sleep(600)"
+    )
+    environment = marked()
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ) as parent:
+        assert parent.stdout is not None
+        assert [parent.stdout.readline(), parent.stdout.readline()] == ["started\n", "made\n"]
+        assert (tmp_path / "network").exists()
+        parent.send_signal(how)
+        parent.wait(60)
+    left = left_running(environment)
+    end(left)
+    assert left == []
+    assert not (tmp_path / "network").exists()
