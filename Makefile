@@ -51,6 +51,7 @@ WHOLE := tests/e2e tests/scenario/announce tests/scenario/deployment tests/scena
 test: $(STAMP) ## Run the tests, all but those of test-e2e; ARGS="-k guard" for some
 	@.ci/dns
 	@.ci/bgp
+	@.ci/nftables
 	@$(BIN)/python -m pytest $(addprefix --ignore ,$(WHOLE)) $(ARGS)
 
 # These wait for processes more than they compute.
@@ -58,6 +59,7 @@ test-e2e: $(STAMP) ## Run hubs, agents, proxies, DNS servers and demos as proces
 	@.ci/haproxy
 	@.ci/dns
 	@.ci/bgp
+	@.ci/nftables
 	@.ci/chromium
 	@$(BIN)/python -m pytest $(WHOLE) $(ARGS)
 
@@ -171,6 +173,7 @@ bench: $(STAMP) ## Print the performance figures next to their limits
 	@.ci/haproxy
 	@.ci/dns
 	@.ci/bgp
+	@.ci/nftables
 	@.ci/chromium
 	@$(BIN)/python -m bench
 

@@ -197,6 +197,10 @@ AGENT_SERVICE_ACCOUNT = "fairlead-agent"
 TENANT_NAMESPACE_PREFIX = "tenant-"
 #: The class of a load balancer that names none; the hub creates it when it is missing.
 DEFAULT_CLASS = "envoy"
+#: The provider whose load balancers the kernels of proxy machines forward.
+KERNEL_PROVIDER = "kernel"
+#: The providers whose load balancers are placed on proxy machines, and whose state the hub serves.
+MACHINE_PROVIDERS = frozenset({DEFAULT_CLASS, KERNEL_PROVIDER})
 #: The addresses of load balancers where the command line gives none: only this machine reaches them.
 DEFAULT_POOL = "127.200.0.0/16"
 

@@ -20,7 +20,7 @@ from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.kinds import INTENT_KINDS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import WireCondition, condition_of, is_true
-from fairlead.api.names import ANNOTATION_PAUSED, ANNOTATION_REPAIR, DEFAULT_CLASS, MANAGER_CLI
+from fairlead.api.names import ANNOTATION_PAUSED, ANNOTATION_REPAIR, MACHINE_PROVIDERS, MANAGER_CLI
 from fairlead.cli.hub_reader import Snapshot, check_kinds, connect_hub, snapshot_of, take_snapshot
 from fairlead.cli.options import (
     HubApi,
@@ -458,7 +458,7 @@ def lines_of(plan: PlanOf) -> list[str]:
         lines.append(head)
         lines += [f"      {_change(field)}" for field in row.fields]
         if row.action == Action.ENSURE and not row.fields:
-            lines.append("      " + (_NEWER if plan.provider == DEFAULT_CLASS else _AGAIN))
+            lines.append("      " + (_NEWER if plan.provider in MACHINE_PROVIDERS else _AGAIN))
         if row.held_by:
             lines.append(f"      held: {row.held_by}, {row.message}")
     if plan.more_held:
@@ -628,7 +628,7 @@ def drift_summary(rows: Sequence[DriftOf]) -> str:
 
 def drift_lines(row: DriftOf) -> list[str]:
     """Return the lines for people."""
-    fine = f": {AS_SERVED}" if row.provider == DEFAULT_CLASS else ": as recorded"
+    fine = f": {AS_SERVED}" if row.provider in MACHINE_PROVIDERS else ": as recorded"
     if row.not_programmed:
         fine = f": not programmed: {row.not_programmed}"
     lines = [f"{row.load_balancer} (provider {row.provider or 'unknown'}){'' if row.ours or row.unread else fine}"]

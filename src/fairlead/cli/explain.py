@@ -40,6 +40,7 @@ from fairlead.api.names import (
     GATEWAY_CONTROLLER,
     INGRESS_CONTROLLER,
     LOAD_BALANCER_CLASS_PREFIX,
+    MACHINE_PROVIDERS,
     SYSTEM_NAMESPACE,
     did_you_mean,
 )
@@ -161,7 +162,7 @@ async def _present(selection: Selection, api: HubApi) -> VerbAnswer:
 
 async def _announced(api: HubApi, load_balancers: Sequence[Previewed]) -> dict[LoadBalancerKey, list[AnnouncedRow]]:
     """Return which proxy machines announce the addresses of load balancers; nothing where there are no machines."""
-    own = {lb.key for lb in load_balancers if lb.provider == DEFAULT_CLASS and not lb.gone}
+    own = {lb.key for lb in load_balancers if lb.provider in MACHINE_PROVIDERS and not lb.gone}
     async with connect_hub(api) as cluster:
         read = await read_machines(cluster)
         if not read.machines or not own:

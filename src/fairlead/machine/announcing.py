@@ -1,6 +1,6 @@
 """A machine that serves and announces: it follows plans, watches its Envoys, and reports.
 
-    plan ──► announcers ◄── serving (checks) ◄── Envoys
+    plan ──► announcers ◄── serving (checks) ◄── Envoys, kernel ◄── forwarding table
     report ◄── plan version, Envoys, addresses, sessions, links, problems
 
 A machine that joined (``app``) gets its plans over HTTPS and has one Envoy behind a relay. A hub that announces
@@ -34,6 +34,8 @@ from fairlead.machine.checks import (
     total_connections,
     unhealthy_addresses,
 )
+from fairlead.machine.kernel import KernelPath
+from fairlead.model.forwarding import ForwardingTable
 from fairlead.model.machine import MachinePlan, MachineReport, ProxyState
 from fairlead.providers.envoy.envoy_process import LocalEnvoy, admin_get, file_limit
 from fairlead.runtime.background import Supervisor
@@ -60,6 +62,10 @@ class PlanSource(Protocol):
 
     async def plan(self, after: str) -> MachinePlan | None:
         """Return the plan once its version is another than ``after``; None when nothing has changed for a while."""
+        ...
+
+    async def forwarding(self, after: str) -> ForwardingTable | None:
+        """Return what the kernel forwards, or what changed since version ``after``; None if nothing has for a while."""
         ...
 
     async def report(self, report: MachineReport) -> None:
@@ -95,7 +101,7 @@ class ServingEnvoys(Protocol):
 
 
 class AnnouncingMachine:
-    """One machine: its Envoys and announcers, which follow the plans of ``hub``.
+    """One machine: its Envoys, its kernel and its announcers, which follow the plans of ``hub``.
 
     ``plan`` is the one of the last run. ``changed`` is set when the hub is to get a report soon. ``answered`` is called
     after each answer of the hub, with a plan if that is new; ``problem_changed`` with each sentence about something,
@@ -108,6 +114,7 @@ class AnnouncingMachine:
         *,
         hub: PlanSource,
         proxies: ServingEnvoys,
+        kernel: KernelPath,
         announcers: Mapping[str, Announcer],
         changed: asyncio.Event,
         plan: MachinePlan | None = None,
@@ -118,6 +125,7 @@ class AnnouncingMachine:
         self._name = name
         self._hub = hub
         self._proxies = proxies
+        self._kernel = kernel
         self._announcers = announcers
         self._changed = changed
         self._answered = answered
@@ -141,7 +149,9 @@ class AnnouncingMachine:
         """Start the announcers, and follow plans; the Envoys need not run yet."""
         for name, announcer in self._announcers.items():
             supervisor.spawn(name, self._announce(name, announcer), restart=True)
+        supervisor.spawn("kernel", self._kernel.run, restart=True)
         supervisor.spawn("plan", self._follow_plan, restart=True)
+        supervisor.spawn("forwarding", self._follow_forwarding, restart=True)
 
     def watch(self, supervisor: Supervisor) -> None:
         """Look after the Envoys, which were started, and report."""
@@ -171,6 +181,21 @@ class AnnouncingMachine:
                 await self._apply()
                 self._changed.set()
             self._answered(news)
+
+    async def _follow_forwarding(self) -> None:
+        pause_s = _RETRY_S
+        while True:
+            try:
+                change = await self._hub.forwarding(self._kernel.version)
+            except FairleadError as error:
+                # The plan comes from the same hubs, so that reports what is wrong.
+                log.debug("no forwarding table", sentence=error.sentence)
+                await self._clock.sleep(pause_s)
+                pause_s = min(_LAST_RETRY_S, pause_s * 2)
+                continue
+            pause_s = _RETRY_S
+            if change is not None:
+                self._kernel.update(change)
 
     # --- on this machine --------------------------------------------------------------------------------------
 
@@ -245,8 +270,11 @@ class AnnouncingMachine:
         known: Mapping[str, bool] = {}
         if not self._removed and self._is_known():
             known = serving(
-                plan, alive=proxy.alive, listeners=listeners, sockets=self._open_sockets(), healthy=self._healthy
+                plan, alive=proxy.alive, listeners=listeners, sockets=self._open_sockets(), healthy=self._healthy_here()
             )
+        self._kernel.follow(plan)
+        if not self._removed:
+            known = _with_kernel(known, self._kernel.serving(plan))
         if self._applied == (plan, known):
             return
         failed = False
@@ -259,6 +287,10 @@ class AnnouncingMachine:
         if not failed:
             self._applied = plan, known
         self._changed.set()
+
+    def _healthy_here(self) -> frozenset[str] | None:
+        """Return the load balancers with a healthy target, here in Envoy or in the kernel; None while unknown."""
+        return None if self._healthy is None else self._healthy | self._kernel.healthy()
 
     def _open_sockets(self) -> frozenset[Socket]:
         """Return what the kernel listens at; read again after a while only where that is much to read."""
@@ -310,8 +342,9 @@ class AnnouncingMachine:
             max_files=file_limit() * len(self._proxies.envoys),
             max_listeners=self._proxies.max_listeners,
             connections_per_s=round(self._connections_per_s, 1),
-            unhealthy=unhealthy_addresses(self.plan, self._healthy) if self.plan is not None else (),
-            problems=tuple(self._problems.values()),
+            unhealthy=unhealthy_addresses(self.plan, self._healthy_here()) if self.plan is not None else (),
+            forwarding=self._kernel.state,
+            problems=tuple(filter(None, (*self._problems.values(), self._kernel.state.problem))),
         )
 
     def problem(self, about: str, sentence: str) -> None:
@@ -326,6 +359,17 @@ class AnnouncingMachine:
             log.info("problem solved", about=about)
         self._problem_changed(about, sentence)
         self._changed.set()
+
+
+def _with_kernel(envoy: Mapping[str, bool], kernel: Mapping[str, bool | None]) -> Mapping[str, bool]:
+    """Return whether each address may be announced: one of both serves it. What is unknown of one is left as it is."""
+    known = dict(envoy)
+    for address, serves in kernel.items():
+        if serves or not envoy.get(address):
+            known.pop(address, None)
+            if serves is not None:
+                known[address] = serves
+    return known
 
 
 async def _version(envoy: LocalEnvoy) -> str:

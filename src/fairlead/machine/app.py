@@ -33,6 +33,7 @@ from fairlead.machine import hub_client
 from fairlead.machine.announcing import AnnouncingMachine, notify_systemd
 from fairlead.machine.checks import allow_nonlocal_bind, check_machine
 from fairlead.machine.hub_client import HubClient
+from fairlead.machine.kernel import KernelPath
 from fairlead.machine.relay import HubLink, Relay
 from fairlead.machine.snapshot import XdsSnapshot
 from fairlead.machine.state import NewKey, StateDirectory
@@ -127,6 +128,7 @@ class MachineProcess:
             bootstrap=_bootstrap(self._name, state),
             options=("--concurrency", str(threads), *ENVOY_FLAGS),
         )
+        self._kernel = KernelPath(state.forwarding, on_change=changed.set)
         plan = state.load_plan()
         #: The plan that is not on disk yet.
         self._unsaved: MachinePlan | None = None
@@ -136,6 +138,7 @@ class MachineProcess:
             self._name,
             hub=self._client,
             proxies=self,
+            kernel=self._kernel,
             announcers=all_announcers(settings, state.path, changed.set),
             changed=changed,
             plan=plan,
@@ -147,6 +150,7 @@ class MachineProcess:
         """Bring everything up from local state, then follow the hub."""
         self._state.tls()  # a damaged certificate is an error before anything is started
         self._snapshot.load()
+        self._kernel.load()
         self._envoy.prepare()
         self._log_age()
         await self._relay.start()

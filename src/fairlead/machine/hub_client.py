@@ -33,6 +33,7 @@ from fairlead.errors import (
     Unauthorized,
     Unreachable,
 )
+from fairlead.model.forwarding import ForwardingTable
 from fairlead.model.machine import (
     HUB_NAME,
     EnrolAnswer,
@@ -95,6 +96,11 @@ class HubClient:
     async def plan(self, after: str) -> MachinePlan | None:
         """Return the plan once its version is another than ``after``; None when nothing has changed for a while."""
         return await self._ask("GET", f"/v1/plan?{urlencode({'after': after})}", MachinePlan, timeout=_LONG_POLL)
+
+    async def forwarding(self, after: str) -> ForwardingTable | None:
+        """Return what the kernel forwards, or what changed since version ``after``; None if nothing has for a while."""
+        path = f"/v1/forwarding?{urlencode({'after': after})}"
+        return await self._ask("GET", path, ForwardingTable, timeout=_LONG_POLL)
 
     async def report(self, report: MachineReport) -> None:
         """Send the state of this machine."""

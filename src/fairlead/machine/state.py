@@ -4,6 +4,7 @@
     identity.pem    its certificate and private key, in one file: one never without the other
     ca.pem          the authorities that it trusts
     plan.json       the last plan; its time is when a hub answered last
+    forwarding.json the last table of load balancers that the kernel forwards
     xds-snapshot    what Envoy has acknowledged       xds.sock    where Envoy connects to
     envoy/          Envoy's files                     lock        held while ``fairlead proxy run`` runs
 
@@ -86,6 +87,7 @@ class StateDirectory:
         self._identity = self.path / "identity.pem"
         self._ca = self.path / "ca.pem"
         self._plan = self.path / "plan.json"
+        self.forwarding = self.path / "forwarding.json"
         self._lock = DirectoryLock(
             self.path,
             option="--state-dir",

@@ -242,6 +242,18 @@ class LinkState(MachineValue, frozen=True, kw_only=True, rename="camel", omit_de
     hears: tuple[str, ...] = ()
 
 
+class ForwardingState(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What the kernel of a machine follows: the ``version`` of a table, with everything that it says.
+
+    ``unhealthy`` are targets that do not answer the machine, by ``target_name``. ``problem`` is a sentence: why the
+    kernel does not follow the newest table.
+    """
+
+    version: str = ""
+    unhealthy: tuple[str, ...] = ()
+    problem: str = ""
+
+
 class MachineReport(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The state of a machine: ``plan`` is the version that it follows, ``sent`` its clock in seconds since 1970."""
 
@@ -264,6 +276,8 @@ class MachineReport(MachineValue, frozen=True, kw_only=True, rename="camel", omi
     connections_per_s: float = 0.0
     #: Addresses of the plan for which its proxy sees no healthy target.
     unhealthy: tuple[str, ...] = ()
+    #: What its kernel forwards; None from a release that cannot.
+    forwarding: ForwardingState | None = None
     #: Sentences with a next step: what is wrong with the machine as a whole.
     problems: tuple[str, ...] = ()
 

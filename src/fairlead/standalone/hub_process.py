@@ -25,7 +25,7 @@ from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.kubernetes import CONFIG_MAPS, LEASES, Lease
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
-from fairlead.api.names import DEFAULT_CLASS, GROUP, MANAGER_HUB, SYSTEM_NAMESPACE, fit, replica_key
+from fairlead.api.names import DEFAULT_CLASS, GROUP, KERNEL_PROVIDER, MANAGER_HUB, SYSTEM_NAMESPACE, fit, replica_key
 from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.api.proxymachine import ProxyMachine
 from fairlead.api.times import wire_time
@@ -67,6 +67,7 @@ from fairlead.providers.envoy.envoy_process import directory_of, find_binary, hu
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.provider import EnvoyProvider
 from fairlead.providers.envoy.traffic import EnvoyTraffic
+from fairlead.providers.kernel import KernelProvider
 from fairlead.runtime.background import CoroutineFunction, Supervisor
 from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.runtime.telemetry import StatusServer, Telemetry
@@ -133,6 +134,7 @@ async def _run(
     provider, fleet, identity = parts.provider, parts.fleet, parts.identity
     clock = SystemClock()
     endpoint: MachineEndpoint | None = None
+    kernel = KernelProvider(clock=clock)
 
     def led(leads: bool) -> None:
         parts.on_lead(leads)
@@ -141,7 +143,7 @@ async def _run(
 
     hub = Hub(
         cluster=cluster,
-        providers={DEFAULT_CLASS: provider},
+        providers={DEFAULT_CLASS: provider} | ({KERNEL_PROVIDER: kernel} if settings.has_machines else {}),
         config=HubConfig(
             identity=identity,
             address_pool=settings.pool(),
@@ -161,8 +163,9 @@ async def _run(
         on_lead=led,
     )
     if fleet is not None and hub.inventory.machines is not None:
-        endpoint = _machine_endpoint(settings.machines, cluster, hub, parts, hub.inventory.machines, settings.data_dir)
+        endpoint = _machine_endpoint(settings, cluster, hub, parts, hub.inventory.machines, kernel)
         place_on_machines(endpoint.machines.placements, provider, fleet)
+        kernel.on_change(endpoint.machines.placements.acknowledged)
         registry.register(endpoint.machines.metrics)
     reporter = ProxyReporter(
         cluster=cluster,
@@ -221,7 +224,7 @@ async def _run(
         supervisor.spawn("machines", published(endpoint.run), restart=True)
     if fleet is not None:
         if settings.announce and endpoint is not None:
-            machine = _own_machine(settings, hub, endpoint, provider, fleet, identity)
+            machine = _own_machine(settings, hub, endpoint, provider, kernel, fleet, identity)
             supervisor.spawn("own machine", published(lambda: machine.begin(supervisor)))
         _warn_of_local_problems()
         supervisor.spawn("ports", lambda: watch_ports(provider.refusals, clock=clock), restart=True)
@@ -310,12 +313,12 @@ def _deployment(settings: HubSettings, cluster: Cluster, registry: CollectorRegi
 
 
 def _machine_endpoint(
-    listen: tuple[str, int] | None,
+    settings: HubSettings,
     cluster: Cluster,
     hub: Hub,
     parts: _HubParts,
     machines: WatchCache[ProxyMachine],
-    data_dir: Path,
+    kernel: KernelProvider,
 ) -> MachineEndpoint:
     # Imported here: a hub without proxy machines does not load the cryptography.
     from fairlead.hub.machines.server import MachineEndpoint
@@ -325,10 +328,11 @@ def _machine_endpoint(
         inventory=hub.inventory,
         machines=machines,
         proxies=parts.provider,
+        kernel=kernel,
         xds=parts.provider.server,
         identity=parts.identity,
-        data_dir=data_dir,
-        listen=listen,
+        data_dir=settings.data_dir,
+        listen=settings.machines,
         clock=cluster.clock,
         leading=lambda: hub.leading and hub.elector.is_leader,
         epoch=lambda: hub.elector.epoch,
@@ -340,6 +344,7 @@ def _own_machine(
     hub: Hub,
     endpoint: MachineEndpoint,
     provider: EnvoyProvider,
+    kernel: KernelProvider,
     fleet: LocalFleet,
     identity: str,
 ) -> OwnMachine:
@@ -353,7 +358,7 @@ def _own_machine(
         epoch=lambda: hub.elector.epoch,
         follows=lambda: hub.elector.holder not in ("", identity),
     )
-    return OwnMachine(name, hub=led, provider=provider, fleet=fleet, data_dir=settings.data_dir)
+    return OwnMachine(name, hub=led, provider=provider, fleet=fleet, kernel=kernel, data_dir=settings.data_dir)
 
 
 def place_on_machines(placements: Placements, provider: EnvoyProvider, fleet: LocalFleet) -> None:

@@ -21,16 +21,21 @@ from fairlead.errors import BadConfiguration, Retry
 from fairlead.hub.machines.control import Machines
 from fairlead.machine.announcing import AnnouncingMachine
 from fairlead.machine.app import MachineSettings, all_announcers
+from fairlead.machine.kernel import KernelPath
+from fairlead.model.forwarding import ForwardingTable
 from fairlead.model.machine import MachinePlan, MachineReport
 from fairlead.providers.envoy.envoy_process import LocalEnvoy
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.provider import EnvoyProvider
 from fairlead.providers.envoy.resources import ResourceType
 from fairlead.providers.envoy.store import shortened
+from fairlead.providers.kernel import KernelProvider
 from fairlead.runtime.background import Supervisor, first_done
 from fairlead.standalone.process import ANNOUNCERS
 
 _POLL_S = 1.0
+#: In the hub's data directory.
+FORWARDING = "forwarding.json"
 #: Announcers withdraw at once when their plan is empty; this is for a speaker of BGP that ends.
 _WITHDRAW_S = 0.5
 #: Version of the plan that a hub's machine has while another hub leads: it announces nothing.
@@ -75,6 +80,14 @@ class LedByThisHub:
             await asyncio.sleep(_POLL_S)
             return None
 
+    async def forwarding(self, after: str) -> ForwardingTable | None:
+        """Return what the kernel forwards, or what changed since version ``after``; None if nothing has for a while."""
+        try:
+            return await self._machines.forwarding(self._name, after)
+        except Retry:
+            await asyncio.sleep(_POLL_S)
+            return None
+
     async def report(self, report: MachineReport) -> None:
         """Take in the state of this machine."""
         await self._machines.report(self._name, report)
@@ -84,7 +97,14 @@ class OwnMachine:
     """The Envoys of the hub's data directory as those of a machine."""
 
     def __init__(
-        self, name: str, *, hub: LedByThisHub, provider: EnvoyProvider, fleet: LocalFleet, data_dir: Path
+        self,
+        name: str,
+        *,
+        hub: LedByThisHub,
+        provider: EnvoyProvider,
+        fleet: LocalFleet,
+        kernel: KernelProvider,
+        data_dir: Path,
     ) -> None:
         self._provider = provider
         self._fleet = fleet
@@ -92,10 +112,14 @@ class OwnMachine:
         directory = data_dir / ANNOUNCERS
         directory.mkdir(exist_ok=True, mode=0o700)
         provider.machine = fleet.machine = name
+        kernel.own_machine = name
+        path = KernelPath(data_dir / FORWARDING, on_change=changed.set)
+        path.load()
         self._machine = AnnouncingMachine(
             name,
             hub=hub,
             proxies=self,
+            kernel=path,
             announcers=all_announcers(MachineSettings(), directory, changed.set),
             changed=changed,
         )

@@ -48,6 +48,7 @@ from fairlead.api.names import (
     ANNOTATION_REFUSED,
     DEFAULT_CLASS,
     LABEL_POOL_SERVICE_SERVICE,
+    MACHINE_PROVIDERS,
     replica_key,
 )
 from fairlead.api.poolservice import PoolService
@@ -339,7 +340,7 @@ def member_row(tenant: Tenant, lease: StampedLease | None, load_balancers: int, 
 
 def _on_own_proxies(read: FleetObjects) -> list[TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer]:
     """Return the load balancers whose addresses proxy machines may announce."""
-    own = {cls.metadata.name for cls in read.classes if cls.spec.provider == DEFAULT_CLASS}
+    own = {cls.metadata.name for cls in read.classes if cls.spec.provider in MACHINE_PROVIDERS}
     return [lb for lb in read.load_balancers if (lb.class_name or DEFAULT_CLASS) in own]
 
 

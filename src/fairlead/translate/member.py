@@ -725,6 +725,10 @@ def _class_refusals(view: MemberView, spec: MemberSpec, capabilities: Capabiliti
         yield ConditionReason.CLASS_NOT_USABLE, f"spec.className: {problem}"
 
 
+#: The next step where a class cannot do what is asked for.
+_ENVOY = "use a class with provider envoy"
+
+
 def _tcp_refusals(_view: TCPView, spec: TCPLoadBalancerSpec, capabilities: Capabilities) -> Iterator[Refusal]:
     if not spec.ports:
         yield ConditionReason.INVALID, "spec.ports: at least one port is needed"
@@ -744,7 +748,7 @@ def _tcp_refusals(_view: TCPView, spec: TCPLoadBalancerSpec, capabilities: Capab
             "allocateLoadBalancerNodePorts unset, or ask for pods with annotation fairlead.dev/target: Pod",
         )
     if spec.load_balancer_source_ranges and not capabilities.source_ranges:
-        yield ConditionReason.INVALID, "spec.loadBalancerSourceRanges: this class cannot restrict sources"
+        yield ConditionReason.INVALID, f"spec.loadBalancerSourceRanges: this class cannot restrict sources; {_ENVOY}"
     for text in spec.load_balancer_source_ranges:
         cidr, field = parse_cidr(text), f"spec.loadBalancerSourceRanges: {text!r}"
         if cidr is None:
@@ -752,16 +756,19 @@ def _tcp_refusals(_view: TCPView, spec: TCPLoadBalancerSpec, capabilities: Capab
         elif cidr.network.version != 4 and not capabilities.ipv6:
             yield ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, f"{field} is IPv6, which this class does not serve"
     if spec.session_affinity == "ClientIP" and not capabilities.affinity:
-        yield ConditionReason.INVALID, "spec.sessionAffinity: this class has no session affinity; use None"
+        yield (
+            ConditionReason.INVALID,
+            f"spec.sessionAffinity: this class has no session affinity; use None, or {_ENVOY}",
+        )
     if spec.proxy_protocol and not capabilities.proxy_protocol:
-        yield ConditionReason.INVALID, "spec.proxyProtocol: this class cannot send the PROXY protocol"
+        yield ConditionReason.INVALID, f"spec.proxyProtocol: this class cannot send the PROXY protocol; {_ENVOY}"
     if spec.proxy_protocol and all(port.protocol == "UDP" for port in spec.ports):
         yield ConditionReason.INVALID, "spec.proxyProtocol: there is no TCP port that could carry it"
 
 
 def _http_refusals(_view: HTTPView, spec: HTTPLoadBalancerSpec, capabilities: Capabilities) -> Iterator[Refusal]:
     if not capabilities.l7:
-        text = f"LoadBalancerClass {spec.class_name!r} balances connections only; use one with provider envoy"
+        text = f"LoadBalancerClass {spec.class_name!r} balances connections only; {_ENVOY}"
         yield ConditionReason.UNSUPPORTED_PROTOCOL, f"spec.className: {text}"
     yield from _listener_conflicts(spec)
     if (count := sum(len(listener.certificates) for listener in spec.listeners)) > _MAX_CERTIFICATES:

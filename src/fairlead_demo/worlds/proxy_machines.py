@@ -342,6 +342,10 @@ class ProxySite:
         await pod.start(first_line_s=_START_S)
         return f"{address}:{POD_PORT}"
 
+    async def stop_pod(self, name: str) -> None:
+        """Kill a pod: its port is closed."""
+        await self._pods[name].kill()
+
     async def load_balancer(self, name: str, *backends: str, port: int = 80, spec: JSONObject | None = None) -> None:
         """Write a load balancer of a member, and its backends as ``address:port`` with one port."""
         meta: JSONObject = {"namespace": NAMESPACE, "name": name}

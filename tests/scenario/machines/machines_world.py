@@ -49,6 +49,7 @@ from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.server import XdsServer
 from fairlead.providers.envoy.store import ResourceStore
 from fairlead.providers.envoy.type_subscription import UnknownLoadBalancers
+from fairlead.providers.kernel import KernelProvider
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import SystemClock
 from fairlead.testing.builders import ABLE, tcp_body
@@ -102,6 +103,7 @@ class MachinesWorld:
             inventory=self.hub.inventory,
             machines=self.hub.inventory.machines,
             proxies=PromptProxies(self.hub.inventory.machines),
+            kernel=KernelProvider(clock=self.clock),
             xds=self.xds,
             identity="hub-0",
             data_dir=directory,

@@ -11,6 +11,7 @@ import pytest
 
 from fairlead.errors import FairleadError, Forbidden, Unreachable
 from fairlead.machine.announcing import AnnouncingMachine, notify_systemd
+from fairlead.machine.kernel import KernelPath
 from fairlead.model.machine import AddressState, AnnouncedAddress, LinkState, MachinePlan, MachineReport, SessionState
 from fairlead.providers.envoy.envoy_process import LocalEnvoy
 from fairlead.runtime.background import Supervisor
@@ -36,6 +37,9 @@ class Hub:
         if isinstance(answer, FairleadError):
             raise answer
         return answer
+
+    async def forwarding(self, after: str) -> None:
+        await asyncio.Event().wait()
 
     async def report(self, report: MachineReport) -> None:
         self.reports.put_nowait(report)
@@ -85,7 +89,13 @@ async def while_running(
 ) -> None:
     recorder, supervisor = Recorder(), Supervisor()
     machine = AnnouncingMachine(
-        "m1", hub=hub, proxies=NoEnvoys(), announcers={"recorder": recorder}, changed=asyncio.Event(), plan=plan
+        "m1",
+        hub=hub,
+        proxies=NoEnvoys(),
+        kernel=KernelPath(Path("forwarding.json"), on_change=lambda: None),
+        announcers={"recorder": recorder},
+        changed=asyncio.Event(),
+        plan=plan,
     )
     machine.follow(supervisor)
     machine.watch(supervisor)

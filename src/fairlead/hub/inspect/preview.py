@@ -21,7 +21,7 @@ from fairlead.api.backendgroup import BackendRecord
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer, RefusedPartStatus
 from fairlead.api.intent import IntentObject, Provisioned
 from fairlead.api.meta import WireCondition
-from fairlead.api.names import ANNOTATION_PAUSED, DEFAULT_CLASS
+from fairlead.api.names import ANNOTATION_PAUSED, DEFAULT_CLASS, KERNEL_PROVIDER, MACHINE_PROVIDERS
 from fairlead.api.proxymachine import PROXY_GROUPS, PROXY_MACHINES, ProxyGroup, ProxyMachine
 from fairlead.errors import Conflict, FairleadError, Forbidden, NotFound, Retry
 from fairlead.hub.intents import INTENTS
@@ -42,6 +42,7 @@ from fairlead.model.condition import ConditionType
 from fairlead.model.contract import EVERY_FEATURE, AllocationKind, Restorable
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
+from fairlead.providers.kernel import CAPABILITIES
 from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.sync.calls import in_time
@@ -153,7 +154,7 @@ def moved_machines(
 
 def _is_served(inventory: Inventory, obj: IntentObject) -> bool:
     load_balancer_class = inventory.load_balancer_class(obj.class_name)
-    return load_balancer_class is not None and load_balancer_class.spec.provider == DEFAULT_CLASS
+    return load_balancer_class is not None and load_balancer_class.spec.provider in MACHINE_PROVIDERS
 
 
 class _Parts:
@@ -221,6 +222,7 @@ class _Preview:
         for name, runner in self._providers.durable.items():
             runner.begin(self._inventory.records.values(), self._frontends(name))
         self._providers.capabilities.setdefault(DEFAULT_CLASS, _SERVED)
+        self._providers.capabilities.setdefault(KERNEL_PROVIDER, CAPABILITIES)
 
     async def all(self, only: LoadBalancerKey | None) -> list[Previewed]:
         on_record = (load_balancer_of(record) for record in self._inventory.records.values())
@@ -253,7 +255,7 @@ class _Preview:
             provider=provider,
             class_name=(obj.class_name or DEFAULT_CLASS) if obj is not None else "",
             gone=obj is None,
-            served=provider == DEFAULT_CLASS,
+            served=provider in MACHINE_PROVIDERS,
             paused=paused_by(self._inventory, key, obj),
             conditions=tuple(obj.status.conditions or ()) if obj is not None else (),
             unhealthy=frozenset((obj.status.unhealthy_targets or ()) if obj is not None else ()),
@@ -341,7 +343,7 @@ class _Preview:
         names = names.union(*(intent.provider_names() for intent in self._intents.values()))
         for _, obj in self._inventory.objects():
             names |= obj.status.recorded_providers
-        return sorted(names - {"", DEFAULT_CLASS})
+        return sorted(names - {"", *MACHINE_PROVIDERS})
 
     def _frontends(self, provider: str) -> dict[LoadBalancerKey, Provisioned]:
         """Return the records of the load balancers of ``provider``."""

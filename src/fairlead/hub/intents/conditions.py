@@ -120,7 +120,7 @@ def _programmed(
         return no(ConditionReason.ADDRESS_NOT_ASSIGNED, observed.message or "no address has been assigned yet")
     if refused := refused_routes(observed):
         return no(ConditionReason.ROUTES_REFUSED, refused)
-    return Condition(ConditionType.PROGRAMMED, True, ConditionReason.PROGRAMMED, "")
+    return Condition(ConditionType.PROGRAMMED, True, ConditionReason.PROGRAMMED, observed.data_path)
 
 
 def refused_routes(observed: Observed) -> str:

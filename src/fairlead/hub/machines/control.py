@@ -48,7 +48,7 @@ from fairlead.errors import AlreadyExists, FairleadError, Forbidden, Invalid, No
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.machines.announcing import AnnouncementObjects
 from fairlead.hub.machines.metrics import AddressMoves, MachineCollector, MachinesNow
-from fairlead.hub.machines.placement import PAUSES, MachineFacts, MachineProxies, Placements
+from fairlead.hub.machines.placement import PAUSES, MachineFacts, MachineProxies, Placements, SeveralProxies
 from fairlead.hub.machines.plans import MachinePlans, PlanInput, build_plans, placed_addresses
 from fairlead.hub.machines.states import SKEW_S, UNREACHABLE_S, Heard, machine_status, skew_text
 from fairlead.hub.machines.tokens import check_token, consume
@@ -58,6 +58,7 @@ from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import Heartbeat
 from fairlead.kube.status import emit_transitions, write_status
 from fairlead.kube.writes import Overlay
+from fairlead.model.forwarding import ForwardingTable
 from fairlead.model.machine import (
     EnrolAnswer,
     EnrolRequest,
@@ -75,6 +76,7 @@ from fairlead.providers.envoy.certificates import (
     machine_named_in,
     serial_of,
 )
+from fairlead.providers.kernel import KernelProvider
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
@@ -154,6 +156,7 @@ class Machines:
         inventory: Inventory,
         machines: WatchCache[ProxyMachine],
         proxies: MachineProxies,
+        kernel: KernelProvider,
         authority: SharedAuthority,
         identity: str,
         address: str,
@@ -166,6 +169,7 @@ class Machines:
     ) -> None:
         self._cluster = cluster
         self._inventory = inventory
+        self._kernel = kernel
         self._authority = authority
         self._replica = replica_key(identity)
         self._address = address
@@ -188,7 +192,7 @@ class Machines:
             cluster=cluster,
             inventory=inventory,
             machines=machines,
-            proxies=proxies,
+            proxies=SeveralProxies(proxies, kernel),
             facts=self._facts,
             leading=leading,
             events=self._events,
@@ -322,6 +326,12 @@ class Machines:
             except TimeoutError:
                 return None
 
+    async def forwarding(self, machine: str, after: str) -> ForwardingTable | None:
+        """Return what the kernel of a machine forwards once that is not ``after``; None if that takes too long."""
+        self._check_leads()
+        await self.member(machine)
+        return await self._kernel.table(machine, after, wait_s=_PLAN_WAIT_S)
+
     async def report(self, machine: str, report: MachineReport) -> None:
         """Take in the report of a machine."""
         self._check_leads()
@@ -329,6 +339,7 @@ class Machines:
         skew_s = report.sent - self._clock.now().timestamp() if report.sent else 0.0
         before = heard.report
         heard.hear(report, now_s=now_s, skew_s=skew_s)
+        self._kernel.reported(machine, report.forwarding)
         if before is None or _able(before) != _able(report):
             self.changed()
         if before is None or (before.addresses, before.max_listeners) != (report.addresses, report.max_listeners):

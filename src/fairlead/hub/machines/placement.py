@@ -20,7 +20,7 @@ import structlog
 
 from fairlead.api.intent import IntentObject, MachinePlacement
 from fairlead.api.meta import transitions, wire_conditions
-from fairlead.api.names import ANNOTATION_MACHINES, DEFAULT_CLASS, MANAGER_HUB, MANAGER_PLACEMENT
+from fairlead.api.names import ANNOTATION_MACHINES, DEFAULT_CLASS, MACHINE_PROVIDERS, MANAGER_HUB, MANAGER_PLACEMENT
 from fairlead.api.proxymachine import PROXY_GROUPS, ProxyGroup, ProxyGroupStatus, ProxyMachine
 from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError, NotFound
@@ -75,6 +75,25 @@ class MachineProxies(Protocol):
     def is_here(self, key: LoadBalancerKey) -> bool:
         """Return whether the hub's own Envoys serve a load balancer."""
         ...
+
+
+class SeveralProxies:
+    """The proxies of machines of several providers; each load balancer is of one of them."""
+
+    def __init__(self, *providers: MachineProxies) -> None:
+        self._providers = providers
+
+    def machines(self) -> frozenset[str]:
+        """Return the machines whose proxy is connected."""
+        return frozenset[str]().union(*(provider.machines() for provider in self._providers))
+
+    def machines_with(self, key: LoadBalancerKey) -> frozenset[str]:
+        """Return the connected machines that have all of a load balancer."""
+        return frozenset[str]().union(*(provider.machines_with(key) for provider in self._providers))
+
+    def is_here(self, key: LoadBalancerKey) -> bool:
+        """Return whether the hub's own Envoys serve a load balancer."""
+        return any(provider.is_here(key) for provider in self._providers)
 
 
 class MachineFacts(msgspec.Struct, frozen=True):
@@ -246,7 +265,7 @@ class Placements:
 
     def _is_ours(self, obj: IntentObject) -> bool:
         cls = self._inventory.load_balancer_class(obj.class_name)
-        return cls is not None and cls.spec.provider == DEFAULT_CLASS
+        return cls is not None and cls.spec.provider in MACHINE_PROVIDERS
 
     def _joined(self) -> list[Joined]:
         facts, connected = self._facts(), self._proxies.machines()

@@ -49,6 +49,7 @@ from fairlead.model.machine import HUB_NAME, EnrolRequest, HubProblem, MachineRe
 from fairlead.providers.envoy.certificates import SharedAuthority
 from fairlead.providers.envoy.fleet import ServerCertificate
 from fairlead.providers.envoy.server import XdsServer
+from fairlead.providers.kernel import KernelProvider
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.telemetry import BoundedServer
 
@@ -83,6 +84,7 @@ class MachineEndpoint:
         inventory: Inventory,
         machines: WatchCache[ProxyMachine],
         proxies: MachineProxies,
+        kernel: KernelProvider,
         xds: XdsServer,
         identity: str,
         data_dir: Path,
@@ -109,6 +111,7 @@ class MachineEndpoint:
             inventory=inventory,
             machines=machines,
             proxies=proxies,
+            kernel=kernel,
             authority=self._authority,
             identity=identity,
             address=host_port(host, port) if listen is not None else "",
@@ -207,6 +210,7 @@ class MachineServer:
         server.app.router.add_post("/v1/enrol", self._enrol)
         server.app.router.add_post("/v1/renew", self._renew)
         server.app.router.add_get("/v1/plan", self._plan)
+        server.app.router.add_get("/v1/forwarding", self._forwarding)
         server.app.router.add_post("/v1/report", self._report)
         try:
             await server.start(self._context, handshake_s=_HANDSHAKE_S)
@@ -234,6 +238,11 @@ class MachineServer:
         machine, _ = await self._caller(request)
         plan = await self._machines.plan(machine.metadata.name, request.query.get("after", ""))
         return _json(plan) if plan is not None else web.Response(status=204)
+
+    async def _forwarding(self, request: web.Request) -> web.Response:
+        machine, _ = await self._caller(request)
+        table = await self._machines.forwarding(machine.metadata.name, request.query.get("after", ""))
+        return _json(table) if table is not None else web.Response(status=204)
 
     async def _report(self, request: web.Request) -> web.Response:
         machine, _ = await self._caller(request)

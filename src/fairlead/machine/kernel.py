@@ -1,0 +1,563 @@
+"""Load balancers that the kernel of this machine forwards: kept on disk, checked here, applied by nftables.
+
+    hub ──ForwardingTable──► file ──┐                      ┌──► one transaction of what differs: nft -f -
+    plan (who announces what) ──────┼──► elements of maps ─┤
+    health checks ──────────────────┘                      └──► connections of targets that are gone: conntrack
+
+The kernel forwards without this process: a restart adopts what is there, and writes the differences. After a boot the
+table of the file is applied before any hub answers. Only the table ``inet fairlead`` is changed; when another program
+deletes it, as ``flush ruleset`` does, it is made again at once. A target that refuses a connection, or does not answer
+two within 0.3 s each, gets no new connections until it answers again.
+Never: deletes the table or its chains, since that would cut every connection; touches other tables.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import select
+import shutil
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from fairlead.api.json_text import read_json
+from fairlead.errors import BadConfiguration, FairleadError, Retry
+from fairlead.machine.kernel_maps import (
+    TABLE,
+    Elements,
+    Flow,
+    elements_of,
+    flows_in,
+    flows_of,
+    listed_elements,
+    skeleton,
+    transaction,
+)
+from fairlead.model.forwarding import ForwardedLoadBalancer, ForwardingTable, target_name
+from fairlead.model.keys import Protocol
+from fairlead.model.machine import ForwardingState, MachinePlan
+from fairlead.runtime.background import watched
+from fairlead.runtime.private_file import write_private
+
+#: A target is checked again after so long, or later, if more than that many checks a second were needed.
+_CHECK_S, _CHECKS_PER_S = 0.4, 500
+_CONNECT_S, _ATTEMPTS = 0.3, 2
+#: How long the first checks of new targets may hold a change back, and how many run at once.
+_FIRST_CHECKS_S, _AT_ONCE = 0.7, 200
+_RETRY_S = 1.0
+#: Connections of a port that was removed go on for so long, as they do at Envoy.
+DRAIN_S = 30.0
+#: Changes are one write of the file, within this time.
+_SAVE_S = 1.0
+#: Of netlink: NETLINK_NETFILTER, the group NFNLGRP_NFTABLES, and NFT_MSG_DELTABLE of its subsystem.
+_NETFILTER, _NFTABLES_GROUP, _TABLE_DELETED = 12, 1 << 6, 10 << 8 | 2
+_MESSAGE = struct.Struct("=IHHII")
+_FORWARDING = {
+    4: (Path("/proc/sys/net/ipv4/ip_forward"),),
+    6: (Path("/proc/sys/net/ipv6/conf/all/forwarding"),),
+}
+_ACCEPT_RA = "/proc/sys/net/ipv6/conf"
+
+log = structlog.get_logger(__name__)
+
+
+class KernelPath:
+    """The load balancers in the kernel of this machine. ``on_change`` is called when ``state`` returns another one."""
+
+    def __init__(self, file: Path, *, on_change: Callable[[], None]) -> None:
+        self._file = file
+        self._on_change = on_change
+        self._table = ForwardingTable(version="")
+        self._entries: dict[str, ForwardedLoadBalancer] = {}
+        #: What the kernel has by load balancer, "" for what was there before; None while that is unknown.
+        self._elements: dict[str, Elements] | None = None
+        self._flows: dict[str, set[Flow]] = {}
+        self._events: socket.socket | None = None
+        #: Another program deleted the table; it could not be made again yet.
+        self._lost = self._missing = False
+        self._changed: set[str] = set()
+        self._dirty = asyncio.Event()
+        self._unsaved = asyncio.Event()
+        self._shared: frozenset[str] = frozenset()
+        self._applied_version = ""
+        self._problem = ""
+        self._targets: dict[str, _CheckedTarget] = {}
+        self._checks: deque[tuple[float, str]] = deque()
+        self._new_checks = asyncio.Event()
+        self._down: set[str] = set()
+        #: Load balancers with a target that was seen healthy, or is not checked.
+        self._proven: set[str] = set()
+
+    # --- for the process of the machine -------------------------------------------------------------------------
+
+    @property
+    def version(self) -> str:
+        """Return the version of the table on this machine; the hub answers with what has changed since."""
+        return self._table.version
+
+    def load(self) -> None:
+        """Read the table that an earlier process kept."""
+        with suppress(OSError):
+            if (table := read_json(self._file.read_bytes(), ForwardingTable)) is not None:
+                self._take(table)
+
+    def update(self, change: ForwardingTable) -> None:
+        """Take in what the hub has sent."""
+        self._take(self._table.updated(change))
+        self._unsaved.set()
+
+    def follow(self, plan: MachinePlan) -> None:
+        """Take in which addresses several machines announce at once."""
+        shared = frozenset(
+            planned.address
+            for planned in plan.addresses
+            if planned.announcement in ("BGP", "External") and len(planned.machines) > 1
+        )
+        if moved := shared ^ self._shared:
+            self._shared = shared
+            self._mark(key for key, entry in self._entries.items() if moved.intersection(entry.addresses))
+
+    def serving(self, plan: MachinePlan) -> dict[str, bool | None]:
+        """Return whether each address with a load balancer in the kernel may be announced here; None if unknown."""
+        by_name: dict[str, list[str]] = {}
+        for key, entry in self._entries.items():
+            by_name.setdefault(entry.name, []).append(key)
+        answer: dict[str, bool | None] = {}
+        for planned in plan.addresses:
+            keys = [key for name in planned.load_balancers for key in by_name.get(name, ())]
+            if not keys:
+                continue
+            programmed = self._elements or {}
+            if not any(key in programmed for key in keys):
+                answer[planned.address] = False if self._missing else None
+                continue
+            listening = any(key in self._proven for key in keys)
+            healthy = any(_serves(programmed.get(key, {}), planned.address) for key in keys)
+            answer[planned.address] = planned.may_announce(plan.machine, listening=listening, healthy=healthy)
+        return answer
+
+    def healthy(self) -> frozenset[str]:
+        """Return ``namespace/name`` of each load balancer that has a target in service."""
+        programmed = self._elements or {}
+        return frozenset(entry.name for key, entry in self._entries.items() if _serves(programmed.get(key, {})))
+
+    @property
+    def state(self) -> ForwardingState:
+        """Return what the kernel follows, for the hub."""
+        return ForwardingState(
+            version=self._applied_version, unhealthy=tuple(sorted(self._down)), problem=self._problem
+        )
+
+    async def run(self) -> None:
+        """Work until cancelled; the kernel goes on."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._work())
+                tasks.create_task(self._check_all())
+                tasks.create_task(self._save())
+        finally:
+            self._elements = None
+            if self._events is not None:
+                asyncio.get_running_loop().remove_reader(self._events)
+                self._events.close()
+                self._events = None
+
+    # --- what is wanted -----------------------------------------------------------------------------------------
+
+    def _take(self, table: ForwardingTable) -> None:
+        entries = {entry.key: entry for entry in table.load_balancers}
+        changed = {key for key in entries.keys() | self._entries.keys() if entries.get(key) != self._entries.get(key)}
+        self._table, self._entries = table, entries
+        if changed:
+            self._plan_checks()
+        self._mark(changed)
+        # Also without a difference: the hub waits for the version.
+        self._dirty.set()
+
+    def _mark(self, keys: Iterable[str]) -> None:
+        self._changed.update(keys)
+        if self._changed:
+            self._dirty.set()
+
+    async def _save(self) -> None:
+        while True:
+            await self._unsaved.wait()
+            await asyncio.sleep(_SAVE_S)
+            self._unsaved.clear()
+            try:
+                await asyncio.to_thread(write_private, self._file, msgspec.json.encode(self._table))
+            except OSError as error:
+                self._say(f"{self._file} cannot be written ({error.strerror}); a boot would restore older state")
+                await asyncio.sleep(_RETRY_S)
+                self._unsaved.set()
+
+    # --- the kernel ---------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        self._dirty.set()
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            try:
+                await self._apply()
+            except FairleadError as error:
+                # What the kernel has is unknown now.
+                self._elements = None
+                self._say(error.sentence)
+                await asyncio.sleep(_RETRY_S)
+                self._dirty.set()
+            else:
+                self._say("")
+
+    async def _apply(self) -> None:
+        if not self._table.version:
+            return  # nothing is known yet, so what the kernel has stays
+        if self._lost:
+            self._lost, self._elements = False, None
+        await self._check_new()
+        if self._elements is None:
+            if not self._entries and not (shutil.which("nft") and await _tables()):
+                self._acknowledge(self._table.version)
+                return
+            await self._read_table()
+        elements = self._elements or {}
+        version, entries = self._table.version, self._entries
+        changed, self._changed = self._changed, set()
+        before: dict[tuple[str, str], str] = {}
+        after: dict[tuple[str, str], str] = {}
+        new: dict[str, Elements] = {}
+        for key in changed:
+            before |= elements.get(key, {})
+            if (entry := entries.get(key)) is not None:
+                new[key] = elements_of(entry, down=self._down, shared=self._shared)
+                after |= new[key]
+        if script := transaction(before, after):
+            self._allow_forwarding({6 if ":" in address else 4 for key in new for address in entries[key].addresses})
+            try:
+                await _nft(script)
+            except FairleadError:
+                self._changed |= changed
+                raise
+        for key in changed:
+            if key in new:
+                elements[key] = new[key]
+            else:
+                elements.pop(key, None)
+        self._elements = elements
+        self._missing = False
+        self._note_proven(new)
+        self._end_flows(changed)
+        self._acknowledge(version)
+
+    async def _read_table(self) -> None:
+        """Read what the kernel has; the table is made where it is missing."""
+        if self._events is None:
+            self._events = _open_netlink()
+            asyncio.get_running_loop().add_reader(self._events, self._read_events, self._events)
+        there = await _tables()
+        present: Elements | None = {}
+        if there:
+            listing = await _run("nft", "-j", "list", "table", *TABLE.split())
+            present = listed_elements(listing)
+            if present is None:
+                raise BadConfiguration(
+                    f"the nftables table {TABLE} of this machine was not made by this release. Connections of the "
+                    f"kernel data path end when you delete it: nft delete table {TABLE}"
+                )
+        else:
+            self._missing = True
+            await _nft(skeleton())
+        self._elements = {"": present}
+        self._flows = {"": flows_in(present)}
+        self._changed = {"", *self._entries}
+        log.info("kernel data path", read_back=bool(there), elements=len(present))
+
+    def _note_proven(self, new: Mapping[str, Elements]) -> None:
+        for key, elements in new.items():
+            if not _serves(elements):
+                continue
+            names = self._names_of(self._entries.get(key))
+            unchecked = not names
+            if unchecked or any(self._targets[name].healthy for name in names if name in self._targets):
+                self._proven.add(key)
+        self._proven &= self._entries.keys()
+
+    def _acknowledge(self, version: str) -> None:
+        self._applied_version = version
+        self._on_change()
+
+    def _say(self, problem: str) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            log.warning("kernel data path", sentence=problem or "works again")
+            self._on_change()
+
+    def _read_events(self, events: socket.socket) -> None:
+        """Notice that a table was deleted, or that events were lost."""
+        deleted = False
+        try:
+            while True:
+                deleted |= has_deleted_table(events.recv(65_536))
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            deleted = True
+            if error.errno != errno.ENOBUFS:
+                log.warning("events of nftables cannot be read", error=error.strerror)
+        if deleted and self._elements is not None:
+            watched("kernel table", self._look_for_table(), expected=FairleadError)
+
+    async def _look_for_table(self) -> None:
+        if not await _tables():
+            log.warning("another program deleted the table", table=TABLE)
+            self._lost = True
+            self._dirty.set()
+
+    @staticmethod
+    def _allow_forwarding(versions: Collection[int]) -> None:
+        for version in versions:
+            for path in _FORWARDING[version]:
+                try:
+                    if path.read_text(encoding="ascii").strip() != "0":
+                        continue
+                    if version == 6:
+                        _keep_router_advertisements()
+                    path.write_text("1\n", encoding="ascii")
+                except OSError as error:
+                    name = ".".join(path.parts[3:])
+                    raise BadConfiguration(
+                        f"{name} cannot be set ({error.strerror}), and without it the kernel forwards nothing; set it: "
+                        f"sysctl -w {name}=1"
+                    ) from error
+
+    # --- connections that end -----------------------------------------------------------------------------------
+
+    def _end_flows(self, changed: Iterable[str]) -> None:
+        """Delete the connections of targets that are gone; those of ports that are gone after a while."""
+        gone: set[Flow] = set()
+        for key in changed:
+            gone |= self._flows.pop(key, set())
+            if (entry := self._entries.get(key)) is not None:
+                self._flows[key] = flows_of(entry)
+        gone -= self._wanted_flows() if gone else set()
+        if not gone:
+            return
+        ports = {flow[:3] for flow in self._wanted_flows()}
+        now, later = [flow for flow in gone if flow[:3] in ports], [flow for flow in gone if flow[:3] not in ports]
+        if now:
+            watched("connections", self._delete(now), expected=FairleadError)
+        if later:
+            loop = asyncio.get_running_loop()
+            loop.call_later(DRAIN_S, lambda: watched("connections", self._delete(later), expected=FairleadError))
+
+    def _wanted_flows(self) -> set[Flow]:
+        return set[Flow]().union(*self._flows.values())
+
+    async def _delete(self, flows: Iterable[Flow]) -> None:
+        wanted = self._wanted_flows()
+        lines = [_conntrack_line(flow) for flow in flows if flow not in wanted]
+        if lines:
+            await _run("conntrack", "-R", "-", text="".join(lines))
+
+    # --- health -------------------------------------------------------------------------------------------------
+
+    def _names_of(self, entry: ForwardedLoadBalancer | None) -> list[str]:
+        """Return the checked targets of a load balancer."""
+        if entry is None or not entry.checked:
+            return []
+        return [
+            target_name(port.protocol, target.address, target.port)
+            for port in entry.ports
+            if port.protocol is Protocol.TCP
+            for target in port.targets
+            if not target.draining
+        ]
+
+    def _plan_checks(self) -> None:
+        """Check the targets of the table: new ones first, and no others."""
+        targets: dict[str, _CheckedTarget] = {}
+        for key, entry in self._entries.items():
+            for name in self._names_of(entry):
+                if name not in targets:
+                    known = self._targets.get(name)
+                    targets[name] = _CheckedTarget(name, known.healthy if known is not None else None)
+                targets[name].load_balancers.add(key)
+        self._checks.extendleft((0.0, name) for name in targets.keys() - self._targets.keys())
+        self._targets = targets
+        self._down &= targets.keys()
+        self._new_checks.set()
+
+    async def _check_new(self) -> None:
+        """Check targets that were never checked, but hold nothing back for long."""
+        names = [name for name, target in self._targets.items() if target.healthy is None]
+        free = asyncio.Semaphore(_AT_ONCE)
+
+        async def check(name: str) -> None:
+            async with free:
+                await self._check(name)
+
+        if names:
+            tasks = [watched("first check", check(name)) for name in names]
+            _, late = await asyncio.wait(tasks, timeout=_FIRST_CHECKS_S)
+            for task in late:
+                task.cancel()
+
+    async def _check_all(self) -> None:
+        """Check each target again and again."""
+        loop = asyncio.get_running_loop()
+        running: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                if not self._checks:
+                    self._new_checks.clear()
+                    await self._new_checks.wait()
+                    continue
+                due_s, name = self._checks[0]
+                if (wait_s := due_s - loop.time()) > 0:
+                    await asyncio.sleep(min(wait_s, _CHECK_S))
+                    continue
+                self._checks.popleft()
+                if name not in self._targets:
+                    continue
+                task = watched("check", self._check(name))
+                running.add(task)
+                task.add_done_callback(running.discard)
+                pause_s = max(_CHECK_S, len(self._targets) / _CHECKS_PER_S)
+                self._checks.append((loop.time() + pause_s, name))
+                # The others of this process have their turn, also when many are due.
+                await asyncio.sleep(1 / _CHECKS_PER_S if len(running) > _AT_ONCE else 0)
+        finally:
+            for task in tuple(running):
+                task.cancel()
+
+    async def _check(self, name: str) -> None:
+        _, address, port = name.split(" ")
+        healthy = await answers(address, int(port))
+        target = self._targets.get(name)
+        if target is None or target.healthy is healthy:
+            return
+        target.healthy = healthy
+        (self._down.discard if healthy else self._down.add)(name)
+        self._mark(target.load_balancers)
+
+
+class _CheckedTarget:
+    def __init__(self, name: str, healthy: bool | None) -> None:
+        self.name = name
+        self.healthy = healthy
+        self.load_balancers: set[str] = set()
+
+
+def _serves(elements: Elements, address: str = "") -> bool:
+    """Return whether these elements lead to a target, at ``address`` if it is given."""
+    return any(name.startswith("services") and (not address or key.startswith(f"{address} ")) for name, key in elements)
+
+
+async def answers(address: str, port: int) -> bool:
+    """Return whether a TCP connection is accepted; one that is refused is not tried again."""
+    for _ in range(_ATTEMPTS):
+        accepted = await _connect(address, port)
+        if accepted is not None:
+            return accepted
+    return False
+
+
+async def _connect(address: str, port: int) -> bool | None:
+    """Return whether a connection was accepted or refused; None without an answer."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as probe:
+        # Closed by a reset: thousands of checks leave no TIME_WAIT.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                await asyncio.get_running_loop().sock_connect(probe, (address, port))
+        except TimeoutError:
+            # This process may have been late, and not the target.
+            writable = select.select((), (probe,), (), 0)[1]
+            return True if writable and not probe.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) else None
+        except OSError:
+            return False
+    return True
+
+
+# --- programs -------------------------------------------------------------------------------------------------------
+
+
+def _keep_router_advertisements() -> None:
+    """Keep interfaces that have their route from router advertisements: a router ignores these otherwise."""
+    for path in Path(_ACCEPT_RA).glob("*/accept_ra"):
+        if path.read_text(encoding="ascii").strip() == "1":
+            path.write_text("2\n", encoding="ascii")
+
+
+def _open_netlink() -> socket.socket:
+    kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+    events = socket.socket(socket.AF_NETLINK, kind, _NETFILTER)
+    try:
+        events.bind((0, _NFTABLES_GROUP))
+    except OSError as error:
+        events.close()
+        raise BadConfiguration(
+            f"events of nftables cannot be read ({error.strerror}); the machine's process needs CAP_NET_ADMIN"
+        ) from error
+    return events
+
+
+def has_deleted_table(data: bytes) -> bool:
+    """Return whether one of these events of nftables is that a table was deleted."""
+    at = 0
+    while at + _MESSAGE.size <= len(data):
+        length, kind, *_ = _MESSAGE.unpack_from(data, at)
+        if kind == _TABLE_DELETED:
+            return True
+        at += max(_MESSAGE.size, (length + 3) & ~3)
+    return False
+
+
+async def _tables() -> bool:
+    """Return whether our table is there."""
+    return f"table {TABLE}" in (await _run("nft", "list", "tables")).decode().splitlines()
+
+
+async def _nft(script: str) -> None:
+    await _run("nft", "-f", "-", text=script)
+
+
+def _conntrack_line(flow: Flow) -> str:
+    at = f"--orig-dst {flow.address} --orig-port-dst {flow.port}"
+    target = f"--reply-src {flow.target} --reply-port-src {flow.target_port}"
+    family = " -f ipv6" if ":" in flow.address else ""
+    return f"-D{family} -p {flow.protocol} {at} {target}\n"
+
+
+async def _run(program: str, *arguments: str, text: str = "") -> bytes:
+    """Run a program to its end; return what it prints.
+
+    Raises:
+        BadConfiguration: it is missing, or lacks a right.
+        Retry: it failed.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            program, *arguments,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+    except FileNotFoundError:
+        package = "nftables" if program == "nft" else program
+        raise BadConfiguration(
+            f"{program} is missing on this machine, and the kernel data path needs it: install {package}"
+        ) from None
+    output, errors = await process.communicate(text.encode())
+    if process.returncode == 0:
+        return output
+    first = errors.decode(errors="replace").strip().partition("\n")[0]
+    if "not permitted" in first:
+        raise BadConfiguration("nftables needs the capability NET_ADMIN: run the machine's process as root")
+    raise Retry(f"{program} failed: {first}", detail=text[:500])

@@ -1,0 +1,80 @@
+"""The load balancers that the kernel of a proxy machine forwards, as the hub sends them, and the machine's answer.
+
+    hub ──ForwardingTable──► machine    all load balancers, or those that changed since a version that the machine has
+    hub ◄─ForwardingState─── machine    the version that its kernel follows, and the targets that do not answer
+
+The values say what is to be forwarded where. The rules of the kernel follow on the machine, from these and its own
+health checks. Changes exist because one changed pod must not send thousands of load balancers to every machine.
+"""
+
+from __future__ import annotations
+
+from fairlead.model.keys import Protocol
+from fairlead.model.machine import MachineValue
+
+
+class ForwardedTarget(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A backend of a port. ``draining``: it keeps its connections and gets no new ones."""
+
+    address: str
+    port: int
+    weight: int = 1
+    draining: bool = False
+
+
+class ForwardedPort(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A port of a load balancer with its backends, which are of any family."""
+
+    protocol: Protocol
+    port: int
+    targets: tuple[ForwardedTarget, ...] = ()
+
+
+class ForwardedLoadBalancer(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One load balancer: ``namespace/name``, with ``kind`` the whole key.
+
+    ``keep_client``: backends see the client's address, so their replies must come back through this machine.
+    ``checked``: the machine connects to its TCP targets, and takes out those that do not answer.
+    """
+
+    kind: str
+    name: str
+    addresses: tuple[str, ...] = ()
+    ports: tuple[ForwardedPort, ...] = ()
+    affinity: bool = False
+    keep_client: bool = False
+    checked: bool = True
+
+    @property
+    def key(self) -> str:
+        """Return the identity of the load balancer as one text."""
+        return f"{self.kind}/{self.name}"
+
+
+class ForwardingTable(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """All load balancers of one machine (``whole``), or what changed since the version that it asked with.
+
+    ``removed`` and ``kept`` are keys. The hub cannot read those that are ``kept``, so the machine keeps what it has.
+    """
+
+    version: str
+    whole: bool = True
+    load_balancers: tuple[ForwardedLoadBalancer, ...] = ()
+    removed: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+    def updated(self, change: ForwardingTable) -> ForwardingTable:
+        """Return the whole table after a change."""
+        mine = {each.key: each for each in self.load_balancers}
+        new = {each.key: each for each in change.load_balancers}
+        if change.whole:
+            kept = {key: mine[key] for key in change.kept if key in mine and key not in new}
+            entries = kept | new
+        else:
+            entries = {key: each for key, each in mine.items() if key not in change.removed} | new
+        return ForwardingTable(version=change.version, load_balancers=tuple(entries.values()))
+
+
+def target_name(protocol: Protocol, address: str, port: int) -> str:
+    """Return the name of a target in a state."""
+    return f"{protocol} {address} {port}"

@@ -1,0 +1,135 @@
+"""Load balancers that the kernel of a proxy machine forwards, from the object to the answer."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+
+import pytest
+
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.meta import JSONObject
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead_demo.worlds.processes import run_fairlead, wait_until
+from fairlead_demo.worlds.proxy_machines import NAMESPACE, ProxyMachine, ProxySite, why_no_namespaces
+from tests.e2e.conftest import working_directory
+
+pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(600)]
+FOREIGN = "table ip foreign {\n\tchain none {\n\t}\n}\n"
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[ProxySite]:
+    if why := why_no_namespaces():
+        pytest.skip(why)
+    if not (shutil.which("nft") and shutil.which("conntrack")):
+        pytest.skip("nft or conntrack is missing: .ci/nftables installs both")
+    with working_directory() as directory:
+        site = ProxySite(directory)
+        try:
+            await site.start()
+            await site.cluster.create(
+                LOAD_BALANCER_CLASSES, {"metadata": {"name": "fast"}, "spec": {"provider": "kernel", "drain": "1s"}}
+            )
+            yield site
+        finally:
+            await site.close()
+
+
+def on(machine: ProxyMachine, *command: str, text: str = "") -> str:
+    """Run a command on a machine; return what it prints."""
+    done = subprocess.run(machine.namespace.command(command), input=text, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def condition(obj: object, kind: str) -> tuple[str, str, str]:
+    conditions = obj.status.conditions or ()  # type: ignore[attr-defined]
+    return next(((each.status, each.reason, each.message) for each in conditions if each.type == kind), ("", "", ""))
+
+
+@pytest.mark.req("P-30")
+@pytest.mark.req("P-31")
+@pytest.mark.req("P-32")
+async def test_the_kernel_of_a_machine_serves_a_load_balancer(site: ProxySite) -> None:
+    machine = await site.join("m1")
+    on(machine, "nft", "-f", "-", text=FOREIGN)
+    pods = [await site.pod("web-1"), await site.pod("web-2")]
+    fast: JSONObject = {"className": "fast"}
+    await site.load_balancer("web", *pods, spec=fast)
+    address = await site.address("web")
+    traffic = site.traffic(address)
+    await wait_until(traffic.is_answered, "the kernel forwards")
+    obj = await site.cluster.get(TCP_LOAD_BALANCERS, NAMESPACE, "web")
+    assert "kernel" in condition(obj, "Programmed")[2]
+    assert "address of the load balancer" in condition(obj, "Programmed")[2]
+    assert not on(machine, "ss", "-Hltn", "sport", "=", "80"), "Envoy does not listen"
+
+    # The process ends: connections, new and open, go on, and the next process adopts the table.
+    traffic.start()
+    await machine.process.terminate()
+    before = on(machine, "nft", "list", "table", "inet", "fairlead")
+    await machine.start()
+    await wait_until(machine.ready, "the process is ready again")
+    await site.load_balancer("other", pods[0], spec=fast)
+    other = await site.address("other")
+    await wait_until(site.traffic(other).is_answered, "another load balancer is forwarded")
+    await site.cluster.delete(TCP_LOAD_BALANCERS, NAMESPACE, "other")
+
+    async def forgotten() -> bool:
+        return on(machine, "nft", "list", "table", "inet", "fairlead") == before
+
+    await wait_until(forgotten, "nothing is left of the other one")
+    assert on(machine, "nft", "list", "table", "ip", "foreign") == FOREIGN
+    await traffic.stop()
+    assert (traffic.count.failed, traffic.count.cut, traffic.count.lost) == (0, 0, 0), traffic.count.failures
+    assert set(traffic.count.by_pod) == {"web-1", "web-2"}
+
+    # A target that dies gets no connections, before the hub knows.
+    await site.stop_pod("web-2")
+
+    async def only_one() -> bool:
+        return pods[1].replace(":", " . ") not in on(machine, "nft", "list", "map", "inet", "fairlead", "targets4")
+
+    await wait_until(only_one, "the dead target is out")
+
+    async def reported() -> bool:
+        obj = await site.cluster.get(TCP_LOAD_BALANCERS, NAMESPACE, "web")
+        return "1 of 2" in condition(obj, "Serving")[2]
+
+    await wait_until(reported, "the hub knows")
+    traffic = site.traffic(address)
+    traffic.start()
+
+    async def some() -> bool:
+        return traffic.count.answered > 20
+
+    await wait_until(some, "requests are answered")
+    await traffic.stop()
+    assert traffic.count.failed == 0
+    assert set(traffic.count.by_pod) == {"web-1"}
+
+    # Another program deletes all tables.
+    on(machine, "nft", "flush", "ruleset")
+    await wait_until(site.traffic(address).is_answered, "the table is back")
+
+    # The machine boots while no hub answers.
+    await site.hub.kill()
+    await machine.lose_power()
+    await machine.power_on()
+    await wait_until(site.traffic(address).is_answered, "the kernel forwards from local state")
+
+
+@pytest.mark.req("P-32")
+async def test_what_the_kernel_cannot_do_is_refused(site: ProxySite) -> None:
+    await site.load_balancer("proxied", "198.51.100.1:80", spec={"className": "fast", "proxyProtocol": "v2"})
+
+    async def refused() -> bool:
+        obj = await site.cluster.get(TCP_LOAD_BALANCERS, NAMESPACE, "proxied")
+        status, _, message = condition(obj, "Accepted")
+        return status == "False" and "spec.proxyProtocol" in message and "provider envoy" in message
+
+    await wait_until(refused, "the PROXY protocol is refused")
+    _, out, problem = await run_fairlead("status", "-o", "json", "--kubeconfig", str(site.kubeconfig))
+    assert json.loads(out), problem
