@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, compress, count
 from operator import is_not
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from fairlead.model.keys import Family
+
+K = TypeVar("K", bound=Hashable)
 
 #: What a listener accepts. HTTPS is terminated; TLS is passed through by SNI, or terminated for a TLS route.
 ListenerProtocol = Literal["HTTP", "HTTPS", "TLS", "TCP", "UDP"]
@@ -456,3 +458,18 @@ def differing_part(before: Sequence[object], after: Sequence[object]) -> tuple[s
     start = next(compress(count(), map(is_not, before, after)), least)
     end = min(next(compress(count(), map(is_not, reversed(before), reversed(after))), least), least - start)
     return slice(start, len(before) - end), slice(start, len(after) - end)
+
+
+def differing_keys(before: Mapping[K, object], after: Mapping[K, object]) -> set[K]:
+    """Return the keys at which two mappings do not have the same object.
+
+    Where both have the same keys in the same order, as nearly always, no key is looked up.
+    """
+    old, new = differing_part(before_keys := tuple(before), after_keys := tuple(after))
+    was, now = tuple(before.values()), tuple(after.values())
+    behind = len(after_keys) - new.stop
+    changed = {*compress(after_keys[: new.start], map(is_not, was, now))}
+    if behind:
+        changed |= {*compress(after_keys[-behind:], map(is_not, was[-behind:], now[-behind:]))}
+    moved = {*before_keys[old], *after_keys[new]}
+    return changed | {key for key in moved if key not in before or key not in after or before[key] is not after[key]}

@@ -41,14 +41,13 @@ In: one ``LoadBalancerState`` and the time. Out: a ``Plan``. Never: what the pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import compress
-from operator import is_not
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from fairlead.model.change import Action, FrontendChange, Held, Reason, TargetChange
-from fairlead.model.desired import DesiredLoadBalancer, Target
+from fairlead.model.desired import DesiredLoadBalancer, Target, Targets
+from fairlead.model.http import differing_keys
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Seen
 from fairlead.sync.tracker import LoadBalancerState, Registered
@@ -85,9 +84,15 @@ def plan_load_balancer(key: LoadBalancerKey, state: LoadBalancerState, *, now_s:
         return _plan_deletion(key, state)
     changes: list[TargetChange] = []
     wake_at_s: float | None = None
-    settled, targets = state.settled, desired.targets
-    for listener, wanted in [*compress(targets.items(), map(is_not, map(settled.get, targets), targets.values()))]:
+    for listener in _unsettled(state, desired.targets):
         done, before = state.recorded.get(listener, {}), len(changes)
+        wanted = desired.targets.get(listener)
+        if wanted is None:
+            row = (Action.DEREGISTER, Reason.LISTENER_REMOVED)
+            changes += [_change(key, listener, each.target, *row, state.generation) for each in done.values()]
+            if not done:
+                state.unsettled.discard(listener)
+            continue
         # Registered targets that are exactly as wanted are the common case, and need no row.
         for target_key, target in wanted.items():
             registered = done.get(target_key)
@@ -109,14 +114,18 @@ def plan_load_balancer(key: LoadBalancerKey, state: LoadBalancerState, *, now_s:
             row = _unwanted_row(registered, desired, listener)
             changes.append(_change(key, listener, registered.target, *row, state.generation))
         if len(changes) == before and done.keys() == wanted.keys():
-            state.settled[listener] = wanted
-    if not state.recorded.keys() <= desired.targets.keys():
-        for listener in (listener for listener in state.recorded if listener not in desired.targets):
-            changes += [
-                _change(key, listener, registered.target, Action.DEREGISTER, Reason.LISTENER_REMOVED, state.generation)
-                for registered in state.recorded[listener].values()
-            ]
+            state.unsettled.discard(listener)
     return Plan(key, _frontend(desired, state), tuple(changes), wake_at_s=wake_at_s)
+
+
+def _unsettled(state: LoadBalancerState, targets: Mapping[ListenerKey, Targets]) -> list[ListenerKey]:
+    """Return the listeners whose recorded targets may not be exactly the wanted ones, ordered."""
+    if state.planned is None:
+        state.unsettled = {*targets, *state.recorded}
+    elif state.planned is not targets:
+        state.unsettled |= differing_keys(state.planned, targets)
+    state.planned = targets
+    return sorted(state.unsettled)
 
 
 def _plan_deletion(key: LoadBalancerKey, state: LoadBalancerState) -> Plan:

@@ -61,13 +61,14 @@ class LoadBalancerState(msgspec.Struct):
     unanswered: bool = False
     #: Known from the ledger, and its desired side has not been put yet: nothing is done about it until then.
     awaiting_desired: bool = False
-    #: The targets of listeners whose recorded ones were found to be exactly these, and have not changed since: a plan
-    #: need not look at them.
-    settled: dict[ListenerKey, Targets] = msgspec.field(default_factory=dict[ListenerKey, Targets])
+    #: The targets that were planned last; None: a plan looks at each listener.
+    planned: Mapping[ListenerKey, Targets] | None = None
+    #: The listeners that a plan looks at: of all others the recorded targets were found to be exactly those.
+    unsettled: set[ListenerKey] = msgspec.field(default_factory=set[ListenerKey])
 
     def entries(self, listener: ListenerKey) -> dict[TargetKey, Registered]:
         """Return the recorded targets of a listener, to be changed."""
-        self.settled.pop(listener, None)
+        self.unsettled.add(listener)
         return self.recorded.setdefault(listener, {})
 
     def drop_entry(self, listener: ListenerKey, target: TargetKey) -> None:
@@ -255,7 +256,7 @@ class Tracker:
         if state is None:
             return
         wanted = None if targets is None else set(targets)
-        state.settled.clear()
+        state.planned = None
         for listener, entries in state.recorded.items():
             for target, registered in entries.items():
                 if wanted is None or (listener, target) in wanted:
@@ -284,7 +285,7 @@ class Tracker:
         if change.action is Action.DELETE:
             state.recorded_spec = None
             state.recorded.clear()
-            state.settled.clear()
+            state.planned = None
             state.ensure_again = state.missing = state.unanswered = False
             if state.desired is None:
                 del self._states[change.load_balancer]

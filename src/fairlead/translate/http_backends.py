@@ -8,14 +8,13 @@ compared by identity. Pure: the result is that of the last view alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import compress
-from operator import is_, is_not
+from operator import is_
 from typing import NamedTuple
 
 from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec, LoadBalancerRoute
 from fairlead.api.names import ANNOTATION_ROUTE_FIGURES, LABEL_ORIGIN_UID
 from fairlead.model.desired import Targets
-from fairlead.model.http import Backend, L7Config, L7Listener, Route, differing_part
+from fairlead.model.http import Backend, L7Config, L7Listener, Route, differing_keys, differing_part
 from fairlead.model.keys import Family, ListenerKey, TargetKey, backend_key
 from fairlead.translate.endpoints import (
     MAX_TARGETS,
@@ -69,7 +68,7 @@ class KnownTargets:
         return f"{self._ready}/{len(self.places)}"
 
     def put(self, key: ListenerKey, backend: _Translated) -> None:
-        """Replace a backend; it keeps its place in the order."""
+        """Add or replace a backend."""
         self._uncount(key)
         self.backends[key], self.targets[key] = backend, backend.targets
         self.endpoints += backend.endpoints
@@ -97,10 +96,9 @@ class KnownTargets:
         for place, target in known.targets.items():
             self._count(place, -1, ready=not target.draining)
 
-    def copy_results(self, order: Iterable[ListenerKey] | None = None) -> None:
-        """Leave what was given out as it is; ``order`` is that of the backends, None for the same as before."""
-        self.targets = dict(self.targets) if order is None else {key: self.targets[key] for key in order}
-        self.owners = dict(self.owners)
+    def copy_results(self) -> None:
+        """Leave what was given out as it is."""
+        self.targets, self.owners = dict(self.targets), dict(self.owners)
 
     def _count(self, place: TargetKey, by: int, *, ready: bool) -> None:
         counts = self.places.setdefault(place, [0, 0])
@@ -131,8 +129,8 @@ class Translated:
         self._listed: tuple[Backend, ...] = ()
         self._known = KnownTargets()
         self._targets_of: tuple[object, ...] = ()
+        self._with_targets: tuple[Backend, ...] = ()
         self._slices: Mapping[str, object] = {}
-        self._keys: dict[str, ListenerKey] = {}
 
     def update_config(self, view: HTTPView, spec: HTTPLoadBalancerSpec) -> L7Config:
         """Return the configuration of ``view``: the same object while it is equal."""
@@ -215,49 +213,38 @@ class Translated:
         """Return the targets of ``backends``, which are those of the configuration."""
         if view.member.drained:
             return _translate_all(view, spec, backends, admission)
-        made_of = (backends, view.nodes, spec.targets, admission.policy)
+        made_of = (view.nodes, spec.targets, admission.policy)
         if not self._targets_of or admission.policy != self._targets_of[-1]:
-            self._known, self._targets_of = KnownTargets(), ()
-        known, before = self._known, self._targets_of
-        same = bool(before) and all(map(is_, made_of[:-1], before))
-        if not same or view.slices is not self._slices:
-            others = not before or backends is not before[0]
-            if others:
-                self._keys = {
-                    backend.name: self._keys.get(backend.name) or backend_key(backend.name) for backend in backends
-                }
+            self._known, self._targets_of, self._with_targets = KnownTargets(), (), ()
+        known, same = self._known, bool(self._targets_of) and all(map(is_, made_of[:-1], self._targets_of))
+        if not same or backends is not self._with_targets or view.slices is not self._slices:
+            old, new = differing_part(self._with_targets, backends)
             listed: Sequence[Backend] = backends
             if same:
-                moved = _differing_keys(self._slices, view.slices)
-                listed = [backend for backend in backends if backend.service in moved]
-            keys, translate = self._keys, _Translator(view, spec, admission.policy)
+                moved = differing_keys(self._slices, view.slices)
+                others = (*backends[: new.start], *backends[new.stop :]) if moved else ()
+                listed = [*backends[new], *(backend for backend in others if backend.service in moved)]
+            translate = _Translator(view, spec, admission.policy)
             changed = [
                 (key, backend)
                 for backend, source in zip(listed, _sources(view, spec, listed), strict=True)
-                if (there := known.backends.get(key := keys[backend.name])) is None
+                if (there := known.backends.get(key := backend_key(backend.name))) is None
                 or there.backend is not backend
                 or there.source is not source
             ]
-            gone = known.backends.keys() - keys.values() if others else set[ListenerKey]()
-            order = keys.values() if gone or len(keys) != len(known.backends) else None
+            present = {backend.name for backend in backends[new]}
+            gone = [backend_key(backend.name) for backend in self._with_targets[old] if backend.name not in present]
             if changed or gone:
                 known.copy_results()
             for key in gone:
                 known.drop(key)
             for key, backend in changed:
                 known.put(key, translate(backend))
-            if order is not None:
-                known.copy_results(order)
-            self._targets_of, self._slices = made_of, view.slices
+            self._targets_of, self._with_targets, self._slices = made_of, backends, view.slices
         if known.endpoints > MAX_TARGETS:
             return _translate_all(view, spec, backends, admission)
         admission.refused.update(*known.refused.values())
         return known
-
-
-def _differing_keys(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:
-    """Return the keys at which two mappings do not have the same object."""
-    return {*compress(after, map(is_not, map(before.get, after), after.values())), *(before.keys() - after.keys())}
 
 
 def _sources(view: HTTPView, spec: HTTPLoadBalancerSpec, backends: Iterable[Backend]) -> list[object]:

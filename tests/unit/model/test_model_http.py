@@ -20,6 +20,7 @@ from fairlead.model.http import (
     Route,
     Rule,
     SessionPersistence,
+    differing_keys,
     differing_part,
     unsafe_parts,
 )
@@ -102,3 +103,17 @@ def test_backends_without_requests_follow_every_change(steps: list[tuple[dict[st
         answering = {name for shares in routes.values() for name, weight in shares if weight}
         assert idle.update(config) == backends - answering
     assert idle.update(None) == frozenset()
+
+
+MAPPINGS = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from([[0], [1]]))
+
+
+@given(MAPPINGS, MAPPINGS, st.booleans())
+def test_mappings_differ_at_keys_without_the_same_object(
+    before: dict[str, list[int]], after: dict[str, list[int]], alike: bool
+) -> None:
+    if alike:  # most keys are there in the same order, as after a copy
+        after = {**before, **dict([*after.items()][:2])}
+    missing = object()
+    differ = {key for key in {*before, *after} if before.get(key, missing) is not after.get(key, missing)}
+    assert differing_keys(before, after) == differ

@@ -211,7 +211,7 @@ def test_listeners_that_a_plan_passes_over_have_no_rows(steps) -> None:
         state = tracker.state(key)
         assert state is not None
         plan = plan_load_balancer(key, state, now_s=now_s)
-        assert plan == plan_load_balancer(key, msgspec.structs.replace(state, settled={}), now_s=now_s)
+        assert plan == plan_load_balancer(key, msgspec.structs.replace(state, planned=None), now_s=now_s)
         match what:
             case "want":
                 listener = ListenerKey(Protocol.TCP, rest[0])

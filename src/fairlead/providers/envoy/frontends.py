@@ -17,7 +17,7 @@ from fairlead.errors import Terminal
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import FrontendSpec, HealthCheck, Target
-from fairlead.model.http import IdleBackends
+from fairlead.model.http import IdleBackends, differing_keys
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey, backend_key
 from fairlead.model.observed import HealthTally, Seen
 from fairlead.providers.envoy.clusters import is_dns_name
@@ -57,8 +57,7 @@ class JudgedHealth(msgspec.Struct):
         """Return the listeners of ``frontend`` to judge; those that do not count by now are forgotten."""
         ports = frontend.ports
         if ports is not self.ports:
-            self.moved |= self.ports.keys() - ports.keys()
-            self.moved |= {key for key, port in ports.items() if self.ports.get(key) is not port}
+            self.moved |= differing_keys(self.ports, ports)
             self.ports = ports
         before = self.idle.names
         idle = self.idle.update(frontend.spec.l7)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fairlead.model.desired import FrontendSpec, ProxyProtocol, Target
-from fairlead.model.http import Backend
+from fairlead.model.http import Backend, differing_part
 from fairlead.model.keys import ListenerKey, backend_key
 from fairlead.providers.envoy.clusters import (
     CLUSTER,
@@ -43,9 +43,8 @@ class BackendClusters:
         self._schema = schema
         self._connections = connections
         self._secrets = secrets
+        #: The backends that can be served.
         self._backends: dict[str, Backend] = {}
-        #: All backends, and those that can be served.
-        self._listed: dict[str, Backend] = {}
         #: The backends as they were given last, and whether any of them speaks TLS.
         self._given: Sequence[Backend] = ()
         self._with_tls = False
@@ -59,17 +58,19 @@ class BackendClusters:
         same = settings == self._settings
         if same and backends is self._given and not self._with_tls:
             return []
-        self._given = backends
-        listed, before = {backend.name: backend for backend in backends}, self._listed
         # A secret of a backend with TLS may have become usable, or be no longer.
+        again = not same or self._with_tls
+        old, new = (slice(None), slice(None)) if again else differing_part(self._given, backends)
+        before = {backend.name: backend for backend in self._given[old]}
+        listed = {backend.name: backend for backend in backends[new]}
         changed = [
             each for name, each in listed.items() if not same or before.get(name) is not each or each.tls is not None
         ]
-        self._with_tls = any(each.tls is not None for each in changed)
-        gone = [] if len(listed) == len(before) and not changed else [name for name in before if name not in listed]
+        gone = [name for name in before if name not in listed]
+        self._given, self._with_tls = backends, any(each.tls is not None for each in changed)
         if not (changed or gone):
             return []
-        self._settings, self._listed = settings, listed
+        self._settings = settings
         self.resources, self.ports, self.clusters = dict(self.resources), dict(self.ports), dict(self.clusters)
         changes: list[ResourceChange] = []
         for backend in changed:
@@ -91,7 +92,7 @@ class BackendClusters:
             changes += self._drop(each, cluster_name(spec.key, each))
         if not same:
             # Ports of an earlier load balancer whose backends are not among these.
-            kept = set(map(backend_key, listed))
+            kept = {backend_key(backend.name) for backend in backends}
             self.ports = {key: port for key, port in self.ports.items() if key in kept}
         return changes
 

@@ -117,6 +117,8 @@ class HttpFrontend:
         self._current: dict[Name, EncodedResource] = {}
         #: What each listener was last encoded from: a port may have a thousand filter chains.
         self._made_of: dict[str, object] = {}
+        #: The clusters of the backends when routes were last encoded.
+        self._clusters: Mapping[str, str] = {}
         self._labels: dict[str, str] = {}
         self._udp_rules: dict[int, Rule | None] = {}
 
@@ -332,6 +334,7 @@ class HttpFrontend:
         configs = {name for kind, name in wanted if kind is ResourceType.ROUTES}
         self._route_configs.forget(configs)
         self._refused_routes.forget(configs)
+        self._clusters = self._backends.clusters
         self._made_of = {name: each for name, each in self._made_of.items() if (ResourceType.LISTENER, name) in wanted}
 
     def _port(self, port: Listener, listeners: Sequence[L7Listener]) -> PortListeners:
@@ -365,13 +368,17 @@ class HttpFrontend:
         touched: set[tuple[str, str]] | None,
     ) -> None:
         touched_listeners = {listener for listener, _ in touched or ()}
+        same_clusters = self._backends.clusters is self._clusters
         for name, served in self._route_configs.names([each for each in listeners if each.name not in closed]).items():
             names = {listener.name for listener in served}
             known = self._current.get((ResourceType.ROUTES, name))
-            used: dict[str, None] = {}
-            for listener in served:
-                used |= dict.fromkeys(self._table.backends[listener.name])
-            needs = tuple(filter(None, map(self._backends.clusters.get, used)))
+            if known is not None and touched is not None and names.isdisjoint(self._table.renamed) and same_clusters:
+                needs = known.needs
+            else:
+                used: dict[str, None] = {}
+                for listener in served:
+                    used |= dict.fromkeys(self._table.backends[listener.name])
+                needs = tuple(filter(None, map(self._backends.clusters.get, used)))
             if (
                 known is not None
                 and touched is not None

@@ -71,6 +71,8 @@ class RouteTable:
         self.buckets: dict[str, dict[str, int]] = {}
         #: At how many places each route is, by listener.
         self._at: dict[str, Counter[EncodedRoute]] = {}
+        #: The listeners that got another backend, or lost one, in the last update.
+        self.renamed: set[str] = set()
         self._hostnames: dict[str, str] = {}
         self._routes: dict[EncodedRoute, None] = {}
 
@@ -80,6 +82,7 @@ class RouteTable:
         ``hostnames`` are those of the listeners, by name.
         """
         touched: set[tuple[str, str]] | None = set()
+        self.renamed = set()
         if hostnames != self._hostnames:
             self._hostnames, self._routes, touched = dict(hostnames), {}, None
             self.by_listener = {name: {} for name in hostnames}
@@ -95,7 +98,10 @@ class RouteTable:
         for route in [route for route in routes if route not in self._routes]:
             for listener, hostname, host_route in self._places(route):
                 self.by_listener[listener].setdefault(hostname, {})[host_route] = None
-                self.backends[listener].update(route.backends)
+                counts = self.backends[listener]
+                if not counts.keys() >= route.backends:
+                    self.renamed.add(listener)
+                counts.update(route.backends)
                 self._at[listener][route] += 1
                 self.buckets[listener].update(route.buckets)
                 if touched is not None:
@@ -123,6 +129,7 @@ class RouteTable:
             counts[backend] -= 1
             if counts[backend] <= 0:
                 del counts[backend]
+                self.renamed.add(listener)
 
     def _places(self, encoded: EncodedRoute) -> Iterator[tuple[str, str, HostRoute]]:
         places: dict[tuple[str, str, HostRoute], None] = {}
@@ -504,10 +511,12 @@ class HeldRoutes:
     def update(self, config: L7Config) -> None:
         """Take over a configuration."""
         if config.backends is not self.backends:
-            names = {backend.name for backend in config.backends}
+            old, new = differing_part(self.backends, config.backends)
+            gone = {backend.name for backend in self.backends[old]}
+            names = {backend.name for backend in config.backends[new]}
+            self._awaited -= gone - names
             if self._config is not None:
-                self._awaited |= names.difference([backend.name for backend in self.backends])
-            self._awaited &= names
+                self._awaited |= names - gone
         given = self._config.routes if self._config is not None else ()
         old, new = differing_part(given, config.routes)
         before = {route.name: self._served(route) for route in given[old]}

@@ -70,6 +70,7 @@ class Served:
     def __init__(self, first: FrontendSpec, ports: Mapping[ListenerKey, TargetPort] | None = None) -> None:
         self.frontend = HttpFrontend(packaged_schema(), LocalFleet(data_dir=Path("/tmp/x")), first, ports=ports)
         self.store: dict[tuple[str, str], bytes] = {}
+        self.needs: dict[tuple[str, str], frozenset[str]] = {}
         self.ensure(first)
 
     def ensure(self, wanted: FrontendSpec) -> set[str]:
@@ -89,8 +90,9 @@ class Served:
             names.add(f"{'-' if change.resource is None else ''}{name[0]} {name[1]}")
             if change.resource is None:
                 self.store.pop(name, None)
+                self.needs.pop(name, None)
             else:
-                self.store[name] = change.resource.field
+                self.store[name], self.needs[name] = change.resource.field, frozenset(change.resource.needs)
         return names
 
     def check_labels(self) -> None:
@@ -349,6 +351,7 @@ def test_resources_after_any_changes_are_those_of_a_new_frontend(changes: list[t
         served.take(served.frontend.release(served.frontend.awaited))
         new = Served(wanted, served.frontend.ports)
         assert served.store == new.store
+        assert served.needs == new.needs
         served.check_labels()
         assert served.frontend.refused == new.frontend.refused
         assert served.frontend.ports == new.frontend.ports
