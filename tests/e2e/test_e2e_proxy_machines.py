@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -14,6 +15,7 @@ import pytest
 
 from fairlead.api.proxymachine import PROXY_GROUPS, PROXY_MACHINES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead_demo.worlds.networks import ip
 from fairlead_demo.worlds.processes import fairlead, run_fairlead, wait_until
 from fairlead_demo.worlds.proxy_machines import NAMESPACE, ProxyMachine, ProxySite, why_no_namespaces
 from fairlead_demo.worlds.traffic import Count, Traffic
@@ -115,6 +117,47 @@ def check(count: Count) -> None:
     """Check that traffic was answered without an exception."""
     assert (count.failed, count.cut, count.lost) == (0, 0, 0), count.failures
     assert count.answered > 20
+
+
+async def diagnosis(machine: ProxyMachine) -> dict[str, str]:
+    """Run ``fairlead doctor`` on a machine; return what it finds about the machine, by check."""
+    options = ("--state-dir", str(machine.state_dir), "-o", "json")
+    command = machine.namespace.command(fairlead("doctor", *options))
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(60):
+        out, problem = await process.communicate()
+    assert out, problem
+    findings = json.loads(out)["findings"]
+    return {finding["check"]: finding["fault"] for finding in findings if finding["check"].startswith("proxy-")}
+
+
+def set_kernel(machine: ProxyMachine, *settings: str) -> None:
+    subprocess.run(machine.namespace.command(("sysctl", "-qw", *settings)), check=True)
+
+
+@pytest.mark.req("P-28")
+async def test_the_doctor_of_a_machine_finds_faults_of_its_network(site: ProxySite) -> None:
+    for name in ("m1", "m2"):
+        await site.join(name)
+    await site.load_balancer("web", await site.pod("web-1"))
+    address = await site.address("web")
+    await answered(site, address)
+    (owner,) = owners(site, address)
+    first = site.machines[owner]
+    second = site.machines["m2" if owner == "m1" else "m1"]
+    assert await diagnosis(first) == await diagnosis(second) == {}
+    ip("-n", site.client.name, "address", "add", f"{address}/32", "dev", "eth0")
+    assert site.client.mac in (await diagnosis(first))["proxy-owners"]
+    assert set(await diagnosis(second)) == {"proxy-owners"}
+    ip("-n", site.client.name, "address", "delete", f"{address}/32", "dev", "eth0")
+    ip("-n", second.namespace.name, "link", "set", "eth0", "mtu", "1400")
+    set_kernel(first, "net.ipv4.ip_nonlocal_bind=0", "net.ipv4.conf.eth0.arp_ignore=0")
+    await site.hub.terminate()
+    faults = await diagnosis(first)
+    assert set(faults) == {"proxy-mtu", "proxy-settings", "proxy-hubs"}
+    assert second.namespace.address in faults["proxy-mtu"]
 
 
 @pytest.mark.req("P-4")

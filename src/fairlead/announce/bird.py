@@ -91,12 +91,13 @@ class Bird:
             self._configured = text
         self._peers = tuple(peers)
 
-    async def sessions(self) -> Sequence[SessionState]:
-        """Return the sessions with the peers that were applied last."""
+    async def sessions(self, peers: Sequence[BgpPeerPlan] | None = None) -> Sequence[SessionState]:
+        """Return the sessions with these peers, with those that were applied last unless given."""
+        peers = self._peers if peers is None else peers
         protocols = parse_protocols(await self._ask("show protocols all"))
-        bfd = _parse_bfd(await self._ask("show bfd sessions")) if any(peer.bfd for peer in self._peers) else {}
+        bfd = _parse_bfd(await self._ask("show bfd sessions")) if any(peer.bfd for peer in peers) else {}
         other_numbers = _bad_as_numbers(self._directory / _LOG)
-        return [session_of(peer, protocols, bfd, other_numbers) for peer in self._peers]
+        return [session_of(peer, protocols, bfd, other_numbers) for peer in peers]
 
     async def wait_gone(self) -> None:
         """Return when BIRD does not run."""

@@ -89,11 +89,11 @@ class Frr:
             self._write(lines)
         self._lines, self._peers = lines, tuple(peers)
 
-    async def sessions(self) -> Sequence[SessionState]:
-        """Return the sessions with the peers that were applied last."""
+    async def sessions(self, peers: Sequence[BgpPeerPlan] | None = None) -> Sequence[SessionState]:
+        """Return the sessions with these peers, with those that were applied last unless given."""
         [answer] = await self._ask("bgpd", ["show bgp neighbors json"])
         neighbours = parse_neighbours(answer)
-        return [session_of(peer, neighbours) for peer in self._peers]
+        return [session_of(peer, neighbours) for peer in (self._peers if peers is None else peers)]
 
     async def wait_gone(self) -> None:
         """Return when bgpd does not run."""

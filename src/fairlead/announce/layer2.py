@@ -529,6 +529,40 @@ class _Port:
             self.election.set_gateway(answers=False)
 
 
+async def who_has(link: Link, addresses: Sequence[str], *, wait_s: float) -> dict[str, set[str]]:
+    """Ask a link for addresses; return the MAC addresses of the other hosts that answer for each.
+
+    Raises:
+        OSError: the interface is down, or the process lacks NET_RAW.
+    """
+    answers: dict[str, set[str]] = {address: set() for address in addresses}
+    own = {packets.is_v6(address): address.partition("/")[0] for address in reversed(link.own)}
+    loop = asyncio.get_running_loop()
+    with ExitStack() as stack:
+        arp = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0))
+        arp.bind((link.name, packets.ETH_ARP))
+        frames = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0))
+        frames.bind((link.name, packets.ETH_IPV6))
+        for opened in (arp, frames):
+            opened.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+
+        def read(opened: socket.socket) -> None:
+            with suppress(BlockingIOError):
+                while frame := opened.recv(2000):
+                    answer = packets.read_arp(frame) if opened is arp else packets.read_neighbour_frame(frame)
+                    if answer is not None and not answer.probe and answer.address in answers:
+                        answers[answer.address].add(answer.mac)
+
+        for opened in (arp, frames):
+            loop.add_reader(opened.fileno(), read, opened)
+            stack.callback(loop.remove_reader, opened.fileno())
+        for address in addresses:
+            asker = own.get(packets.is_v6(address), "")
+            arp.send(packets.question(link.mac, asker, address) if asker else packets.probe(link.mac, address))
+        await asyncio.sleep(wait_s)
+    return {address: macs - {link.mac} for address, macs in answers.items()}
+
+
 def _canonical(address: str) -> str:
     return str(ipaddress.ip_address(address))
 

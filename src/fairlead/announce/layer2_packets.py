@@ -106,6 +106,13 @@ def read_neighbour(message: bytes, source: str) -> Answer | None:
     return None
 
 
+def read_neighbour_frame(frame: bytes) -> Answer | None:
+    """Return what an Ethernet frame says about an address, if it is neighbour discovery."""
+    if len(frame) < 78 or frame[20] != socket.IPPROTO_ICMPV6:
+        return None
+    return read_neighbour(frame[54:], socket.inet_ntop(socket.AF_INET6, frame[22:38]))
+
+
 def seal(hello: Hello, keys: Sequence[bytes]) -> bytes:
     """Return the packet of a hello, signed with each key: during a change of keys the receiver may have either."""
     body = msgspec.msgpack.encode(hello)

@@ -28,6 +28,7 @@ from fairlead.cli.options import (
     takes_groups,
 )
 from fairlead.cli.output import VerbAnswer, emit, say, show
+from fairlead.cli.proxy_machine import DEFAULT_STATE_DIR
 from fairlead.cli.run import ATTENTION, NOT_SERVING, OK, run_async, run_for_code
 from fairlead.cli.selection import matcher
 from fairlead.cli.tenant import check_output
@@ -53,6 +54,7 @@ from fairlead.doctor.gather import (
     with_endings,
     with_rights,
 )
+from fairlead.doctor.proxy_machine import gather_proxy_machine
 from fairlead.model.in_words import counted
 from fairlead.standalone.right_cluster import OWN_TENANT
 from fairlead.status.formatting import columns
@@ -73,6 +75,17 @@ DoctorDir = Annotated[
 ]
 
 
+DoctorStateDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--state-dir",
+        metavar="DIR",
+        parser=directory,
+        help=f"Look at this machine as a proxy machine; default: {DEFAULT_STATE_DIR}, if it exists.",
+    ),
+]
+
+
 @dataclass(frozen=True)
 class Where(OptionGroup):
     """The clusters and the directory to look at."""
@@ -82,6 +95,12 @@ class Where(OptionGroup):
     member_kubeconfig: MemberKubeconfig = None
     member_context: MemberContext = ""
     data_dir: DoctorDir = None
+    state_dir: DoctorStateDir = None
+
+    @property
+    def proxy(self) -> Path | None:
+        """Return the state directory of this proxy machine, None when it is none."""
+        return self.state_dir or (DEFAULT_STATE_DIR if DEFAULT_STATE_DIR.exists() else None)
 
     @property
     def member(self) -> tuple[Path | None, str] | None:
@@ -91,9 +110,9 @@ class Where(OptionGroup):
 
     @property
     def hub(self) -> tuple[Path | None, str] | None:
-        """Return kubeconfig and context of the hub, None when only a member is looked at."""
+        """Return kubeconfig and context of the hub, None when only a member or a proxy machine is looked at."""
         given = (self.kubeconfig, self.context)
-        return given if any(given) or self.member is None else None
+        return given if any(given) or (self.member is None and self.proxy is None) else None
 
     def not_looked_at(self, facts: Facts, *, connect: bool) -> list[str]:
         """Return what no check looked at, each with the option for it."""
@@ -129,8 +148,9 @@ def doctor(
 ) -> None:
     """Check hub, member and machine, and print for each fault the object and the command that fixes it.
 
-    Nothing is changed. With the administrator's kubeconfigs of hub and member, everything is checked. -o name lists
-    the objects that other verbs take, each once: load balancers, Services, classes, names and tenants.
+    Nothing is changed. On a proxy machine, that machine is checked. With the administrator's kubeconfigs of hub and
+    member, everything is checked. -o name lists the objects that other verbs take, each once: load balancers,
+    Services, classes, names and tenants.
     """
     if list_checks:
         _print_checks(output)
@@ -178,7 +198,8 @@ async def gather_facts(where: Where, *, machine: bool = False, connect: bool = F
         version=__version__,
         hub=hub,
         member=member,
-        machine=gather_machine(where.data_dir, files) if machine or where.data_dir is not None else None,
+        machine=gather_machine(where.data_dir, files) if machine or where.data_dir or where.proxy else None,
+        proxy=await gather_proxy_machine(where.proxy) if where.proxy is not None else None,
         reach=await connect_all(targets_of(hub), timeout_s=3.0) if connect and hub is not None else (),
     )
 

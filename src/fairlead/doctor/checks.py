@@ -4,6 +4,7 @@
     hub            objects that are rejected, not programmed, not serving, held or changed by others; proxies and their
                    targets; agents that do not report; pools, zones and names; certificates and their issuers
     member         nodes, Services, Ingresses and Gateways that cannot be served as they are
+    proxy machine  its processes, certificate, hubs and clock; the kernel's settings, neighbours and routers
 
 In: facts. Out: findings, each with the name of its check; the worst come first, and each fault is reported once. What
 a condition or a row means is decided in ``status/``; the checks add severity and the command that fixes it. Pure.
@@ -15,6 +16,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from ipaddress import ip_address, ip_network
 
 import msgspec
 from msgspec.structs import replace
@@ -83,6 +85,8 @@ from fairlead.doctor.facts import (
     Deployed,
     Facts,
     Finding,
+    LinkFacts,
+    ProxyMachineFacts,
     Severity,
     error,
     mapping,
@@ -943,6 +947,175 @@ def lost_envoys(facts: Facts) -> Iterator[Finding]:
         yield warning(data_dir, fault, f"fairlead standalone --stop --data-dir {data_dir}")
 
 
+# --- this machine as a proxy machine ----------------------------------------------------------------------------
+
+_JOURNAL = "journalctl -u fairlead-proxy"
+#: A certificate is renewed at two thirds of its life; after so long it should have been.
+_RENEWAL_LATE = timedelta(hours=1)
+#: Clocks of machine and hub that differ by more are wrong.
+_PROXY_SKEW_S = 10.0
+#: An owner announces its addresses at least this often, in seconds.
+_REFRESH_S = 60.0
+
+
+def _joined(facts: Facts) -> ProxyMachineFacts | None:
+    return facts.proxy if facts.proxy is not None and not facts.proxy.problem else None
+
+
+def proxy_state(facts: Facts) -> Iterator[Finding]:
+    """Say why the state directory of the machine cannot be used."""
+    proxy = facts.proxy
+    if proxy is None:
+        return
+    if proxy.problem:
+        yield error(proxy.state_dir, proxy.problem, "fairlead proxy token   at the hub, if the machine has to join")
+    elif proxy.directory_problem:
+        fault = f"no file can be written there ({proxy.directory_problem}), so changes are lost at the next boot"
+        yield error(proxy.state_dir, fault, f"df -h {proxy.state_dir}   and: mount, for a read-only file system")
+    elif proxy.free_bytes < _LITTLE_SPACE:
+        yield warning(proxy.state_dir, f"{proxy.free_bytes >> 20} MiB are free where it is", f"df -h {proxy.state_dir}")
+
+
+def proxy_process(facts: Facts) -> Iterator[Finding]:
+    """Say that the machine's process does not run, or may not announce."""
+    proxy = _joined(facts)
+    if proxy is not None and not proxy.runs:
+        fault = "the process of the machine does not run: it follows no plan, and other machines take its addresses"
+        yield error("fairlead proxy run", fault, f"systemctl start fairlead-proxy   then: {_JOURNAL}")
+    elif proxy is not None and proxy.missing_capabilities:
+        fault = f"the process lacks {' and '.join(proxy.missing_capabilities)}, so it cannot announce addresses"
+        step = f"systemctl edit fairlead-proxy   add AmbientCapabilities={' '.join(proxy.missing_capabilities)}"
+        yield error("fairlead proxy run", fault, step)
+
+
+def proxy_envoy(facts: Facts) -> Iterator[Finding]:
+    """Say that the machine's Envoy does not answer."""
+    proxy = _joined(facts)
+    if proxy is not None and not proxy.envoy_answers:
+        yield error("Envoy", "Envoy does not answer, so this machine serves nothing", f"{_JOURNAL} -n 50")
+
+
+def proxy_certificate(facts: Facts) -> Iterator[Finding]:
+    """Say that the machine's certificate has expired, or was not renewed."""
+    proxy = _joined(facts)
+    if proxy is None:
+        return
+    ends, subject = f"{proxy.certificate_ends:%Y-%m-%d %H:%M} UTC", f"certificate of {proxy.machine}"
+    if proxy.certificate_ends <= proxy.now:
+        fault = f"the certificate expired at {ends}, so no hub answers; the machine serves what it has"
+        yield error(subject, fault, f"fairlead proxy remove {proxy.machine}   at the hub, then join again")
+    elif proxy.now > proxy.renew_at + _RENEWAL_LATE:
+        fault = f"the certificate ends at {ends}, and should have been renewed by now"
+        yield warning(subject, fault, f"{_JOURNAL} -g certificate")
+
+
+def proxy_hubs(facts: Facts) -> Iterator[Finding]:
+    """Name hubs that do not answer this machine, and those whose xDS port cannot be reached."""
+    proxy = _joined(facts)
+    for hub in proxy.hubs if proxy is not None else ():
+        if hub.problem:
+            yield error(f"hub {hub.place}", hub.problem, _nc(hub.place))
+        elif hub.xds_problem:
+            fault = f"the xDS port {hub.xds} cannot be reached ({hub.xds_problem}), so Envoy gets no changes"
+            yield error(f"hub {hub.place}", fault, f"{_nc(hub.xds)}   then open the port in firewalls")
+
+
+def proxy_clock(facts: Facts) -> Iterator[Finding]:
+    """Name a hub whose clock differs from this machine's."""
+    proxy = _joined(facts)
+    for hub in proxy.hubs if proxy is not None else ():
+        if hub.ahead_s is not None and abs(hub.ahead_s) > _PROXY_SKEW_S:
+            difference = f"{abs(hub.ahead_s):.0f} s {'ahead of' if hub.ahead_s > 0 else 'behind'}"
+            fault = f"the clock of this machine is {difference} that of hub {hub.place}"
+            yield warning("clock", fault, "timedatectl set-ntp true   on the machine that is wrong")
+
+
+def proxy_settings(facts: Facts) -> Iterator[Finding]:
+    """Name settings of the kernel with which listeners do not open, replies are dropped or other hosts are misled."""
+    proxy = _joined(facts)
+    if proxy is None:
+        return
+    links = {link.name: link for link in proxy.links if link.up and link.subnets}
+    routed = any(planned.announcement in ("BGP", "External") for planned in proxy.plan.addresses)
+    for setting in proxy.settings:
+        kind, link = setting.name.rpartition(".")[2], links.get(setting.interface)
+        local = link is not None and _has_address_of(proxy, link)
+        if kind == "ip_nonlocal_bind" and setting.value == 0:
+            fault = "0: Envoy cannot open listeners before their address is on this machine"
+            yield error(setting.name, fault, f"sysctl -w {setting.name}=1")
+        elif kind == "rp_filter" and setting.value == 1 and routed and link is not None and len(links) > 1:
+            fault = "1: packets of clients that arrive by another interface than their replies leave by are dropped"
+            yield warning(setting.name, fault, f"sysctl -w {setting.name}=2")
+        elif kind == "arp_ignore" and setting.value == 0 and local:
+            fault = "0: the kernel answers ARP on this interface for addresses that are on another one"
+            yield error(setting.name, fault, f"sysctl -w {setting.name}=1")
+        elif kind == "arp_announce" and setting.value == 0 and local and routed:
+            fault = "0: the machine asks its neighbours from addresses of load balancers, and they may keep its MAC"
+            yield warning(setting.name, fault, f"sysctl -w {setting.name}=2")
+
+
+def _has_address_of(proxy: ProxyMachineFacts, link: LinkFacts) -> bool:
+    """Return whether an address of the plan is in a subnet of the link."""
+    networks = [ip_network(subnet) for subnet in link.subnets]
+    return any(ip_address(planned.address) in network for planned in proxy.plan.addresses for network in networks)
+
+
+def proxy_mtu(facts: Facts) -> Iterator[Finding]:
+    """Name interfaces whose full-size packets do not reach their neighbours."""
+    proxy = _joined(facts)
+    for link in proxy.links if proxy is not None else ():
+        if link.small:
+            fault = f"{listed(link.small, 3)} answer small packets, and none of {link.mtu} bytes: the path is narrower"
+            yield error(f"MTU of {link.name}", fault, f"ip link set {link.name} mtu 1400   or raise the switch's MTU")
+
+
+def proxy_ageing(facts: Facts) -> Iterator[Finding]:
+    """Name bridges of this machine that forget an owner before it announces again."""
+    proxy = _joined(facts)
+    for bridge, ageing_s in proxy.ageing_s.items() if proxy is not None else ():
+        if 0 < ageing_s < _REFRESH_S:
+            fault = f"the bridge forgets a MAC address after {ageing_s:g} s, and owners announce every {_REFRESH_S:g} s"
+            yield warning(f"bridge {bridge}", fault, f"ip link set {bridge} type bridge ageing_time 30000")
+
+
+def proxy_owners(facts: Facts) -> Iterator[Finding]:
+    """Name addresses that two hosts answer for."""
+    proxy = _joined(facts)
+    for asked in proxy.addresses if proxy is not None else ():
+        owners = (*((asked.mac,) if asked.owned else ()), *asked.macs)
+        if len(owners) > 1:
+            mine = " (this machine)" if asked.owned else ""
+            fault = f"{owners[0]}{mine} and {listed(owners[1:], 3)} answer for it, so some connections fail"
+            fix = f"bridge fdb show | grep -i {owners[-1]}   or at the switch: find that host, and remove the address"
+            yield error(f"address {asked.address}", fault, fix)
+
+
+def proxy_sessions(facts: Facts) -> Iterator[Finding]:
+    """Name routers without a session, and those whose BFD does not work in both directions."""
+    proxy = _joined(facts)
+    if proxy is None:
+        return
+    states = {session.peer: session for session in proxy.sessions}
+    for peer in proxy.plan.bgp_peers:
+        session = states.get(peer.name)
+        subject = f"BGPPeer {peer.name}"
+        if session is None:
+            yield error(subject, "no BGP speaker runs on this machine", f"{_JOURNAL} -g speaker")
+        elif not session.up:
+            fault = session.problem or f"the session is in state {session.state}"
+            place = peer.address or f"on {peer.interface}"
+            yield error(subject, fault, f"tcpdump -ni any tcp port {peer.port}   does router {place} answer?")
+
+
+def proxy_bfd(facts: Facts) -> Iterator[Finding]:
+    """Name routers whose session is up while BFD is down: packets pass in one direction only."""
+    proxy = _joined(facts)
+    for session in proxy.sessions if proxy is not None else ():
+        if session.up and session.bfd and session.bfd.lower() != "up":
+            fault = f"the session is up, and BFD is {session.bfd}: a lost link is noticed after the hold time only"
+            yield warning(f"BGPPeer {session.peer}", fault, "tcpdump -ni any udp port 3784   must show both directions")
+
+
 def _listened(facts: Facts) -> set[int]:
     hub = facts.hub
     if hub is None or hub.list(SERVICES):
@@ -1219,6 +1392,18 @@ CHECKS = (
     Check("outgoing-ports", "Are there ports for connections to targets?", outgoing_ports),
     Check("data-dir", "Can the data directory be used?", directory),
     Check("lost-envoys", "Does each Envoy here belong to a hub?", lost_envoys),
+    Check("proxy-state", "Can the state directory of this proxy machine be used?", proxy_state),
+    Check("proxy-process", "Does the process of this proxy machine run, and may it announce?", proxy_process),
+    Check("proxy-envoy", "Does the Envoy of this proxy machine answer?", proxy_envoy),
+    Check("proxy-certificate", "Is the certificate of this proxy machine valid?", proxy_certificate),
+    Check("proxy-hubs", "Do the hubs answer this proxy machine?", proxy_hubs),
+    Check("proxy-clock", "Is the clock of this proxy machine right?", proxy_clock),
+    Check("proxy-settings", "Are the kernel's settings right for announced addresses?", proxy_settings),
+    Check("proxy-mtu", "Do neighbours get packets of the full size?", proxy_mtu),
+    Check("proxy-ageing", "Do bridges here keep the owners of addresses?", proxy_ageing),
+    Check("proxy-owners", "Does one host answer for each address?", proxy_owners),
+    Check("proxy-sessions", "Are the BGP sessions up?", proxy_sessions),
+    Check("proxy-bfd", "Does BFD work in both directions?", proxy_bfd),
 )
 
 #: By check those whose findings about the same object are the cause of its own: one fault is reported once.

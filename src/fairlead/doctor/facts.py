@@ -19,6 +19,7 @@ from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource, Wir
 from fairlead.api.names import AGENT_LEASE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import ANNOTATION_MEMBER_UID
+from fairlead.model.machine import MachinePlan, SessionState
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -181,6 +182,74 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     lost_envoys: tuple[str, ...] = ()
 
 
+class ReachedHub(msgspec.Struct, frozen=True):
+    """A hub as a proxy machine sees it; ``ahead_s`` is by how much this machine's clock is ahead, None if unknown."""
+
+    place: str
+    xds: str
+    problem: str = ""
+    xds_problem: str = ""
+    ahead_s: float | None = None
+
+
+class KernelSetting(msgspec.Struct, frozen=True):
+    """A setting of the kernel that is in force, such as ``net.ipv4.conf.eth0.arp_ignore``."""
+
+    name: str
+    value: int
+
+    @property
+    def interface(self) -> str:
+        """Return the interface of a setting; empty for one of the whole machine."""
+        return self.name.removeprefix("net.ipv4.conf.").rpartition(".")[0] if ".conf." in self.name else ""
+
+
+class LinkFacts(msgspec.Struct, frozen=True):
+    """An interface; ``small`` are the neighbours that answer small packets, and none as large as its MTU."""
+
+    name: str
+    up: bool
+    mtu: int
+    subnets: tuple[str, ...] = ()
+    small: tuple[str, ...] = ()
+
+
+class AskedAddress(msgspec.Struct, frozen=True):
+    """The MAC addresses of the other hosts that answered for an address; ``owned``: this machine announces it."""
+
+    address: str
+    interface: str
+    mac: str
+    owned: bool
+    macs: tuple[str, ...] = ()
+
+
+class ProxyMachineFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """This machine as a proxy machine; ``problem`` is why no more than its directory was read.
+
+    ``ageing_s``: after how long each bridge here forgets a MAC address.
+    """
+
+    state_dir: str
+    problem: str = ""
+    directory_problem: str = ""
+    free_bytes: int = 1 << 40
+    now: datetime = datetime.fromtimestamp(0, UTC)
+    machine: str = ""
+    plan: MachinePlan = MachinePlan(machine="", version="")
+    runs: bool = False
+    missing_capabilities: tuple[str, ...] = ()
+    envoy_answers: bool = False
+    certificate_ends: datetime = datetime.fromtimestamp(0, UTC)
+    renew_at: datetime = datetime.fromtimestamp(0, UTC)
+    hubs: tuple[ReachedHub, ...] = ()
+    settings: tuple[KernelSetting, ...] = ()
+    links: tuple[LinkFacts, ...] = ()
+    ageing_s: dict[str, float] = msgspec.field(default_factory=dict[str, float])
+    addresses: tuple[AskedAddress, ...] = ()
+    sessions: tuple[SessionState, ...] = ()
+
+
 class ConnectionResult(msgspec.Struct, frozen=True):
     """The result of a connection from this machine to a target; ``problem`` is empty when it succeeded."""
 
@@ -196,6 +265,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     hub: ApiFacts | None = None
     member: ApiFacts | None = None
     machine: Machine | None = None
+    proxy: ProxyMachineFacts | None = None
     reach: tuple[ConnectionResult, ...] = ()
 
     @property

@@ -55,15 +55,19 @@ def check_machine() -> None:
         BadConfiguration: there is no Envoy, or a capability is missing.
     """
     find_binary()
-    lines = _STATUS.read_text(encoding="ascii").splitlines()
-    effective = next(int(line.split()[1], 16) for line in lines if line.startswith("CapEff:"))
-    missing = [name for name, bit in _CAPABILITIES.items() if not effective >> bit & 1]
-    if missing:
-        names = " and ".join(f"CAP_{name}" for name in missing)
+    if missing := missing_capabilities():
+        names = " and ".join(missing)
         raise BadConfiguration(
             f"this process lacks {names}, without which no address can be announced: run it as root, or add "
             f"AmbientCapabilities={names.replace(' and ', ' ')} to its unit"
         )
+
+
+def missing_capabilities(status: Path = _STATUS) -> list[str]:
+    """Return the capabilities that a process lacks to announce addresses."""
+    lines = status.read_text(encoding="utf-8").splitlines()
+    effective = next(int(line.split()[1], 16) for line in lines if line.startswith("CapEff:"))
+    return [f"CAP_{name}" for name, bit in _CAPABILITIES.items() if not effective >> bit & 1]
 
 
 def allow_nonlocal_bind() -> None:

@@ -71,6 +71,10 @@ _LEADER_S = 30.0
 _SKEW_S = 300.0
 
 
+#: OpenSSL's codes for certificates that are not valid yet, and no longer.
+_NOT_NOW = (9, 10)
+
+
 class _Authorities(msgspec.Struct):
     ca: str = ""
 
@@ -160,9 +164,11 @@ async def join(hub: str, *, token: str, fingerprint: str, name: str, csr: str) -
             f"the fingerprint of the hub at {hub} is {digest}, not the one of --ca-fingerprint. It is another hub, or "
             "the connection is intercepted. Compare with the command that fairlead proxy token printed"
         )
-    if (skew_s := _skew_s(dates)) > _SKEW_S:
+    ahead_s = _ahead_s(dates) or 0.0
+    if abs(ahead_s) > _SKEW_S:
+        side = "ahead of" if ahead_s > 0 else "behind"
         raise BadConfiguration(
-            f"the clock of this machine differs from the hub's by {skew_s:.0f} s; set it (timedatectl set-ntp true), "
+            f"the clock of this machine is {abs(ahead_s):.0f} s {side} the hub's; set it (timedatectl set-ntp true), "
             "then run the same command again"
         )
     request = EnrolRequest(token=token, name=name, csr=csr, clock=datetime.now(UTC).timestamp())
@@ -170,6 +176,20 @@ async def join(hub: str, *, token: str, fingerprint: str, name: str, csr: str) -
         connector=aiohttp.TCPConnector(ssl=client_context(authorities.ca.encode()))
     ) as session:
         return await _enrol(session, hub, request)
+
+
+async def look_at(hub: str, tls: ssl.SSLContext) -> tuple[str, float | None]:
+    """Ask a hub for the plan; return why it does not answer this machine, and how far our clock is ahead of its."""
+    dates: list[str] = []
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls)) as session:
+        try:
+            await _ask(session, hub, "GET", f"/v1/plan?{urlencode({'after': 'none'})}", MachinePlan, dates=dates)
+            problem = ""
+        except NotLeading:
+            problem = ""  # it would answer if it led
+        except FairleadError as error:
+            problem = error.sentence
+    return problem, _ahead_s(dates)
 
 
 async def _enrol(session: aiohttp.ClientSession, hub: str, request: EnrolRequest) -> EnrolAnswer:
@@ -227,6 +247,12 @@ def _cause(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        reason = error.certificate_error
+        if isinstance(reason, ssl.SSLCertVerificationError) and reason.verify_code in _NOT_NOW:
+            return (
+                f"the hub's certificate is not valid at {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, the time of this "
+                "machine; set the clock that is wrong (timedatectl set-ntp true)"
+            )
         return "this machine does not trust the authority of that server's certificate"
     reason = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(reason, OSError) and reason.errno:
@@ -234,10 +260,9 @@ def _cause(error: Exception) -> str:
     return str(reason) or type(reason).__name__
 
 
-def _skew_s(dates: Sequence[str]) -> float:
-    for date in dates:
-        try:
-            return abs((datetime.now(UTC) - parsedate_to_datetime(date)).total_seconds())
-        except ValueError:
-            return 0.0
-    return 0.0
+def _ahead_s(dates: Sequence[str]) -> float | None:
+    """Return how far our clock is ahead of a server's, by the Date of its last answer; None without one."""
+    try:
+        return (datetime.now(UTC) - parsedate_to_datetime(dates[-1])).total_seconds() if dates else None
+    except ValueError:
+        return None

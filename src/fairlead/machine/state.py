@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import ssl
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from fairlead.runtime.private_file import DirectoryLock, write_private
 from fairlead.runtime.tls import client_context
 
 _MACHINE_ID = Path("/etc/machine-id")
+_LOCKS = Path("/proc/locks")
 #: Addresses of hubs that are kept, those of now first.
 _MOST_HUBS = 16
 _JOIN = "join it with a token of its own: fairlead proxy token, at the hub, prints the command"
@@ -107,6 +109,18 @@ class StateDirectory:
     def release(self) -> None:
         """Let the next process have the directory."""
         self._lock.release()
+
+    def running_pid(self) -> int:
+        """Return the process that has locked the directory; 0 when none runs."""
+        lock = self.path / "lock"
+        with suppress(OSError, ValueError):
+            pid, inode = int(lock.read_text(encoding="ascii")), lock.stat().st_ino
+            # To try the lock would keep a process from its start for that moment.
+            for line in _LOCKS.read_text(encoding="ascii").splitlines():
+                fields = line.split()
+                if fields[4] == str(pid) and fields[5].rpartition(":")[2] == str(inode):
+                    return pid
+        return 0
 
     @property
     def has_joined(self) -> bool:

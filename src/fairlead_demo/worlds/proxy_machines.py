@@ -95,12 +95,12 @@ class Namespace:
         self._segment = segment
         self._gateway = gateway
         self._length = length
-        self._mac = mac
+        self.mac = mac
 
     def make(self) -> None:
         """Make it, with its cable to the bridge."""
         make_namespace(self.name)
-        peer = ("peer", "name", "eth0", "address", self._mac, "netns", self.name)
+        peer = ("peer", "name", "eth0", "address", self.mac, "netns", self.name)
         ip("-n", self._bridge, "link", "add", self.port, "type", "veth", *peer)
         ip("-n", self._bridge, "link", "set", self.port, "master", self._segment, "up")
         ip("-n", self.name, "link", "set", "lo", "up")

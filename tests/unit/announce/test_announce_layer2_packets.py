@@ -33,6 +33,14 @@ def test_an_arp_probe_has_no_sender_address():
     assert answer == packets.Answer("10.0.0.5", MAC, probe=True)
 
 
+@pytest.mark.req("P-28")
+def test_neighbour_discovery_is_read_from_frames():
+    [advertisement] = packets.announcements(MAC, "2001:db8::5")
+    assert packets.read_neighbour_frame(advertisement) == packets.Answer("2001:db8::5", MAC)
+    assert packets.read_neighbour_frame(packets.question(MAC, "2001:db8::1", "2001:db8::5")) is None
+    assert packets.read_neighbour_frame(advertisement[:60]) is None
+
+
 @pytest.mark.req("P-14", "P-15")
 def test_neighbour_discovery_has_right_checksums_and_flags():
     [advertisement] = packets.announcements(MAC, "2001:db8::5")

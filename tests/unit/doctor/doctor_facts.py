@@ -12,7 +12,19 @@ import msgspec
 from fairlead.api.kinds import all_crds
 from fairlead.api.meta import AnyResource, JSONObject
 from fairlead.doctor.checks import examine
-from fairlead.doctor.facts import ApiFacts, Expiry, Facts, Finding, Machine
+from fairlead.doctor.facts import (
+    ApiFacts,
+    AskedAddress,
+    Expiry,
+    Facts,
+    Finding,
+    KernelSetting,
+    LinkFacts,
+    Machine,
+    ProxyMachineFacts,
+    ReachedHub,
+)
+from fairlead.model.machine import AnnouncedAddress, BgpPeerPlan, MachinePlan, SessionState
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 VERSION = "0.2.0"
@@ -132,6 +144,38 @@ def healthy() -> Facts:
             side, name="member", server="https://m", uid="uid-east", objects=member_objects()
         ),
         machine=Machine(data_dir="/var/lib/fairlead", envoy="/bin/envoy"),
+        proxy=ProxyMachineFacts(
+            state_dir="/var/lib/fairlead-proxy",
+            now=NOW,
+            machine="m1",
+            plan=MachinePlan(
+                machine="m1",
+                version="1",
+                addresses=(
+                    AnnouncedAddress(address="192.0.2.10", announcement="L2"),
+                    AnnouncedAddress(address="198.51.100.1", announcement="BGP"),
+                ),
+                bgp_peers=(BgpPeerPlan(name="tor", asn=64512, local_asn=64513, address="192.0.2.254"),),
+            ),
+            runs=True,
+            envoy_answers=True,
+            certificate_ends=NOW + timedelta(days=60),
+            renew_at=NOW + timedelta(days=30),
+            hubs=(ReachedHub("192.0.2.2:7443", "192.0.2.2:7444", ahead_s=0.4),),
+            settings=(
+                KernelSetting("net.ipv4.ip_nonlocal_bind", 1),
+                KernelSetting("net.ipv4.conf.eth0.rp_filter", 0),
+                KernelSetting("net.ipv4.conf.eth0.arp_ignore", 1),
+                KernelSetting("net.ipv4.conf.eth0.arp_announce", 2),
+            ),
+            links=(
+                LinkFacts("eth0", up=True, mtu=1500, subnets=("192.0.2.0/24",)),
+                LinkFacts("eth1.7", up=True, mtu=1500, subnets=("10.7.0.0/16",)),
+            ),
+            ageing_s={"br0": 300.0},
+            addresses=(AskedAddress("192.0.2.10", "eth0", "02::1", True),),
+            sessions=(SessionState(peer="tor", state="Established", up=True, bfd="Up"),),
+        ),
     )
 
 

@@ -26,18 +26,20 @@ class Authority:
         signed = self._builder(request.subject, request.public_key()).sign(self._key, hashes.SHA256())
         return signed.public_bytes(serialization.Encoding.PEM).decode()
 
-    def hub(self, name: str) -> str:
-        """Return certificate and key of a server with this name."""
+    def hub(self, name: str, *, begins: timedelta = -timedelta(hours=1)) -> str:
+        """Return certificate and key of a server with this name; ``begins``: from now on, when it becomes valid."""
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = self._builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hub")]), key.public_key())
+        builder = self._builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hub")]), key.public_key(), begins)
         builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         plain = serialization.NoEncryption()
         pem = serialization.Encoding.PEM
         private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
         return (builder.sign(self._key, hashes.SHA256()).public_bytes(pem) + private).decode()
 
-    def _builder(self, subject: x509.Name, public: object) -> x509.CertificateBuilder:
+    def _builder(
+        self, subject: x509.Name, public: object, begins: timedelta = -timedelta(hours=1)
+    ) -> x509.CertificateBuilder:
         now = datetime.now(UTC)
         builder = x509.CertificateBuilder().subject_name(subject).issuer_name(self._name)
         builder = builder.public_key(public).serial_number(x509.random_serial_number())  # pyright: ignore[reportArgumentType]
-        return builder.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=1))
+        return builder.not_valid_before(now + begins).not_valid_after(now + timedelta(days=1))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 
 import msgspec
@@ -12,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, Forbidden, Unauthorized, Unreachable
-from fairlead.machine.hub_client import HubClient, join
+from fairlead.machine.hub_client import HubClient, join, look_at
 from fairlead.model.machine import HUB_NAME, EnrolAnswer, HubProblem, MachinePlan, MachineReport, fingerprint_of
 from fairlead.runtime.tls import client_context
 from fairlead_demo.worlds.processes import wait_until
@@ -25,14 +27,16 @@ PLAN = MachinePlan(machine="m1", version="2")
 class FakeHub:
     """An HTTPS server whose answers a test sets. ``requests`` are the paths that were asked for."""
 
-    def __init__(self, authority: Authority, directory: Path, *, name: str = HUB_NAME) -> None:
+    def __init__(
+        self, authority: Authority, directory: Path, *, name: str = HUB_NAME, begins: timedelta = -timedelta(hours=1)
+    ) -> None:
         self.authority = authority
         self.answers: dict[str, tuple[int, object]] = {"/v1/ca": (200, {"ca": authority.ca})}
         self.headers: dict[str, str] = {}
         self.requests: list[str] = []
         self.address = ""
         file = directory / f"{id(self)}.pem"
-        file.write_text(authority.hub(name))
+        file.write_text(authority.hub(name, begins=begins))
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(file)
 
@@ -111,6 +115,48 @@ async def test_a_wrong_clock_is_found_before_the_token_is_used(hubs: list[FakeHu
     with pytest.raises(BadConfiguration, match="clock"):
         await enrol(hubs[0])
     assert hubs[0].requests == ["/v1/ca"]
+
+
+@pytest.mark.req("P-5")
+async def test_a_certificate_that_is_not_valid_yet_is_about_the_clock(tmp_path: Path) -> None:
+    hub = FakeHub(Authority(), tmp_path, begins=timedelta(hours=1))
+    await hub.start()
+    client = client_of(hub)
+    try:
+        with pytest.raises(Unreachable, match="clock"):
+            await client.plan("")
+    finally:
+        await client.close()
+        await hub.stop()
+
+
+@pytest.mark.req("P-28")
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ((200, MachinePlan(machine="m1", version="1")), ""),
+        ((503, HubProblem(message="This hub does not lead")), ""),
+        ((403, HubProblem(message="Machine m1 was removed")), "Machine m1 was removed"),
+    ],
+)
+async def test_a_look_at_a_hub_says_why_it_does_not_answer_and_compares_clocks(
+    hubs: list[FakeHub], answer: tuple[int, object], problem: str
+) -> None:
+    hubs[0].answers["/v1/plan"] = answer
+    hubs[0].headers["Date"] = format_datetime(datetime.now(UTC) - timedelta(hours=1), usegmt=True)
+    tls = client_context(hubs[0].authority.ca.encode())
+    sentence, ahead_s = await look_at(hubs[0].address, tls)
+    assert sentence == problem
+    assert ahead_s is not None
+    assert 3500 < ahead_s < 3700
+
+
+@pytest.mark.req("P-28")
+async def test_a_look_at_a_hub_that_is_gone_has_no_clock(hubs: list[FakeHub]) -> None:
+    await hubs[0].stop()
+    problem, ahead_s = await look_at(hubs[0].address, client_context(hubs[0].authority.ca.encode()))
+    assert "does not answer" in problem
+    assert ahead_s is None
 
 
 @pytest.mark.req("P-1")

@@ -55,6 +55,15 @@ def test_a_copied_state_directory_is_refused(tmp_path: Path, monkeypatch: pytest
         state.load()
 
 
+def test_the_process_that_has_the_directory_is_known(tmp_path: Path) -> None:
+    state = joined(tmp_path / "state")
+    assert state.running_pid() == 0
+    state.take()
+    assert state.running_pid() == os.getpid()
+    state.release()
+    assert state.running_pid() == 0
+
+
 def test_two_processes_do_not_share_a_state_directory(tmp_path: Path) -> None:
     first, second = StateDirectory(tmp_path / "state"), StateDirectory(tmp_path / "state")
     first.take()

@@ -34,8 +34,8 @@ from fairlead.model.machine import FAILOVERS, AddressState, MachineReport, Trigg
 
 #: A machine that has not reported for so long, in seconds, is unreachable from the hub.
 UNREACHABLE_S = 20.0
-#: Clocks that differ by more are wrong.
-SKEW_S = 60.0
+#: Clocks that differ by more are wrong; with the second value a machine does not join.
+_NOTICED_SKEW_S, SKEW_S = 10.0, 60.0
 #: Links, sessions, and addresses of a link that a status lists; characters of one sentence.
 _MOST, _LONGEST = 256, 1024
 #: New connections a second, below which a drained machine has none.
@@ -75,7 +75,7 @@ def machine_status(machine: ProxyMachine, heard: Heard, *, now: datetime) -> Pro
         for state in report.addresses
     }
     conditions = [_ready(name, heard, report), _announcing(machine, report)]
-    if abs(heard.skew_s) > SKEW_S:
+    if abs(heard.skew_s) > _NOTICED_SKEW_S:
         conditions.append(
             Condition(ConditionType.CLOCK_SKEWED, True, ConditionReason.CLOCK_SKEW, skew_text(heard.skew_s))
         )
@@ -106,7 +106,8 @@ def skew_text(skew_s: float) -> str:
 
 def _span(seconds: float) -> str:
     unit, size = next(((unit, size) for unit, size in (("h", 3600), ("min", 60)) if seconds >= size), ("s", 1))
-    return f"{seconds / size:.0f} {unit}"
+    # Coarse: a report that was under way for a moment must not change the sentence.
+    return f"{round(seconds, -1) if size == 1 else seconds / size:.0f} {unit}"
 
 
 def _ready(name: str, heard: Heard, report: MachineReport) -> Condition:

@@ -151,7 +151,7 @@ def test_a_drained_machine_says_so_once_it_announces_nothing():
     assert status(drained=True, knows=False).new_connections == ""
 
 
-@pytest.mark.parametrize(("skew_s", "text"), [(3600.0, "1 h ahead"), (-120.0, "2 min behind")])
+@pytest.mark.parametrize(("skew_s", "text"), [(3600.0, "1 h ahead"), (-120.0, "2 min behind"), (12.3, "10 s ahead")])
 def test_a_clock_that_is_off_is_a_condition_of_its_own(skew_s: float, text: str):
     now = status(skew_s=skew_s)
     assert said(now, "ClockSkewed") == ("True", "ClockSkew")
