@@ -14,7 +14,7 @@ import json
 import re
 import sys
 import tokenize
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -142,27 +142,34 @@ def _files() -> Iterator[tuple[str, Callable[[Path], Iterator[Text]]]]:
 def of_source(path: Path) -> Iterator[Text]:
     """Yield the messages, docstrings, comments and variables of a module."""
     text = path.read_text(encoding="utf-8")
-    tree = ast.parse(text)
-    docstrings = dict(_docstrings(tree))
+    nodes = list(_nodes(ast.parse(text)))
+    docstrings = dict(_docstrings(nodes))
     for node, is_help in docstrings.values():
         yield Text(node.lineno, "message" if is_help else "docstring", str(node.value))
-    yield from _messages(tree, docstrings)
-    yield from _comments(text)
-    for node in ast.walk(tree):
+    yield from _comments(text, nodes)
+    for node in nodes:
         if isinstance(node, ast.arg):
             yield Text(node.lineno, "variable", node.arg)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield Text(node.lineno, "variable", node.id)
+        elif isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Store):
+                yield Text(node.lineno, "variable", node.id)
+        elif isinstance(node, ast.JoinedStr):
+            parts = [str(value.value) if isinstance(value, ast.Constant) else "{x}" for value in node.values]
+            if " " in (message := "".join(parts)):
+                yield Text(node.lineno, "message", message)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            if " " in node.value.strip():
+                yield Text(node.lineno, "message", node.value)
 
 
 def of_test(path: Path) -> Iterator[Text]:
     """Yield the docstrings, comments and names of tests of a module; its strings are input."""
     text = path.read_text(encoding="utf-8")
-    tree = ast.parse(text)
-    for node, _ in dict(_docstrings(tree)).values():
+    nodes = list(_nodes(ast.parse(text)))
+    for node, _ in dict(_docstrings(nodes)).values():
         yield Text(node.lineno, "docstring", str(node.value))
-    yield from _comments(text)
-    for node in ast.walk(tree):
+    yield from _comments(text, nodes)
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
             yield Text(node.lineno, "test name", node.name)
 
@@ -209,8 +216,25 @@ def of_script(path: Path) -> Iterator[Text]:
         yield Text(number, "comment", line)
 
 
-def _docstrings(tree: ast.Module) -> Iterator[tuple[int, tuple[ast.Constant, bool]]]:
-    for node in ast.walk(tree):
+def _nodes(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield the nodes of a module; of an f-string only itself and the expressions in it."""
+    stack: list[ast.AST] = [tree]
+    while stack:
+        node = stack.pop()
+        yield node
+        if isinstance(node, ast.JoinedStr):
+            stack.extend(value.value for value in node.values if isinstance(value, ast.FormattedValue))
+            continue
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, ast.AST):
+                stack.append(value)
+            elif isinstance(value, list):
+                stack.extend(item for item in value if isinstance(item, ast.AST))
+
+
+def _docstrings(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, tuple[ast.Constant, bool]]]:
+    for node in nodes:
         if (
             isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
             and node.body
@@ -226,35 +250,34 @@ def _is_command(node: ast.AST) -> bool:
     return any(re.search(r"\.(command|callback)\b", ast.unparse(decorator)) for decorator in decorators)
 
 
-def _messages(node: ast.AST, docstrings: dict[int, tuple[ast.Constant, bool]]) -> Iterator[Text]:
-    if isinstance(node, ast.JoinedStr):
-        parts = [str(value.value) if isinstance(value, ast.Constant) else "{x}" for value in node.values]
-        if " " in (text := "".join(parts)):
-            yield Text(node.lineno, "message", text)
-        for value in node.values:
-            if isinstance(value, ast.FormattedValue):
-                yield from _messages(value.value, docstrings)
-        return
-    if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-        if " " in node.value.strip():
-            yield Text(node.lineno, "message", node.value)
-        return
-    for child in ast.iter_child_nodes(node):
-        yield from _messages(child, docstrings)
-
-
-def _comments(text: str) -> Iterator[Text]:
+def _comments(text: str, nodes: Iterable[ast.AST]) -> Iterator[Text]:
     """Yield comments; those on adjacent lines are one text."""
     start, last, lines = 0, 0, list[str]()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            if lines and token.start[0] != last + 1:
-                yield Text(start, "comment", "\n".join(lines))
-                lines = []
-            start, last = token.start[0] if not lines else start, token.start[0]
-            lines.append(token.string.lstrip("#: "))
+    for line, comment in _comment_lines(text, nodes):
+        if lines and line != last + 1:
+            yield Text(start, "comment", "\n".join(lines))
+            lines = []
+        start, last = line if not lines else start, line
+        lines.append(comment.lstrip("#: "))
     if lines:
         yield Text(start, "comment", "\n".join(lines))
+
+
+def _comment_lines(text: str, nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
+    """Yield the lines with a comment; only a file with ``#`` in a string needs the tokenizer, which is slow."""
+    marked = {number: line for number, line in enumerate(text.splitlines(), 1) if "#" in line}
+    strings = {
+        number
+        for node in nodes
+        if isinstance(node, ast.JoinedStr | ast.Constant) and isinstance(getattr(node, "value", ""), str | bytes)
+        for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    if strings.isdisjoint(marked):
+        yield from ((number, line[line.index("#") :]) for number, line in marked.items())
+        return
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
 
 
 def package_of(file: str) -> str:
