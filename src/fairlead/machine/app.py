@@ -130,6 +130,8 @@ class MachineProcess:
         )
         self._kernel = KernelPath(state.forwarding, on_change=changed.set)
         plan = state.load_plan()
+        #: The hub that answered last: it leads.
+        self._leader = ""
         #: The plan that is not on disk yet.
         self._unsaved: MachinePlan | None = None
         self._client = HubClient((), state.tls)
@@ -198,6 +200,9 @@ class MachineProcess:
             self._unsaved = plan
             self._client.hubs = self._hubs(plan)
             self._link.set_addresses(xds_addresses(self._client.hubs))
+        if (leader := self._client.hubs[0]) != self._leader:
+            self._leader = leader
+            self._link.prefer(xds_addresses((leader,))[0])
         try:
             if self._unsaved is not None:
                 self._state.store_plan(self._unsaved)

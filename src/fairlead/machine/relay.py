@@ -79,6 +79,8 @@ class HubLink:
         self.usable = False
         self._on_change = on_change
         self._addresses: Sequence[str] = ()
+        #: The address of the present connection.
+        self._address = ""
         self._channel: aio.Channel | None = None
         #: Set, and replaced, whenever ``usable`` or the connection changes.
         self._turn = asyncio.Event()
@@ -99,6 +101,11 @@ class HubLink:
             *self._addresses[:1],
             *(address for address in addresses if address not in self._addresses[:1]),
         )
+
+    def prefer(self, address: str) -> None:
+        """Connect to this hub in place of another one: the leader has to see the Envoys of all machines."""
+        self._addresses = (address, *(other for other in self._addresses if other != address))
+        self._set(usable=self.usable)
 
     async def close(self) -> None:
         """Disconnect."""
@@ -149,12 +156,15 @@ class HubLink:
 
     async def _open(self, address: str, credentials: grpc.ChannelCredentials) -> None:
         before, self._channel = self._channel, aio.secure_channel(address, credentials, options=_TO_HUB)
+        self._address = address
         self._set(usable=False)
         if before is not None:
             await before.close(grace=_GRACE_S)
 
     async def _watch(self, credentials: grpc.ChannelCredentials) -> None:
         while self._channel is not None:
+            if self._address != self._addresses[0]:
+                await self._open(self._addresses[0], credentials)
             state = self._channel.get_state(try_to_connect=True)
             ready = state is grpc.ChannelConnectivity.READY
             if ready and (pause_s := self._refused_until_s - time.monotonic()) > 0:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, cast
 
+import grpc
 import pytest
+from grpc import aio
 
-from fairlead.machine.relay import StreamTap
+from fairlead.machine.relay import HubLink, StreamTap
 from fairlead.machine.snapshot import XdsSnapshot
+from fairlead.model.machine import HUB_NAME
 from fairlead.providers.envoy.resources import EncodedResource, ResourceType, encoded_resource, response
 from fairlead.providers.envoy.schema import DeltaRequest, packaged_schema
+from tests.unit.machine.machine_authority import Authority
 
 pytestmark = pytest.mark.req("P-4")
 
@@ -114,3 +120,46 @@ def test_the_hub_learns_what_the_snapshot_lacks(
 def test_bytes_that_are_not_xds_pass_as_they_are(stream: Stream) -> None:
     for raw in (b"\xff", b"", packaged_schema().encode(REQUEST, {"type_url": "type.googleapis.com/other"})):
         assert stream.tap.request(raw) == raw
+
+
+async def hub_at(authority: Authority, name: bytes) -> tuple[aio.Server, str]:
+    """Start a hub that answers each stream with its name."""
+
+    async def answer(_requests: object, context: aio.ServicerContext[bytes, bytes]) -> None:
+        await context.write(name)
+
+    server, pem = aio.server(), authority.hub(HUB_NAME).encode()
+    methods: dict[str, Any] = {"Name": grpc.stream_stream_rpc_method_handler(cast("Any", answer))}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test", methods),))
+    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(pem, pem)]))
+    await server.start()
+    return server, f"127.0.0.1:{port}"
+
+
+@pytest.mark.req("P-37")
+async def test_the_connection_moves_to_the_hub_that_leads() -> None:
+    authority = Authority()
+    (first, at_first), (second, at_second) = [await hub_at(authority, name) for name in (b"first", b"second")]
+    link = HubLink()
+
+    async def name_of_hub() -> bytes:
+        await link.until_usable()
+        return cast("bytes", await link.stream("/test/Name")[1].read())
+
+    try:
+        await link.connect((at_first, at_second), grpc.ssl_channel_credentials(authority.ca.encode()))
+        async with asyncio.timeout(60):
+            assert await name_of_hub() == b"first"
+            channel, _ = link.stream("/test/Name")
+            link.prefer(at_second)
+            await link.until_replaced(channel)
+            assert await name_of_hub() == b"second"
+            # That hub is gone: the other one is better than none.
+            channel, _ = link.stream("/test/Name")
+            await second.stop(grace=0)
+            await link.until_replaced(channel)
+            assert await name_of_hub() == b"first"
+    finally:
+        await link.close()
+        await first.stop(grace=0)
+        await second.stop(grace=0)
