@@ -363,7 +363,7 @@ def _own_machine(
 
 def place_on_machines(placements: Placements, provider: EnvoyProvider, fleet: LocalFleet) -> None:
     """Have load balancers with recorded machines served there, and new ones wait for machines where there are any."""
-    fleet.awaits_machines = placements.awaits_machines
+    fleet.awaits_machines, fleet.has_machines = placements.awaits_machines, True
     provider.on_change(placements.acknowledged)
 
 

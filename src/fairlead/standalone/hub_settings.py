@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,6 +38,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import AccessNeed, check_access
 from fairlead.model.in_words import host_port
 from fairlead.model.keys import IPV4, IPV6
+from fairlead.providers.envoy.envoy_process import has_address
 from fairlead.translate.addresses import AddressRanges
 from fairlead.translate.generated import domain_problem
 from fairlead.translate.tenant import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
@@ -169,23 +169,13 @@ def check_bindable(pool: AddressRanges) -> None:
     """Refuse a pool whose first addresses this machine does not have: its local Envoy could not listen there."""
     for family in pool.families:
         ranges = pool.of(family)
-        if not _may_bind(ranges[0], socket.AF_INET if family == IPV4 else socket.AF_INET6):
+        if not has_address(ranges[0]):
             bits = 32 if family == IPV4 else 128
             raise BadConfiguration(
                 f"--address-pool: {ranges} is not on this machine, so its Envoy cannot listen there. Use a loopback "
                 f"range such as {_LOOPBACK[family]}. Or add --announce, as root, for free addresses of its network. Or "
                 f"add the addresses first (ip address add {ranges[0]}/{bits} dev ...)"
             )
-
-
-def _may_bind(address: str, kind: socket.AddressFamily) -> bool:
-    """Return whether the machine has an address; one without the family has none of it."""
-    try:
-        with socket.socket(kind, socket.SOCK_STREAM) as probe:
-            probe.bind((address, 0))
-    except OSError as error:
-        return error.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
-    return True
 
 
 _READ = ("get", "list", "watch")

@@ -68,7 +68,8 @@ class World:
             providers={"envoy": self.provider},
             config=HubConfig(
                 identity="hub-0",
-                address_pool=AddressRanges.parse("192.0.2.0/26"),
+                # Of this machine, so that the hub's own proxies can serve them.
+                address_pool=AddressRanges.parse("127.200.7.0/26"),
                 workers=2,
                 reclaim_lease=True,
                 machines=True,

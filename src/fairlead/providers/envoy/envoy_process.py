@@ -144,8 +144,8 @@ _NET_BIND_SERVICE, _EFFECTIVE = 1 << 10, 1
 _DENIED = "Permission denied"
 _NOT_LOCAL = "Cannot assign requested address"
 _LOCAL_STEPS = (
-    "Envoy's machine does not have that address. As root, run  ip route add local RANGE dev lo  there, "
-    "or remove the address from its pool and create the load balancer again"
+    "Envoy's machine does not have that address. As root, run  ip route add local RANGE dev lo  there, start the hub "
+    "with --announce, or remove the address from its pool and create the load balancer again"
 )
 
 
@@ -156,6 +156,16 @@ def may_open(port: int) -> bool:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             return error.errno != errno.EACCES
+    return True
+
+
+def has_address(address: str) -> bool:
+    """Return whether this machine has an address, or may listen at it without; one without the family has none."""
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+    except OSError as error:
+        return error.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
     return True
 
 

@@ -28,6 +28,7 @@ from fairlead.providers.envoy.envoy_process import (
     check_socket_path,
     envoys_of,
     file_limit,
+    has_address,
     wanted_directories,
 )
 from fairlead.runtime.private_file import DirectoryLock
@@ -41,6 +42,10 @@ _OTHER_FILES = 256
 _PER_CLUSTER = 4
 #: From this part of the limit on the log says so.
 _NEAR = 0.8
+_ELSEWHERE = (
+    "is not an address of the hub's machine, and no proxy machine has joined to serve it. Add one with: fairlead proxy "
+    "token. Or start the hub with --announce"
+)
 _STEPS = "raise the limit (ulimit -Hn), lower --envoy-threads or raise --envoys"
 
 log = structlog.get_logger(__name__)
@@ -85,6 +90,8 @@ class LocalFleet:
         self.awaits_machines: Callable[[LoadBalancerKey], bool] = lambda _key: False
         #: The name of this machine as a proxy machine; empty while it announces nothing.
         self.machine = ""
+        #: Proxy machines may join, and listen at addresses that this machine does not have.
+        self.has_machines = False
         #: By group.
         self.envoys: dict[str, LocalEnvoy] = {}
         self._lock = DirectoryLock(
@@ -118,7 +125,8 @@ class LocalFleet:
 
     def groups_of(self, spec: FrontendSpec) -> tuple[str, ...]:
         """Return its machines, or the Envoy of its first address: all ports of an address are of one Envoy."""
-        if not spec.machines and spec.key not in self._here and self.awaits_machines(spec.key):
+        new = not spec.machines and spec.key not in self._here
+        if new and (self.awaits_machines(spec.key) or self._is_elsewhere(spec)):
             return ()
         envoys = list(self.envoys)
         here = envoys[crc32(next(iter(spec.addresses), "").encode()) % len(envoys)]
@@ -156,9 +164,12 @@ class LocalFleet:
 
     async def ensure(self, spec: FrontendSpec) -> Ensured:
         """Return the load balancer's own addresses."""
-        here = any(not machine_of(group) for group in self.groups_of(spec))
+        groups = self.groups_of(spec)
+        here = any(not machine_of(group) for group in groups)
         (self._here.add if here else self._here.discard)(spec.key)
-        self._addresses[spec.key] = Ensured(spec.addresses)
+        elsewhere = not groups and not self.awaits_machines(spec.key)
+        message = f"{spec.addresses[0]} {_ELSEWHERE}" if elsewhere and spec.addresses else ""
+        self._addresses[spec.key] = Ensured(spec.addresses, message)
         return self._addresses[spec.key]
 
     def addresses(self, key: LoadBalancerKey) -> Ensured:
@@ -169,6 +180,10 @@ class LocalFleet:
         """Forget the address."""
         self._here.discard(key)
         self._addresses.pop(key, None)
+
+    def _is_elsewhere(self, spec: FrontendSpec) -> bool:
+        """Return whether only a proxy machine can serve a load balancer, and none has joined."""
+        return self.has_machines and not self.machine and not all(map(has_address, spec.addresses))
 
     # --- the process side -------------------------------------------------------------------------------------
 

@@ -42,6 +42,25 @@ def test_the_hub_itself_is_one_of_the_machines_that_serve(tmp_path: Path) -> Non
     assert fleet.groups_of(spec) == (GROUP, "machine:m1")
 
 
+@pytest.mark.req("P-8")
+async def test_an_address_of_another_machine_waits_for_one_and_says_so(tmp_path: Path) -> None:
+    fleet = LocalFleet(data_dir=tmp_path)
+    assert fleet.groups_of(SPEC) == (GROUP,), "without proxy machines Envoy says what is wrong"
+    fleet.has_machines = True
+    assert fleet.groups_of(SPEC) == ()
+    answer = await fleet.ensure(SPEC)
+    assert "192.0.2.1" in answer.message
+    assert "fairlead proxy token" in answer.message
+    fleet.awaits_machines = lambda _key: True
+    assert (await fleet.ensure(SPEC)).message == "", "a machine is about to be recorded"
+    assert fleet.groups_of(msgspec.structs.replace(SPEC, machines=("m1",))) == ("machine:m1",)
+    fleet.awaits_machines = lambda _key: False
+    local = msgspec.structs.replace(SPEC, address="127.200.0.1")
+    assert fleet.groups_of(local) == (GROUP,)
+    assert (await fleet.ensure(local)).message == ""
+    assert fleet.groups_of(SPEC) == (GROUP,), "Envoy has it already"
+
+
 def test_listeners_are_limited_by_half_of_the_files_for_each_worker(tmp_path: Path) -> None:
     fleet = LocalFleet(data_dir=tmp_path, concurrency=2, max_files=40)
     assert fleet.refuse(group=GROUP, listeners=10) == ""
