@@ -144,8 +144,8 @@ _NET_BIND_SERVICE, _EFFECTIVE = 1 << 10, 1
 _DENIED = "Permission denied"
 _NOT_LOCAL = "Cannot assign requested address"
 _LOCAL_STEPS = (
-    "Envoy's machine does not have that address. As root, run  ip route add local RANGE dev lo  there, or start the hub "
-    "with --announce. Or remove the address from its pool and create the load balancer again"
+    "Envoy's machine does not have that address. As root, run  ip route add local RANGE dev lo  there, or start the "
+    "hub with --announce. Or remove the address from its pool and create the load balancer again"
 )
 
 
