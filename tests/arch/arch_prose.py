@@ -146,7 +146,6 @@ def of_source(path: Path) -> Iterator[Text]:
     docstrings = dict(_docstrings(nodes))
     for node, is_help in docstrings.values():
         yield Text(node.lineno, "message" if is_help else "docstring", str(node.value))
-    yield from _comments(text, nodes)
     for node in nodes:
         if isinstance(node, ast.arg):
             yield Text(node.lineno, "variable", node.arg)
@@ -157,9 +156,14 @@ def of_source(path: Path) -> Iterator[Text]:
             parts = [str(value.value) if isinstance(value, ast.Constant) else "{x}" for value in node.values]
             if " " in (message := "".join(parts)):
                 yield Text(node.lineno, "message", message)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-            if " " in node.value.strip():
-                yield Text(node.lineno, "message", node.value)
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in docstrings
+            and " " in node.value.strip()
+        ):
+            yield Text(node.lineno, "message", node.value)
+    yield from _comments(text, nodes)
 
 
 def of_test(path: Path) -> Iterator[Text]:

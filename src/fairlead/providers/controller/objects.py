@@ -292,7 +292,7 @@ class ControllerForm(Protocol):
         ...
 
 
-#: Stands for a backend that cannot be used: requests for a Service that does not exist are answered with an error.
+#: Represents a backend that cannot be used: requests for a Service that does not exist are answered with an error.
 UNRESOLVED = "fairlead-unresolved-backend"
 
 
