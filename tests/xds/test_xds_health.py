@@ -12,26 +12,10 @@ from fairlead.model.change import Action, Reason, TargetChange
 from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
-from fairlead.model.observed import Health
-from tests.xds.world import Backend, World, local_envoy
+from tests.xds.world import Backend, World, health, local_envoy
 
 pytestmark = [pytest.mark.req("X-1"), pytest.mark.asyncio(loop_scope="session")]
 HTTP = ListenerKey(Protocol.TCP, 80)
-
-
-async def health(world: World, key: LoadBalancerKey, reason: ConditionReason, *, healthy: int) -> Health:
-    """Wait until this is seen; returns it."""
-    seen = None
-    try:
-        async with asyncio.timeout(30):
-            while True:
-                observed = await world.provider.observe(key)
-                seen = observed.health if observed is not None else None
-                if seen is not None and (seen.reason, seen.healthy) == (reason, healthy):
-                    return seen
-                await asyncio.sleep(0.1)
-    except TimeoutError:
-        raise AssertionError(f"not {reason} with {healthy} healthy, but {seen}") from None
 
 
 async def change(world: World, key: LoadBalancerKey, action: Action, *backends: Backend) -> None:

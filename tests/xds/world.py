@@ -10,8 +10,10 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from fairlead.model.change import Action, OutcomeStatus, Reason, TargetChange
+from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
+from fairlead.model.observed import Health
 from fairlead.providers.envoy.envoy_process import LocalEnvoy
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.provider import EnvoyProvider
@@ -256,6 +258,21 @@ class World:
             await backend.stop()
         for key in self._keys:
             await self.provider.delete(key)
+
+
+async def health(world: World, key: LoadBalancerKey, reason: ConditionReason, *, healthy: int) -> Health:
+    """Wait until this is seen; returns it."""
+    seen = None
+    try:
+        async with asyncio.timeout(30):
+            while True:
+                observed = await world.provider.observe(key)
+                seen = observed.health if observed is not None else None
+                if seen is not None and (seen.reason, seen.healthy) == (reason, healthy):
+                    return seen
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(f"not {reason} with {healthy} healthy, but {seen}") from None
 
 
 TCP = Protocol.TCP

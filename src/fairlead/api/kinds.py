@@ -7,6 +7,7 @@ from fairlead.api.announcing import ADVERTISEMENT_CRD, BGP_PEER_CRD
 from fairlead.api.backendgroup import BACKEND_GROUP_CRD, BACKEND_RECORD_CRD
 from fairlead.api.clusterapi import CLUSTER_POLICY_CRD
 from fairlead.api.crd import build_crd
+from fairlead.api.globalservice import GLOBAL_SERVICE_CRD, GLOBAL_SERVICES
 from fairlead.api.hostname import DNS_ZONE_CRD, HOSTNAME_CRD, HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCER_CRD, HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTE_CRD
 from fairlead.api.intent import IntentObject
@@ -29,6 +30,7 @@ CRDS = (
     TCP_LOAD_BALANCER_CRD,
     HTTP_LOAD_BALANCER_CRD,
     LOAD_BALANCER_ROUTE_CRD,
+    GLOBAL_SERVICE_CRD,
     LOAD_BALANCER_CRD,
     BACKEND_GROUP_CRD,
     BACKEND_RECORD_CRD,
@@ -49,6 +51,11 @@ def all_crds() -> list[JSONObject]:
     return [build_crd(crd) for crd in CRDS]
 
 
-LOAD_BALANCER_KINDS: tuple[Resource[IntentObject], ...] = (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCERS)
+LOAD_BALANCER_KINDS: tuple[Resource[IntentObject], ...] = (
+    TCP_LOAD_BALANCERS,
+    HTTP_LOAD_BALANCERS,
+    LOAD_BALANCERS,
+    GLOBAL_SERVICES,
+)
 #: Everything that asks for a load balancer, also for one of records.
 INTENT_KINDS: tuple[Resource[IntentObject], ...] = (*LOAD_BALANCER_KINDS, HOSTNAMES)

@@ -209,6 +209,7 @@ COMMAND_NAMES = {
     "LoadBalancer": "lb",
     "TCPLoadBalancer": "tcplb",
     "HTTPLoadBalancer": "httplb",
+    "GlobalService": "gsvc",
     "Hostname": "hostname",
     "LoadBalancerClass": "class",
 }

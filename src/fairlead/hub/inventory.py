@@ -116,6 +116,10 @@ class IntentObjects(Generic[T]):
         """Return the keys of the served objects that an index of the cache holds under ``value``."""
         return [self.key(obj) for obj in self.cache.by_index(name, value) if self.serves(obj)]
 
+    def keys_of_member(self, namespace: str) -> Collection[LoadBalancerKey]:
+        """Return the keys of the served objects that depend on the member with this namespace."""
+        return self.keys_by_index("namespace", namespace)
+
     def open_ports(self, obj: T) -> Collection[int]:
         """Return the ports at which the load balancer of ``obj`` answers; none for a Hostname."""
         del obj
@@ -459,8 +463,8 @@ class Inventory:
         return [objects.key(obj) for objects in self.intents.values() for obj in objects.cache.by_index("class", name)]
 
     def keys_of_namespace(self, namespace: str) -> list[LoadBalancerKey]:
-        """Return the load balancers in one namespace, of every kind."""
-        return [key for objects in self.intents.values() for key in objects.keys_by_index("namespace", namespace)]
+        """Return the load balancers that depend on the member with this namespace, of every kind."""
+        return [key for objects in self.intents.values() for key in objects.keys_of_member(namespace)]
 
     # --- members ------------------------------------------------------------------------------------------------
 

@@ -42,6 +42,8 @@ class Capabilities(msgspec.Struct, frozen=True):
     affinity: bool = False
     proxy_protocol: bool = False
     weights: bool = False
+    #: It shares connections between members by weight and tier (``FrontendSpec.shares``), by its own health checks.
+    localities: bool = False
     #: It routes requests (``FrontendSpec.l7``), not only connections.
     l7: bool = False
     #: It publishes names: its targets are the records of Hostnames, and its zones are those of DNSZones.
@@ -75,6 +77,7 @@ EVERY_FEATURE = Capabilities(
     affinity=True,
     proxy_protocol=True,
     weights=True,
+    localities=True,
     l7=True,
 )
 

@@ -46,6 +46,8 @@ class Target(msgspec.Struct, frozen=True, gc=False):
     source: str = ""
     #: In service, and reported as terminating all the same: that it disappears later is expected.
     terminating: bool = False
+    #: The ``Locality`` that it belongs to; empty for a load balancer of one member.
+    locality: str = ""
 
 
 class Listener(msgspec.Struct, frozen=True, gc=False):
@@ -113,6 +115,31 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
 Targets = Mapping[TargetKey, Target]
 
 
+class Spillover(StrEnum):
+    """When a later tier gets new connections: once no target of a tier is healthy, or as its healthy ones decline."""
+
+    STRICT = "strict"
+    PROPORTIONAL = "proportional"
+
+
+class Locality(msgspec.Struct, frozen=True, gc=False):
+    """The targets of one member: their common share of new connections, whatever their number, and their tier.
+
+    ``weight`` 0: no new connections, while the targets are still checked. ``tier``: from 0, without a gap.
+    """
+
+    name: str
+    weight: int = 1
+    tier: int = 0
+
+
+class Shares(msgspec.Struct, frozen=True, gc=False):
+    """How the members of one set of targets share new connections; ``localities`` are ordered by name."""
+
+    localities: tuple[Locality, ...]
+    spillover: Spillover = Spillover.STRICT
+
+
 class FrontendSpec(msgspec.Struct, frozen=True):
     """The frontend of a load balancer: everything but its targets, which change far more often.
 
@@ -146,6 +173,8 @@ class FrontendSpec(msgspec.Struct, frozen=True):
     limits_connections: bool = False
     #: The proxy machines that serve it; "" are the hub's own proxies. None are known when empty.
     machines: tuple[str, ...] = ()
+    #: How several members share its connections; None for a load balancer of one member.
+    shares: Shares | None = None
     #: What is done with requests; None for a load balancer of connections. ``listeners`` are then its distinct ports.
     l7: L7Config | None = None
 

@@ -77,6 +77,8 @@ class Health(msgspec.Struct, frozen=True, gc=False):
     unhealthy: tuple[str, ...] = ()
     unknown: int = 0
     failing: frozenset[str] = frozenset()
+    #: Of targets with localities: the name of each, and how many of its targets are healthy, and known; ordered.
+    members: tuple[tuple[str, int, int], ...] = ()
 
     @property
     def checked(self) -> bool:
@@ -273,6 +275,16 @@ class HealthTally:
         if down:
             return health(True, ConditionReason.SOME_BACKENDS_UNHEALTHY, f"{summary}; {failing}")
         return health(True, ConditionReason.SERVING, summary)
+
+    def members(self, locality_of: Mapping[TargetKey, str]) -> tuple[tuple[str, int, int], ...]:
+        """Return the healthy and the known targets of each locality, ordered by name."""
+        healthy, known = Counter[str](), Counter[str]()
+        for key, at in self._seen.items():
+            seen = set(chain.from_iterable(at.values()))
+            if _is_known(seen) and (locality := locality_of.get(key)):
+                known[locality] += 1
+                healthy[locality] += Seen.HEALTHY in seen and Seen.UNHEALTHY not in seen
+        return tuple((name, healthy[name], known[name]) for name in sorted(known))
 
     def _count(self, key: TargetKey, by: int) -> None:
         """Add a target to the counts as it is seen now, or take it away again."""

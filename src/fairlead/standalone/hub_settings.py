@@ -11,6 +11,7 @@ import msgspec
 from fairlead.api.addresspool import ADDRESS_POOLS
 from fairlead.api.announcing import ADVERTISEMENTS, BGP_PEERS
 from fairlead.api.backendgroup import BACKEND_GROUPS, BACKEND_RECORDS
+from fairlead.api.globalservice import GLOBAL_SERVICES
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import (
@@ -183,12 +184,12 @@ _APPLY = ("get", "create", "patch")
 #: The kinds whose status a hub writes.
 _REPORTED = (
     *(TENANTS, LOAD_BALANCER_CLASSES, ADDRESS_POOLS, TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES),
-    *(LOAD_BALANCERS, BACKEND_GROUPS, HOSTNAMES, DNS_ZONES, CERTIFICATE_ISSUERS, MANAGED_CERTIFICATES),
+    *(LOAD_BALANCERS, GLOBAL_SERVICES, BACKEND_GROUPS, HOSTNAMES, DNS_ZONES, CERTIFICATE_ISSUERS, MANAGED_CERTIFICATES),
 )
 #: The rights of every hub: verbs and kinds, in any namespace. It reads PoolServices for its page only.
 _ANYWHERE: tuple[tuple[Sequence[str], Sequence[AnyResource]], ...] = (
     (_READ, (*_REPORTED, ENDPOINT_SLICES, LEASES, BACKEND_RECORDS, POOL_SERVICES)),
-    (("patch", "delete"), (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCERS)),
+    (("patch", "delete"), (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCERS, GLOBAL_SERVICES)),
     (("create", "patch"), (LOAD_BALANCER_CLASSES, EVENTS)),
     # A tenant that is removed is marked on the Lease of its agent.
     (("patch",), (TENANTS, BACKEND_GROUPS, HOSTNAMES, DNS_ZONES, LEASES)),

@@ -27,6 +27,9 @@ KINDS = {
     "httplb": "HTTPLoadBalancer",
     "httploadbalancer": "HTTPLoadBalancer",
     "httploadbalancers": "HTTPLoadBalancer",
+    "gsvc": "GlobalService",
+    "globalservice": "GlobalService",
+    "globalservices": "GlobalService",
     "hn": "Hostname",
     "hostname": "Hostname",
     "hostnames": "Hostname",
@@ -64,11 +67,12 @@ _SHORT = {
     **{kind: kind.lower() for kind in _SHARING_KINDS},
 }
 _LISTED = {
-    ANY: "tcplb,httplb,lb -A",
+    ANY: "tcplb,httplb,lb,gsvc -A",
     SERVICE: "svc -A",
     "LoadBalancer": "lb -A",
     "TCPLoadBalancer": "tcplb -A",
     "HTTPLoadBalancer": "httplb -A",
+    "GlobalService": "gsvc -A",
     "Hostname": "hostnames -A",
     CLASS: "lbc",
     **{kind: f"{kind.lower()} -A" for kind in _SHARING_KINDS},

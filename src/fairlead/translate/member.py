@@ -39,6 +39,7 @@ from typing import TypeVar
 import msgspec
 
 from fairlead.api.cidrs import parse_cidr, parse_network
+from fairlead.api.globalservice import GlobalServiceSpec
 from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec
 from fairlead.api.intent import Allocation
 from fairlead.api.kubernetes import EndpointSlice
@@ -126,8 +127,8 @@ M = TypeVar("M", bound=MemberView)
 
 
 #: The spec of a load balancer of a member.
-MemberSpec = TCPLoadBalancerSpec | HTTPLoadBalancerSpec
-S = TypeVar("S", TCPLoadBalancerSpec, HTTPLoadBalancerSpec)
+MemberSpec = TCPLoadBalancerSpec | HTTPLoadBalancerSpec | GlobalServiceSpec
+S = TypeVar("S", TCPLoadBalancerSpec, HTTPLoadBalancerSpec, GlobalServiceSpec)
 
 
 PLACEHOLDER = re.compile(r"\{(member|hubNamespace|namespace|name|port)\}")
@@ -154,7 +155,7 @@ Refusal = tuple[ConditionReason, str]
 def decide_tcp(view: TCPView, allocate: Callable[[TCPView], Allocated] | None = None) -> Decision:
     """Return the desired load balancer of ``view``, with its conditions; ``allocate`` is called once it is valid."""
     spec, accepted = view.load_balancer.spec, view.load_balancer.status.accepted
-    return _decide(view, spec, accepted, validate_tcp(view, spec), allocate, _serve_tcp)
+    return decide_version(view, spec, accepted, validate_tcp(view, spec), allocate, _serve_tcp)
 
 
 def decide_http(
@@ -166,21 +167,21 @@ def decide_http(
     """
     spec, accepted = view.load_balancer.spec, view.load_balancer.status.accepted
     serve = partial(_serve_http, translated=before or Translated())
-    return _decide(view, spec, accepted, validate_http(view, spec), allocate, serve)
+    return decide_version(view, spec, accepted, validate_http(view, spec), allocate, serve)
 
 
 def recorded_tcp(view: TCPView) -> Decision | None:
     """Return what is on record as it is served, whatever the present spec asks for; None when nothing is."""
-    return _recorded(view, view.load_balancer.status.accepted, _serve_tcp)
+    return recorded_version(view, view.load_balancer.status.accepted, _serve_tcp)
 
 
 def recorded_http(view: HTTPView, before: Translated | None = None) -> Decision | None:
     """Return what is on record as it is served, whatever the present spec asks for; None when nothing is."""
     serve = partial(_serve_http, translated=before or Translated())
-    return _recorded(view, view.load_balancer.status.accepted, serve)
+    return recorded_version(view, view.load_balancer.status.accepted, serve)
 
 
-def _decide(
+def decide_version(
     view: M,
     spec: S,
     accepted: S | None,
@@ -188,6 +189,7 @@ def _decide(
     allocate: Callable[[M], Allocated] | None,
     serve: Callable[[M, S], Decision],
 ) -> Decision:
+    """Return the decision to serve ``spec``, else ``accepted``, with ``serve``; else to serve nothing."""
     served, refusal, allocation = version_to_serve(view, refusal, accepted, allocate)
     if served is None:
         return nothing_to_serve(view, refusal, allocation)
@@ -198,7 +200,8 @@ def _decide(
     return msgspec.structs.replace(decision, conditions=conditions, serving_last_accepted=True, allocation=allocation)
 
 
-def _recorded(view: M, accepted: S | None, serve: Callable[[M, S], Decision]) -> Decision | None:
+def recorded_version(view: M, accepted: S | None, serve: Callable[[M, S], Decision]) -> Decision | None:
+    """Return the decision to serve ``accepted`` as it was, None when there is no such version."""
     served = as_accepted(view)
     if accepted is None or served is None:
         return None
@@ -251,7 +254,7 @@ def nothing_to_serve(view: MemberView, problem: Condition | None, allocation: Al
     return Decision(None, conditions, provider=view.provider, allocation=allocation)
 
 
-def _decision(
+def serve_frontend(
     view: MemberView,
     frontend: FrontendSpec,
     targets: Mapping[ListenerKey, Targets],
@@ -262,7 +265,7 @@ def _decision(
     count: str,
     complete: bool | None = None,
 ) -> Decision:
-    """Return the decision to serve ``frontend`` as the spec says; Accepted is its first condition."""
+    """Return the decision to serve ``frontend`` as its spec says; Accepted is its first condition."""
     paused = build_paused(view.load_balancer, view.load_balancer_class)
     desired = desired_load_balancer(view, frontend, targets, paused=paused is not None)
     conditions = (
@@ -449,12 +452,12 @@ def not_admitted(admission: Admission) -> Condition | None:
 
 def _serve_tcp(view: TCPView, spec: TCPLoadBalancerSpec) -> Decision:
     admission, loop_targets = Admission(target_policy(view)), set[TargetKey]()
-    families = _tcp_node_families(spec, admission.policy)
-    targets = without_load_balancers(view, _tcp_targets(view, spec, families, admission), loop_targets)
+    families = tcp_node_families(spec, admission.policy)
+    targets = without_load_balancers(view, tcp_targets(view, spec, families, admission), loop_targets)
     by_nodes, owner = spec.targets == "Node", _owner(view)
-    return _decision(
+    return serve_frontend(
         view,
-        _tcp_frontend(view, spec),
+        connection_frontend(view, spec, view.load_balancer.spec.origin),
         targets,
         {} if by_nodes or not owner else dict.fromkeys(targets, frozenset({owner})),
         leads_to_load_balancers(view, loop_targets) or _tcp_resolved(view, spec, targets, families, admission),
@@ -465,21 +468,25 @@ def _serve_tcp(view: TCPView, spec: TCPLoadBalancerSpec) -> Decision:
     )
 
 
-def _tcp_frontend(view: TCPView, spec: TCPLoadBalancerSpec) -> FrontendSpec:
+def connection_frontend(
+    view: MemberView, spec: TCPLoadBalancerSpec | GlobalServiceSpec, origin: Origin
+) -> FrontendSpec:
+    """Return the frontend of a load balancer of connections."""
     listeners = (Listener(port.port, Protocol(port.protocol), port.name) for port in spec.ports)
     in_order = sorted(listeners, key=lambda listener: (listener.port, listener.protocol))
     return msgspec.structs.replace(
-        frontend_at_allocation(view, spec, in_order, view.load_balancer.spec.origin),
+        frontend_at_allocation(view, spec, in_order, origin),
         source_ranges=_canonical_ranges(spec.load_balancer_source_ranges),
         affinity=Affinity(spec.session_affinity),
         proxy_protocol=ProxyProtocol(spec.proxy_protocol),
-        local_traffic_only=spec.external_traffic_policy == "Local",
+        local_traffic_only=isinstance(spec, TCPLoadBalancerSpec) and spec.external_traffic_policy == "Local",
     )
 
 
-def _tcp_targets(
+def tcp_targets(
     view: TCPView, spec: TCPLoadBalancerSpec, families: tuple[Family, ...], admission: Admission
 ) -> dict[ListenerKey, Targets]:
+    """Return the targets of each port of ``spec``: endpoints, or nodes."""
     keys = {ListenerKey(Protocol(port.protocol), port.port): port for port in spec.ports}
     if view.member.drained:
         return {key: {} for key in keys}
@@ -514,7 +521,7 @@ def _nodes(view: TCPView, spec: TCPLoadBalancerSpec) -> NodeAddresses:
     )
 
 
-def _tcp_node_families(spec: TCPLoadBalancerSpec, policy: TargetPolicy) -> tuple[Family, ...]:
+def tcp_node_families(spec: TCPLoadBalancerSpec, policy: TargetPolicy) -> tuple[Family, ...]:
     """Return the families in which nodes are reached; none where pods are the targets."""
     return node_families(spec.ip_families, ipv6=policy.ipv6) if spec.targets != "Pod" else ()
 
@@ -580,7 +587,7 @@ def _serve_http(view: HTTPView, spec: HTTPLoadBalancerSpec, *, translated: Trans
     if not view.given.keys().isdisjoint(known.places.keys()):
         targets = without_load_balancers(view, targets, loop_targets)
     frontend = frontend_at_allocation(view, spec, ports_of(config.listeners), spec.origin)
-    return _decision(
+    return serve_frontend(
         view,
         msgspec.structs.replace(frontend, l7=config),
         targets,
@@ -678,15 +685,15 @@ def missing_families(wanted: WantedFamilies, addresses: Collection[str]) -> str:
 
 def validate_tcp(view: TCPView, spec: TCPLoadBalancerSpec) -> Condition | None:
     """Return condition Accepted with the first reason why ``spec`` cannot be served, None when there is none."""
-    return _first_refusal(view, spec, _tcp_refusals)
+    return first_refusal(view, spec, _tcp_refusals)
 
 
 def validate_http(view: HTTPView, spec: HTTPLoadBalancerSpec) -> Condition | None:
     """Return condition Accepted with the first reason why ``spec`` cannot be served, None when there is none."""
-    return _first_refusal(view, spec, _http_refusals)
+    return first_refusal(view, spec, _http_refusals)
 
 
-def _first_refusal(view: M, spec: S, of_kind: Callable[[M, S, Capabilities], Iterator[Refusal]]) -> Condition | None:
+def first_refusal(view: M, spec: S, of_kind: Callable[[M, S, Capabilities], Iterator[Refusal]]) -> Condition | None:
     """Return the first refusal in the order in which a person would check."""
     capabilities = view.capabilities
     if capabilities is None:
@@ -737,16 +744,21 @@ def _tcp_refusals(_view: TCPView, spec: TCPLoadBalancerSpec, capabilities: Capab
         if (port.protocol, port.port) in seen:
             yield ConditionReason.PORT_CONFLICT, f"spec.ports: {port.protocol}/{port.port} is there twice"
         seen.add((port.protocol, port.port))
-    for port in spec.ports:
-        if Protocol(port.protocol) not in capabilities.protocols:
-            text = f"spec.ports: {port.protocol}/{port.port}: this class has no {port.protocol}"
-            yield ConditionReason.UNSUPPORTED_PROTOCOL, text
+    yield from connection_refusals(spec, capabilities)
     if spec.targets == "Node" and (missing := [f"{at.protocol}/{at.port}" for at in spec.ports if not at.node_port]):
         yield (
             ConditionReason.NODE_PORT_MISSING,
             f"spec.ports: {', '.join(missing)} has no nodePort, and backends are nodes; leave the Service's "
             "allocateLoadBalancerNodePorts unset, or ask for pods with annotation fairlead.dev/target: Pod",
         )
+
+
+def connection_refusals(spec: TCPLoadBalancerSpec | GlobalServiceSpec, capabilities: Capabilities) -> Iterator[Refusal]:
+    """Yield what a class cannot do of what is asked for the connections of clients."""
+    for port in spec.ports:
+        if Protocol(port.protocol) not in capabilities.protocols:
+            text = f"spec.ports: {port.protocol}/{port.port}: this class has no {port.protocol}"
+            yield ConditionReason.UNSUPPORTED_PROTOCOL, text
     if spec.load_balancer_source_ranges and not capabilities.source_ranges:
         yield ConditionReason.INVALID, f"spec.loadBalancerSourceRanges: this class cannot restrict sources; {_ENVOY}"
     for text in spec.load_balancer_source_ranges:

@@ -2,6 +2,7 @@
 
     TCPView           one TCPLoadBalancer     -> Decision
     HTTPView          one HTTPLoadBalancer    -> Decision
+    GlobalView        one GlobalService       -> GlobalDecision
     LoadBalancerView  one LoadBalancer        -> LoadBalancerDecision
       GroupView       each of its groups         (part of both)
 
@@ -20,6 +21,7 @@ from typing import Self
 import msgspec
 
 from fairlead.api.backendgroup import BackendGroup
+from fairlead.api.globalservice import GlobalMemberState, GlobalService
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.intent import Allocation, IntentObject
 from fairlead.api.kubernetes import EndpointSlice, Node, Pod, Service
@@ -32,7 +34,7 @@ from fairlead.api.tenant import Tenant
 from fairlead.api.times import seconds_from_duration
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind, Capabilities
-from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, HealthCheck
+from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, HealthCheck, Spillover
 from fairlead.model.http import Certificate, FixedAnswer
 from fairlead.model.keys import Family, ListenerKey, LoadBalancerKey, TargetKey
 
@@ -225,6 +227,26 @@ class HTTPView(MemberView, frozen=True, kw_only=True):
         return None if accepted is None else accepted.class_name
 
 
+class GlobalView(MemberView, frozen=True, kw_only=True):
+    """The view of one GlobalService, with the ports that are open in its spec.
+
+    ``tenants`` are those that the present and the accepted spec name, by name. ``parts`` are the views of the load
+    balancers of their Services, by Tenant and spec.service. ``down`` are the members with fewer healthy endpoints than
+    they need.
+    """
+
+    load_balancer: GlobalService
+    tenants: Mapping[str, Tenant] = {}
+    parts: Mapping[tuple[str, str], TCPView] = {}
+    down: frozenset[str] = frozenset()
+
+    @property
+    def accepted_class_name(self) -> str | None:
+        """Return the class of the version that was last accepted, None when there is no such version."""
+        accepted = self.load_balancer.status.accepted
+        return None if accepted is None else accepted.class_name
+
+
 class GroupView(msgspec.Struct, frozen=True):
     """One BackendGroup with the objects that it selects.
 
@@ -325,6 +347,30 @@ class Decision(msgspec.Struct, frozen=True):
     def condition(self, reason: ConditionReason) -> Condition | None:
         """Return the first condition with ``reason``, None when there is none."""
         return next((condition for condition in self.conditions if condition.reason is reason), None)
+
+
+class MemberShare(msgspec.Struct, frozen=True, gc=False):
+    """One member of a GlobalService as it was decided.
+
+    ``weight`` 0: no new connections, for ``why``. ``tier`` counts from 0 without gaps. ``ready`` of ``total``
+    endpoints take connections; for nodes they are not counted.
+    """
+
+    tenant: str
+    service: str = ""
+    weight: int = 0
+    tier: int = 0
+    ready: int = 0
+    total: int = 0
+    state: GlobalMemberState = "Missing"
+    why: str = ""
+
+
+class GlobalDecision(Decision, frozen=True):
+    """The decision about one GlobalView, with its members ordered as in its spec."""
+
+    members: tuple[MemberShare, ...] = ()
+    spillover: Spillover = Spillover.STRICT
 
 
 class LoadBalancerDecision(Decision, frozen=True):

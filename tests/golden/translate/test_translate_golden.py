@@ -23,11 +23,14 @@ from tests.golden.translate.golden_views import allocated, read_view, shown
 
 HERE = Path(__file__).parent
 ROOM = Path(member.__file__).parent
-#: Modules whose conditions are those of Tenants, AddressPools and managed certificates.
-NO_INTENT = frozenset({"http_backends.py", "tenant.py", "addresses.py", "announcing.py", "placement.py"})
+#: Modules whose conditions are those of Tenants, AddressPools and managed certificates; those of GlobalServices are in
+#: their unit tests.
+NO_INTENT = frozenset(
+    {"http_backends.py", "tenant.py", "addresses.py", "announcing.py", "placement.py", "global_service.py"}
+)
 SHARED = frozenset({"__init__.py", "certificates.py", "endpoints.py", "generated.py", "view.py"})
 #: Functions whose conditions only one of the intents of members has; those of both are in the golden files of TCP.
-ONLY_TCP = frozenset({"_tcp_resolved", "_tcp_refusals", "_class_refusals", "_address_refusals"})
+ONLY_TCP = frozenset({"_tcp_resolved", "_tcp_refusals", "connection_refusals", "_class_refusals", "_address_refusals"})
 ONLY_HTTP = frozenset({"_http_resolved", "_http_refusals", "_listener_conflicts"})
 #: Those of shared modules that only the intents of members have.
 ONLY_MEMBER = frozenset({"without_family"})

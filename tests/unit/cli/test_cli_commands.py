@@ -152,7 +152,8 @@ def test_an_object_that_cannot_be_meant_is_a_usage_error(verb: str, tmp_path: Pa
     said = sentence(run(verb, "lb/a/b/c", "--kubeconfig", str(tmp_path / "none")), 2)
     more = ", ingress, gateway, listenerset, httproute, grpcroute, tlsroute, tcproute and udproute"
     explained = more if verb == "explain" else " and class"
-    kinds = "svc, lb, tcplb, httplb, hostname, class" if verb == "explain" else "svc, lb, tcplb, httplb, hostname"
+    of_hub = "svc, lb, tcplb, httplb, gsvc, hostname"
+    kinds = f"{of_hub}, class" if verb == "explain" else of_hub
     assert f"'lb/a/b/c' is not KIND/NAME; kinds are {kinds}{explained}, as in svc/web" in said
 
 

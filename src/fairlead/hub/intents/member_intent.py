@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from fairlead.api.globalservice import GlobalService
 from fairlead.api.hostname import Hostname
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.intent import Allocation, IntentStatus, Provisioned
@@ -41,12 +42,12 @@ from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import Family, ListenerKey, LoadBalancerKey
 from fairlead.translate.endpoints import nodes_from_slices
 from fairlead.translate.member import wanted_families
-from fairlead.translate.view import Allocated, Decision, HTTPView, NodeAddresses, TCPView, is_leaving
+from fairlead.translate.view import Allocated, Decision, GlobalView, HTTPView, NodeAddresses, TCPView, is_leaving
 
-Obj = TypeVar("Obj", bound=TCPLoadBalancer | HTTPLoadBalancer)
+Obj = TypeVar("Obj", bound=TCPLoadBalancer | HTTPLoadBalancer | GlobalService)
 #: The objects whose status has an accepted spec and an allocation.
-R = TypeVar("R", bound=TCPLoadBalancer | HTTPLoadBalancer | Hostname)
-V = TypeVar("V", bound=TCPView | HTTPView)
+R = TypeVar("R", bound=TCPLoadBalancer | HTTPLoadBalancer | GlobalService | Hostname)
+V = TypeVar("V", bound=TCPView | HTTPView | GlobalView)
 
 
 class MemberObjects(IntentObjects[Obj]):
@@ -67,9 +68,16 @@ class MemberObjects(IntentObjects[Obj]):
         for endpoint_slice in filter(None, (old, new)):
             self._inventory.wake(self.keys_of_slice(endpoint_slice), f"EndpointSlice {endpoint_slice.key.name} changed")
             for namespace in nodes_namespaces(endpoint_slice):
-                to_nodes = (obj for obj in self.cache.by_index("namespace", namespace) if obj.spec.targets == "Node")
-                keys = [self.key(obj) for obj in to_nodes if self.serves(obj)]
-                self._inventory.wake(keys, "nodes of the member changed")
+                self._inventory.wake(self.keys_of_nodes(namespace), "nodes of the member changed")
+
+    def uses_nodes(self, obj: Obj) -> bool:
+        """Return whether the targets of ``obj`` are the nodes of the member that it is of."""
+        return not isinstance(obj, GlobalService) and obj.spec.targets == "Node"
+
+    def keys_of_nodes(self, namespace: str) -> Collection[LoadBalancerKey]:
+        """Return the load balancers whose targets are the nodes of the member with this namespace."""
+        to_nodes = (obj for obj in self.cache.by_index("namespace", namespace) if self.uses_nodes(obj))
+        return [self.key(obj) for obj in to_nodes if self.serves(obj)]
 
     def keys_of_slice(self, endpoint_slice: EndpointSlice) -> Collection[LoadBalancerKey]:
         """Return the load balancers that a slice is labelled with."""
@@ -237,16 +245,14 @@ class MemberViews(Generic[Obj, V]):
             self._within.pop(obj.metadata.namespace, None)
 
 
-def _rank(obj: TCPLoadBalancer | HTTPLoadBalancer) -> tuple[bool, str, str]:
+def _rank(obj: TCPLoadBalancer | HTTPLoadBalancer | GlobalService) -> tuple[bool, str, str]:
     return (obj.status.accepted is None, obj.metadata.creation_timestamp or "", obj.metadata.name)
 
 
 class MemberIntent(Intent[V, Decision]):
     """One kind of load balancer that members request; a subclass has its objects, views and decision."""
 
-    def __init__(
-        self, context: IntentContext, *, views: MemberViews[Any, V], rules: StatusRules[Any, Decision]
-    ) -> None:
+    def __init__(self, context: IntentContext, *, views: MemberViews[Any, V], rules: StatusRules[Any, Any]) -> None:
         super().__init__(context, objects=views.objects, rules=rules)
         self._views = views
         self._context = context
@@ -309,7 +315,7 @@ class MemberIntent(Intent[V, Decision]):
         """Return the nodes of the member that get no traffic."""
         del decision
         slices = self._inventory.node_slices_of(view.key.namespace)
-        return excluded_nodes(slices, view.nodes) if view.load_balancer.spec.targets == "Node" else ()
+        return excluded_nodes(slices, view.nodes) if self._views.objects.uses_nodes(view.load_balancer) else ()
 
     def _is_moving(self, view: V, decision: Decision) -> bool:
         obj = view.load_balancer
@@ -362,11 +368,13 @@ class AcceptedStatus(Generic[R]):
         if decision.desired is None:
             return
         self._check_leads(obj)
+        # What was decided about, also where another spec is written meanwhile.
+        spec = obj.spec
         held = await hold(self._cluster, self._resource, obj, FINALIZER_CLEANUP, manager=MANAGER_HUB)
         if held is not obj:
             obj = self._present.written(held, before=obj)
         if not decision.serving_last_accepted:
-            await self._apply(obj, self._record(allocation, obj.spec, decision.provider))
+            await self._apply(obj, self._record(allocation, spec, decision.provider))
 
     async def allocate(self, obj: R, allocation: Allocation) -> None:
         """Record the allocation for the next provider; the accepted spec and the serving provider are kept."""

@@ -5,17 +5,36 @@ targets that are DNS names are inside the cluster (STRICT_DNS), because Envoy ta
 a cluster was chosen from a measured failure; each says which.
 ``EndpointSet`` keeps the bytes of each target and their order: one changed target costs one encoding and one join. A
 weight of 0 means "no new connections", which Envoy calls DRAINING.
+
+Members that share a load balancer are localities of one cluster: weighted clusters of a route know no failover between
+them. Envoy scales the weight of a locality, and the share of a tier, by healthy targets x overprovisioning factor:
+
+    strict        factor 10,000   a tier keeps all, and a locality its whole weight, while one of its targets is healthy
+    proportional  factor 140      a tier gives away a share once fewer than 72 % of its targets are healthy
+
+A locality of weight 0 is in a tier after all others, so that its targets count for no other tier.
 Source: https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/cluster/v3/cluster.proto
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 
-from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, HealthRequest, Listener, ProxyProtocol, Target
+from fairlead.model.desired import (
+    Affinity,
+    FrontendSpec,
+    HealthCheck,
+    HealthRequest,
+    Listener,
+    Locality,
+    ProxyProtocol,
+    Shares,
+    Spillover,
+    Target,
+)
 from fairlead.model.keys import Protocol, TargetKey
 from fairlead.providers.envoy.http.names import connections_of
 from fairlead.providers.envoy.resources import delimited, number, resource_name, text
@@ -57,7 +76,8 @@ def cluster_bytes(
         return schema.encode(
             CLUSTER, udp_cluster_fields(spec, resource_name(spec.key, listener.key), targets, connections=connections)
         )
-    fields = cluster_fields(spec, resource_name(spec.key, listener.key), targets, connections=connections)
+    name = resource_name(spec.key, listener.key)
+    fields = cluster_fields(spec, name, targets, connections=connections, shares=spec.shares)
     fields["outlier_detection"] = outlier_detection_fields()
     if spec.health_check is not None:
         fields["health_checks"] = [health_check_fields(spec.health_check)]
@@ -74,16 +94,20 @@ def udp_cluster_fields(
     spec: FrontendSpec, name: str, targets: Iterable[Target], *, connections: int
 ) -> dict[str, object]:
     """Return the cluster of a UDP port: no filter counts sessions, so what its class admits is a limit here."""
-    fields = cluster_fields(spec, name, targets, connections=connections)
+    fields = cluster_fields(spec, name, targets, connections=connections, shares=spec.shares)
     if admitted := connections_of(spec.parameters):
         most = min(admitted, connections) if spec.limits_connections else admitted
         fields["circuit_breakers"] = {"thresholds": [_limits(most)]}
     return fields
 
 
-def cluster_fields(spec: FrontendSpec, name: str, targets: Iterable[Target], *, connections: int) -> dict[str, object]:
+def cluster_fields(
+    spec: FrontendSpec, name: str, targets: Iterable[Target], *, connections: int, shares: Shares | None = None
+) -> dict[str, object]:
     """Return what all clusters of a load balancer have; ``targets`` and ``connections`` as for ``cluster_bytes``."""
     inline = sorted(targets, key=lambda target: target.key)
+    # Without it, Envoy ignores the weights of localities.
+    by_locality: Fields = {"locality_weighted_lb_config": {}} if shares else {}
     fields: dict[str, object] = {
         "name": name,
         "connect_timeout": duration(2.0),
@@ -94,6 +118,7 @@ def cluster_fields(spec: FrontendSpec, name: str, targets: Iterable[Target], *, 
             "healthy_panic_threshold": {"value": 0.0},
             # The default (1 s) keeps a new target out for that long although it has passed its first health check.
             "update_merge_window": duration(0.0),
+            **by_locality,
         },
         # Without it a removed target gets traffic for as long as it passes its health checks.
         "ignore_health_on_host_removal": True,
@@ -102,7 +127,7 @@ def cluster_fields(spec: FrontendSpec, name: str, targets: Iterable[Target], *, 
     if spec.affinity is Affinity.CLIENT_IP:
         fields["maglev_lb_config"] = {"table_size": {"value": _MAGLEV_TABLE_SIZE}}
     if inline:
-        fields |= _strict_dns(name, inline)
+        fields |= _strict_dns(name, inline, shares)
     else:
         fields |= {"type": "EDS", "eds_cluster_config": {"eds_config": _ads()}}
     return fields
@@ -121,22 +146,38 @@ def _limits(connections: int) -> Fields:
     return {"max_connections": {"value": connections}, **{name: {"value": _UNLIMITED} for name in others}}
 
 
-def _strict_dns(name: str, targets: list[Target]) -> Fields:
+def _strict_dns(name: str, targets: list[Target], shares: Shares | None) -> Fields:
+    assignment: dict[str, object] = {
+        "cluster_name": name,
+        "endpoints": [{"lb_endpoints": [_endpoint(target) for target in targets]}],
+    }
+    if shares is not None:
+        assignment["policy"] = {"overprovisioning_factor": {"value": _FACTORS[shares.spillover]}}
+        assignment["endpoints"] = [
+            {
+                "locality": {"region": locality.name},
+                "lb_endpoints": [
+                    _endpoint(target, idle=not locality.weight)
+                    for target in targets
+                    if target.locality == locality.name
+                ],
+                **({"load_balancing_weight": {"value": locality.weight}} if locality.weight else {}),
+                "priority": tier,
+            }
+            for locality, tier in _tiers(shares.localities)
+        ]
     return {
         "type": "STRICT_DNS",
         "dns_lookup_family": "V4_PREFERRED",
         "respect_dns_ttl": True,
-        "load_assignment": {
-            "cluster_name": name,
-            "endpoints": [{"lb_endpoints": [_endpoint(target) for target in targets]}],
-        },
+        "load_assignment": assignment,
     }
 
 
-def _endpoint(target: Target) -> Fields:
+def _endpoint(target: Target, *, idle: bool = False) -> Fields:
     where = {"address": target.key.address, "port_value": target.key.port}
     fields: dict[str, object] = {"endpoint": {"address": {"socket_address": where}}}
-    if target.draining or target.weight == 0:
+    if target.draining or target.weight == 0 or idle:
         fields["health_status"] = "DRAINING"
     if target.weight > 1:
         fields["load_balancing_weight"] = {"value": target.weight}
@@ -222,15 +263,25 @@ def proxy_protocol_to_backend(schema: Schema, version: ProxyProtocol, *, inner: 
     )
 
 
+#: The overprovisioning factors, in percent.
+_FACTORS = {Spillover.STRICT: 10_000, Spillover.PROPORTIONAL: 140}
+
+
+def _tiers(localities: Sequence[Locality]) -> list[tuple[Locality, int]]:
+    """Return each locality with its tier in Envoy; those that take no new connections come after all others."""
+    last = 1 + max((locality.tier for locality in localities if locality.weight), default=-1)
+    return [(locality, locality.tier if locality.weight else last) for locality in localities]
+
+
 _DRAINING = 3
 _LB_ENDPOINT = 2
 
 
-def endpoint_bytes(target: Target) -> bytes:
-    """Encode one ``lb_endpoints`` field of a LocalityLbEndpoints."""
+def endpoint_bytes(target: Target, *, idle: bool = False) -> bytes:
+    """Encode one ``lb_endpoints`` field of a LocalityLbEndpoints; ``idle``: its locality takes no new connections."""
     address = text(2, target.key.address) + number(3, target.key.port)
     endpoint = delimited(1, delimited(1, delimited(1, address)))
-    if target.draining or target.weight == 0:
+    if target.draining or target.weight == 0 or idle:
         endpoint += number(2, _DRAINING)
     if target.weight > 1:
         endpoint += delimited(4, number(1, target.weight))
@@ -273,8 +324,24 @@ class EndpointSet:
         """Return the targets in order of their keys."""
         return [self._targets[key] for key in self._order]
 
-    def assignment(self, cluster_name: str) -> bytes:
+    def assignment(self, cluster_name: str, shares: Shares | None = None) -> bytes:
         """Encode the ClusterLoadAssignment of this cluster."""
         encoded = self._encoded
+        if shares is not None:
+            return self._by_locality(cluster_name, shares)
         joined = b"".join([encoded[key] for key in self._order])
         return text(1, cluster_name) + (delimited(2, joined) if joined else b"")
+
+    def _by_locality(self, cluster_name: str, shares: Shares) -> bytes:
+        """Encode the targets of each member as a locality; of a target whose member is not listed, none."""
+        parts: list[bytes] = []
+        for locality, tier in _tiers(shares.localities):
+            targets = [(key, target) for key in self._order if (target := self._targets[key]).locality == locality.name]
+            endpoints = [
+                self._encoded[key] if locality.weight else endpoint_bytes(target, idle=True) for key, target in targets
+            ]
+            weight = delimited(3, number(1, locality.weight)) if locality.weight else b""
+            name = delimited(1, text(1, locality.name))
+            parts.append(delimited(2, name + b"".join(endpoints) + weight + number(5, tier)))
+        policy = delimited(4, delimited(3, number(1, _FACTORS[shares.spillover])))
+        return text(1, cluster_name) + b"".join(parts) + policy

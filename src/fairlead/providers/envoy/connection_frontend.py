@@ -13,7 +13,7 @@ from ipaddress import ip_network
 
 import msgspec
 
-from fairlead.model.desired import Affinity, FrontendSpec, Listener
+from fairlead.model.desired import Affinity, FrontendSpec, Listener, Shares
 from fairlead.model.keys import ListenerKey, Protocol, family_of
 from fairlead.model.observed import RefusedPart
 from fairlead.providers.envoy.clusters import EndpointSet, cluster_bytes
@@ -78,7 +78,7 @@ class ConnectionFrontend:
 
     def _target_changes(self, key: ListenerKey, *, cluster: bool) -> list[ResourceChange]:
         port = self.ports[key]
-        changes = [endpoints_change(port.name, port.targets, inline=port.inline)]
+        changes = [endpoints_change(port.name, port.targets, self._spec.shares, inline=port.inline)]
         if cluster:
             listener = next(listener for listener in self._spec.listeners if listener.key == key)
             limit = self._fleet.connections_per_cluster
@@ -131,9 +131,9 @@ def cluster_change(
     return ResourceChange(ResourceType.CLUSTER, name, resource)
 
 
-def endpoints_change(name: str, targets: EndpointSet, *, inline: bool) -> ResourceChange:
+def endpoints_change(name: str, targets: EndpointSet, shares: Shares | None, *, inline: bool) -> ResourceChange:
     """Build the endpoints of one port: the hot path. There are none when they are inside the cluster."""
-    resource = None if inline else encoded_resource(ResourceType.ENDPOINTS, name, targets.assignment(name))
+    resource = None if inline else encoded_resource(ResourceType.ENDPOINTS, name, targets.assignment(name, shares))
     return ResourceChange(ResourceType.ENDPOINTS, name, resource)
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
+import msgspec
 import structlog
 
 from fairlead.model.desired import FrontendSpec
@@ -152,7 +153,8 @@ class HealthBoard:
         if not judged.listeners:
             return Health(message=_NO_BACKEND)
         older = bool(judged.checked) and not proxies and not expected
-        return judged.tally.health(not_checked=_OLDER if older else _NOT_CHECKED)
+        health = judged.tally.health(not_checked=_OLDER if older else _NOT_CHECKED)
+        return _with_members(health, frontend) if frontend.spec.shares is not None else health
 
     def _judged(self, frontend: EnvoyFrontend, streams: Sequence[HealthStream], *, expected: bool) -> JudgedHealth:
         """Return what is known of one load balancer, with the listeners whose view may be another one by now."""
@@ -225,6 +227,12 @@ class HealthBoard:
                 if other != group and (encoded := self._checks(other).encoded(name, pace)) is not None:
                     return encoded
         return check_of(self._schema, *place, pace) if place is not None else None
+
+
+def _with_members(health: Health, frontend: EnvoyFrontend) -> Health:
+    """Return ``health`` with the counts of each member that shares the load balancer."""
+    locality_of = {target.key: target.locality for port in frontend.ports.values() for target in port.targets.targets()}
+    return msgspec.structs.replace(health, members=frontend.judged.tally.members(locality_of))
 
 
 #: Between two reports; for every further 1,500 targets as much again, up to the longest: a report has all targets, and

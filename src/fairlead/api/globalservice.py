@@ -1,0 +1,140 @@
+"""GlobalService: one load balancer at the hub whose backends are equal Services of several members."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from fairlead.api.crd import AGE, PAUSED, PROGRAMMED, SERVING, Column, Crd
+from fairlead.api.hostname import Host
+from fairlead.api.intent import Families, FamilyPolicy, IntentObject, IntentStatus, NamesStatus, Port, ProtocolName
+from fairlead.api.meta import LIST_ATOMIC, LIST_BY_PORT, LIST_SET, ONE_LINE, Resource, Wire, list_by
+from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
+from fairlead.api.tcploadbalancer import Origin
+
+GlobalMemberState = Literal["Serving", "Standby", "Draining", "Down", "NoEndpoints", "Missing"]
+Percent = Annotated[int, Meta(ge=0, le=100)]
+
+
+class GlobalPort(Wire, frozen=True, gc=False):
+    """One port that clients connect to; a member serves it with the port of its Service that has the same number."""
+
+    port: Port
+    name: Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)] = ""
+    protocol: ProtocolName = "TCP"
+
+
+class GlobalMember(Wire, frozen=True, gc=False):
+    """One member that may join, and its share of new connections.
+
+    weight is that of the member, whatever the number of its pods; 0: no new connections, and its endpoints are still
+    checked. The lowest priority with a healthy endpoint serves. maxShare is the largest share in percent that the
+    member can carry: a drain that would exceed it is rejected, unless the drained member has force. With fewer healthy
+    endpoints than minHealthyPercent, the whole member is down.
+    """
+
+    tenant: Annotated[str, Meta(min_length=1, max_length=63, extra_json_schema=ONE_LINE)]
+    weight: Annotated[int, Meta(ge=0, le=1000)] = 100
+    priority: Annotated[int, Meta(ge=0, le=9)] = 0
+    drain: bool = False
+    force: bool = False
+    max_share: Percent = 100
+    min_healthy_percent: Percent = 0
+
+
+class GlobalServiceSpec(Wire, frozen=True, gc=False):
+    """The members that share one load balancer, and how.
+
+    service is the Service as namespace/name, the same in each member; a Service of another name joins by annotation
+    fairlead.dev/global with the name of this object. Without ports, those of all these Services are open.
+    """
+
+    members: Annotated[list[GlobalMember], Meta(min_length=1, max_length=64, extra_json_schema=list_by("tenant"))]
+    service: Annotated[str, Meta(max_length=317, pattern=r"^([^ /]+/[^ /]+)?$")] = ""
+    ports: Annotated[list[GlobalPort], Meta(extra_json_schema=LIST_BY_PORT)] = msgspec.field(
+        default_factory=list[GlobalPort]
+    )
+    spillover: Literal["strict", "proportional"] = "strict"
+    class_name: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = DEFAULT_CLASS
+    session_affinity: Literal["None", "ClientIP"] = "None"
+    load_balancer_source_ranges: Annotated[
+        list[Annotated[str, Meta(max_length=43, extra_json_schema=ONE_LINE)]],
+        Meta(extra_json_schema=LIST_ATOMIC),
+    ] = msgspec.field(default_factory=list[str])
+    proxy_protocol: Literal["", "v1", "v2"] = ""
+    address: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = ""
+    ip_families: Families = ()
+    ip_family_policy: FamilyPolicy = ""
+    region: Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)] = ""
+    hostnames: Annotated[list[Host], Meta(max_length=32, extra_json_schema=LIST_SET)] = msgspec.field(
+        default_factory=list[str]
+    )
+    generate_hostname: bool = False
+
+    @property
+    def origin(self) -> Origin:
+        """Return that it is for no object of a member."""
+        return Origin()
+
+
+class GlobalMemberStatus(Wire, frozen=True, gc=False):
+    """One member as it is served.
+
+    share is its part of new connections now, such as 60%; tier counts the priorities from 0 without gaps.
+    """
+
+    tenant: str
+    service: str = ""
+    share: str = ""
+    tier: int = 0
+    endpoints: str = ""
+    state: GlobalMemberState = "Missing"
+    message: str = ""
+
+
+class GlobalServiceStatus(IntentStatus, frozen=True, gc=False):
+    """What became of it; accepted is the served version of spec, with the ports that are open.
+
+    shares is the members in one line.
+    """
+
+    targets: str = ""
+    names: NamesStatus = NamesStatus()
+    shares: str = ""
+    members: Annotated[list[GlobalMemberStatus] | None, Meta(extra_json_schema=list_by("tenant"))] = None
+    accepted: GlobalServiceSpec | None = None
+
+
+class GlobalService(IntentObject, frozen=True, gc=False):
+    """One load balancer over several members."""
+
+    spec: GlobalServiceSpec = GlobalServiceSpec(members=[])
+    status: GlobalServiceStatus = GlobalServiceStatus()
+
+    @property
+    def class_name(self) -> str:
+        """Return the LoadBalancerClass that it asks for; empty for the default one."""
+        return self.spec.class_name
+
+
+GLOBAL_SERVICES = Resource(GROUP, VERSION, "GlobalService", "globalservices", True, GlobalService)
+
+GLOBAL_SERVICE_CRD = Crd(
+    GLOBAL_SERVICES,
+    short_names=("gsvc",),
+    columns=(
+        Column("Class", ".spec.className", priority=1),
+        Column("Address", ".status.address"),
+        Column("Second-Address", ".status.loadBalancer.ingress[1].ip", priority=1),
+        Column("Programmed", f"{PROGRAMMED}.status"),
+        Column("Reason", f"{PROGRAMMED}.reason", priority=1),
+        Column("Serving", f"{SERVING}.status"),
+        Column("Serving-Reason", f"{SERVING}.reason", priority=1),
+        Column("Paused", f"{PAUSED}.status", priority=1),
+        Column("Shares", ".status.shares"),
+        Column("Targets", ".status.targets"),
+        AGE,
+    ),
+)

@@ -1,0 +1,278 @@
+"""GlobalService: one load balancer for equal Services of several members.
+
+The Services are published as TCPLoadBalancers, each with its endpoints in the namespace of its member. A GlobalService
+has their targets, whatever becomes of their own load balancers. Every change of one of them, of its endpoints or of its
+member wakes the GlobalServices that it is a part of. The proxies' health reports decide which members are down.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Sequence
+
+import msgspec
+
+from fairlead.api.globalservice import (
+    GLOBAL_SERVICES,
+    GlobalService,
+    GlobalServiceSpec,
+    GlobalServiceStatus,
+)
+from fairlead.api.kubernetes import EndpointSlice, Ingress, PortStatus
+from fairlead.api.meta import JSONMapping, WireCondition
+from fairlead.api.names import hub_name
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
+from fairlead.api.tenant import Tenant
+from fairlead.hub.intents.conditions import ingress_of
+from fairlead.hub.intents.intent import Controller, Exclusion, IntentContext
+from fairlead.hub.intents.member_intent import MemberIntent, MemberObjects, MemberViews, excluded_nodes
+from fairlead.hub.intents.status import StatusRules, shown_targets
+from fairlead.hub.inventory import Inventory, slice_labels
+from fairlead.hub.providers.runner import observed_of
+from fairlead.kube.cache import WatchCache
+from fairlead.kube.cluster import Cluster
+from fairlead.model.keys import IPV4, ListenerKey, LoadBalancerKey, Protocol
+from fairlead.model.observed import Observed
+from fairlead.runtime.queue import KeyedQueue
+from fairlead.translate.global_service import (
+    decide_global,
+    down_members,
+    member_statuses,
+    open_ports,
+    recorded_global,
+    shares_in_line,
+)
+from fairlead.translate.view import Decision, GlobalDecision, GlobalView, MemberState, TCPView
+
+
+class GlobalIntent(MemberIntent[GlobalView]):
+    """GlobalServices."""
+
+    def __init__(self, context: IntentContext) -> None:
+        self._global_objects = GlobalObjects(context.cluster, context.inventory)
+        self._global_views = GlobalViews(context, self._global_objects)
+        rules = GlobalStatus(events=context.events, resource=GLOBAL_SERVICES)
+        super().__init__(context, views=self._global_views, rules=rules)
+        #: GlobalServices with members whose health may have changed.
+        self._health: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=context.clock)
+
+    def watch(self) -> None:
+        """Subscribe to slices, to load balancers of members, and to health reports of proxies."""
+        super().watch()
+        self._global_objects.watch_parts()
+        for runner in self._context.providers.served.values():
+            runner.provider.on_change(self._note_health)
+
+    def controllers(self) -> Sequence[Controller]:
+        """Return the controller that decides which members are down."""
+        return (Controller("global-health", self._health, self._judge),)
+
+    def decide(self, view: GlobalView) -> Decision:
+        """Return the decision about ``view``."""
+        return decide_global(view, self.allocation_of(view))
+
+    def decision_on_record(self, view: GlobalView) -> Decision | None:
+        """Return the decision about the accepted version."""
+        return recorded_global(view)
+
+    def forget(self, key: LoadBalancerKey) -> None:
+        """Drop the state of a load balancer that is to be removed."""
+        super().forget(key)
+        self._global_views.down.pop(key, None)
+        self._health.forget(key)
+
+    def exclusions(self, view: GlobalView, decision: Decision) -> tuple[Exclusion, ...]:
+        """Return the members without a share, and the nodes of members that get no traffic."""
+        if not isinstance(decision, GlobalDecision):
+            return ()
+        without = (Exclusion(f"member {member.tenant}", member.service, member.why) for member in decision.members)
+        nodes = (
+            excluded_nodes(self._inventory.node_slices_of(part.key.namespace), part.nodes)
+            for part in view.parts.values()
+            if part.load_balancer.spec.targets == "Node"
+        )
+        return (*(exclusion for exclusion in without if exclusion.why), *itertools.chain.from_iterable(nodes))
+
+    def _note_health(self, key: LoadBalancerKey) -> None:
+        if key.kind == GLOBAL_SERVICES.kind:
+            self._health.add(key)
+
+    async def _judge(self, key: LoadBalancerKey) -> None:
+        """Decide which members of ``key`` are down, and have it reconciled when that has changed."""
+        obj = self._global_objects.get(key)
+        runner = self._context.providers.served.get(obj.status.serving_provider) if obj is not None else None
+        if obj is None or runner is None:
+            return
+        observed = await observed_of(runner, key, None)
+        before = self._global_views.down.get(key, frozenset())
+        down = down_members(obj.status.accepted or obj.spec, healthy_members(observed), before)
+        if down != before:
+            self._global_views.down[key] = down
+            self._inventory.wake([key], "the health of a member crossed its minHealthyPercent")
+
+
+def healthy_members(observed: Observed | None) -> dict[str, tuple[int, int]]:
+    """Return the healthy and the known endpoints of each member that is checked."""
+    health = observed.health if observed is not None else None
+    return {name: (healthy, known) for name, healthy, known in health.members} if health is not None else {}
+
+
+class GlobalViews(MemberViews[GlobalService, GlobalView]):
+    """Gathers the views of GlobalServices. ``down`` are the members of each that have too few healthy endpoints."""
+
+    default_families = (IPV4,)
+
+    def __init__(self, context: IntentContext, objects: GlobalObjects) -> None:
+        super().__init__(context, objects)
+        self._global_objects = objects
+        self.down: dict[LoadBalancerKey, frozenset[str]] = {}
+
+    def make(self, obj: GlobalService, common: JSONMapping) -> GlobalView:
+        """Return the view of ``obj`` with the views of its parts."""
+        specs = [spec for spec in (obj.spec, obj.status.accepted) if spec is not None]
+        tenants: dict[str, Tenant] = {}
+        parts: dict[tuple[str, str], TCPView] = {}
+        for spec in specs:
+            for member in spec.members:
+                tenant = self.inventory.tenants.get("", member.tenant)
+                if tenant is None or tenant.refused:
+                    continue
+                tenants[member.tenant] = tenant
+                part = self._global_objects.part_of(obj, spec, tenant)
+                if part is not None:
+                    parts[member.tenant, spec.service] = self._part(part, tenant, common)
+        messages = [f"member {name}: {part.member.message}" for (name, _), part in parts.items() if part.member.message]
+        unread = [self.inventory.unreadable_slices(part.key.namespace) for part in parts.values()]
+        present = [parts[name, obj.spec.service] for name in tenants if (name, obj.spec.service) in parts]
+        spec = msgspec.structs.replace(obj.spec, ports=open_ports(obj.spec, present))
+        fields: JSONMapping = {
+            **common,
+            "member": MemberState("; ".join(messages)),
+            "stale": common["stale"] or next(filter(None, unread), ""),
+        }
+        return GlobalView(
+            load_balancer=msgspec.structs.replace(obj, spec=spec),
+            tenants=tenants,
+            parts=parts,
+            down=self.down.get(common["key"], frozenset()),
+            **fields,
+        )
+
+    def listeners(self, spec: GlobalServiceSpec) -> Sequence[ListenerKey]:
+        """Return the ports that ``spec`` opens, in its own order."""
+        return [ListenerKey(Protocol(port.protocol), port.port) for port in spec.ports]
+
+    def _part(self, obj: TCPLoadBalancer, tenant: Tenant, common: JSONMapping) -> TCPView:
+        """Return the view of the load balancer of a member."""
+        key = LoadBalancerKey(TCP_LOAD_BALANCERS.kind, *obj.key)
+        fields: JSONMapping = {
+            **common,
+            "key": key,
+            "load_balancer": obj,
+            "tenant": tenant,
+            "nodes": self._nodes_of(key.namespace),
+            "member": self._context.member_health.view(tenant, key.namespace),
+            "accepted_class": None,
+            "over_quota": "",
+            "slices": self.inventory.slices_of(key),
+        }
+        return TCPView(**fields)
+
+
+class GlobalStatus(StatusRules[GlobalService, GlobalDecision]):
+    """The status of GlobalServices; the record (``AcceptedStatus``) has its own field managers."""
+
+    owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "names")
+
+    def compose(
+        self, obj: GlobalService, decision: GlobalDecision, conditions: list[WireCondition], observed: Observed | None
+    ) -> GlobalServiceStatus:
+        """Return the status with the members and their shares."""
+        status = super().compose(obj, decision, conditions, observed)
+        members = member_statuses(decision.members, decision.spillover, healthy_members(observed))
+        return msgspec.structs.replace(
+            status,
+            targets=shown_targets(decision.targets, observed),
+            members=members or None,
+            shares=shares_in_line(members),
+        )
+
+    def ingress(self, obj: GlobalService, addresses: Sequence[str]) -> list[Ingress]:
+        """Return ``addresses`` with the ports that are served."""
+        ports = [PortStatus(port.port, port.protocol) for port in (obj.status.accepted or obj.spec).ports]
+        return [ingress_of(address, ports) for address in addresses]
+
+
+class GlobalObjects(MemberObjects[GlobalService]):
+    """GlobalServices, and the load balancers of members that are parts of them."""
+
+    def __init__(self, cluster: Cluster, inventory: Inventory) -> None:
+        cache: WatchCache[GlobalService] = WatchCache(
+            cluster,
+            GLOBAL_SERVICES,
+            indexes={**self.indexes(), "tenant": _tenants_of, "part": _parts_of},
+        )
+        super().__init__(cache, GLOBAL_SERVICES, inventory)
+        inventory.register(self)
+
+    @property
+    def _parts(self) -> WatchCache[TCPLoadBalancer]:
+        return self._inventory.intents[TCP_LOAD_BALANCERS.kind].cache
+
+    def watch_parts(self) -> None:
+        """Wake GlobalServices when a load balancer of a member changes that is, or was, a part of them."""
+
+        def changed(old: TCPLoadBalancer | None, new: TCPLoadBalancer | None) -> None:
+            if old is None or new is None or old.spec != new.spec:
+                keys = {key for part in (old, new) if part is not None for key in self._keys_with(part)}
+                self._inventory.wake(keys, "the Service of a member changed")
+
+        self._parts.on_change(changed)
+
+    def part_of(self, obj: GlobalService, spec: GlobalServiceSpec, tenant: Tenant) -> TCPLoadBalancer | None:
+        """Return the load balancer of the member's Service; None when it publishes none."""
+        del obj
+        part = self._parts.get(tenant.namespace, hub_name(*spec.service.split("/"))) if spec.service else None
+        return part if part is not None and not part.deleting else None
+
+    def open_ports(self, obj: GlobalService) -> Collection[int]:
+        """Return the ports of the accepted spec, or else of the present one."""
+        return {port.port for port in (obj.status.accepted or obj.spec).ports}
+
+    def with_targets(self, address: str, ports: Collection[int]) -> Collection[LoadBalancerKey]:
+        """Return the GlobalServices with a part that has such an endpoint."""
+        parts = self._inventory.intents[TCP_LOAD_BALANCERS.kind].with_targets(address, ports)
+        load_balancers = (self._parts.get(key.namespace, key.name) for key in parts)
+        return {key for part in load_balancers if part is not None for key in self._keys_with(part)}
+
+    def keys_of_slice(self, endpoint_slice: EndpointSlice) -> Collection[LoadBalancerKey]:
+        """Return the GlobalServices with a part that the slice is labelled with."""
+        labelled = (self._parts.by_index("label", label) for label in slice_labels(endpoint_slice))
+        return {key for part in itertools.chain.from_iterable(labelled) for key in self._keys_with(part)}
+
+    def keys_of_nodes(self, namespace: str) -> Collection[LoadBalancerKey]:
+        """Return the GlobalServices that the member with this namespace may be a part of."""
+        tenant = self._inventory.tenant_of(namespace)
+        return self.keys_by_index("tenant", tenant.metadata.name) if tenant is not None else ()
+
+    def keys_of_member(self, namespace: str) -> Collection[LoadBalancerKey]:
+        """Return the GlobalServices in this namespace, and those that name its Tenant."""
+        names = {tenant.metadata.name for tenant in self._inventory.tenants.by_index("namespace", namespace)}
+        return {
+            *self.keys_by_index("namespace", namespace),
+            *(key for name in names for key in self.keys_by_index("tenant", name)),
+        }
+
+    def _keys_with(self, part: TCPLoadBalancer) -> Iterator[LoadBalancerKey]:
+        yield from self.keys_by_index("part", part.metadata.name)
+
+
+def _tenants_of(obj: GlobalService) -> set[str]:
+    specs = filter(None, (obj.spec, obj.status.accepted))
+    return {member.tenant for spec in specs for member in spec.members}
+
+
+def _parts_of(obj: GlobalService) -> set[str]:
+    """Return the names at the hub of the load balancers of its Services."""
+    specs = filter(None, (obj.spec, obj.status.accepted))
+    return {hub_name(*spec.service.split("/")) for spec in specs if spec.service}

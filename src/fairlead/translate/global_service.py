@@ -1,0 +1,490 @@
+"""A GlobalService becomes one desired load balancer, with the targets of each member as a locality.
+
+    member                                    weight           state
+    ----------------------------------------  ---------------  -----------
+    publishes no such Service                 (not listed)     Missing
+    no endpoint                               as in the spec   NoEndpoints
+    drain, or its Tenant is drained           0                Draining
+    fewer healthy endpoints than it needs     0                Down
+    in the lowest tier with an endpoint       as in the spec   Serving
+    in a later tier                           as in the spec   Standby
+
+A provider that knows localities gets weights and tiers, and decides by its own health checks. For another one that
+weighs targets, the share of a member is divided among its targets; tiers are then rejected.
+
+In: a ``GlobalView``. Out: ``GlobalDecision``. Pure. Never: a member counts as down when all others are down, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from fairlead.api.globalservice import GlobalMember, GlobalMemberStatus, GlobalPort, GlobalServiceSpec
+from fairlead.api.tcploadbalancer import TCPLoadBalancerSpec
+from fairlead.model.condition import Condition, ConditionReason
+from fairlead.model.contract import Capabilities
+from fairlead.model.desired import Locality, Shares, Spillover, Target, Targets
+from fairlead.model.keys import ListenerKey, Protocol, TargetKey
+from fairlead.translate.endpoints import MAX_TARGETS, Admission
+from fairlead.translate.member import (
+    Refusal,
+    connection_frontend,
+    connection_refusals,
+    decide_version,
+    first_refusal,
+    leads_to_load_balancers,
+    not_admitted,
+    recorded_version,
+    serve_frontend,
+    target_policy,
+    tcp_node_families,
+    tcp_targets,
+    without_load_balancers,
+)
+from fairlead.translate.view import (
+    Allocated,
+    Decision,
+    GlobalDecision,
+    GlobalView,
+    MemberShare,
+    TCPView,
+    no_ready,
+    resolved,
+    unresolved,
+)
+
+#: The largest weight of a target that every load balancer understands.
+_MAX_WEIGHT = 256
+
+
+def decide_global(view: GlobalView, allocate: Callable[[GlobalView], Allocated] | None = None) -> GlobalDecision:
+    """Return the desired load balancer of ``view``, with its conditions; ``allocate`` is called once it is valid."""
+    spec, accepted = view.load_balancer.spec, view.load_balancer.status.accepted
+    serving = _Serving()
+    decision = decide_version(view, spec, accepted, validate_global(view, spec), allocate, serving.serve)
+    return serving.with_members(view, decision)
+
+
+def recorded_global(view: GlobalView) -> GlobalDecision | None:
+    """Return what is on record as it is served, whatever the present spec asks for; None when nothing is."""
+    serving = _Serving()
+    decision = recorded_version(view, view.load_balancer.status.accepted, serving.serve)
+    return serving.with_members(view, decision) if decision is not None else None
+
+
+def open_ports(spec: GlobalServiceSpec, parts: Iterable[TCPView]) -> list[GlobalPort]:
+    """Return the ports of ``spec``; without any, all ports of the Services of its members."""
+    if spec.ports:
+        return list(spec.ports)
+    union: dict[tuple[int, str], GlobalPort] = {}
+    for part in parts:
+        for port in part.load_balancer.spec.ports:
+            union.setdefault((port.port, port.protocol), GlobalPort(port.port, port.name, port.protocol))
+    return [union[key] for key in sorted(union)]
+
+
+# --- validation ---------------------------------------------------------------------------------------------------
+
+
+def validate_global(view: GlobalView, spec: GlobalServiceSpec) -> Condition | None:
+    """Return condition Accepted with the first reason why ``spec`` cannot be served, None when there is none."""
+    return first_refusal(view, spec, _refusals)
+
+
+def _refusals(view: GlobalView, spec: GlobalServiceSpec, capabilities: Capabilities) -> Iterator[Refusal]:
+    names = [member.tenant for member in spec.members]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        yield ConditionReason.INVALID, f"spec.members: {repeated[0]} is there twice; name each Tenant once"
+    if all(member.drain or not member.weight for member in spec.members):
+        text = "every weight is 0 or drained, so no member would take connections; give one member a weight"
+        yield ConditionReason.INVALID, f"spec.members: {text}"
+    if problem := drain_problem(spec):
+        yield ConditionReason.INVALID, f"spec.members: {problem}"
+    if not capabilities.localities:
+        yield from _without_localities(spec, capabilities)
+    if not spec.ports:
+        wanted = f"Service {spec.service}" if spec.service else f"a Service annotated {view.key.name}"
+        text = f"no member publishes {wanted} yet, so no port is known; the hub retries when one does"
+        yield ConditionReason.BACKEND_NOT_FOUND, f"spec.members: {text}"
+    seen: set[tuple[str, int]] = set()
+    for port in spec.ports:
+        if (port.protocol, port.port) in seen:
+            yield ConditionReason.PORT_CONFLICT, f"spec.ports: {port.protocol}/{port.port} is there twice"
+        seen.add((port.protocol, port.port))
+    yield from connection_refusals(spec, capabilities)
+
+
+def _without_localities(spec: GlobalServiceSpec, capabilities: Capabilities) -> Iterator[Refusal]:
+    """Yield what a class cannot do whose provider knows no members, only weights of targets."""
+    other = "use a LoadBalancerClass with provider envoy"
+    if not capabilities.weights:
+        yield ConditionReason.INVALID, f"spec.className: this class cannot share by weight; {other}"
+    if len({member.priority for member in spec.members}) > 1:
+        yield ConditionReason.INVALID, f"spec.members: this class has no priorities; give all the same, or {other}"
+    if any(member.min_healthy_percent for member in spec.members):
+        yield ConditionReason.INVALID, f"spec.members: this class has no minHealthyPercent; remove it, or {other}"
+    if spec.spillover != "strict":
+        yield ConditionReason.INVALID, f"spec.spillover: this class has no tiers; remove it, or {other}"
+
+
+def drain_problem(spec: GlobalServiceSpec) -> str:
+    """Return which member a drain would give more than its maxShare, empty when none; forced drains do not count."""
+    drained = [member for member in spec.members if member.drain]
+    if not drained or all(member.force for member in drained):
+        return ""
+    left = [member for member in spec.members if member.weight and not member.drain]
+    first = min((member.priority for member in left), default=0)
+    tier = [member for member in left if member.priority == first]
+    whole = sum(member.weight for member in tier)
+    for member in tier:
+        share = 100 * member.weight / whole
+        if share > member.max_share:
+            names = " and ".join(sorted(other.tenant for other in drained))
+            return (
+                f"with {names} drained, {member.tenant} would get {share:.0f} % and its maxShare is "
+                f"{member.max_share} %; raise maxShare, drain another member, or set force on {names}"
+            )
+    return ""
+
+
+# --- members ------------------------------------------------------------------------------------------------------
+
+
+class _Joined(msgspec.Struct):
+    """One member that publishes its Service, with its targets, and what is wrong with it."""
+
+    entry: GlobalMember
+    service: str
+    targets: dict[ListenerKey, dict[TargetKey, Target]]
+    nodes: bool
+    why_drained: str = ""
+    problem: Condition | None = None
+
+
+class _Serving:
+    """The translation of one version of the spec, and the members as it has them."""
+
+    def __init__(self) -> None:
+        self._spec: GlobalServiceSpec | None = None
+        self._joined: list[_Joined] = []
+
+    def serve(self, view: GlobalView, spec: GlobalServiceSpec) -> Decision:
+        """Return the decision to serve ``spec``."""
+        self._spec, self._joined = spec, _joined(view, spec)
+        shared = _without_shared(self._joined)
+        localities = _localities(view, self._joined)
+        keys = [ListenerKey(Protocol(port.protocol), port.port) for port in spec.ports]
+        targets: Mapping[ListenerKey, Targets] = {
+            key: {at: target for member in self._joined for at, target in member.targets.get(key, {}).items()}
+            for key in keys
+        }
+        loop_targets = set[TargetKey]()
+        targets = without_load_balancers(view, targets, loop_targets)
+        frontend = connection_frontend(view, spec, spec.origin)
+        if view.capabilities is not None and not view.capabilities.localities:
+            targets = {key: _weighted(by_key, localities) for key, by_key in targets.items()}
+        else:
+            shares = Shares(tuple(localities[name] for name in sorted(localities)), Spillover(spec.spillover))
+            frontend = msgspec.structs.replace(frontend, shares=shares)
+        problems = [
+            unresolved(ConditionReason.INVALID, view.unreadable) if view.unreadable else None,
+            leads_to_load_balancers(view, loop_targets),
+            *(member.problem for member in self._joined),
+            shared,
+            _missing(view, spec),
+            _other_ports(spec, self._joined),
+            _empty(targets),
+        ]
+        return serve_frontend(
+            view,
+            frontend,
+            targets,
+            dict.fromkeys(targets, frozenset(map(_owner, self._joined))),
+            next(filter(None, problems), resolved()),
+            node_families=(),
+            count=_count(self._joined),
+        )
+
+    def with_members(self, view: GlobalView, decision: Decision) -> GlobalDecision:
+        """Return ``decision`` with its members as they are served; as they would be, when nothing is."""
+        spec, joined = self._spec or view.load_balancer.spec, self._joined
+        localities = _localities(view, joined)
+        by_name = {member.entry.tenant: member for member in joined}
+        members = tuple(
+            _share(view, spec, entry, by_name.get(entry.tenant), localities.get(entry.tenant)) for entry in spec.members
+        )
+        fields = {name: getattr(decision, name) for name in Decision.__struct_fields__}
+        return GlobalDecision(**fields, members=members, spillover=Spillover(spec.spillover))
+
+
+def _joined(view: GlobalView, spec: GlobalServiceSpec) -> list[_Joined]:
+    """Return the members that publish their Service, in the order of the spec."""
+    left, joined = MAX_TARGETS, list[_Joined]()
+    for entry in spec.members:
+        part = view.parts.get((entry.tenant, spec.service))
+        if part is None or part.tenant is None:
+            continue
+        part = msgspec.structs.replace(
+            part,
+            load_balancer_class=view.load_balancer_class,
+            in_force=view.in_force,
+            allocation=view.allocation,
+            # Draining is a weight of 0 here: its connections end on their own.
+            member=msgspec.structs.replace(part.member, drained=False),
+        )
+        admission = Admission(target_policy(part), limit=left)
+        targets = _targets(part, spec, admission)
+        left = admission.left
+        origin = part.load_balancer.spec.origin
+        drained = view.parts[entry.tenant, spec.service].member
+        member = _Joined(
+            entry,
+            f"{origin.namespace}/{origin.name}" if origin.name else part.load_balancer.metadata.name,
+            {},
+            nodes=part.load_balancer.spec.targets == "Node",
+            why_drained=drained.message if drained.drained else "",
+            problem=_of_member(entry.tenant, not_admitted(admission)),
+        )
+        owner = _owner(member)
+        member.targets = {
+            key: {
+                at: msgspec.structs.replace(target, locality=entry.tenant, owners=(owner,))
+                for at, target in by_key.items()
+            }
+            for key, by_key in targets.items()
+        }
+        joined.append(member)
+    return joined
+
+
+def _of_member(name: str, problem: Condition | None) -> Condition | None:
+    return msgspec.structs.replace(problem, message=f"member {name}: {problem.message}") if problem else None
+
+
+def _owner(member: _Joined) -> str:
+    """Return who owns the targets of a member: they go without a guard once the member leaves."""
+    return f"Member/{member.entry.tenant}/{member.service}"
+
+
+def _targets(part: TCPView, spec: GlobalServiceSpec, admission: Admission) -> dict[ListenerKey, Targets]:
+    own: TCPLoadBalancerSpec = part.load_balancer.spec
+    wanted = {(port.protocol, port.port) for port in spec.ports}
+    ports = [
+        port for port in own.ports if (port.protocol, port.port) in wanted and (port.node_port or own.targets != "Node")
+    ]
+    own = msgspec.structs.replace(own, ports=ports)
+    return tcp_targets(part, own, tcp_node_families(own, admission.policy), admission)
+
+
+def _localities(view: GlobalView, joined: Sequence[_Joined]) -> dict[str, Locality]:
+    """Return the weight and tier of each member that publishes its Service, by name."""
+    weights = {
+        member.entry.tenant: 0 if member.entry.drain or member.why_drained else member.entry.weight for member in joined
+    }
+    with_endpoints = {member.entry.tenant for member in joined if weights[member.entry.tenant] and _ready(member)}
+    # When every member is down, healthy endpoints serve all the same.
+    down = view.down if not with_endpoints <= view.down else frozenset[str]()
+    weights |= dict.fromkeys(weights.keys() & down, 0)
+    priorities = sorted({member.entry.priority for member in joined if weights[member.entry.tenant]})
+    return {
+        member.entry.tenant: Locality(
+            member.entry.tenant,
+            weights[member.entry.tenant],
+            priorities.index(member.entry.priority) if weights[member.entry.tenant] else 0,
+        )
+        for member in joined
+    }
+
+
+def _weighted(targets: Targets, localities: Mapping[str, Locality]) -> Targets:
+    """Return ``targets`` each with its part of its member's share, for a provider that only weighs targets."""
+    counts: dict[str, int] = {}
+    for target in targets.values():
+        counts[target.locality] = counts.get(target.locality, 0) + (not target.draining)
+    parts = {name: localities[name].weight / count for name, count in counts.items() if count}
+    most = max(parts.values(), default=0.0) or 1.0
+    weights = {name: max(1, round(_MAX_WEIGHT * part / most)) if part else 0 for name, part in parts.items()}
+    return {
+        key: msgspec.structs.replace(target, weight=weights.get(target.locality, 0), locality="")
+        for key, target in targets.items()
+    }
+
+
+def _ready(member: _Joined) -> set[TargetKey]:
+    return {key for by_key in member.targets.values() for key, target in by_key.items() if not target.draining}
+
+
+def _count(joined: Sequence[_Joined]) -> str:
+    ready = sum(len(_ready(member)) for member in joined)
+    total = sum(len({key for by_key in member.targets.values() for key in by_key}) for member in joined)
+    return f"{ready}/{total}"
+
+
+# --- problems -----------------------------------------------------------------------------------------------------
+
+
+def _without_shared(joined: Sequence[_Joined]) -> Condition | None:
+    """Leave out endpoints that an earlier member has, too; return condition ResolvedRefs about the first of them."""
+    holders: dict[tuple[ListenerKey, TargetKey], str] = {}
+    problem = None
+    for member in joined:
+        for listener, by_key in member.targets.items():
+            for key in sorted(by_key):
+                holder = holders.setdefault((listener, key), member.entry.tenant)
+                if holder == member.entry.tenant:
+                    continue
+                del by_key[key]
+                problem = problem or unresolved(
+                    ConditionReason.INVALID,
+                    f"endpoint {key} is in members {holder} and {member.entry.tenant}, and only {holder} gets its "
+                    f"connections: their pod networks overlap; publish nodes instead (annotation fairlead.dev/target: "
+                    "Node)",
+                )
+    return problem
+
+
+def _missing(view: GlobalView, spec: GlobalServiceSpec) -> Condition | None:
+    for position, member in enumerate(spec.members):
+        if why := _why_missing(view, spec, member.tenant):
+            return unresolved(ConditionReason.BACKEND_NOT_FOUND, f"spec.members[{position}].tenant: {why}")
+    return None
+
+
+def _why_missing(view: GlobalView, spec: GlobalServiceSpec, name: str) -> str:
+    """Return why a member has not joined, empty when it has."""
+    tenant = view.tenants.get(name)
+    if tenant is None:
+        return f"there is no Tenant {name} at the hub; kubectl get tenants lists those there"
+    if tenant.refused:
+        return f"Tenant {name} is rejected by the hub; its condition Accepted says why"
+    if (name, spec.service) in view.parts:
+        return ""
+    annotated = f"a Service with annotation fairlead.dev/global: {view.key.name}"
+    wanted = f"Service {spec.service} of type LoadBalancer, nor {annotated}" if spec.service else annotated
+    return f"member {name} publishes no {wanted.removeprefix('a ')}"
+
+
+def _other_ports(spec: GlobalServiceSpec, joined: Sequence[_Joined]) -> Condition | None:
+    """Return condition ResolvedRefs about the first member whose Service lacks a port, None when all have all."""
+    for member in joined:
+        keys = [ListenerKey(Protocol(port.protocol), port.port) for port in spec.ports]
+        if lacking := [str(key) for key in keys if key not in member.targets]:
+            return unresolved(
+                ConditionReason.PORT_CONFLICT,
+                f"spec.ports: Service {member.service} of member {member.entry.tenant} does not serve "
+                f"{', '.join(lacking)}; the other members serve it alone",
+            )
+    return None
+
+
+def _empty(targets: Mapping[ListenerKey, Targets]) -> Condition | None:
+    empty = sorted(str(key) for key, by_key in targets.items() if all(target.draining for target in by_key.values()))
+    return unresolved(ConditionReason.BACKEND_NOT_FOUND, no_ready("endpoint", ", ".join(empty))) if empty else None
+
+
+# --- what users see -----------------------------------------------------------------------------------------------
+
+
+def _share(
+    view: GlobalView, spec: GlobalServiceSpec, entry: GlobalMember, member: _Joined | None, locality: Locality | None
+) -> MemberShare:
+    if member is None or locality is None:
+        return MemberShare(entry.tenant, why=_why_missing(view, spec, entry.tenant))
+    total = len({key for by_key in member.targets.values() for key in by_key})
+    share = MemberShare(
+        entry.tenant, member.service, locality.weight, locality.tier, len(_ready(member)), total, "Standby"
+    )
+    if entry.drain or member.why_drained:
+        why = member.why_drained or "drained by spec.members; existing connections are kept"
+        return msgspec.structs.replace(share, state="Draining", why=why)
+    if not entry.weight:
+        return msgspec.structs.replace(share, why="weight 0 in spec.members: no new connections")
+    if not locality.weight:
+        why = f"fewer healthy endpoints than minHealthyPercent {entry.min_healthy_percent}"
+        return msgspec.structs.replace(share, state="Down", why=why)
+    if not share.ready:
+        return msgspec.structs.replace(share, state="NoEndpoints", why="no endpoint is ready")
+    return share
+
+
+def member_statuses(
+    members: Sequence[MemberShare], spillover: Spillover, healthy: Mapping[str, tuple[int, int]]
+) -> list[GlobalMemberStatus]:
+    """Return the members with their shares of new connections now.
+
+    ``healthy`` are the healthy and the known endpoints of each member by name; a member without an entry is as healthy
+    as it is ready.
+    """
+    seen = {member.tenant: healthy.get(member.tenant, (member.ready, member.ready)) for member in members}
+    parts = _parts(members, spillover, seen)
+    whole = sum(parts.values())
+    statuses: list[GlobalMemberStatus] = []
+    for member in members:
+        good, known = seen[member.tenant]
+        share = 100 * parts.get(member.tenant, 0.0) / whole if whole else 0.0
+        state, why = member.state, member.why
+        if state == "Standby" and share:
+            state = "Serving"
+        elif state == "Standby" and member.weight and known and not good:
+            state, why = "Down", f"none of {known} endpoints is healthy"
+        statuses.append(
+            GlobalMemberStatus(
+                member.tenant,
+                member.service,
+                f"{share:.0f}%",
+                member.tier,
+                f"{good}/{known} healthy" if member.tenant in healthy else f"{member.ready}/{member.total}",
+                state,
+                why,
+            )
+        )
+    return statuses
+
+
+def _parts(
+    members: Sequence[MemberShare], spillover: Spillover, seen: Mapping[str, tuple[int, int]]
+) -> dict[str, float]:
+    """Return the part of new connections of each member, as Envoy divides them by its overprovisioning factor."""
+    factor = 1.4 if spillover is Spillover.PROPORTIONAL else 100.0
+    parts: dict[str, float] = {}
+    left = 1.0
+    serving = [member for member in members if member.weight]
+    for tier in sorted({member.tier for member in serving}):
+        in_tier = [member for member in serving if member.tier == tier]
+        good, known = (sum(seen[member.tenant][at] for member in in_tier) for at in (0, 1))
+        part = min(left, factor * good / known) if known else 0.0
+        left -= part
+        weights = {
+            member.tenant: member.weight * min(1.0, factor * seen[member.tenant][0] / seen[member.tenant][1])
+            for member in in_tier
+            if seen[member.tenant][1]
+        }
+        whole = sum(weights.values())
+        if whole:
+            parts |= {name: part * weight / whole for name, weight in weights.items() if weight}
+    return parts
+
+
+def shares_in_line(statuses: Collection[GlobalMemberStatus]) -> str:
+    """Return the members in one line for a column, as west 60%, east 40%, north standby."""
+    return ", ".join(
+        f"{status.tenant} {status.share if status.state == 'Serving' else status.state.lower()}" for status in statuses
+    )
+
+
+def down_members(
+    spec: GlobalServiceSpec, healthy: Mapping[str, tuple[int, int]], before: Collection[str] = ()
+) -> frozenset[str]:
+    """Return the members with fewer healthy endpoints than their minHealthyPercent; unknown ones stay as ``before``."""
+    down: set[str] = set()
+    for member in spec.members:
+        good, known = healthy.get(member.tenant, (0, 0))
+        if not member.min_healthy_percent:
+            continue
+        if not known:
+            down |= {member.tenant} & set(before)
+        elif 100 * good < member.min_healthy_percent * known:
+            down.add(member.tenant)
+    return frozenset(down)

@@ -1,0 +1,113 @@
+"""GlobalServices in the hub: which members join, what wakes them, and what is allocated and recorded."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hub_parts import intent_context
+
+from fairlead.api.globalservice import GlobalService
+from fairlead.hub.intents.global_service import GlobalIntent, healthy_members
+from fairlead.hub.intents.tcp import TCPIntent
+from fairlead.model.contract import AllocationKind
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.observed import Health, Observed
+from fairlead.testing.builders import ABLE, decoded, endpoint_slice, lb_class, tcp, tenant
+from fairlead.translate.addresses import AddressRanges
+
+KEY = LoadBalancerKey("GlobalService", "tenant-east", "web")
+CAPABILITIES = {"memory": msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS)}
+
+
+def global_service(*tenants, status=None, **spec):
+    meta = {"name": "web", "namespace": "tenant-east", "uid": "u", "generation": 1, "resourceVersion": "1"}
+    members = [{"tenant": name} for name in tenants]
+    body = {"metadata": meta, "spec": {"service": "shop/web", "members": members, **spec}, "status": status or {}}
+    return decoded(body, GlobalService)
+
+
+def part(member, **spec):
+    origin = {"kind": "Service", "namespace": "shop", "name": "web"}
+    return tcp("shop.web", namespace=f"tenant-{member}", spec={"targets": "Pod", "origin": origin, **spec})
+
+
+class Hub:
+    def __init__(self):
+        context = intent_context(pool=AddressRanges.parse("192.0.2.0/28"), capabilities=CAPABILITIES)
+        self.inventory = context.inventory
+        self.woken: list[LoadBalancerKey] = []
+        self.inventory.on_wake(lambda key, _cause: self.woken.append(key))
+        self.inventory.classes._store.put(lb_class())
+        self.tcp, self.intent = TCPIntent(context), GlobalIntent(context)
+        self.intent.watch()
+        for name in ("east", "west"):
+            self.put(self.inventory.tenants, tenant(name))
+
+    @staticmethod
+    def put(cache, obj):
+        cache._notify(cache._store.put(obj), obj)
+
+    def decide(self):
+        view = self.intent.view(KEY)
+        assert view is not None
+        return self.intent.decide(view)
+
+
+@pytest.fixture
+async def hub():
+    hub = Hub()
+    hub.put(hub.intent.objects.cache, global_service("east", "west"))
+    hub.woken.clear()
+    return hub
+
+
+@pytest.mark.req("MC-9")
+async def test_members_that_publish_the_service_join_and_get_one_address(hub):
+    for member, address in (("east", "10.1.0.1"), ("west", "10.2.0.1")):
+        hub.put(hub.tcp.objects.cache, part(member))
+        hub.put(
+            hub.inventory.slices,
+            endpoint_slice(f"{member}-1", [address], namespace=f"tenant-{member}", load_balancer="shop.web"),
+        )
+    assert set(hub.woken) >= {KEY}
+    decision = hub.decide()
+    assert decision.allocation.address
+    (targets,) = decision.desired.targets.values()
+    assert {key.address: target.locality for key, target in targets.items()} == {
+        "10.1.0.1": "east",
+        "10.2.0.1": "west",
+    }
+    assert [listener.port for listener in decision.desired.spec.listeners] == [80]
+
+
+@pytest.mark.req("MC-9")
+async def test_only_members_that_are_listed_join(hub):
+    hub.put(hub.intent.objects.cache, global_service("east"))
+    hub.put(hub.tcp.objects.cache, part("west"))
+    assert hub.decide().desired is None
+
+
+async def test_changes_of_endpoints_nodes_and_members_wake_it(hub):
+    hub.put(hub.tcp.objects.cache, part("west"))
+    for change in (
+        lambda: hub.put(
+            hub.inventory.slices,
+            endpoint_slice("w", ["10.2.0.1"], namespace="tenant-west", load_balancer="shop.web"),
+        ),
+        lambda: hub.put(hub.inventory.slices, endpoint_slice("n", ["10.9.0.1"], namespace="tenant-west", nodes=True)),
+        lambda: hub.put(hub.inventory.tenants, tenant("west", spec={"maxPorts": 7})),
+        lambda: hub.put(hub.tcp.objects.cache, part("west", sessionAffinity="ClientIP")),
+    ):
+        hub.woken.clear()
+        change()
+        assert KEY in hub.woken
+    hub.woken.clear()
+    hub.put(hub.tcp.objects.cache, tcp("shop.other", namespace="tenant-west"))
+    assert KEY not in hub.woken
+
+
+@pytest.mark.req("MC-12")
+async def test_the_health_of_members_is_read_from_the_report_of_proxies(hub):
+    observed = Observed(health=Health(members=(("east", 1, 2), ("west", 3, 3))))
+    assert healthy_members(observed) == {"east": (1, 2), "west": (3, 3)}
+    assert healthy_members(None) == {}

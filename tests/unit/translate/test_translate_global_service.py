@@ -1,0 +1,251 @@
+"""A GlobalService and the load balancers of its members become one desired load balancer, and what users see of it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from fairlead.api.globalservice import GlobalService
+from fairlead.api.intent import Allocation
+from fairlead.api.names import hub_name
+from fairlead.model.condition import ConditionReason, ConditionType
+from fairlead.model.contract import AllocationKind
+from fairlead.model.desired import Spillover
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
+from fairlead.testing.builders import ABLE, decoded, endpoint_slice, lb_class, tcp, tcp_view, tenant
+from fairlead.translate.global_service import decide_global, down_members, member_statuses, open_ports, shares_in_line
+from fairlead.translate.view import GlobalView, MemberShare, MemberState
+
+KEY = LoadBalancerKey("GlobalService", "tenant-east", "web")
+SERVICE = "shop/web"
+HTTP = ListenerKey(Protocol.TCP, 80)
+WITH_ADDRESS = msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS)
+#: It knows the weights of targets, and no members.
+WEIGHING = msgspec.structs.replace(WITH_ADDRESS, localities=False)
+
+
+def part(member, *endpoints, ports=({"port": 80},), state=None):
+    """Return the view of the load balancer of a member's Service, whose backends are pods."""
+    namespace = f"tenant-{member}"
+    name = hub_name(*SERVICE.split("/"))
+    origin = {"kind": "Service", "namespace": "shop", "name": "web"}
+    load_balancer = tcp(name, namespace=namespace, ports=ports, spec={"targets": "Pod", "origin": origin})
+    slices = tuple(
+        endpoint_slice(f"{member}-{port['port']}", endpoints, load_balancer=name, namespace=namespace,
+                       ports=[{"port": 8000 + port["port"], "protocol": "TCP", "name": port.get("name", "")}])
+        for port in ports
+    )  # fmt: skip
+    view = tcp_view(load_balancer, slices=slices, tenant=tenant(member))
+    return msgspec.structs.replace(view, member=state or MemberState())
+
+
+def view(members, parts, *, capabilities=WITH_ADDRESS, status=None, down=(), **spec):
+    """Return a view; ``members`` are (Tenant, further fields)."""
+    listed = [{"tenant": name, **fields} for name, fields in members.items()]
+    meta = {"name": "web", "namespace": "tenant-east", "uid": "u", "generation": 1}
+    parsed = decoded(
+        {"metadata": meta, "spec": {"service": SERVICE, "members": listed, **spec}, "status": status or {}},
+        GlobalService,
+    )
+    opened = msgspec.structs.replace(parsed.spec, ports=open_ports(parsed.spec, parts.values()))
+    return GlobalView(
+        key=KEY,
+        load_balancer=msgspec.structs.replace(parsed, spec=opened),
+        tenant=tenant("east"),
+        load_balancer_class=lb_class(),
+        providers={"memory": capabilities},
+        nodes=next(iter(parts.values())).nodes if parts else tcp_view(tcp()).nodes,
+        allocation=Allocation(address="192.0.2.1"),
+        accepted_class=lb_class() if status else None,
+        tenants={name: tenant(name) for name in (*parts, *(name for name in members if name != "nobody"))},
+        parts={(name, SERVICE): each for name, each in parts.items()},
+        down=frozenset(down),
+    )
+
+
+def decide(members, parts, **fields):
+    return decide_global(view(members, parts, **fields), lambda given: (given.allocation, None))
+
+
+def localities(decision):
+    assert decision.desired is not None
+    assert decision.desired.spec.shares is not None
+    return {each.name: (each.weight, each.tier) for each in decision.desired.spec.shares.localities}
+
+
+def condition(decision, type_=ConditionType.RESOLVED_REFS):
+    return next(each for each in decision.conditions if each.type is type_)
+
+
+def states(decision):
+    return {member.tenant: member.state for member in decision.members}
+
+
+WEST, EAST = part("west", "10.1.0.1"), part("east", "10.2.0.1", "10.2.0.2")
+
+
+@pytest.mark.req("MC-9", "MC-10")
+def test_members_become_localities_of_one_load_balancer():
+    decision = decide({"west": {"weight": 60}, "east": {"weight": 30}}, {"west": WEST, "east": EAST})
+    assert localities(decision) == {"west": (60, 0), "east": (30, 0)}
+    targets = decision.desired.targets[HTTP]
+    assert {key.address: target.locality for key, target in targets.items()} == {
+        "10.1.0.1": "west",
+        "10.2.0.1": "east",
+        "10.2.0.2": "east",
+    }
+    assert condition(decision).status is True
+    assert decision.targets == "3/3"
+
+
+@pytest.mark.req("MC-10")
+def test_gaps_between_priorities_are_closed():
+    members = {"west": {"priority": 4}, "east": {"priority": 9}}
+    assert localities(decide(members, {"west": WEST, "east": EAST})) == {"west": (100, 0), "east": (100, 1)}
+
+
+@pytest.mark.req("MC-10", "MC-13")
+@pytest.mark.parametrize("fields", [{"weight": 0}, {"drain": True}])
+def test_a_member_without_a_share_keeps_its_targets_and_no_tier(fields):
+    decision = decide({"west": {"priority": 0, **fields}, "east": {"priority": 1}}, {"west": WEST, "east": EAST})
+    assert localities(decision) == {"west": (0, 0), "east": (100, 0)}
+    assert TargetKey("10.1.0.1", 8080) in decision.desired.targets[HTTP]
+
+
+@pytest.mark.req("MC-13")
+def test_a_member_whose_tenant_is_drained_gets_no_new_connections():
+    gone = part("west", "10.1.0.1", state=MemberState("Tenant west is being removed", drained=True))
+    decision = decide({"west": {}, "east": {}}, {"west": gone, "east": EAST})
+    assert localities(decision) == {"west": (0, 0), "east": (100, 0)}
+    assert states(decision)["west"] == "Draining"
+
+
+@pytest.mark.req("MC-10")
+@pytest.mark.parametrize(
+    ("members", "fields", "reason", "part_of_message"),
+    [
+        ({"west": {"weight": 0}, "east": {"weight": 0}}, {}, ConditionReason.INVALID, "every weight is 0"),
+        ({"west": {"drain": True}, "east": {"weight": 0}}, {}, ConditionReason.INVALID, "every weight is 0"),
+        ({"west": {"drain": True}, "east": {"maxShare": 60}}, {}, ConditionReason.INVALID, "maxShare"),
+        ({"west": {}, "east": {"priority": 1}}, {"capabilities": WEIGHING}, ConditionReason.INVALID, "priorities"),
+        (
+            {"west": {"minHealthyPercent": 50}, "east": {}},
+            {"capabilities": WEIGHING},
+            ConditionReason.INVALID,
+            "minHealthyPercent",
+        ),
+        ({"west": {}}, {"ports": [{"port": 80}, {"port": 80}]}, ConditionReason.PORT_CONFLICT, "twice"),
+    ],
+)
+def test_a_refused_spec_names_the_field_and_the_last_good_one_serves(members, fields, reason, part_of_message):
+    parts = {"west": WEST, "east": EAST}
+    accepted = {"service": SERVICE, "members": [{"tenant": "east"}], "ports": [{"port": 80}]}
+    status = {"accepted": accepted, "allocation": {"address": "192.0.2.1"}}
+    decision = decide(members, parts, status=status, **fields)
+    refusal = condition(decision, ConditionType.ACCEPTED)
+    assert (refusal.status, refusal.reason) == (False, reason)
+    assert part_of_message in refusal.message
+    assert decision.serving_last_accepted
+    assert decision.desired.spec.addresses == ("192.0.2.1",)
+    assert {target.key.address for target in decision.desired.targets[HTTP].values()} == {"10.2.0.1", "10.2.0.2"}
+    assert decide(members, parts, **fields).desired is None
+
+
+@pytest.mark.req("MC-13")
+def test_force_drains_past_the_max_share_of_others():
+    members = {"west": {"drain": True, "force": True}, "east": {"maxShare": 60}}
+    assert localities(decide(members, {"west": WEST, "east": EAST}))["west"] == (0, 0)
+
+
+@pytest.mark.req("MC-10")
+@pytest.mark.parametrize("name", ["nobody", "north"])
+def test_a_member_that_has_not_joined_is_named_and_the_others_serve(name):
+    decision = decide({"west": {}, name: {}}, {"west": WEST})
+    problem = condition(decision)
+    assert (problem.status, problem.reason) == (False, ConditionReason.BACKEND_NOT_FOUND)
+    assert "spec.members[1].tenant" in problem.message
+    assert localities(decision) == {"west": (100, 0)}
+    assert states(decision)[name] == "Missing"
+
+
+@pytest.mark.req("MC-10")
+def test_ports_that_differ_are_united_and_the_member_without_one_is_named():
+    both = part("east", "10.2.0.1", ports=({"port": 80, "name": "http"}, {"port": 443, "name": "https"}))
+    decision = decide({"west": {}, "east": {}}, {"west": WEST, "east": both})
+    assert [listener.port for listener in decision.desired.spec.listeners] == [80, 443]
+    problem = condition(decision)
+    assert problem.reason is ConditionReason.PORT_CONFLICT
+    assert "member west" in problem.message
+    assert "TCP/443" in problem.message
+
+
+@pytest.mark.req("MC-10")
+def test_an_endpoint_in_two_members_serves_the_first_of_them_only():
+    decision = decide({"west": {}, "east": {}}, {"west": WEST, "east": part("east", "10.1.0.1", "10.2.0.1")})
+    assert {key.address: target.locality for key, target in decision.desired.targets[HTTP].items()} == {
+        "10.1.0.1": "west",
+        "10.2.0.1": "east",
+    }
+    assert "10.1.0.1:8080" in condition(decision).message
+
+
+def test_before_any_member_publishes_nothing_is_served():
+    decision = decide({"west": {}}, {})
+    assert decision.desired is None
+    assert condition(decision, ConditionType.PROGRAMMED).reason is ConditionReason.BACKEND_NOT_FOUND
+
+
+@pytest.mark.req("MC-12")
+def test_a_member_with_too_few_healthy_endpoints_is_down():
+    members = {"west": {"minHealthyPercent": 50}, "east": {"priority": 1}}
+    spec = view(members, {"west": WEST, "east": EAST}).load_balancer.spec
+    assert down_members(spec, {"west": (4, 10), "east": (1, 2)}) == {"west"}
+    assert down_members(spec, {"west": (5, 10)}) == frozenset()
+    # What is not known by now stays as it was.
+    assert down_members(spec, {}, {"west"}) == {"west"}
+    decision = decide(members, {"west": WEST, "east": EAST}, down={"west"})
+    assert localities(decision) == {"west": (0, 0), "east": (100, 0)}
+    assert states(decision)["west"] == "Down"
+
+
+@pytest.mark.req("MC-12")
+def test_no_member_counts_as_down_when_all_are():
+    members = {"west": {"minHealthyPercent": 50}, "east": {"minHealthyPercent": 50}}
+    decision = decide(members, {"west": WEST, "east": EAST}, down={"west", "east"})
+    assert localities(decision) == {"west": (100, 0), "east": (100, 0)}
+
+
+@pytest.mark.req("MC-10")
+def test_a_provider_without_localities_gets_weights_of_targets():
+    decision = decide({"west": {"weight": 50}, "east": {"weight": 50}}, {"west": WEST, "east": EAST},
+                      capabilities=WEIGHING)  # fmt: skip
+    assert decision.desired.spec.shares is None
+    weights = {target.key.address: target.weight for target in decision.desired.targets[HTTP].values()}
+    assert weights == {"10.1.0.1": 256, "10.2.0.1": 128, "10.2.0.2": 128}
+
+
+SHARES = (
+    MemberShare("west", weight=60, ready=2, total=2, state="Standby"),
+    MemberShare("east", weight=30, ready=2, total=2, state="Standby"),
+    MemberShare("north", weight=10, ready=2, total=2, state="Standby"),
+    MemberShare("backup", weight=100, tier=1, ready=1, total=1, state="Standby"),
+)
+
+
+@pytest.mark.req("MC-12")
+@pytest.mark.parametrize(
+    ("spillover", "healthy", "line"),
+    [
+        (Spillover.STRICT, (2, 2, 2), "west 60%, east 30%, north 10%, backup standby"),
+        (Spillover.STRICT, (1, 2, 2), "west 60%, east 30%, north 10%, backup standby"),
+        (Spillover.STRICT, (0, 2, 2), "west down, east 75%, north 25%, backup standby"),
+        (Spillover.STRICT, (0, 0, 0), "west down, east down, north down, backup 100%"),
+        (Spillover.PROPORTIONAL, (1, 2, 2), "west 51%, east 37%, north 12%, backup standby"),
+        (Spillover.PROPORTIONAL, (0, 2, 2), "west down, east 70%, north 23%, backup 7%"),
+        (Spillover.PROPORTIONAL, (0, 1, 2), "west down, east 47%, north 23%, backup 30%"),
+        (Spillover.PROPORTIONAL, (0, 0, 2), "west down, east down, north 47%, backup 53%"),
+    ],
+)
+def test_shares_are_shown_as_envoy_divides_connections(spillover, healthy, line):
+    seen = {name: (count, 2) for name, count in zip(("west", "east", "north"), healthy, strict=True)}
+    assert shares_in_line(member_statuses(SHARES, spillover, {**seen, "backup": (1, 1)})) == line

@@ -1,0 +1,134 @@
+"""Members that share a load balancer, as a real Envoy divides new connections among them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+
+from fairlead.model.change import Action
+from fairlead.model.condition import ConditionReason
+from fairlead.model.desired import FrontendSpec, HealthCheck, Listener, Locality, Shares, Spillover, Target
+from fairlead.model.keys import Protocol
+from tests.xds.world import Backend, World, ask, ask_udp, health
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session")]
+
+CHECK = HealthCheck(interval_s=0.05, timeout_s=0.5, unhealthy_threshold=2, healthy_threshold=1)
+TIER_0 = (Locality("west", 60), Locality("east", 30), Locality("north", 10))
+BACKUP = Locality("backup", 100, tier=1)
+
+
+def at(backend: Backend, member: str, **fields: object) -> Target:
+    return msgspec.structs.replace(backend.target, locality=member, **fields)
+
+
+async def members(world: World, **counts: int) -> dict[str, list[Backend]]:
+    return {name: [await world.backend(name) for _ in range(count)] for name, count in counts.items()}
+
+
+def targets(backends: Mapping[str, list[Backend]]) -> list[Target]:
+    return [at(backend, name) for name, listed in backends.items() for backend in listed]
+
+
+async def counted(spec: FrontendSpec, connections: int = 400) -> Counter[str]:
+    """Return how many of so many connections each member answered; one that none answers counts as "": closed."""
+    answered: Counter[str] = Counter()
+    for _ in range(connections // 20):
+        answered.update(await asyncio.gather(*(ask(spec.address, 8080) for _ in range(20))))
+    return answered
+
+
+def percent(answered: Counter[str]) -> dict[str, float]:
+    return {name: 100 * count / answered.total() for name, count in answered.items()}
+
+
+async def set_alive(world: World, spec: FrontendSpec, backends: Mapping[str, list[Backend]], dead: list[str]) -> None:
+    """Stop the backends that ``dead`` names, as west/0, start all others, and wait until Envoy has seen it."""
+    for name, listed in backends.items():
+        for number, backend in enumerate(listed):
+            await backend.stop()
+            if f"{name}/{number}" not in dead:
+                await backend.start(backend.address)
+    alive = sum(map(len, backends.values())) - len(dead)
+    reason = ConditionReason.SERVING if alive else ConditionReason.NO_HEALTHY_TARGETS
+    await health(world, spec.key, reason, healthy=alive)
+    # The cluster of connections has checks of its own, as often as those that were just reported.
+    await asyncio.sleep(4 * CHECK.interval_s)
+
+
+WEST, EAST, NORTH = (["west/0", "west/1"], ["east/0", "east/1"], ["north/0", "north/1"])
+STRICT = [
+    (["west/0"], {"west": 60, "east": 30, "north": 10}),
+    (WEST, {"east": 75, "north": 25}),
+    ([*WEST, "east/0"], {"east": 75, "north": 25}),
+    ([*WEST, *EAST], {"north": 100}),
+    ([*WEST, *EAST, *NORTH], {"backup": 100}),
+]
+PROPORTIONAL = [
+    (["west/0"], {"west": 51, "east": 37, "north": 12}),
+    (WEST, {"east": 69, "north": 23, "backup": 8}),
+    ([*WEST, "east/0"], {"east": 47, "north": 23, "backup": 30}),
+    ([*WEST, *EAST], {"north": 47, "backup": 53}),
+    ([*WEST, *EAST, *NORTH], {"backup": 100}),
+]
+
+
+@pytest.mark.req("MC-12", "MC-11")
+@pytest.mark.parametrize(("spillover", "rows"), [(Spillover.STRICT, STRICT), (Spillover.PROPORTIONAL, PROPORTIONAL)])
+async def test_dead_endpoints_shift_connections_as_spillover_says(world: World, spillover, rows):
+    backends = await members(world, west=2, east=2, north=2, backup=1)
+    spec = world.spec(health_check=CHECK, shares=Shares((BACKUP, *TIER_0), spillover))
+    await world.serve(spec, *targets(backends))
+    for dead, expected in rows:
+        await set_alive(world, spec, backends, dead)
+        seen = percent(await counted(spec))
+        assert seen.keys() == expected.keys(), (dead, seen)
+        # Which tier serves a connection is drawn by lot: the standard deviation of 400 is 2.5 %.
+        assert all(abs(seen[name] - share) <= 9 for name, share in expected.items()), (dead, seen)
+
+
+@pytest.mark.req("MC-10")
+async def test_a_weight_is_of_the_member_and_not_of_its_pods(world: World):
+    backends = await members(world, west=1, east=12)
+    spec = world.spec(shares=Shares((Locality("east", 50), Locality("west", 50))))
+    await world.serve(spec, *targets(backends))
+    answered = await counted(spec)
+    assert abs(answered["west"] - answered["east"]) <= 4
+
+
+@pytest.mark.req("MC-10", "MC-13")
+async def test_a_change_of_weight_moves_new_connections_and_cuts_none(world: World):
+    backends = {"west": [await world.backend("west", stay=True)], "east": [await world.backend("east", stay=True)]}
+    spec = world.spec(shares=Shares((Locality("east", 0), Locality("west", 100))))
+    await world.serve(spec, *targets(backends))
+    reader, writer = await asyncio.open_connection(spec.address, 8080)
+    assert await reader.readline() == b"west\n"
+    for west, east in ((50, 50), (0, 100)):
+        spec = msgspec.structs.replace(spec, shares=Shares((Locality("east", east), Locality("west", west))))
+        await world.provider.ensure(spec)
+        await world.programmed(spec)
+        asked = [await asyncio.open_connection(spec.address, 8080) for _ in range(20)]
+        names = Counter([(await reader.readline()).decode().strip() for reader, _ in asked])
+        for _, other in asked:
+            other.close()
+        assert names == Counter({name: 20 * part // 100 for name, part in (("west", west), ("east", east)) if part})
+    writer.write(b"still here\n")
+    assert await reader.readline() == b"still here\n"
+    writer.close()
+
+
+@pytest.mark.req("MC-11")
+async def test_udp_flows_go_to_the_first_tier_with_an_endpoint(world: World):
+    west, east = await world.udp_backend("west"), await world.udp_backend("east")
+    spec = world.spec(Listener(8080, Protocol.UDP), shares=Shares((Locality("east", 1, tier=1), Locality("west", 1))))
+    west_target, east_target = (
+        msgspec.structs.replace(backend.target, locality=backend.name) for backend in (west, east)
+    )
+    await world.serve(spec, west_target, east_target)
+    assert await ask_udp(spec.address, 8080) == "west"
+    await world.change(spec, Action.DEREGISTER, west_target)
+    assert await ask_udp(spec.address, 8080) == "east"
