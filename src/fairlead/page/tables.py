@@ -10,7 +10,7 @@ Never: asks a provider or the API server; a parameter of a target, which may be 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -24,9 +24,10 @@ from fairlead.api.kinds import LOAD_BALANCER_KINDS
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import ManagedCertificate
-from fairlead.api.meta import KubeObject, ObjectKey, Resource, WireCondition
+from fairlead.api.meta import KubeObject, ObjectKey, Resource, WireCondition, condition_of
 from fairlead.api.names import AGENT_LEASE
 from fairlead.api.poolservice import PoolService
+from fairlead.api.proxymachine import ProxyMachine
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import TENANTS, StampedLease, Tenant
 from fairlead.api.times import wire_time
@@ -70,10 +71,14 @@ from fairlead.status.fleet import (
     zone_faults,
 )
 from fairlead.status.formatting import actions_of, match_text, reason_text
+from fairlead.status.machines import AnnouncedRow, machine_rows
 from fairlead.status.object_ref import ObjectRef
 from fairlead.status.plan_rows import Row, rows_of, source_of
 from fairlead.sync.tracker import Registered
 from fairlead.translate.addresses import OWN_POOL
+
+#: Addresses of a machine that are listed; more are counted.
+MOST_ADDRESSES = 10
 
 
 class Item(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True, gc=False):
@@ -97,6 +102,8 @@ class LoadBalancerItem(Item, frozen=True, gc=False):
     region: str = ""
     class_name: str = ""
     address: str = ""
+    #: The proxy machines of its addresses, as placed.
+    on: str = ""
     reason: str = ""
     targets: str = ""
     routes: int | None = None
@@ -179,6 +186,22 @@ class ProxyItem(Item, frozen=True, gc=False):
     refused: int = 0
 
 
+class MachineItem(Item, frozen=True, gc=False):
+    """One proxy machine; ``ready`` and ``announcing`` are the reasons of its conditions, ``since`` is of the first.
+
+    ``addresses`` are the first ones that it announces, ``announced`` counts all.
+    """
+
+    group: str
+    ready: str = ""
+    announcing: str = ""
+    announced: int = 0
+    addresses: tuple[str, ...] = ()
+    envoy: str = ""
+    drained: bool = False
+    since: str = ""
+
+
 class ClassItem(Item, frozen=True, gc=False):
     """One LoadBalancerClass; ``load_balancers`` counts what asks for it."""
 
@@ -223,11 +246,31 @@ def load_balancer_item(
         class_name=row.class_name,
         # What another party made may have an address that its API does not have: then it does not wait for one.
         address=row.address or ("-" if row.programmed else ""),
+        on=row.on,
         reason=row.reason,
         targets=row.targets,
         routes=row.routes,
         since=_since(row, lb.status.conditions or (), lb.metadata.creation_timestamp or ""),
         command=f"fairlead explain {ref.path}",
+    )
+
+
+def machine_item(machine: ProxyMachine) -> MachineItem:
+    """Return the item of a proxy machine."""
+    (row,) = machine_rows([machine], {}, datetime.fromtimestamp(0, UTC))
+    ready = condition_of(machine.status.conditions, "Ready")
+    return MachineItem(
+        id=row.name,
+        state=Trouble.ATTENTION if row.problems else Trouble.NONE if ready is not None else Trouble.IDLE,
+        problems=tuple(f"machine {row.name}: {sentence}" for sentence in row.problems),
+        group=row.group,
+        ready=row.state,
+        announcing=row.announcing,
+        announced=row.announced,
+        addresses=tuple(row.addresses[:MOST_ADDRESSES]),
+        envoy=row.envoy,
+        drained=row.drained,
+        since=(ready.last_transition_time or "") if ready is not None else "",
     )
 
 
@@ -465,6 +508,8 @@ class Detail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     more_routes: int = 0
     held: list[HeldItem] = msgspec.field(default_factory=list[HeldItem])
     more_held: int = 0
+    #: The addresses that proxy machines announce, and why none does.
+    announced: list[AnnouncedRow] = msgspec.field(default_factory=list[AnnouncedRow])
 
 
 def detail_of(
@@ -472,10 +517,11 @@ def detail_of(
     state: KeyState | None,
     inventory: Inventory,
     registered: Mapping[Place, RegisteredStatus] | None = None,
+    announced: Callable[[IntentObject], Iterable[AnnouncedRow]] = lambda _obj: (),
 ) -> Detail | None:
     """Return the detail of ``key``, None when nothing is known of it.
 
-    ``registered`` are the targets that the hub has at the provider.
+    ``registered`` are the targets that the hub has at the provider; ``announced`` returns who announces the addresses.
     """
     objects = inventory.intents.get(key.kind)
     obj: Any = objects.cache.get(key.namespace, key.name) if objects is not None else None
@@ -503,6 +549,7 @@ def detail_of(
             for row in held
         ],
         more_held=max(0, total - len(held)),
+        announced=list(announced(obj)) if obj is not None else [],
     )
 
 

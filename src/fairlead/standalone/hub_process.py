@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -22,12 +22,13 @@ from prometheus_client import CollectorRegistry
 from fairlead import __version__
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
+from fairlead.api.intent import IntentObject
 from fairlead.api.kubernetes import CONFIG_MAPS, LEASES, Lease
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.names import DEFAULT_CLASS, GROUP, KERNEL_PROVIDER, MANAGER_HUB, SYSTEM_NAMESPACE, fit, replica_key
 from fairlead.api.poolservice import POOL_SERVICES, PoolService
-from fairlead.api.proxymachine import ProxyMachine
+from fairlead.api.proxymachine import PROXY_MACHINES, ProxyMachine
 from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError
 from fairlead.hub.app import Hub, HubConfig
@@ -56,6 +57,7 @@ from fairlead.page.tables import (
     class_item,
     detail_of,
     group_item,
+    machine_item,
     name_item,
     region_item,
     target_status_of,
@@ -77,6 +79,7 @@ from fairlead.standalone.process import FIRST_CALLS, kept_identity, new_identity
 from fairlead.standalone.proxy_report import NAME, ProxyReporter, read_reports
 from fairlead.standalone.right_cluster import check_hub_side, check_own_member
 from fairlead.status.fleet import ProxyRow
+from fairlead.status.machines import AnnouncedRow, announced_rows
 
 if TYPE_CHECKING:
     from fairlead.hub.machines.placement import Placements
@@ -212,6 +215,7 @@ async def _run(
             problems=not_ready,
             traffic=traffic,
             regions=regions,
+            announced=_announced(endpoint),
             clock=clock,
         )
         pages = StatusServer(*settings.metrics, registry, not_ready, page.add_to, traffic.refresh)
@@ -365,6 +369,20 @@ def place_on_machines(placements: Placements, provider: EnvoyProvider, fleet: Lo
     """Have load balancers with recorded machines served there, and new ones wait for machines where there are any."""
     fleet.awaits_machines, fleet.has_machines = placements.awaits_machines, True
     provider.on_change(placements.acknowledged)
+
+
+def _announced(endpoint: MachineEndpoint | None) -> Callable[[IntentObject], Iterable[AnnouncedRow]]:
+    """Return how to ask which proxy machines announce the addresses of a load balancer."""
+
+    def announced(obj: IntentObject) -> Iterable[AnnouncedRow]:
+        if endpoint is None or not endpoint.machines.placements.is_ours(obj):
+            return ()
+        machines = endpoint.machines
+        groups = list(machines.placements.groups.values())
+        members = list(machines.machines.values())
+        return announced_rows([obj], members, machines.announcements.in_force(), groups).values()
+
+    return announced
 
 
 def _rows(provider: EnvoyProvider) -> list[ProxyRow]:
@@ -603,12 +621,14 @@ def make_page(
     problems: Callable[[], list[str]],
     traffic: Traffic,
     regions: WatchCache[PoolService],
+    announced: Callable[[IntentObject], Iterable[AnnouncedRow]],
     clock: Clock,
 ) -> WebPage:
     """Build the page of ``hub``, served at the address ``host``.
 
     ``unhealthy`` returns the targets that the hub's own proxies see so, and for how many seconds, as far as that is
     known. ``problems`` are why it is not ready, ``regions`` the cache of what the hub itself has no use for.
+    ``announced`` returns which proxy machines announce the addresses of a load balancer.
     """
     now, inventory = cluster.server_clock.now, hub.inventory
     board = Board(
@@ -628,6 +648,7 @@ def make_page(
             Objects("class", inventory.classes, LOAD_BALANCER_CLASSES, class_item),
             PoolTable(inventory, address_pool),
             Objects("region", regions, POOL_SERVICES, region_item),
+            *([Objects("machine", inventory.machines, PROXY_MACHINES, machine_item)] if inventory.machines else []),
             Plans(inventory, hub.providers, clock),
             Proxies(proxies),
             traffic,
@@ -661,7 +682,7 @@ def make_page(
             for listener, targets in state.recorded.items()
             for address, target in targets.items()
         }
-        return detail_of(key, hub.debug_key(key), inventory, registered)
+        return detail_of(key, hub.debug_key(key), inventory, registered, announced)
 
     closed = deployment or not is_loopback(host)
     gate = TokenGate(cluster.config, clock=clock) if closed else AllRights()

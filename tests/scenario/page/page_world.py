@@ -19,6 +19,7 @@ from fairlead.page.tables import (
     Detail,
     GroupItem,
     HubItem,
+    MachineItem,
     NameItem,
     PlanItem,
     PoolItem,
@@ -50,6 +51,7 @@ class Fleet:
         self.classes: dict[str, ClassItem] = {}
         self.groups: dict[str, GroupItem] = {}
         self.proxies: dict[str, ProxyItem] = {}
+        self.machines: dict[str, MachineItem] = {}
         self.hub = HubItem(id="hub-1", leading=True, version="1.2.3", started="2029-12-31T00:00:00Z")
         #: What is known of a load balancer in detail, by its id.
         self.details: dict[str, Detail] = {}
@@ -94,6 +96,7 @@ class Fleet:
                     ("class", self.classes, "loadbalancerclasses"),
                     ("group", self.groups, "backendgroups"),
                     ("proxy", self.proxies, "tenants"),
+                    ("machine", self.machines, "proxymachines"),
                 )
             ),
             Table(self, "hub", lambda: {self.hub.id: 1}, lambda _key: VisibleItem(self.hub, "")),

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 from page_world import Fleet, served
 
-from fairlead.page.tables import PlanItem, PlanRow, PoolItem, RegionItem, ZoneItem
+from fairlead.page.tables import Detail, MachineItem, PlanItem, PlanRow, PoolItem, RegionItem, ZoneItem
+from fairlead.status.machines import AnnouncedRow
 from fairlead_demo.worlds.loopback import free_port
 from tests.fleet_objects import GOOD, condition
 
@@ -119,6 +120,49 @@ async def test_regions_of_a_service_stand_together(browser):
         assert rows.index("beijing") < rows.index("hangzhou")
         assert "region beijing of default/web: Pending" in rows
         assert await browser.js("document.querySelectorAll('#view-regions tr.same').length") == 1
+
+
+MACHINE = MachineItem(
+    id="edge-1", group="default", ready="Ready", announcing="Announcing", announced=12, addresses=("192.0.2.9",),
+    envoy="1.38.0", since="2029-12-31T00:00:00Z",
+)  # fmt: skip
+ANNOUNCED = [
+    AnnouncedRow(
+        "192.0.2.9", ["edge-1"], "2029-12-31T00:00:00Z", "edge-2 is silent", macs=["02:00:00:00:00:01"],
+        failover_time="2029-12-31T00:00:00Z", failover_cause="edge-2 is silent",
+    ),
+    AnnouncedRow("2001:db8::9", [], problem="no session with a router is up"),
+]  # fmt: skip
+
+
+@pytest.mark.req("OP-10", "P-27")
+async def test_machines_and_who_announces_an_address(browser):
+    fleet = Fleet()
+    fleet.add(4)
+    fleet.machines["edge-1"] = MACHINE
+    key = "TCPLoadBalancer/tenant-east/shop.s1"
+    fleet.details[key] = Detail(id=key, conditions=[], providers=[], history=[], announced=ANNOUNCED)
+    async with served(fleet) as server:
+        await browser.open(f"{server.url}/#/proxies")
+        await browser.until("document.querySelector('tr[data-id=edge-1]')", "the machine is shown")
+        row = await browser.text("tr[data-id=edge-1]")
+        assert all(part in row for part in ("edge-1", "default", "Ready, for", "192.0.2.9", "and 11 more", "1.38.0"))
+        headers = "[...document.querySelectorAll('#title-machines + .card thead th[scope=col]')]"
+        assert await browser.js(f"{headers}.map((each) => each.textContent)") == [
+            *("Machine", "Group", "State", "Announcing", "Addresses", "Envoy"),
+        ]
+        assert await browser.js("document.querySelector('tr[data-id=edge-1] th').scope") == "row"
+        why = "machine edge-1: Envoy does not run"
+        fleet.machines["edge-1"] = msgspec.structs.replace(MACHINE, state="NeedsAttention", problems=(why,))
+        fleet.mark("machine", "edge-1")
+        await browser.until("document.querySelector('tr[data-id=edge-1] .why')", "its fault is explained")
+        assert await browser.text("nav a[href$=proxies] .badge") == "1"
+        await browser.open(f"{server.url}/#/load-balancers/{key}")
+        captions = "[...document.querySelectorAll('#detail caption')]"
+        await browser.until(f"{captions}.some((each) => each.textContent.includes('machines'))", "its addresses")
+        text = await browser.text("#detail")
+        assert all(part in text for part in ("edge-1 at 02:00:00:00:00:01", "last failover", "edge-2 is silent"))
+        assert "no session with a router is up" in text
 
 
 @pytest.mark.req("OP-10")

@@ -24,6 +24,7 @@ from fairlead.model.change import Reason
 from fairlead.model.http import Attachment, BackendRef, Filters, PathMatch, Redirect, RequestMatch, Rule
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.tables import MOST_BACKENDS, RegisteredStatus, detail_of, target_status_of
+from fairlead.status.machines import AnnouncedRow
 from fairlead.sync.tracker import Registered
 from fairlead.testing.builders import HTTP, lb_key, target
 from tests.fleet_objects import http_load_balancer
@@ -131,3 +132,12 @@ def test_routes_say_what_they_take_and_where_it_goes_those_that_are_refused_firs
         (("PathPrefix /cart, method GET",), ("shop/cart:80 90 %", "shop/canary:80 10 %")),
         (("PathPrefix /",), ("answered with 302, a redirect: scheme https",)),
     ]
+
+
+@pytest.mark.req("OP-10", "P-27")
+def test_addresses_name_who_announces_them(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = AnnouncedRow("192.0.2.9", ["m1"])
+    monkeypatch.setattr(inventory, "intents", {EDGE.kind: SimpleNamespace(cache=Objects(http_load_balancer()))})
+    detail = detail_of(EDGE, KeyState(*EDGE, True, [], []), inventory, announced=lambda _obj: [row])
+    assert detail is not None
+    assert detail.announced == [row]

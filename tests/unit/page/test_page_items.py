@@ -15,12 +15,14 @@ from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertifica
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.names import LABEL_POOL_SERVICE_SERVICE
 from fairlead.api.poolservice import PoolService, PoolServiceSpec, PoolServiceStatus
+from fairlead.api.proxymachine import AddressStatus, ProxyMachine, ProxyMachineStatus
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.page.tables import (
     certificate_item,
     class_item,
     group_item,
     load_balancer_item,
+    machine_item,
     member_item,
     name_item,
     pool_item,
@@ -234,3 +236,20 @@ def test_a_pool_says_how_much_is_used_and_that_nothing_is_left(status_of, state,
     assert (item.state, item.problems) == (state, problems)
     assert (item.addresses, item.used, item.size) == (("192.0.2.0/28",), status_of.used, status_of.size)
     assert item.note == ("Full" if status_of.used == 12 else "")
+
+
+@pytest.mark.req("OP-10", "P-27")
+def test_a_machine_has_its_state_since_when_and_its_first_addresses() -> None:
+    ready = at("2029-12-31T00:00:00Z", "Ready", "True", "Ready")
+    states = tuple(AddressStatus(f"192.0.2.{number}", announced=True) for number in range(12))
+    now = ProxyMachineStatus(envoy="1.38.0", announced=12, addresses=states, conditions=[ready])
+    item = machine_item(ProxyMachine(ObjectMeta(name="edge-1"), status=now))
+    assert (item.id, item.ready, item.since, item.envoy) == ("edge-1", "Ready", "2029-12-31T00:00:00Z", "1.38.0")
+    assert (item.announced, len(item.addresses), item.state, item.problems) == (12, 10, "Serving", ())
+    down = [condition("Ready", "False", "ProxyDown", "Envoy does not run")]
+    item = machine_item(ProxyMachine(ObjectMeta(name="edge-1"), status=ProxyMachineStatus(conditions=down)))
+    assert (item.ready, item.state, item.problems) == (
+        *("ProxyDown", "NeedsAttention"),
+        ("machine edge-1: Envoy does not run",),
+    )
+    assert machine_item(ProxyMachine(ObjectMeta(name="new"))).ready == "Joining"

@@ -187,7 +187,7 @@ class Machines:
         self._joining = ""
         self._present: Overlay[ProxyMachine] = Overlay(self.machines)
         self._events = EventRecorder(cluster, component="fairlead-hub")
-        self._announcements = AnnouncementObjects(cluster=cluster, events=self._events, changed=self.changed)
+        self.announcements = AnnouncementObjects(cluster=cluster, events=self._events, changed=self.changed)
         self.placements = Placements(
             cluster=cluster,
             inventory=inventory,
@@ -232,7 +232,7 @@ class Machines:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._events.run())
-            group.create_task(self._announcements.run())
+            group.create_task(self.announcements.run())
             group.create_task(self.placements.run())
             group.create_task(self._replan())
             group.create_task(self._look())
@@ -432,7 +432,7 @@ class Machines:
         self._dirty.set()
 
     async def _replan(self) -> None:
-        await self._announcements.wait_read()
+        await self.announcements.wait_read()
         while True:
             self._dirty.clear()
             began_s = self._clock.processor_s()
@@ -447,7 +447,7 @@ class Machines:
     async def _plan_once(self) -> None:
         self._planned_epoch = self._epoch()
         addresses, members = self._addresses(), self._members()
-        announcements = self._announcements.in_force()
+        announcements = self.announcements.in_force()
         self._choose_keepers(addresses, announcements, members)
         given = PlanInput(
             addresses=addresses,
@@ -462,7 +462,7 @@ class Machines:
             self._plans = plans
             self._wake()
         try:
-            await self._announcements.write_statuses(announcements, addresses, members)
+            await self.announcements.write_statuses(announcements, addresses, members)
         except FairleadError as error:
             log.warning("a status is not written", sentence=error.sentence, detail=error.detail)
 

@@ -169,6 +169,11 @@ class Placements:
         drained = {machine.metadata.name for machine in self._machines.values() if machine.spec.drained}
         return machines_by_address(load_balancers, drained, otherwise=placement_on_hub(self._machines.values()))
 
+    def is_ours(self, obj: IntentObject) -> bool:
+        """Return whether the hub's own proxies, or machines, serve a load balancer."""
+        cls = self._inventory.load_balancer_class(obj.class_name)
+        return cls is not None and cls.spec.provider in MACHINE_PROVIDERS
+
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as tasks:
@@ -257,15 +262,8 @@ class Placements:
         return {
             key: self._inventory.intent(key) or obj
             for key, obj in self._inventory.objects()
-            if obj.status.allocation.address
-            and not obj.deleting
-            and self._is_ours(obj)
-            and self._inventory.decides(key)
+            if obj.status.allocation.address and not obj.deleting and self.is_ours(obj) and self._inventory.decides(key)
         }
-
-    def _is_ours(self, obj: IntentObject) -> bool:
-        cls = self._inventory.load_balancer_class(obj.class_name)
-        return cls is not None and cls.spec.provider in MACHINE_PROVIDERS
 
     def _joined(self) -> list[Joined]:
         facts, connected = self._facts(), self._proxies.machines()

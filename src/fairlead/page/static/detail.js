@@ -28,7 +28,7 @@ function head(title, close) {
 export function drawDetail(panel, item, detail, close, line) {
   const facts = [
     ["Address", item.address || "pending"], ["Member", item.member || "-"], ["Region", item.region || "-"],
-    ["Class", item.className || "-"], ["Backends", item.targets || "-"],
+    ["Machines", item.on ?? null], ["Class", item.className || "-"], ["Backends", item.targets || "-"],
     ["Routes", item.routes === undefined ? null : String(item.routes)],
     ["Object", `${item.kind} ${item.namespace}/${item.name}`],
   ].filter(([, text]) => text !== null);
@@ -56,6 +56,8 @@ const backendState = (each) => make("span", { class: `state ${GOOD.has(each.stat
 function sections(detail, command) {
   return [
     ...rows("Held changes", ["Change", "Held by"], detail.held.map((each) => [each.what, make("div", { class: "said" }, sentence(`${each.heldBy}: ${each.message}`))]), detail.moreHeld),
+    ...rows("Addresses on proxy machines", ["Address", "Announced by", "For"], (detail.announced ?? []).map((each) => [
+      make("span", { class: "mono" }, each.address), announcedBy(each), each.machines.length && each.since ? ago(each.since) : "-"])),
     ...rows("Backends", ["Backend", "State", "Object"], detail.backends.map((each) => [
       make("span", { class: "mono" }, `${each.listener} ${each.address}`),
       make("span", {}, backendState(each), each.since ? [" ", ago(each.since)] : null, each.why ? make("p", { class: "quiet" }, each.why) : null),
@@ -72,6 +74,18 @@ function sections(detail, command) {
     make("h3", {}, "What is left out, and what each backend waits for"),
     copyable(command),
   ];
+}
+
+/** Return who announces an address and where packets go, the last failover, and what is wrong. */
+function announcedBy(each) {
+  const places = each.macs.length ? each.macs : each.nextHops;
+  return make("div", { class: "said" },
+    each.machines.length ? make("span", {}, each.machines.join(", "),
+      places.length ? make("span", { class: "mono quiet" }, ` ${each.macs.length ? "at" : "next hop"} ${places.join(", ")}`) : null) : null,
+    each.problem ? make("p", { class: `state ${each.machines.length ? "NeedsAttention" : "NotServing"}` }, sentence(each.problem)) : null,
+    each.cause ? make("p", { class: "quiet" }, each.cause) : null,
+    each.failoverTime ? make("p", { class: "quiet" }, "last failover ", ago(each.failoverTime), ` ago: ${each.failoverCause}`) : null,
+    ...each.sessions.filter((session) => !session.up).map((session) => make("p", { class: "state NeedsAttention" }, sentence(`session of ${session.machine} with ${session.peer}: ${session.state}${session.problem ? `, ${session.problem}` : ""}`))));
 }
 
 function rules(route) {

@@ -9,7 +9,7 @@ import * as views from "./views.js";
 
 const $ = (id) => document.getElementById(id);
 // The items that each view is about: what is not well of them is counted next to its name.
-const ABOUT = { "load-balancers": ["lb"], plan: ["plan"], regions: ["region"], members: ["member"], proxies: ["class", "proxy", "pool", "group"], names: ["name", "zone", "certificate"] };
+const ABOUT = { "load-balancers": ["lb"], plan: ["plan"], regions: ["region"], members: ["member"], proxies: ["class", "proxy", "machine", "pool", "group"], names: ["name", "zone", "certificate"] };
 // What else a view is drawn from: it is drawn again only when something in these has changed.
 const ALSO_FROM = { plan: ["hub"], members: ["lb"] };
 const VIEWS = Object.keys(ABOUT);
@@ -191,7 +191,7 @@ function drawLoadBalancers() {
   if (focused) document.querySelector(`[data-only="${focused}"]`)?.focus();
   const wanted = $("search").value.trim().toLowerCase();
   const shown = order.filter((item) => (!only || (item.state ?? "Serving") === only)
-    && (!wanted || `${item.title} ${item.fullTitle} ${item.address} ${item.member} ${item.region} ${item.className} ${item.reason} ${item.name}`.toLowerCase().includes(wanted)));
+    && (!wanted || `${item.title} ${item.fullTitle} ${item.address} ${item.on ?? ""} ${item.member} ${item.region} ${item.className} ${item.reason} ${item.name}`.toLowerCase().includes(wanted)));
   grid.set(shown);
   $("grid").dataset.empty = shown.length || !heard ? "" : order.length ? "No load balancer is like that."
     : `No load balancers yet. ${tables.member.size ? "A Service of type LoadBalancer in a member makes one." : "Add a member first: fairlead tenant add NAME"}${session.token ? " Or there are some that your token may not list." : ""}`;

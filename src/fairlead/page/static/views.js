@@ -103,7 +103,7 @@ export function members(tables) {
     "No members yet. Add one with: fairlead tenant add NAME", "fairlead tenant list");
 }
 
-/** Classes, proxies that are connected, the pools that they get addresses from, and groups of backends. */
+/** Classes, proxies that are connected, proxy machines, the pools that they get addresses from, and groups of backends. */
 export function proxies(tables) {
   const classes = byId(tables.class).map((item) => row(item, item.id, cell(item.provider),
     stateCell(item, words(item.state ?? "takes load balancers")), cell(String(item.loadBalancers ?? 0))));
@@ -116,11 +116,17 @@ export function proxies(tables) {
       item.note ? quiet(item.note === "Full" ? "full" : "almost full") : null,
       item.outside ? quiet(`${item.outside} given and not in it any more`) : null]),
     cell(item.region)));
+  const machines = byId(tables.machine).map((item) => row(item, item.id, cell(item.group),
+    stateCell(item, [item.drained && item.ready === "Ready" ? "Drained" : item.ready, item.since ? [", for ", ago(item.since)] : null]), cell(item.announcing),
+    cell([make("span", { class: "mono" }, (item.addresses ?? []).join(", ") || "-"),
+      (item.announced ?? 0) > (item.addresses ?? []).length ? quiet(`and ${item.announced - (item.addresses ?? []).length} more`) : null]),
+    cell(item.envoy)));
   const groups = byId(tables.group).map((item) => row(item, item.id, cell(item.loadBalancers.join(", ")),
     stateCell(item, words(item.state ?? "is registered")), cell(`${item.registered ?? 0} of ${item.backends ?? 0}`)));
   return [
     ...section("Classes", "title-classes", ["Class", "Provider", "State", "Load balancers"], classes, "No LoadBalancerClass.", "kubectl get lbc"),
     ...section("Proxies", "title-proxies", ["Proxy", "Group", "State", "Refused"], rows, "No proxy is connected to this hub."),
+    ...(machines.length ? section("Proxy machines", "title-machines", ["Machine", "Group", "State", "Announcing", "Addresses", "Envoy"], machines, "", "fairlead proxy list") : []),
     ...section("Address pools", "title-pools", ["Pool", "Addresses", "State", "Used", "Region"], pools,
       "No pool: this hub gives no addresses itself.", "kubectl get addresspools"),
     ...(groups.length ? section("Groups of backends", "title-groups", ["Group", "Load balancers", "State", "Registered"], groups, "", "kubectl get bg -A") : []),
