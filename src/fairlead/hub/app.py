@@ -464,6 +464,7 @@ class Hub:
     def _reported(self, report: Report) -> None:
         """Take over a worker's report; a load balancer that no provider has may be finalized."""
         self.history.record(report)
+        self._queue.charge(report.load_balancer, report.computed_s)
         intent = self.intents.of(report.load_balancer)
         if intent is not None and self._migration.reported(report, intent.status.report):
             self._queue.add(report.load_balancer)

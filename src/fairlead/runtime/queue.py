@@ -167,9 +167,11 @@ class KeyedQueue(Generic[K]):
             self._offer(key)
 
     def charge(self, key: K, computed_s: float) -> None:
-        """Note that the run of ``key`` has computed for so long."""
+        """Note that the run of ``key`` has computed for so long, or what the last run has caused."""
         if key in self._processing:
             self._processing[key] += computed_s
+        elif (rest := self._rests.get(key)) is not None:
+            self._rests[key] = rest._replace(computed_s=rest.computed_s + computed_s)
 
     def close(self) -> None:
         """Hand out nothing more; every caller that waits in ``get`` gets QueueClosed."""

@@ -346,7 +346,7 @@ class Operation(msgspec.Struct):
         wanted = frontend.spec if frontend.action is Action.ENSURE else None
         return state.recorded_spec == wanted and not state.ensure_again
 
-    def report(self, result: Result, refused: Refusal | None) -> Report:
+    def report(self, result: Result, refused: Refusal | None, *, computed_s: float = 0.0) -> Report:
         """Return the report of this run; ``refused`` is the parked refusal of the frontend, if any."""
         # Whatever else there is to say: what users ask for is not done, and not for want of trying.
         failure, reason = failure_of(result) if refused is None else (refused.message, refused.reason)
@@ -360,6 +360,7 @@ class Operation(msgspec.Struct):
             self.parked,
             planned=self.plan.changes,
             frontend_done=self.frontend_done,
+            computed_s=computed_s,
         )
 
 

@@ -95,6 +95,7 @@ class Report(msgspec.Struct, frozen=True):
     """``planned`` are the rows that were to be carried out, and ``done`` those of them that were.
 
     ``frontend`` is the row about the load balancer itself, and ``frontend_done`` says whether it was carried out.
+    ``computed_s`` is the processor time of the run, as far as it is known.
     """
 
     load_balancer: LoadBalancerKey
@@ -108,6 +109,7 @@ class Report(msgspec.Struct, frozen=True):
     provider: str = ""
     planned: tuple[TargetChange, ...] = ()
     frontend_done: bool = False
+    computed_s: float = 0.0
 
     @property
     def sentence(self) -> str:

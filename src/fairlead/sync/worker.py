@@ -224,7 +224,7 @@ class Worker:
             slot.give()
 
     async def _sync(self, key: LoadBalancerKey, state: LoadBalancerState, slot: Slot) -> None:
-        operation = Operation(Plan(key), state, slot)
+        operation, began_s = Operation(Plan(key), state, slot), self._clock.processor_s()
         try:
             self._plan(operation)
             result = result_of(await self.executor.run(operation))
@@ -243,7 +243,9 @@ class Worker:
         self._schedule.ended(key, result, drained_s=operation.drained_s)
         refused = self.quarantine.refusal(key)
         self._follow_up(operation, result, refused)
-        report = operation.report(result, refused)
+        # Such a provider computes here; while another one is awaited, other load balancers compute.
+        computed_s = self._clock.processor_s() - began_s if self._parallel == 1 else 0.0
+        report = operation.report(result, refused, computed_s=computed_s)
         if log.is_enabled_for(logging.DEBUG):
             # The sentence costs as much as the plan.
             log.debug("load balancer synced", load_balancer=str(key), did=report.sentence)

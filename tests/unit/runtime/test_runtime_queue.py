@@ -295,6 +295,20 @@ async def test_a_burst_of_changes_is_two_runs_and_the_first_is_at_once(clock: Vi
     await runs.close()
 
 
+async def test_what_a_run_causes_afterwards_counts_as_its_own(clock: VirtualClock) -> None:
+    runs = GatheredRuns(clock)
+    runs.queue.add("a")
+    await settle()
+    runs.queue.charge("a", 0.09)
+    for pause_s in (GATHER_S, 5.0):
+        runs.queue.add("a")
+        await clock.advance(pause_s)
+    # A tenth of the time since the first run makes up for it, and 50 ms are free.
+    rest_s = (0.09 - 0.1 * GATHER_S - 0.05) / 0.1
+    assert [at_s for _, at_s in runs.began] == pytest.approx([0.0, GATHER_S, GATHER_S + rest_s])
+    await runs.close()
+
+
 async def test_changes_that_are_there_together_are_one_run(clock: VirtualClock) -> None:
     runs = GatheredRuns(clock)
     await runs.change({0.0: ["a"] * 60})
