@@ -455,7 +455,9 @@ def differing_part(before: Sequence[object], after: Sequence[object]) -> tuple[s
     Thousands of routes are compared without a look at any of them.
     """
     least = min(len(before), len(after))
-    start = next(compress(count(), map(is_not, before, after)), least)
+    start = least if before is after else next(compress(count(), map(is_not, before, after)), least)
+    if start == len(before) == len(after):
+        return slice(start, start), slice(start, start)
     end = min(next(compress(count(), map(is_not, reversed(before), reversed(after))), least), least - start)
     return slice(start, len(before) - end), slice(start, len(after) - end)
 

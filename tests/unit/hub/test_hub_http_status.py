@@ -59,8 +59,8 @@ def test_routes_fail_by_the_backends_that_their_requests_go_to() -> None:
         route("moved", Rule(backends=(to("a"),), filters=redirect)),
         route("part", Rule(backends=(to("b"),)), Rule(backends=(to("a"),))),
     ]
-    failing = failing_routes(routes, {"a"})
+    failing = failing_routes(routes, frozenset({"a"}))
     assert [each.object for each in failing] == ["dead", "canary", "part"]
     assert failing[0] == FailingRoute("ingress.shop.dead", "Ingress", "shop", "dead", ("dead.example.com",), ("a",))
-    assert failing_routes(routes, ()) == ()
-    assert len(failing_routes(routes * FAILING_LISTED, {"a"})) == FAILING_LISTED
+    assert failing_routes(routes, frozenset()) == ()
+    assert len(failing_routes(routes * FAILING_LISTED, frozenset({"a"}))) == FAILING_LISTED

@@ -253,7 +253,7 @@ def refused_parts(
     return tuple(RefusedPartStatus(part.kind, part.name, part.reason) for part in observed.refused[:REFUSED_SHOWN])
 
 
-def failing_routes(routes: Iterable[LoadBalancerRoute], failing: Collection[str]) -> tuple[FailingRoute, ...]:
+def failing_routes(routes: Iterable[LoadBalancerRoute], failing: frozenset[str]) -> tuple[FailingRoute, ...]:
     """Return the routes that send requests to a backend of ``failing``, the first 200.
 
     A rule that redirects sends none to its backends, nor does any rule to a backend without a weight.
@@ -261,6 +261,8 @@ def failing_routes(routes: Iterable[LoadBalancerRoute], failing: Collection[str]
     dead_routes: list[FailingRoute] = []
     for route in routes if failing else ():
         spec, origin = route.spec, route.spec.origin
+        if failing.isdisjoint([share.backend for rule in spec.rules for share in rule.backends]):
+            continue
         sent_to = {
             share.backend
             for rule in spec.rules

@@ -16,6 +16,7 @@ Nothing waits longer than ``GATE_S``. No input or output, no clock: times are gi
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -238,6 +239,8 @@ class Gate:
         self.warming: set[str] = set()
         #: When a listener or its routes began to wait for clusters, or a removed cluster for what used it.
         self._waiting_since: dict[tuple[ResourceType, str], float] = {}
+        #: The cluster for which routes waited last.
+        self._awaited: dict[str, str] = {}
 
     def open(self, kind: ResourceType, *, now: float) -> list[str]:
         """Return the marked listeners, or routes, that may be sent or removed now."""
@@ -265,6 +268,7 @@ class Gate:
     def leave(self, kind: ResourceType, name: str) -> None:
         """Forget that this name waits: it is being sent, or there is nothing to send."""
         self._waiting_since.pop((kind, name), None)
+        self._awaited.pop(name, None)
 
     def acknowledged(self, kind: ResourceType, name: str, version: str) -> None:
         """Store that a cluster is ready, when this acknowledgement proves it."""
@@ -281,18 +285,31 @@ class Gate:
         if user is None or self._subscriptions[kind].sent.get(name) == user.version:
             self.leave(kind, name)
             return True
+        if kind is not _LISTENER:
+            return self._over(kind, name, now, done=self._all_ready() or self._are_ready(name, user.needs))
         clusters = self._subscriptions[_CLUSTER]
-        ready = True
-        for need in () if kind is not _LISTENER and self._all_ready() else user.needs:
-            cluster = self._group.effective(_CLUSTER, need)
-            if cluster is not None:
-                warm = clusters.sent.get(need) == cluster.version and need not in self.warming
-                ready = ready and warm and (cluster.warms_by_ack or need in self._subscriptions[_ENDPOINTS].acked)
-            elif kind is _LISTENER and need not in clusters.acked:
+        for need in user.needs:
+            if self._group.effective(_CLUSTER, need) is None and need not in clusters.acked:
                 # Its cluster was refused and there is no good one: the listener could only fail every connection.
                 self.leave(kind, name)
                 return False
-        return self._over(kind, name, now, done=ready)
+        return self._over(kind, name, now, done=all(map(self._is_ready, user.needs)))
+
+    def _is_ready(self, need: str) -> bool:
+        """Return whether a proxy has a cluster, as far as there is one to have."""
+        cluster = self._group.effective(_CLUSTER, need)
+        if cluster is None:
+            return True
+        warm = self._subscriptions[_CLUSTER].sent.get(need) == cluster.version and need not in self.warming
+        return warm and (cluster.warms_by_ack or need in self._subscriptions[_ENDPOINTS].acked)
+
+    def _are_ready(self, name: str, needs: Sequence[str]) -> bool:
+        """Return whether all clusters of routes are ready; the one that was not is looked at first."""
+        awaited = self._awaited.get(name, "")
+        if awaited in needs and not self._is_ready(awaited):
+            return False
+        self._awaited[name] = next(itertools.filterfalse(self._is_ready, needs), "")
+        return not self._awaited[name]
 
     def _all_ready(self) -> bool:
         """Return whether no cluster is being sent or is warming, and none was refused: then there is no need to look.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fairlead.providers.envoy.resources import EncodedResource, ResourceType, encoded_resource
 from fairlead.providers.envoy.store import GATE_S, Gate, NodeGroup, ResourceChange, ResourceStore
 from fairlead.providers.envoy.type_subscription import TypeSubscription
 
 CLUSTER, ENDPOINTS, LISTENER = ResourceType.CLUSTER, ResourceType.ENDPOINTS, ResourceType.LISTENER
+ROUTES = ResourceType.ROUTES
 
 
 class Stream:
@@ -93,3 +96,54 @@ def test_a_removed_cluster_waits_until_its_listener_is_acknowledged_as_gone() ->
     listeners.in_flight.clear()
     assert stream.gate.removable_clusters(now=0.0) == ["a"]
     assert not stream.gate.is_waiting(CLUSTER, "a")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["new", "gone", "sent", "acked", "endpoints", "needs"]),
+            st.sampled_from("abc"),
+            st.frozensets(st.sampled_from("abcd"), max_size=3),
+        ),
+        max_size=15,
+    )
+)
+def test_routes_pass_once_each_cluster_that_they_need_is_ready(steps: list[tuple[str, str, frozenset[str]]]) -> None:
+    group = ResourceStore().group("g")
+    subscriptions = {kind: TypeSubscription() for kind in ResourceType}
+    gate = Gate(group=group, subscriptions=subscriptions)
+    clusters, endpoints, routes = (subscriptions[kind] for kind in (CLUSTER, ENDPOINTS, ROUTES))
+    clusters.refused["other"] = ("1", "no")  # each need is looked at
+    needs = frozenset("ab")
+    for number, (what, name, others) in enumerate(steps):
+        version = f"v{number}"
+        match what:
+            case "new":
+                cluster = encoded_resource(CLUSTER, name, version.encode(), warms_by_ack=name == "c")
+                group.apply([ResourceChange(CLUSTER, name, cluster)])
+            case "gone":
+                group.apply([ResourceChange(CLUSTER, name, None)])
+            case "sent" if (cluster := group.wanted(CLUSTER, name)) is not None:
+                clusters.sent[name] = cluster.version
+                gate.warming.add(name)
+            case "acked":
+                gate.acknowledged(CLUSTER, name, clusters.sent.get(name, ""))
+            case "endpoints":
+                endpoints.sent[name] = endpoints.acked[name] = version
+                gate.acknowledged(ENDPOINTS, name, version)
+            case _:
+                needs = others
+        resource = encoded_resource(ROUTES, "r", version.encode(), needs=tuple(sorted(needs)))
+        group.apply([ResourceChange(ROUTES, "r", resource)])
+        routes.dirty.add("r")
+        ready = {
+            name
+            for name in needs
+            if (cluster := group.wanted(CLUSTER, name)) is None
+            or (
+                clusters.sent.get(name) == cluster.version
+                and name not in gate.warming
+                and (cluster.warms_by_ack or name in endpoints.acked)
+            )
+        }
+        assert (gate.open(ROUTES, now=0.0) == ["r"]) == (ready == needs)
