@@ -129,7 +129,7 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
     },
     "EnsurePolicy": {
         "policy": "IfNotSucc keeps and reports changes by others; Always repairs Fairlead's entries.",
-        "minPeriod": "Minimum time between two repairs, such as 60s.",
+        "minPeriod": "Minimum time between two repairs, such as 60s; at least 30s.",
     },
     "Guard": {
         "maxRemovalPercent": "Maximum percentage of backends that one run may remove.",

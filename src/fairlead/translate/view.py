@@ -94,9 +94,13 @@ def repair_asked(item: IntentObject) -> str:
     return request if request != item.status.repaired else ""
 
 
+#: The least time between two repairs: reading a whole load balancer back is expensive at some providers.
+LEAST_REPAIR_S = 30.0
+
+
 def repair_s(policy: EnsurePolicy) -> float:
     """Return the interval in seconds (at least 30) of repairs of own entries; 0 when manual changes are kept."""
-    return max(30.0, seconds_from_duration(policy.min_period)) if policy.policy == "Always" else 0.0
+    return max(LEAST_REPAIR_S, seconds_from_duration(policy.min_period)) if policy.policy == "Always" else 0.0
 
 
 #: (namespace, name) of a BackendGroup.

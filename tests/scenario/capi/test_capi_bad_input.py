@@ -14,6 +14,7 @@ from fairlead.api.meta import KubeObject, Resource
 from fairlead.errors import FairleadError, NotFound
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.testing.faults import Fault
+from fairlead.translate import view
 from tests.scenario.any_api import until
 
 SHARED = {"host": "192.0.2.9", "port": 6443}
@@ -235,7 +236,10 @@ async def test_t_c_18_a_deleted_load_balancer_is_recreated_with_its_endpoint(wor
 
 
 @pytest.mark.req("C-21", "T-C-17")
-async def test_t_c_17_what_others_change_at_its_provider_is_shown_and_put_back(world: World) -> None:
+async def test_t_c_17_what_others_change_at_its_provider_is_shown_and_put_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "LEAST_REPAIR_S", 1.0)
     await world.start(ensurePolicy={"policy": "Always", "minPeriod": "1s"})
     await world.cluster()
     await world.lb(className="cloud")
