@@ -15,6 +15,9 @@ import pytest
 
 from fairlead.api.proxymachine import PROXY_GROUPS, PROXY_MACHINES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.cli.run import ATTENTION
+from fairlead.hub.machines.plans import only_announced_by
+from fairlead.providers.envoy.envoy_process import find_binary
 from fairlead_demo.worlds.networks import ip
 from fairlead_demo.worlds.processes import fairlead, run_fairlead, wait_until
 from fairlead_demo.worlds.proxy_machines import NAMESPACE, ProxyMachine, ProxySite, why_no_namespaces
@@ -311,6 +314,76 @@ async def test_a_drained_machine_hands_its_load_balancers_over(site: ProxySite) 
     count = traffic.count
     assert (count.failed, count.cut) == (0, 0), count.failures
     assert count.answered > 20
+
+
+@pytest.mark.req("P-3")
+async def test_three_machines_are_upgraded_one_after_another_under_load(site: ProxySite) -> None:
+    for name in ("m1", "m2", "m3"):
+        await site.join(name)
+    pod = await site.pod("web-1")
+    names = [f"web-{number}" for number in range(3)]
+    for name in names:
+        await site.load_balancer(name, pod)
+    addresses = [await site.address(name) for name in names]
+    for address in addresses:
+        await answered(site, address)
+
+    async def placed() -> bool:
+        placements = [(await site.cluster.get(TCP_LOAD_BALANCERS, NAMESPACE, name)).status.placement for name in names]
+        return all(placement is not None and set(placement.machines) == set(site.machines) for placement in placements)
+
+    await wait_until(placed, "each machine has everything")
+    api = ("--kubeconfig", str(site.kubeconfig))
+    better, broken = site.directory / "envoy-better", site.directory / "envoy-broken"
+    shutil.copyfile(find_binary(), better)
+    broken.write_text("#!/bin/sh\n[ \"$1\" = --version ] && echo 'version: 0a/9.9.9/Clean' || exit 1\n")
+    for path in (better, broken):
+        path.chmod(0o755)
+
+    async def upgrade(*arguments: str) -> tuple[int, dict[str, dict[str, str]]]:
+        code, out, problem = await run_fairlead("proxy", "upgrade", *arguments, "--for", "5s", "-o", "json", *api)
+        assert out, problem
+        return code, {row["name"]: row for row in json.loads(out)}
+
+    # A machine serves until it is ready to report; refused until the others have.
+    async def can_be_drained() -> bool:
+        machines = await site.cluster.list(PROXY_MACHINES)
+        return all(not only_announced_by(machine, machines) for machine in machines)
+
+    await wait_until(can_be_drained, "each machine can be drained")
+    traffics = [site.traffic(address, kept=0, new_per_s=10.0) for address in addresses]
+    for traffic in traffics:
+        traffic.start()
+
+    # The first machine goes back to its former Envoy, and no other one begins.
+    envoys = {name: machine.envoy for name, machine in site.machines.items()}
+    code, rows = await upgrade("--binary", str(broken))
+    assert code == ATTENTION
+    assert {name: row["upgrade"] for name, row in rows.items()} == {"m1": "Failed", "m2": "Waiting", "m3": "Waiting"}
+    assert "not healthy" in rows["m1"]["message"]
+    assert site.machines["m1"].envoy[0] == envoys["m1"][0]
+    assert [site.machines[name].envoy for name in ("m2", "m3")] == [envoys[name] for name in ("m2", "m3")]
+
+    # The hub is killed meanwhile: the next one goes on.
+    upgrading = asyncio.create_task(upgrade("--binary", str(better)))
+
+    async def begun() -> bool:
+        machines = await site.cluster.list(PROXY_MACHINES)
+        return any(machine.status.upgrade.phase == "Restarting" for machine in machines)
+
+    await wait_until(begun, "the first machine restarts its Envoy")
+    await site.hub.kill()
+    await site.start_hub()
+    upgrading.cancel()
+    await asyncio.gather(upgrading, return_exceptions=True)
+    code, rows = await upgrade("--binary", str(better))
+    assert code == 0, rows
+    assert {row["upgrade"] for row in rows.values()} == {"Done"}
+    assert {machine.envoy[0] for machine in site.machines.values()} == {str(better)}
+    for traffic in traffics:
+        await traffic.stop()
+        assert (traffic.count.failed, traffic.count.cut) == (0, 0), traffic.count.failures
+        assert traffic.count.answered > 20
 
 
 def slowness() -> float:

@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
-from fairlead.machine.checks import CONNECTIONS, HEALTHY_TARGETS, healthy_load_balancers, total_connections
+from fairlead.machine.checks import CONNECTIONS, HEALTHY_TARGETS, healthy_load_balancers, sum_of
 from fairlead.machine.relay import HubLink, Relay
 from fairlead.machine.snapshot import XdsSnapshot
 from fairlead.model.change import Action
@@ -165,7 +165,7 @@ async def test_envoy_comes_back_from_the_snapshot_without_a_hub(site: Site, addr
     assert site.relay.synced
     # What the machine reads from Envoy's statistics.
     assert healthy_load_balancers((await site.envoy.admin(HEALTHY_TARGETS))[1]) == {f"test/{spec.key.name}"}
-    assert total_connections((await site.envoy.admin(CONNECTIONS))[1]) == 1
+    assert sum_of((await site.envoy.admin(CONNECTIONS))[1], "total") == 1
     assert [proxy.group for proxy in provider.proxies()] == [GROUP]
 
     # No hub: Envoy serves on, and a new one is served from the snapshot.

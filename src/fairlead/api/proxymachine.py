@@ -26,11 +26,28 @@ ADDRESSES_LISTED = 1000
 ANNOUNCING = '.status.conditions[?(@.type=="Announcing")]'
 
 
+class MachineUpgrade(Wire, frozen=True, gc=False):
+    """The Envoy that the machine is to run, as fairlead proxy upgrade writes it.
+
+    The hub upgrades one machine after another, and drains each one first. requested identifies the upgrade: machines
+    with the same value are upgraded together, and none of them is after one that failed. binary is a path on
+    the machine, empty: the Envoy that pip has installed there. With version, an Envoy of another version is refused.
+    drainSeconds: how long connections may stay open. force: even if no other machine can announce an address.
+    """
+
+    requested: Annotated[str, Meta(min_length=1, max_length=64, extra_json_schema=ONE_LINE)]
+    binary: Annotated[str, Meta(max_length=1024, pattern="^(/[ -~]*)?$")] = ""
+    version: Annotated[str, Meta(max_length=32, extra_json_schema=ONE_LINE)] = ""
+    drain_seconds: Annotated[int, Meta(ge=0, le=86_400)] = 300
+    force: bool = False
+
+
 class ProxyMachineSpec(Wire, frozen=True, gc=False):
     """The group of the machine, and whether it is drained: it then announces nothing and gets no new connections."""
 
     group: Annotated[str, Meta(min_length=1, max_length=63)] = DEFAULT_GROUP
     drained: bool = False
+    upgrade: MachineUpgrade | None = None
 
 
 class MachineCertificate(Wire, frozen=True, gc=False):
@@ -92,10 +109,26 @@ class Failover(Wire, frozen=True, gc=False):
     cause: str
 
 
+UpgradePhase = Literal["", "Waiting", "Draining", "Restarting", "Returning", "Done", "Failed"]
+
+
+class UpgradeStatus(Wire, frozen=True, gc=False):
+    """How far the upgrade of the machine is, and since when; message says what it waits for, or why it failed.
+
+    The machine is out of service while it is Draining or Restarting. requested is that of the spec.
+    """
+
+    requested: str = ""
+    phase: UpgradePhase = ""
+    since: str = ""
+    message: str = ""
+
+
 class ProxyMachineStatus(Wire, frozen=True, gc=False):
     """The machine as its last report, or the hub, sees it.
 
-    announced counts the addresses that it announces. newConnections is reported while the machine is drained only.
+    announced counts the addresses that it announces. newConnections and openConnections are reported only while the
+    machine is out of service.
     """
 
     envoy: str = ""
@@ -109,6 +142,8 @@ class ProxyMachineStatus(Wire, frozen=True, gc=False):
     sessions: Annotated[tuple[RouterSession, ...], Meta(max_length=256, extra_json_schema=list_by("peer"))] = ()
     last_failover: Failover | None = None
     new_connections: Literal["", "None", "Some"] = ""
+    open_connections: int = 0
+    upgrade: UpgradeStatus = UpgradeStatus()
     problems: Annotated[tuple[str, ...], Meta(max_length=16, extra_json_schema=LIST_ATOMIC)] = ()
     observed_generation: int = 0
     conditions: Conditions = None
@@ -125,6 +160,11 @@ class ProxyMachine(KubeObject, frozen=True, gc=False):
         """Return whether this is the machine of the hub, whose Envoys serve what has no recorded machine."""
         return self.status.certificate.serial == OF_THE_HUB
 
+    @property
+    def drained(self) -> bool:
+        """Return whether the machine is out of service: drained by an operator, or for its upgrade."""
+        return self.spec.drained or self.status.upgrade.phase in ("Draining", "Restarting")
+
 
 PROXY_MACHINES = Resource(GROUP, VERSION, "ProxyMachine", "proxymachines", False, ProxyMachine)
 
@@ -139,6 +179,7 @@ PROXY_MACHINE_CRD = Crd(
         Column("Addresses", ".status.announced", "integer", description="addresses that it announces"),
         Column("Drained", ".spec.drained", "boolean"),
         Column("Envoy", ".status.envoy", priority=1),
+        Column("Upgrade", ".status.upgrade.phase", priority=1),
         Column("Certificate ends", ".status.certificate.expires", priority=1),
         AGE,
     ),

@@ -35,6 +35,7 @@ from fairlead.cli.options import (
 )
 from fairlead.cli.output import VerbAnswer, emit, say, show
 from fairlead.cli.proxy_machine import join, run
+from fairlead.cli.proxy_upgrade import upgrade
 from fairlead.cli.run import ATTENTION, OK, epilog_of, run_async, run_for_code
 from fairlead.cli.selection import matcher
 from fairlead.errors import BadConfiguration, Forbidden, NotFound, Terminal
@@ -212,7 +213,7 @@ async def _drain(name: str, api: HubApi, output: Output, *, wait_s: float, force
 
 async def _drained(cluster: Cluster, machine: ProxyMachine, *, wait_s: float, force: bool, output: Output) -> bool:
     """Drain a machine; return whether it gets no new connections any longer."""
-    from fairlead.status.machines import only_announced_by
+    from fairlead.hub.machines.plans import only_announced_by
 
     name = machine.metadata.name
     alone = only_announced_by(machine, await cluster.list(PROXY_MACHINES))
@@ -344,5 +345,5 @@ async def _machine(cluster: Cluster, name: str) -> ProxyMachine:
         raise NotFound(f"Machine {name} does not exist at {cluster.server}.{hint}", detail=error.sentence) from error
 
 
-for command in (join, run):
+for command in (upgrade, join, run):
     app.command(cls=PlainCommand, epilog=epilog_of(f"proxy {command.__name__}"))(command)

@@ -31,7 +31,7 @@ from fairlead.machine.checks import (
     healthy_load_balancers,
     listening,
     serving,
-    total_connections,
+    sum_of,
     unhealthy_addresses,
 )
 from fairlead.machine.kernel import KernelPath
@@ -137,6 +137,7 @@ class AnnouncingMachine:
         #: Of each Envoy, by its directory: whether its admin interface answers, once it was asked.
         self._answers: dict[Path, bool] = {}
         self._connections_per_s = 0.0
+        self._open_connections = 0
         #: The load balancers with a healthy target; None while that is unknown, or does not matter.
         self._healthy: frozenset[str] | None = None
         self._sockets: frozenset[Socket] = frozenset()
@@ -158,6 +159,11 @@ class AnnouncingMachine:
         supervisor.spawn("envoy", self._ask_envoys, restart=True)
         supervisor.spawn("checks", self._check, restart=True)
         supervisor.spawn("report", self._report, restart=True)
+
+    def note_upgrade(self, ended: str, problem: str) -> None:
+        """Report the last upgrade that has ended, and why it failed."""
+        self._proxy = msgspec.structs.replace(self._proxy, upgrade=ended, upgrade_problem=problem)
+        self._changed.set()
 
     # --- from the hub -----------------------------------------------------------------------------------------
 
@@ -220,7 +226,9 @@ class AnnouncingMachine:
             now_s = self._clock.monotonic()
             await self._look_at_health(answering)
             if answering and now_s - counted_s >= _REPORT_S:
-                total = sum([total_connections((await envoy.admin(CONNECTIONS))[1]) for envoy in answering])
+                pages = [(await envoy.admin(CONNECTIONS))[1] for envoy in answering]
+                total = sum(sum_of(page, "total") for page in pages)
+                self._open_connections = sum(sum_of(page, "active") for page in pages)
                 if counted_s:
                     self._connections_per_s = max(0.0, (total - counted) / (now_s - counted_s))
                 counted, counted_s = total, now_s
@@ -342,6 +350,7 @@ class AnnouncingMachine:
             max_files=file_limit() * len(self._proxies.envoys),
             max_listeners=self._proxies.max_listeners,
             connections_per_s=round(self._connections_per_s, 1),
+            open_connections=self._open_connections,
             unhealthy=unhealthy_addresses(self.plan, self._healthy_here()) if self.plan is not None else (),
             forwarding=self._kernel.state,
             problems=tuple(filter(None, (*self._problems.values(), self._kernel.state.problem))),

@@ -37,6 +37,7 @@ from fairlead.machine.kernel import KernelPath
 from fairlead.machine.relay import HubLink, Relay
 from fairlead.machine.snapshot import XdsSnapshot
 from fairlead.machine.state import NewKey, StateDirectory
+from fairlead.machine.upgrade import EnvoyProof, EnvoyUpgrades
 from fairlead.model.in_words import host_port
 from fairlead.model.machine import EnrolAnswer, MachinePlan
 from fairlead.providers.envoy.bootstrap import ENVOY_FLAGS, Bootstrap, bootstrap_json
@@ -47,6 +48,8 @@ from fairlead.runtime.background import Supervisor
 from fairlead.runtime.clock import SystemClock
 
 _STOP_S = 5.0
+#: How often the plan is looked at for an upgrade.
+_UPGRADE_S = 1.0
 _RENEW_RETRY_S, _AUTHORITIES_S = 2.0, 3600.0
 
 log = structlog.get_logger(__name__)
@@ -129,6 +132,7 @@ class MachineProcess:
             options=("--concurrency", str(threads), *ENVOY_FLAGS),
         )
         self._kernel = KernelPath(state.forwarding, on_change=changed.set)
+        self._upgrades = EnvoyUpgrades(state.path)
         plan = state.load_plan()
         #: The hub that answered last: it leads.
         self._leader = ""
@@ -153,7 +157,8 @@ class MachineProcess:
         self._state.tls()  # a damaged certificate is an error before anything is started
         self._snapshot.load()
         self._kernel.load()
-        self._envoy.prepare()
+        self._envoy.prepare(self._upgrades.binary())
+        self._machine.note_upgrade(self._upgrades.record.ended, self._upgrades.record.problem)
         self._log_age()
         await self._relay.start()
         await self._link.connect(xds_addresses(self._client.hubs), self._state.channel_credentials())
@@ -162,6 +167,7 @@ class MachineProcess:
         supervisor.spawn("certificate", self._renew, restart=True)
         await self._envoy.start()
         self._machine.watch(supervisor)
+        supervisor.spawn("upgrade", self._follow_upgrades, restart=True)
         log.info("ready", machine=self._name, envoy=self._envoy.running.pid if self._envoy.running else 0)
         notify_systemd("READY=1", "STATUS=Serving")
 
@@ -191,6 +197,17 @@ class MachineProcess:
     def synced(self) -> bool:
         """Return whether Envoy is connected to a hub, and has acknowledged or rejected all that came."""
         return self._relay.synced
+
+    async def _follow_upgrades(self) -> None:
+        while True:
+            if (plan := self._machine.plan) is not None and plan.upgrade is not None:
+                try:
+                    await self._upgrades.follow(plan.upgrade, self._envoy, EnvoyProof(self, plan).why_unhealthy)
+                    self._machine.problem("upgrade", "")
+                except OSError as error:
+                    self._machine.problem("upgrade", f"Envoy is not upgraded: {error}. Free space or repair the disk")
+                self._machine.note_upgrade(self._upgrades.record.ended, self._upgrades.record.problem)
+            await self._clock.sleep(_UPGRADE_S)
 
     # --- from the hub -----------------------------------------------------------------------------------------
 

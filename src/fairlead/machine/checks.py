@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from fairlead.errors import BadConfiguration
 from fairlead.model.keys import Protocol
@@ -24,8 +24,10 @@ from fairlead.providers.envoy.resources import load_balancer_of
 
 _STATUS = Path("/proc/self/status")
 _NET = Path("/proc/self/net")
-#: Pages of Envoy's admin interface, for ``total_connections`` and ``healthy_load_balancers``.
-CONNECTIONS = r"/stats?usedonly&filter=%5E(tcp|http|udp)%5C.%5BA-Za-z%5D%2B/.*%5C.downstream_(cx|sess)_total%24"
+#: Pages of Envoy's admin interface, for ``sum_of`` and ``healthy_load_balancers``.
+CONNECTIONS = (
+    r"/stats?usedonly&filter=%5E(tcp|http|udp)%5C.%5BA-Za-z%5D%2B/.*%5C.downstream_(cx|sess)_(total|active)%24"
+)
 HEALTHY_TARGETS = r"/stats?filter=%5Ecluster%5C.%5BA-Za-z%5D%2B/.*%5C.membership_healthy%24"
 #: Bits of a set of capabilities.
 _CAPABILITIES = {"NET_ADMIN": 12, "NET_RAW": 13}
@@ -115,9 +117,10 @@ def _address(figures: str) -> str:
     return str(ip_address(b"".join(part.to_bytes(4, sys.byteorder) for part in parts)))
 
 
-def total_connections(statistics: str) -> int:
-    """Return how many connections, and sessions of UDP, Envoy has taken since it was started."""
-    return sum(int(value) for line in statistics.splitlines() if (value := line.rpartition(": ")[2]).isdigit())
+def sum_of(statistics: str, kind: Literal["total", "active"]) -> int:
+    """Return how many connections, and sessions of UDP, Envoy has taken since it was started, or has now."""
+    lines = (line.rpartition(": ") for line in statistics.splitlines())
+    return sum(int(value) for name, _, value in lines if name.endswith(f"_{kind}") and value.isdigit())
 
 
 def healthy_load_balancers(statistics: str) -> frozenset[str]:

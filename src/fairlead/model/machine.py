@@ -126,6 +126,18 @@ class BgpPeerPlan(MachineValue, frozen=True, kw_only=True, rename="camel", omit_
         return f"BgpPeerPlan({self.name!r})"
 
 
+class EnvoyUpgrade(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The Envoy that a machine changes to now: it is drained, and restarts its Envoy with another binary.
+
+    ``requested`` identifies the upgrade. ``binary`` is a path on the machine, the installed one when empty;
+    with ``version`` the machine refuses an Envoy of another version.
+    """
+
+    requested: str
+    binary: str = ""
+    version: str = ""
+
+
 class MachinePlan(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """All that a machine does besides serving what its proxy gets over xDS.
 
@@ -145,6 +157,7 @@ class MachinePlan(MachineValue, frozen=True, kw_only=True, rename="camel", omit_
     hubs: tuple[str, ...] = ()
     #: Secret that machines of a group share to sign the packets by which they watch each other, as hexadecimal digits.
     link_key: str = ""
+    upgrade: EnvoyUpgrade | None = None
 
     def __repr__(self) -> str:
         """Keep the key out of logs and tracebacks."""
@@ -222,13 +235,18 @@ class SessionState(MachineValue, frozen=True, kw_only=True, rename="camel", omit
 
 
 class ProxyState(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The proxy of a machine. ``refused`` are sentences of listeners that it could not open, by ``address:port``."""
+    """The proxy of a machine. ``refused`` are sentences of listeners that it could not open, by ``address:port``.
+
+    ``upgrade`` is the last upgrade that has ended, ``upgrade_problem`` why it failed: the former Envoy runs then.
+    """
 
     alive: bool = False
     version: str = ""
     listeners: int = 0
     refused: tuple[str, ...] = ()
     synced: bool = False
+    upgrade: str = ""
+    upgrade_problem: str = ""
 
 
 class LinkState(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -274,6 +292,8 @@ class MachineReport(MachineValue, frozen=True, kw_only=True, rename="camel", omi
     max_listeners: int = 0
     #: New connections a second at its proxy, over the last seconds.
     connections_per_s: float = 0.0
+    #: Connections that are open at its proxy.
+    open_connections: int = 0
     #: Addresses of the plan for which its proxy sees no healthy target.
     unhealthy: tuple[str, ...] = ()
     #: What its kernel forwards; None from a release that cannot.

@@ -1,14 +1,13 @@
 """Proxy machines in rows and sentences: how each is, which announces an address, and why none does. Pure.
 
-In: the objects of the hub's API. Out: rows for ``fairlead proxy list``, ``status`` and ``explain``, and the addresses
-that only one machine announces. Why an address is not announced is decided as the hub decides it for its plans.
+In: the objects of the hub's API. Out: rows for ``fairlead proxy list``, ``proxy upgrade``, ``status`` and ``explain``.
+Why an address is not announced is decided as the hub decides it for its plans.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from ipaddress import ip_address
 from typing import NamedTuple
 
 import msgspec
@@ -20,7 +19,7 @@ from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.proxymachine import AddressStatus, ProxyGroup, ProxyMachine, lease_name
 from fairlead.api.tenant import StampedLease, age_s
 from fairlead.api.times import parsed_time
-from fairlead.hub.machines.plans import announcement_of, machines_by_address, placed_addresses, subnets
+from fairlead.hub.machines.plans import announcement_of, is_ready, machines_by_address, placed_addresses
 from fairlead.model.condition import ConditionReason
 from fairlead.model.in_words import listed
 from fairlead.model.machine import AnnouncedAddress
@@ -68,6 +67,22 @@ class SessionRow(msgspec.Struct, frozen=True, rename="camel"):
     problem: str = ""
 
 
+class UpgradeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The upgrade of one machine.
+
+    ``upgrade`` is its phase, ``envoy`` the version that runs, ``version`` and ``binary`` are wanted.
+    """
+
+    name: str
+    group: str
+    upgrade: str
+    envoy: str
+    version: str = ""
+    binary: str = ""
+    since: str = ""
+    message: str = ""
+
+
 class AnnouncedRow(msgspec.Struct, frozen=True, rename="camel"):
     """One address of a load balancer: the machines that announce it, since when, and why none does or it is contested.
 
@@ -99,6 +114,27 @@ def machine_rows(
         _machine_row(machine, leases.get(lease_name(machine.metadata.name)), now)
         for machine in sorted(machines, key=lambda machine: machine.metadata.name)
     ]
+
+
+def upgrade_rows(machines: Iterable[ProxyMachine]) -> list[UpgradeRow]:
+    """Return the rows of machines with or without an upgrade, in their order."""
+    rows: list[UpgradeRow] = []
+    for machine in machines:
+        wanted, state = machine.spec.upgrade, machine.status.upgrade
+        known = wanted is None or wanted.requested == state.requested
+        rows.append(
+            UpgradeRow(
+                name=machine.metadata.name,
+                group=machine.spec.group,
+                upgrade=state.phase if known else "Waiting",
+                envoy=machine.status.envoy,
+                version=wanted.version if wanted is not None else "",
+                binary=wanted.binary if wanted is not None else "",
+                since=state.since if known else "",
+                message=state.message if known else "",
+            )
+        )
+    return rows
 
 
 def cells(row: MachineRow, now: datetime, *, wide: bool = False) -> tuple[str, ...]:
@@ -145,7 +181,7 @@ def announced_rows(
         machine.status.announced <= sum(state.announced for state in machine.status.addresses) for machine in members
     )
     rows: dict[str, AnnouncedRow] = {}
-    drained = {machine.metadata.name for machine in members if machine.spec.drained}
+    drained = {machine.metadata.name for machine in members if machine.drained}
     ours = sorted(load_balancers, key=lambda obj: obj.key)
     by_address = {address: obj for obj in reversed(ours) for address, _ in obj.status.allocation.places}
     on_hub = placement_on_hub(members)
@@ -222,29 +258,6 @@ def _age(time: str, now: datetime) -> str:
     return age_text(max(0.0, (now - when).total_seconds())) if when is not None else ""
 
 
-def only_announced_by(machine: ProxyMachine, machines: Iterable[ProxyMachine]) -> list[str]:
-    """Return the addresses that no other machine announces, or can take over, when this one is drained."""
-    others = [
-        other
-        for other in machines
-        if other.metadata.name != machine.metadata.name and not other.spec.drained and _serves(other)
-    ]
-    elsewhere = {state.address for other in others for state in other.status.addresses if state.announced}
-    networks = [network for other in others for network in subnets(other.status.links)]
-    return [
-        state.address
-        for state in machine.status.addresses
-        if state.announced
-        and state.address not in elsewhere
-        and not any(ip_address(state.address) in network for network in networks)
-    ]
-
-
-def _serves(machine: ProxyMachine) -> bool:
-    ready = condition_of(machine.status.conditions, "Ready")
-    return ready is not None and ready.status == "True" and not machine.deleting
-
-
 def _machine_row(machine: ProxyMachine, lease: StampedLease | None, now: datetime) -> MachineRow:
     status = machine.status
     ready, announcing = (condition_of(status.conditions, kind) for kind in ("Ready", "Announcing"))
@@ -255,7 +268,7 @@ def _machine_row(machine: ProxyMachine, lease: StampedLease | None, now: datetim
         group=machine.spec.group,
         state=ready.reason if ready is not None else "Joining",
         announcing=announcing.reason if announcing is not None else "-",
-        drained=machine.spec.drained,
+        drained=machine.drained,
         announced=status.announced,
         addresses=[state.address for state in status.addresses if state.announced],
         last_report_age_s=None if silent_s is None else round(silent_s, 1),
@@ -376,7 +389,7 @@ def _not_placed(obj: IntentObject, members: Sequence[ProxyMachine], groups: Sequ
 
 
 def _unreachable(names: Sequence[str], members: Sequence[ProxyMachine]) -> str:
-    silent = [member.metadata.name for member in members if member.metadata.name in names and not _serves(member)]
+    silent = [member.metadata.name for member in members if member.metadata.name in names and not is_ready(member)]
     if not names or len(silent) < len(names):
         return ""
     return f"none of its machines is ready ({listed(silent, 5)}); see: fairlead proxy list"

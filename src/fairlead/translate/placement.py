@@ -581,7 +581,7 @@ def placement_on_hub(machines: Iterable[ProxyMachine]) -> MachinePlacement | Non
 def joined_machine(machine: ProxyMachine, *, silent: bool = False, room: int = 0) -> Joined:
     """Return a machine as placement sees it."""
     facts = JoinedMachine(machine.metadata.name, machine.spec.group, machine.metadata.labels or {})
-    return Joined(facts, drained=machine.spec.drained, silent=silent, room=room)
+    return Joined(facts, drained=machine.drained, silent=silent, room=room)
 
 
 def placeable(key: LoadBalancerKey, obj: IntentObject, placed: Placed, *, ports: int = 1) -> Placeable:

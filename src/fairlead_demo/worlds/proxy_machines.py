@@ -178,6 +178,12 @@ class ProxyMachine:
         fields = (line.split() for line in answer.stdout.splitlines())
         return {row[3].partition("/")[0] for row in fields if len(row) > 3} - {"127.0.0.1", "::1"}
 
+    @property
+    def envoy(self) -> tuple[str, int]:
+        """Return the program and the process id of the Envoy that runs."""
+        pid = int((self.state_dir / "envoy" / "envoy.pid").read_text())
+        return str(Path("/proc", str(pid), "exe").readlink()), pid
+
 
 class ProxySite:
     """A hub, its machines, pods and a client."""

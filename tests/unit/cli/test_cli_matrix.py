@@ -51,6 +51,12 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "proxy list": {"--namespace": _MACHINE},
     "proxy drain": {"--namespace": _MACHINE, "--selector": _DRAINED, "--watch": _WAITS},
     "proxy undrain": {"--namespace": _MACHINE, "--selector": _DRAINED, "--watch": _ACTS},
+    "proxy upgrade": {
+        "NAME": "one machine after another is upgraded, up to the first that fails; --group limits which",
+        "--namespace": _MACHINE,
+        "--selector": "--group is what machines are upgraded by",
+        "--watch": _WAITS,
+    },
     "proxy remove": {
         "--namespace": _MACHINE,
         "--selector": _DRAINED,

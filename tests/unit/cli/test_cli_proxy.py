@@ -19,7 +19,7 @@ from fairlead.api.kubernetes import CONFIG_MAPS, LEASES, NAMESPACES, SECRETS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import HUB_LEASE, LABEL_PROXY_MACHINE, SYSTEM_NAMESPACE
 from fairlead.api.proxymachine import PROXY_MACHINES, lease_name
-from fairlead.cli import proxy
+from fairlead.cli import proxy, proxy_upgrade
 from fairlead.cli.options import HubApi, Output
 from fairlead.cli.run import ATTENTION, OK
 from fairlead.errors import NotFound, Terminal
@@ -158,6 +158,77 @@ async def test_a_silent_machine_is_removed_without_waiting(tmp_path: Path, capsy
         with pytest.raises(NotFound, match="There are none"):
             await proxy._remove("m1", at, Output.TABLE, wait_s=600, force=False, ignore_not_found=False)
         assert await proxy._remove("m1", at, Output.TABLE, wait_s=600, force=False, ignore_not_found=True) == OK
+
+
+BINARY = "/opt/envoy"
+
+
+async def request(at: HubApi, *, binary: str = BINARY, version: str = "", force: bool = False) -> int:
+    wanted = {"binary": binary, "version": version, "drainSeconds": 5, "force": force}
+    return await proxy_upgrade._upgrade(wanted, "", at, Output.TABLE)
+
+
+async def upgraded_by_the_hub(cluster: Cluster, name: str, phase: str) -> None:
+    """Do what the hub does once a machine has another Envoy in its spec."""
+
+    async def requested() -> str:
+        upgrade = (await cluster.get(PROXY_MACHINES, "", name)).spec.upgrade
+        return upgrade.requested if upgrade is not None else ""
+
+    await wait_until(requested, "an upgrade is requested")
+    state = {"requested": await requested(), "phase": phase, "message": "Envoy ended" if phase == "Failed" else ""}
+    body = {"metadata": {"name": name}, "status": {"upgrade": state}}
+    await cluster.apply(PROXY_MACHINES, body, manager="upgrades", subresource="status")
+
+
+@pytest.mark.req("P-3")
+async def test_an_upgrade_ends_at_a_failed_machine_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    async with hub(tmp_path) as (cluster, at):
+        await machine(cluster, "m1", announces=VIP)
+        await machine(cluster, "m2")
+        with pytest.raises(Terminal, match="No hub leads"):
+            await request(at)
+        await leads(cluster, "hub-0")
+        acting = asyncio.gather(*(upgraded_by_the_hub(cluster, *each) for each in (("m1", "Done"), ("m2", "Failed"))))
+        assert await request(at) == ATTENTION
+        await acting
+        assert "m2: Failed: Envoy ended" in capsys.readouterr().out
+        assert await proxy_upgrade._look("", at, Output.TABLE, stop=False) == ATTENTION
+        assert BINARY in capsys.readouterr().out
+        first = (await cluster.get(PROXY_MACHINES, "", "m1")).spec.upgrade
+        await cluster.merge_patch(PROXY_MACHINES, "", "m2", {"spec": {"upgrade": None}}, manager="user")
+        acting = asyncio.gather(upgraded_by_the_hub(cluster, "m2", "Done"))
+        assert await request(at) == OK
+        await acting
+        # The one that has it already is left alone.
+        assert (await cluster.get(PROXY_MACHINES, "", "m1")).spec.upgrade == first
+        assert await request(at) == OK
+
+
+@pytest.mark.req("P-3")
+async def test_an_upgrade_refuses_the_last_machine_of_an_address(tmp_path: Path):
+    async with hub(tmp_path) as (cluster, at):
+        await machine(cluster, "m1", announces=VIP)
+        await machine(cluster, "m2", link="10.0.0.2/24")
+        await leads(cluster, "hub-0")
+        with pytest.raises(Terminal, match=f"{VIP}.*--force"):
+            await request(at)
+        assert (await cluster.get(PROXY_MACHINES, "", "m1")).spec.upgrade is None
+        acting = asyncio.gather(*(upgraded_by_the_hub(cluster, name, "Done") for name in ("m1", "m2")))
+        assert await request(at, force=True) == OK
+        await acting
+
+
+@pytest.mark.req("P-3")
+async def test_a_stopped_upgrade_is_taken_back_where_it_has_not_begun(tmp_path: Path):
+    async with hub(tmp_path) as (cluster, at):
+        upgrade = {"requested": "a", "binary": BINARY}
+        for name, phase in (("m1", "Restarting"), ("m2", "Waiting")):
+            await cluster.create(PROXY_MACHINES, {"metadata": {"name": name}, "spec": {"upgrade": upgrade}})
+            await upgraded_by_the_hub(cluster, name, phase)
+        assert await proxy_upgrade._look("", at, Output.TABLE, stop=True) == OK
+        requested = [obj.spec.upgrade is not None for obj in await cluster.list(PROXY_MACHINES)]
+        assert requested == [True, False]
 
 
 @pytest.mark.req("P-27")

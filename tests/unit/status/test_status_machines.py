@@ -23,6 +23,7 @@ from fairlead.api.proxymachine import (
     RouterSession,
 )
 from fairlead.api.tcploadbalancer import TCPLoadBalancer, TCPLoadBalancerSpec, TCPLoadBalancerStatus
+from fairlead.hub.machines.plans import only_announced_by
 from fairlead.status.machines import (
     announced_cell,
     announced_lines,
@@ -32,7 +33,6 @@ from fairlead.status.machines import (
     in_force,
     machine_problems,
     machine_rows,
-    only_announced_by,
 )
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

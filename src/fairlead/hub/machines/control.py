@@ -52,6 +52,7 @@ from fairlead.hub.machines.placement import PAUSES, MachineFacts, MachineProxies
 from fairlead.hub.machines.plans import MachinePlans, PlanInput, build_plans, placed_addresses
 from fairlead.hub.machines.states import SKEW_S, UNREACHABLE_S, Heard, machine_status, skew_text
 from fairlead.hub.machines.tokens import check_token, consume
+from fairlead.hub.machines.upgrades import Upgrades
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
@@ -198,6 +199,16 @@ class Machines:
             events=self._events,
             clock=clock,
         )
+        self._upgrades = Upgrades(
+            cluster=cluster,
+            machines=self._present_members,
+            written=lambda obj, before: self._present.written(obj, before=before),
+            reports=self._reports,
+            moving=self.placements.are_moving,
+            leading=leading,
+            events=self._events,
+            clock=clock,
+        )
         self._queue: KeyedQueue[str] = KeyedQueue(clock=clock)
         self._heard: dict[str, _Machine] = {}
         self._endpoints: dict[str, HubEndpoint] = {}
@@ -234,6 +245,7 @@ class Machines:
             group.create_task(self._events.run())
             group.create_task(self.announcements.run())
             group.create_task(self.placements.run())
+            group.create_task(self._upgrades.run())
             group.create_task(self._replan())
             group.create_task(self._look())
             group.create_task(self._keep_endpoint())
@@ -344,6 +356,8 @@ class Machines:
             self.changed()
         if before is None or (before.addresses, before.max_listeners) != (report.addresses, report.max_listeners):
             self.placements.reported()
+        if before is None or _upgraded(before) != _upgraded(report):
+            self._upgrades.changed()
         obj = self._present.get("", machine)
         if obj is None:
             return
@@ -475,7 +489,7 @@ class Machines:
         for member in members:
             name, heard = member.metadata.name, self._of(member.metadata.name)
             alive = heard.report is not None and heard.report.proxy.alive and now_s - heard.heard_s < UNREACHABLE_S
-            if heard.report is not None and alive and not member.spec.drained:
+            if heard.report is not None and alive and not member.drained:
                 able[name] = heard.report
         keepers: dict[str, str] = {}
         for placed in addresses:
@@ -519,6 +533,7 @@ class Machines:
             self.changed()
         if new is not None and old is not None and old.spec != new.spec:
             self._queue.add(new.metadata.name)
+            self._upgrades.changed()
 
     async def _write(self, name: str) -> float | None:
         """Write the status and the Lease of one machine."""
@@ -544,7 +559,7 @@ class Machines:
             obj.status,
             status,
             manager=MANAGER_HUB,
-            others=("certificate",),
+            others=("certificate", "upgrade"),
         )
         heard.written_s = now_s
         if written is not None:
@@ -591,6 +606,19 @@ class Machines:
                 heard = self._of(machine.metadata.name)
                 if now_s - heard.heard_s >= UNREACHABLE_S or now_s >= heard.copies_until_s > heard.written_s:
                     self._queue.add(machine.metadata.name)
+
+    def _present_members(self) -> list[ProxyMachine]:
+        """Return the machines with what this replica has written last."""
+        return [self._present.get("", member.metadata.name) or member for member in self._members()]
+
+    def _reports(self) -> dict[str, MachineReport]:
+        """Return the last report of each machine that this replica hears."""
+        now_s = self._clock.monotonic()
+        return {
+            name: heard.report
+            for name, heard in self._heard.items()
+            if heard.report is not None and now_s - heard.heard_s < UNREACHABLE_S
+        }
 
     def _facts(self) -> dict[str, MachineFacts]:
         """Return what has been heard of each machine, for placement."""
@@ -713,6 +741,11 @@ def _able(report: MachineReport) -> tuple[object, ...]:
     return report.proxy.alive, report.unhealthy
 
 
+def _upgraded(report: MachineReport) -> tuple[object, ...]:
+    """Return the part of a report that an upgrade waits for."""
+    return report.drained, report.proxy.alive, report.proxy.upgrade
+
+
 def _placed(obj: IntentObject) -> tuple[object, ...]:
     """Return the part of a load balancer that plans depend on."""
     return obj.status.allocation, obj.status.placement, obj.class_name
@@ -720,7 +753,8 @@ def _placed(obj: IntentObject) -> tuple[object, ...]:
 
 def _planned(machine: ProxyMachine) -> tuple[object, ...]:
     """Return the part of a machine that plans, and the statuses of routers, depend on."""
-    return machine.spec, machine.metadata.labels, machine.status.links, machine.status.sessions
+    status = machine.status
+    return machine.spec, machine.metadata.labels, status.links, status.sessions, status.upgrade.phase
 
 
 def _removed(name: str) -> str:

@@ -152,6 +152,10 @@ class Placements:
         if self._since:
             self._dirty.set()
 
+    def are_moving(self) -> bool:
+        """Return whether a load balancer is on its way from one machine to another."""
+        return any(machines_of_move(record) for record, _ in self._since.values())
+
     def awaits_machines(self, key: LoadBalancerKey) -> bool:
         """Return whether a load balancer without recorded machines is to get some."""
         obj = self._inventory.intent(key)
@@ -166,7 +170,7 @@ class Placements:
 
     def by_address(self, load_balancers: Iterable[IntentObject]) -> dict[str, tuple[str, ...]]:
         """Return the machines that announce each address, by its recorded placement; the first one owns it."""
-        drained = {machine.metadata.name for machine in self._machines.values() if machine.spec.drained}
+        drained = {machine.metadata.name for machine in self._machines.values() if machine.drained}
         return machines_by_address(load_balancers, drained, otherwise=placement_on_hub(self._machines.values()))
 
     def is_ours(self, obj: IntentObject) -> bool:

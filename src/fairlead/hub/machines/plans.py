@@ -19,10 +19,11 @@ from ipaddress import IPv4Interface, IPv4Network, IPv6Interface, IPv6Network, ip
 import msgspec
 
 from fairlead.api.intent import IntentObject, MachinePlacement
+from fairlead.api.meta import condition_of
 from fairlead.api.names import ANNOTATION_ORIGIN, DEFAULT_CLASS
 from fairlead.api.proxymachine import MachineLink, ProxyMachine
 from fairlead.model.in_words import listed
-from fairlead.model.machine import AnnouncedAddress, MachinePlan, Neighbour
+from fairlead.model.machine import AnnouncedAddress, EnvoyUpgrade, MachinePlan, Neighbour
 from fairlead.translate.announcing import Announcements, JoinedMachine, PlacedAddress
 from fairlead.translate.placement import announcing_machines
 
@@ -62,7 +63,7 @@ def build_plans(machines: Iterable[ProxyMachine], given: PlanInput) -> MachinePl
         if problem:
             problems[placed.address] = problem
     busy = {name for announced in addresses for name in announced.machines}
-    withdrawn = {member.metadata.name for member in members if member.spec.drained} - busy
+    withdrawn = {member.metadata.name for member in members if member.drained} - busy
     neighbours = [_neighbour(member, drained=member.metadata.name in withdrawn) for member in members]
     plans: dict[str, MachinePlan] = {}
     for member in members:
@@ -78,6 +79,7 @@ def build_plans(machines: Iterable[ProxyMachine], given: PlanInput) -> MachinePl
             bgp_peers=given.announcements.peers_of(_joined(member)),
             hubs=tuple(given.hubs),
             link_key=given.link_key,
+            upgrade=upgrade_now(member),
         )
         version = blake2b(msgspec.json.encode(plan), digest_size=10).hexdigest()
         plans[name] = msgspec.structs.replace(plan, version=version)
@@ -151,6 +153,38 @@ def subnets(links: Iterable[MachineLink]) -> list[_Network]:
     ]
 
 
+def only_announced_by(machine: ProxyMachine, machines: Iterable[ProxyMachine]) -> list[str]:
+    """Return the addresses that no other machine announces, or can take over, when this one is drained."""
+    others = [
+        other
+        for other in machines
+        if other.metadata.name != machine.metadata.name and not other.drained and is_ready(other)
+    ]
+    elsewhere = {state.address for other in others for state in other.status.addresses if state.announced}
+    networks = [network for other in others for network in subnets(other.status.links)]
+    return [
+        state.address
+        for state in machine.status.addresses
+        if state.announced
+        and state.address not in elsewhere
+        and not any(ip_address(state.address) in network for network in networks)
+    ]
+
+
+def is_ready(machine: ProxyMachine) -> bool:
+    """Return whether a machine serves, by its status."""
+    ready = condition_of(machine.status.conditions, "Ready")
+    return ready is not None and ready.status == "True" and not machine.deleting
+
+
+def upgrade_now(machine: ProxyMachine) -> EnvoyUpgrade | None:
+    """Return the Envoy that a machine is to change to now."""
+    wanted, state = machine.spec.upgrade, machine.status.upgrade
+    if wanted is None or state.phase != "Restarting" or state.requested != wanted.requested:
+        return None
+    return EnvoyUpgrade(requested=wanted.requested, binary=wanted.binary, version=wanted.version)
+
+
 def interfaces_of(addresses: Iterable[str]) -> Iterator[IPv4Interface | IPv6Interface]:
     """Yield the addresses with prefix length that are valid; what machines report is not trusted to be."""
     for address in addresses:
@@ -191,7 +225,7 @@ def _unannounced(placed: PlacedAddress) -> AnnouncedAddress:
 def _no_machine(address: str, members: Sequence[ProxyMachine]) -> str:
     if not members:
         return f"no proxy machine has joined, so {address} is not announced; add one with: fairlead proxy token"
-    if all(member.spec.drained for member in members):
+    if all(member.drained for member in members):
         names = listed([member.metadata.name for member in members], 5)
         return f"all machines that could announce {address} are drained ({names}); use one with: fairlead proxy undrain"
     return f"no proxy machine serves {address}; add one to its group with: fairlead proxy token"

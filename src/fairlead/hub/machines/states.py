@@ -5,7 +5,8 @@
     an address has a problem    Announcing False: Contested with both MAC addresses, or NotAnnounced with the reason
     its clock is off            ClockSkewed True
 
-Pure: in: the object, the report, seconds. Out: the whole status but for the certificate, which has another writer.
+Pure: in: the object, the report, seconds. Out: the whole status; certificate and upgrade, which have other writers, as
+they were.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def machine_status(machine: ProxyMachine, heard: Heard, *, now: datetime) -> Pro
         state.address: _address(state, before.get(state.address, AddressStatus(state.address)))
         for state in report.addresses
     }
-    conditions = [_ready(name, heard, report), _announcing(machine, report)]
+    conditions = [ready_condition(name, report, copies=heard.copies), _announcing(machine, report)]
     if abs(heard.skew_s) > _NOTICED_SKEW_S:
         conditions.append(
             Condition(ConditionType.CLOCK_SKEWED, True, ConditionReason.CLOCK_SKEW, skew_text(heard.skew_s))
@@ -83,12 +84,14 @@ def machine_status(machine: ProxyMachine, heard: Heard, *, now: datetime) -> Pro
         envoy=report.proxy.version,
         release=report.release,
         certificate=old.certificate,
+        upgrade=old.upgrade,
         announced=sum(state.announced for state in report.addresses),
         addresses=tuple(sorted(addresses.values(), key=lambda state: not state.problem)[:ADDRESSES_LISTED]),
         links=_links(report),
         sessions=_sessions(report),
         last_failover=_last_failover(report.addresses) or old.last_failover,
         new_connections=_new_connections(machine, report),
+        open_connections=report.open_connections if machine.drained and report.drained else 0,
         problems=tuple(problem[:_LONGEST] for problem in report.problems[:16]),
         observed_generation=generation,
         conditions=wire_conditions(conditions, old.conditions, generation=generation, now=wire_time(now)),
@@ -110,10 +113,11 @@ def _span(seconds: float) -> str:
     return f"{round(seconds, -1) if size == 1 else seconds / size:.0f} {unit}"
 
 
-def _ready(name: str, heard: Heard, report: MachineReport) -> Condition:
+def ready_condition(name: str, report: MachineReport, *, copies: bool = False) -> Condition:
+    """Return whether a machine serves, by its report; ``copies``: another machine reports with the same identity."""
     proxy = report.proxy
     kind = ConditionType.READY
-    if heard.copies:
+    if copies:
         sentence = (
             f"Two machines report as {name}: one is a copy with its state directory. Delete the directory on the copy "
             "and let it join with a token of its own"
@@ -150,8 +154,12 @@ def _announcing(machine: ProxyMachine, report: MachineReport) -> Condition:
     announced = sum(state.announced for state in report.addresses)
     if announced:
         return Condition(kind, True, ConditionReason.ANNOUNCING, f"Announces {_addresses(announced)}")
-    if machine.spec.drained:
-        sentence = f"The machine is drained. To use it again: fairlead proxy undrain {machine.metadata.name}"
+    if machine.drained:
+        sentence = (
+            f"The machine is drained. To use it again: fairlead proxy undrain {machine.metadata.name}"
+            if machine.spec.drained
+            else "The machine is drained while its Envoy is upgraded; see: fairlead proxy upgrade --status"
+        )
         return Condition(kind, False, ConditionReason.DRAINED, sentence)
     return Condition(kind, True, ConditionReason.STANDBY, "Announces no address now; it takes over when others fail")
 
@@ -225,7 +233,7 @@ def _is_failover(state: AddressState) -> bool:
 
 
 def _new_connections(machine: ProxyMachine, report: MachineReport) -> Literal["", "None", "Some"]:
-    if not (machine.spec.drained and report.drained):  # it has to know that it is drained
+    if not (machine.drained and report.drained):  # it has to know that it is drained
         return ""
     return "None" if report.connections_per_s < FEW_CONNECTIONS else "Some"
 

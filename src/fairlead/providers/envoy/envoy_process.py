@@ -238,10 +238,10 @@ class LocalEnvoy:
         self._binary = binary
         self._supervisor: asyncio.Task[None] | None = None
 
-    def prepare(self) -> None:
+    def prepare(self, binary: Path | None = None) -> None:
         """Find Envoy; ``BadConfiguration`` when there is none, or the path of a socket is too long."""
         check_socket_path(self.admin_socket)
-        self._binary = self._binary or find_binary()
+        self._binary = binary or self._binary or find_binary()
 
     async def admin(self, path: str) -> tuple[int, str]:
         """Ask the admin interface for a page: HTTP status (0: no answer), text."""
@@ -264,6 +264,16 @@ class LocalEnvoy:
         if running is not None:
             await stop_process(running)
         self.running = None
+
+    async def replace(self, binary: Path) -> None:
+        """End Envoy, and start and supervise ``binary`` in its place; its connections end."""
+        await self.stop()
+        self._binary = binary
+        try:
+            await self.start()
+        except (OSError, BadConfiguration) as error:
+            _log.error("envoy cannot be started", error=str(error), binary=str(binary))
+            self._supervisor = keep_running("envoy", self._supervise)
 
     async def _adopt_or_start(self) -> None:
         path = self.directory / "bootstrap.json"
