@@ -166,21 +166,21 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 @pytest.mark.req("P-31")
 @pytest.mark.req("P-32")
 async def test_the_kernel_chooses_by_weight_or_client(world: World) -> None:
-    one, two = await world.target(1), await world.target(2)
+    first, second = await world.target(1), await world.target(2)
     assert world.path.serving(PLAN) == {}
-    await world.forward(load_balancer(to(one), to(two, weight=3)))
+    await world.forward(load_balancer(to(first), to(second, weight=3)))
     assert world.path.serving(PLAN) == {ADDRESS: True}
     answers = [await world.ask() for _ in range(120)]
     targets = Counter(target for target, _ in answers)
-    assert 8 < targets[one] < 60 < targets[two], targets
+    assert 8 < targets[first] < 60 < targets[second], targets
     assert {client for _, client in answers} == {ADDRESS}, "replies find the machine that has the address"
 
-    await world.forward(load_balancer(to(one), to(two), keep=True, affinity=True))
+    await world.forward(load_balancer(to(first), to(second), keep=True, affinity=True))
     assert (await world.ask())[1] == CLIENT
     clients = world.site.add_clients(12)
     chosen = {source: await world.ask(source=source) for source in clients}
     assert all(client == source for source, (_, client) in chosen.items())
-    assert {target for target, _ in chosen.values()} == {one, two}
+    assert {target for target, _ in chosen.values()} == {first, second}
     for source in clients:
         assert await world.ask(source=source) == chosen[source]
 
@@ -188,17 +188,17 @@ async def test_the_kernel_chooses_by_weight_or_client(world: World) -> None:
 @pytest.mark.req("P-30")
 async def test_changes_and_restarts_keep_connections(world: World) -> None:
     world.site.run(world.site.machine, ("nft", "-f", "-"), text=FOREIGN)
-    one, two = await world.target(1), await world.target(2)
-    web = load_balancer(to(one))
-    await world.forward(web, load_balancer(to(two), name="east/other", port=81))
+    first, second = await world.target(1), await world.target(2)
+    web = load_balancer(to(first))
+    await world.forward(web, load_balancer(to(second), name="east/other", port=81))
     kept = await world.connect()
     other = await world.connect(port=81)
-    assert await echoed(*other) == (two, ADDRESS)
+    assert await echoed(*other) == (second, ADDRESS)
     await world.forward(web)
     with pytest.raises(ConnectionRefusedError):
         await world.connect(port=81)
-    assert await echoed(*kept) == (one, ADDRESS)
-    assert await echoed(*other) == (two, ADDRESS), "it has its drain time"
+    assert await echoed(*kept) == (first, ADDRESS)
+    assert await echoed(*other) == (second, ADDRESS), "it has its drain time"
 
     # The process ends; the next one changes nothing that is right.
     before = world.table("table", "inet", "fairlead")
@@ -206,17 +206,17 @@ async def test_changes_and_restarts_keep_connections(world: World) -> None:
     assert running is not None
     running.cancel()
     await asyncio.wait({running})
-    assert (await world.ask())[0] == one
+    assert (await world.ask())[0] == first
     await world.begin()
     await world.until(lambda: world.path.state.version != "", "the next process has read the table back")
     assert world.table("table", "inet", "fairlead") == before
-    assert await echoed(*kept) == (one, ADDRESS)
+    assert await echoed(*kept) == (first, ADDRESS)
 
     # A target drains, and then its connections end.
-    await world.forward(load_balancer(to(one, draining=True), to(two)))
-    assert {(await world.ask())[0] for _ in range(8)} == {two}
-    assert await echoed(*kept) == (one, ADDRESS)
-    await world.forward(load_balancer(to(two)))
+    await world.forward(load_balancer(to(first, draining=True), to(second)))
+    assert {(await world.ask())[0] for _ in range(8)} == {second}
+    assert await echoed(*kept) == (first, ADDRESS)
+    await world.forward(load_balancer(to(second)))
     mine = f"sport={kept[1].get_extra_info('sockname')[1]}"
     await world.until(
         lambda: mine not in world.site.run(world.site.machine, ("conntrack", "-L", "-p", "tcp")), "its entry is gone"
@@ -227,32 +227,32 @@ async def test_changes_and_restarts_keep_connections(world: World) -> None:
 @pytest.mark.req("P-30")
 @pytest.mark.req("P-32")
 async def test_what_does_not_answer_gets_no_connections(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, two = await world.target(1), await world.target(2)
+    first, second = await world.target(1), await world.target(2)
     # The machine itself listens at the port, at all its addresses.
     own = world.site.socket_at(world.site.machine)
     own.bind(("0.0.0.0", 80))
     own.listen()
     with own:
-        await world.forward(load_balancer(to(one), to(two)))
-        world.stop(one)
+        await world.forward(load_balancer(to(first), to(second)))
+        world.stop(first)
         await world.until(lambda: len(world.path.state.unhealthy) == 1, "it is out")
-        await world.until(lambda: one not in world.table("map", "inet", "fairlead", "targets4"), "the kernel knows")
-        assert {(await world.ask())[0] for _ in range(8)} == {two}
-        world.stop(two)
+        await world.until(lambda: first not in world.table("map", "inet", "fairlead", "targets4"), "the kernel knows")
+        assert {(await world.ask())[0] for _ in range(8)} == {second}
+        world.stop(second)
         await world.until(lambda: "goto" not in world.table("map", "inet", "fairlead", "services4"), "nothing is left")
         with pytest.raises(ConnectionRefusedError):
             await world.connect()
         assert not world.path.healthy()
-        await world.listen(one)
+        await world.listen(first)
         await world.until(lambda: "east/web" in world.path.healthy(), "it is back")
-        assert (await world.ask())[0] == one
+        assert (await world.ask())[0] == first
 
         # Another program deletes the table.
         monkeypatch.setattr(kernel, "_CHECK_S", 60.0)
         world.site.run(world.site.machine, ("nft", "flush", "ruleset"))
         await world.until(lambda: "table inet fairlead" in world.table("tables"), "the table is made again")
         await world.until(lambda: "goto" in world.table("map", "inet", "fairlead", "services4"), "with its elements")
-        assert (await world.ask())[0] == one
+        assert (await world.ask())[0] == first
 
 
 async def test_datagrams_are_forwarded(world: World) -> None:
