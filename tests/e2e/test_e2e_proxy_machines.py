@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import shutil
-import ssl
 import subprocess
 import sys
 import time
@@ -15,16 +13,20 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.api.kubernetes import CONFIG_MAPS_WITH_DATA
+from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.proxymachine import PROXY_GROUPS, PROXY_MACHINES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.cli.run import ATTENTION
+from fairlead.hub.machines.control import ENDPOINTS, read_endpoints
 from fairlead.hub.machines.plans import only_announced_by
 from fairlead.providers.envoy.envoy_process import find_binary
-from fairlead_demo.worlds.networks import connect_inside, ip
+from fairlead_demo.worlds.networks import ip
 from fairlead_demo.worlds.processes import fairlead, run_fairlead, wait_until
-from fairlead_demo.worlds.proxy_machines import API_PORT, NAMESPACE, ProxyMachine, ProxySite, why_no_namespaces
+from fairlead_demo.worlds.proxy_machines import NAMESPACE, ProxyMachine, ProxySite, why_no_namespaces
 from fairlead_demo.worlds.traffic import Count, Traffic
 from tests.e2e.conftest import working_directory
+from tests.worlds.node_token import pod_token
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -163,59 +165,6 @@ async def test_the_doctor_of_a_machine_finds_faults_of_its_network(site: ProxySi
     faults = await diagnosis(first)
     assert set(faults) == {"proxy-mtu", "proxy-settings", "proxy-hubs"}
     assert second.namespace.address in faults["proxy-mtu"]
-
-
-async def api_version(site: ProxySite, address: str) -> str:
-    """Ask the hub's API for its version, from the client at an announced address; empty without an answer."""
-    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
-    try:
-        async with asyncio.timeout(3):
-            reader, writer = await connect_inside(site.client.name, address, API_PORT)
-            with contextlib.closing(writer):
-                if site.cluster.server.startswith("https://"):
-                    await writer.start_tls(trusting)
-                writer.write(b"GET /version HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n")
-                return (await reader.read()).decode(errors="replace")
-    except (OSError, TimeoutError):
-        return ""
-
-
-@pytest.mark.req("P-38")
-async def test_the_api_of_the_hub_has_an_announced_address(site: ProxySite) -> None:
-    """The address moves, and returns after a boot, while the hub that configured it is dead."""
-    host, _, port = site.cluster.server.partition("://")[2].rpartition(":")
-    machines = [await site.join(name) for name in ("m1", "m2")]
-
-    def reach_the_hub(machine: ProxyMachine) -> None:
-        ip("-n", machine.namespace.name, "route", "add", host, "via", site.hub_namespace.address)
-
-    for machine in machines:
-        reach_the_hub(machine)
-    await site.load_balancer("hub-api", f"{host}:{port}", port=API_PORT)
-    address = await site.address("hub-api")
-
-    async def answers() -> bool:
-        return "HTTP/1.1 " in await api_version(site, address)
-
-    await wait_until(answers, "the API answers at its address")
-    await site.hub.kill()
-    (owner,) = [machine for machine in machines if machine.name in owners(site, address)]
-    await owner.lose_power()
-
-    async def moved() -> bool:
-        return bool(owners(site, address))
-
-    await wait_until(moved, "the other machine has the address")
-    for machine in machines:
-        if machine is not owner:
-            await machine.lose_power()
-        machine.namespace.make()
-        reach_the_hub(machine)
-        await machine.start()
-    await wait_until(moved, "a machine has the address after the boot, without a hub")
-    await site.start_hub()
-    await wait_until(answers, "the API answers again")
 
 
 @pytest.mark.req("P-4")
@@ -556,4 +505,44 @@ async def _one_machine(site: ProxySite) -> None:
     process = await asyncio.create_subprocess_exec(*stop)
     assert await process.wait() == 0
     assert address not in hub.addresses
+    await answered(site, address)
+
+
+@pytest.mark.req("P-1")
+@pytest.mark.req("P-6")
+async def test_nodes_join_by_the_tokens_of_their_pods_and_leave_without_a_gap(site: ProxySite) -> None:
+    async def published() -> bool:
+        return bool(await read_endpoints(site.cluster))
+
+    await wait_until(published, "the hub publishes its address")
+    hubs = await site.cluster.get(CONFIG_MAPS_WITH_DATA, SYSTEM_NAMESPACE, ENDPOINTS)
+    volumes: dict[str, Path] = {}
+    for name in ("m1", "m2"):
+        machine, volume = site.machine(name), site.directory / f"{name}-volume"
+        volumes[name] = volume
+        volume.mkdir()
+        (volume / "token").write_text(await pod_token(site.cluster, name))
+        (volume / "hubs.json").write_text(json.dumps(hubs.data))
+        await machine.start(("proxy", "join", "--node", str(volume)))
+        await wait_until(machine.ready, f"{name} has joined and is ready", timeout_s=90)
+    await site.load_balancer("web", await site.pod("web-1"))
+    address = await site.address("web")
+    traffic = await answered(site, address)
+    owner = site.machines[owners(site, address)[0]]
+
+    # The Pod of the owner is deleted: its Envoy ends with it.
+    traffic.start()
+    await owner.process.terminate()
+    assert owners(site, address) != [owner.name]
+    owner.namespace.kill_all()
+    await asyncio.sleep(1)
+    await traffic.stop()
+    # As with every move at layer 2, what is under way can end.
+    assert traffic.count.failed + traffic.count.cut <= 4, traffic.count.failures
+    assert traffic.count.lost == 0
+
+    # The next Pod on that node has joined already, and the token of its volume is not asked for.
+    (volumes[owner.name] / "token").unlink()
+    await owner.start(("proxy", "join", "--node", str(volumes[owner.name])))
+    await wait_until(owner.ready, "the node is back", timeout_s=90)
     await answered(site, address)

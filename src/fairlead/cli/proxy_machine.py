@@ -40,11 +40,17 @@ DEFAULT_ROUTES = "table:7771"
 
 @takes_groups
 def join(
-    hub: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The hub's --machines address.", show_default=False)],
-    token: Annotated[str, typer.Option("--token", metavar="TOKEN", help="One-time token of the hub.")],
+    hub: Annotated[
+        str, typer.Argument(metavar="HOST:PORT", help="The hub's --machines address.", show_default=False)
+    ] = "",
+    token: Annotated[str, typer.Option("--token", metavar="TOKEN", help="One-time token of the hub.")] = "",
     fingerprint: Annotated[
         str, typer.Option("--ca-fingerprint", metavar="sha256:HEX", help="Fingerprint of the hub's authority.")
-    ],
+    ] = "",
+    node: Annotated[
+        Path | None,
+        typer.Option("--node", metavar="DIR", help="In a Pod: the directory with its token and the addresses of hubs."),
+    ] = None,
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="Name of this machine; default: its host name.")
     ] = "",
@@ -60,22 +66,31 @@ def join(
 ) -> None:
     """Join this machine to a hub, then serve. At the hub, fairlead proxy token prints the whole command.
 
-    The private key is made here and never leaves this machine. After a reboot: fairlead proxy run.
+    The private key is made here and never leaves this machine. After a reboot: fairlead proxy run. With --node, a
+    machine that has joined is only started, and other machines take over before it ends.
     """
     from fairlead.cli.output import say
-    from fairlead.machine.app import MachineSettings, join_machine, run_machine
+    from fairlead.errors import BadConfiguration
+    from fairlead.machine.app import MachineSettings, join_machine, join_node, run_machine
     from fairlead.machine.state import StateDirectory
     from fairlead.model.in_words import host_port
 
-    place = host_port(*host_and_port(hub, "HOST:PORT"))
+    if node is None and not (hub and token and fingerprint):
+        raise BadConfiguration("HOST:PORT, --token and --ca-fingerprint belong together; fairlead proxy token has them")
+    place = host_port(*host_and_port(hub, "HOST:PORT")) if node is None else ""
     state = StateDirectory(state_dir.expanduser())
     logs.start()
 
-    settings = MachineSettings(envoy_threads=envoy_threads, speaker=bgp, external=external_routes)
+    settings = MachineSettings(
+        envoy_threads=envoy_threads, speaker=bgp, external=external_routes, withdraw=node is not None
+    )
 
     async def run() -> None:
         own = (name or os.uname().nodename).lower()
-        joined = await join_machine(state, hub=place, token=token, fingerprint=fingerprint, name=own)
+        if node is not None:
+            joined = await join_node(state, node, name=own)
+        else:
+            joined = await join_machine(state, hub=place, token=token, fingerprint=fingerprint, name=own)
         say([f"This machine has joined as {joined}."])
         if run_after:
             await run_machine(settings, state)

@@ -167,7 +167,8 @@ def _cells(row: UpgradeRow) -> tuple[str, ...]:
 
 async def _machines(cluster: Cluster, group: str) -> list[ProxyMachine]:
     await check_kinds(cluster)
-    machines = [machine for machine in await cluster.list(PROXY_MACHINES) if group in ("", machine.spec.group)]
+    joined = [machine for machine in await cluster.list(PROXY_MACHINES) if not machine.is_of_hub]
+    machines = [machine for machine in joined if group in ("", machine.spec.group)]
     if not machines:
         of_group = f" of group {group}" if group else ""
         raise NotFound(f"There are no proxy machines{of_group}; add one with: fairlead proxy token")

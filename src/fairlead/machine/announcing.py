@@ -133,6 +133,7 @@ class AnnouncingMachine:
         self._clock = SystemClock()
         #: A hub has answered that this machine was removed.
         self._removed = False
+        self._withdrawn = False
         self._proxy = ProxyState()
         #: Of each Envoy, by its directory: whether its admin interface answers, once it was asked.
         self._answers: dict[Path, bool] = {}
@@ -164,6 +165,12 @@ class AnnouncingMachine:
         """Report the last upgrade that has ended, and why it failed."""
         self._proxy = msgspec.structs.replace(self._proxy, upgrade=ended, upgrade_problem=problem)
         self._changed.set()
+
+    async def withdraw(self) -> None:
+        """Announce nothing from now on; returns when other machines have taken over, or after a moment."""
+        self._withdrawn = True
+        for announcer in self._announcers.values():
+            await announcer.withdraw()
 
     # --- from the hub -----------------------------------------------------------------------------------------
 
@@ -271,7 +278,7 @@ class AnnouncingMachine:
             self._proxy = proxy
             self._changed.set()
         plan = self.plan
-        if plan is None:
+        if plan is None or self._withdrawn:
             return
         # What is not known is left as it is. A machine that the hub has removed takes nothing over, either: the others
         # no longer know it.

@@ -28,7 +28,8 @@ from fairlead.announce.external import DEFAULT_TABLE, external_speaker
 from fairlead.announce.frr import Frr
 from fairlead.announce.layer2 import Layer2
 from fairlead.announce.routes import RouteAnnouncer
-from fairlead.errors import BadConfiguration, FairleadError
+from fairlead.api.json_text import read_json
+from fairlead.errors import BadConfiguration, FairleadError, Unreachable
 from fairlead.machine import hub_client
 from fairlead.machine.announcing import AnnouncingMachine, notify_systemd
 from fairlead.machine.checks import allow_nonlocal_bind, check_machine
@@ -50,6 +51,8 @@ from fairlead.runtime.clock import SystemClock
 _STOP_S = 5.0
 #: How often the plan is looked at for an upgrade.
 _UPGRADE_S = 1.0
+#: How long Envoy still serves after a withdrawal, for routers and clients that have not noticed.
+_NOTICED_S = 2.0
 _RENEW_RETRY_S, _AUTHORITIES_S = 2.0, 3600.0
 
 log = structlog.get_logger(__name__)
@@ -59,11 +62,55 @@ class MachineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The options of both commands. ``envoy_threads`` 0: one for each core.
 
     ``speaker`` is the program that announces by BGP; ``external`` the place of routes for a daemon that is there.
+    ``withdraw``: before the process ends, other machines take over, because Envoy ends with it.
     """
 
     envoy_threads: int = 0
     speaker: Literal["bird", "frr"] = "bird"
     external: str = f"table:{DEFAULT_TABLE}"
+    withdraw: bool = False
+
+
+async def join_node(state: StateDirectory, directory: Path, *, name: str) -> str:
+    """Enrol this node of the hub's cluster if it has not joined yet; return its name.
+
+    ``directory`` has the token of this Pod, and ``hubs.json``: the data of the ConfigMap with the addresses of hubs.
+
+    Raises:
+        BadConfiguration: this machine lacks something, or the directory does.
+        FairleadError: no hub can be reached, or they refuse.
+    """
+    if state.has_joined:
+        return name
+    token, hubs = _read_node(directory)
+    problem: FairleadError = BadConfiguration(
+        f"--node: {directory / 'hubs.json'} has the address of no hub. Start the hub of this cluster with --machines, "
+        "and write the file again as deploy/kubernetes/proxy-nodes.yaml says"
+    )
+    for hub in hubs:
+        try:
+            return await join_machine(state, hub=hub.address, token=token, fingerprint=hub.fingerprint, name=name)
+        except Unreachable as error:
+            problem = error
+    raise problem
+
+
+class _PublishedHub(msgspec.Struct):
+    address: str
+    fingerprint: str
+
+
+def _read_node(directory: Path) -> tuple[str, list[_PublishedHub]]:
+    try:
+        token = (directory / "token").read_text(encoding="ascii").strip()
+        entries = read_json((directory / "hubs.json").read_bytes(), dict[str, str]) or {}
+    except OSError as error:
+        raise BadConfiguration(
+            f"--node: {directory} cannot be read ({error.strerror}); mount the volume of deploy/kubernetes/"
+            "proxy-nodes.yaml there"
+        ) from error
+    read = [read_json(entry.encode(), _PublishedHub) for _, entry in sorted(entries.items())]
+    return token, [hub for hub in read if hub is not None]
 
 
 async def join_machine(state: StateDirectory, *, hub: str, token: str, fingerprint: str, name: str) -> str:
@@ -99,7 +146,7 @@ async def run_machine(settings: MachineSettings, state: StateDirectory) -> None:
     supervisor = Supervisor(stop_deadline_s=_STOP_S)
     supervisor.spawn("proxy machine", lambda: machine.run(supervisor))
     try:
-        await supervisor.run_until_stopped()
+        await supervisor.run_until_stopped(machine.withdraw if settings.withdraw else None)
     finally:
         await machine.close()
         state.release()
@@ -170,6 +217,11 @@ class MachineProcess:
         supervisor.spawn("upgrade", self._follow_upgrades, restart=True)
         log.info("ready", machine=self._name, envoy=self._envoy.running.pid if self._envoy.running else 0)
         notify_systemd("READY=1", "STATUS=Serving")
+
+    async def withdraw(self) -> None:
+        """Have other machines announce everything, and serve what is under way for a moment."""
+        await self._machine.withdraw()
+        await asyncio.sleep(_NOTICED_S)
 
     async def close(self) -> None:
         """Close everything; Envoy goes on serving."""

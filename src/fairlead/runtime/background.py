@@ -183,8 +183,10 @@ class Supervisor:
         """Ask for a clean stop; safe to call more than once."""
         self._stop.set()
 
-    async def run_until_stopped(self) -> None:
+    async def run_until_stopped(self, before_end: CoroutineFunction | None = None) -> None:
         """Run everything until SIGTERM, SIGINT, ``stop()`` or the failure of a task without ``restart``.
+
+        ``before_end`` is awaited when a stop was asked for, while everything still runs.
 
         Raises:
             BaseException: what that task raised, after everything has been stopped.
@@ -199,6 +201,8 @@ class Supervisor:
                 self._start(name, coro_fn, restart=restart)
             self._planned.clear()
             await self._stop.wait()
+            if before_end is not None and self._error is None:
+                await before_end()
         finally:
             self._running = False
             await self._stop_all()

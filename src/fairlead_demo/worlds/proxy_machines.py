@@ -289,8 +289,7 @@ class ProxySite:
             (ADDRESS_POOLS, pool, {"addresses": [ROUTED_POOL]}),
             (BGP_PEERS, "router", {**router, "bfd": True, "holdTimeSeconds": 9}),
             (ADVERTISEMENTS, "on-the-link", {"announcement": "L2"}),
-            # A machine whose cable was out sees no healthy target for some seconds.
-            (ADVERTISEMENTS, "to-the-router", {"announcement": "BGP", "pools": [pool], "withdrawWhenUnhealthy": True}),
+            (ADVERTISEMENTS, "to-the-router", {"announcement": "BGP", "pools": [pool]}),
         ):
             await self.cluster.create(resource, {"metadata": {"name": name}, "spec": spec})
 

@@ -1,7 +1,7 @@
 """Issue the tokens of service accounts, and find the account behind a token.
 
 In: tokens and stored ServiceAccounts and Secrets. Out: users. The account's UID is checked at every use, so that a
-token is invalid once its account is deleted, and a Secret's token once its Secret is.
+token is invalid once its account is deleted, and that of a Secret or a Pod once this is.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import base64
 import hmac
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 from podless.auth.identity import ADMIN, ISSUER, TokenSigner, User, service_account
@@ -19,6 +20,9 @@ from podless.store.store import ObjectStore
 
 SA_UID = "kubernetes.io/service-account.uid"
 MIN_TTL_S, DEFAULT_TTL_S, MAX_TTL_S = 600, 3600, 2**32
+
+#: In the ``extra`` of users whose token is bound to a Pod.
+_POD, _NODE = "authentication.kubernetes.io/pod", "authentication.kubernetes.io/node-name"
 
 
 class Accounts:
@@ -52,18 +56,29 @@ class Accounts:
         account = self._store.bucket("serviceaccounts").get(namespace, name)
         if account is None or account.uid != uid or account.deleting:
             return None
-        bound = cast("Obj", about.get("secret") or {})
-        if bound:
-            secret = self._store.bucket("secrets").get(namespace, str(bound.get("name")))
-            if secret is None or secret.uid != bound.get("uid"):
+        for kind, bucket in (("secret", "secrets"), ("pod", "pods")):
+            bound = cast("Obj", about.get(kind) or {})
+            there = self._store.bucket(bucket).get(namespace, str(bound.get("name"))) if bound else None
+            if bound and (there is None or there.uid != bound.get("uid")):
                 return None
-        return service_account(namespace, name, uid)
+        user = service_account(namespace, name, uid)
+        if pod := cast("Obj", about.get("pod") or {}):
+            node = str(at(about, "node", "name") or "")
+            extra = {f"{_POD}-name": [str(pod["name"])], f"{_POD}-uid": [str(pod["uid"])]}
+            return replace(user, extra=extra | ({_NODE: [node]} if node else {}))
+        return user
 
-    def issue(self, namespace: str, name: str, uid: str, audiences: list[str], ttl_s: int) -> tuple[str, float]:
-        """Return a token for a service account, and when it expires (Unix time in seconds)."""
+    def issue(
+        self, namespace: str, name: str, uid: str, audiences: list[str], ttl_s: int, bound: Obj | None = None
+    ) -> tuple[str, float]:
+        """Return a token for a service account, and when it expires (Unix time in seconds).
+
+        ``bound`` are its claims about the Pod that it is valid as long as, and the node of that.
+        """
         now = int(self._now())
         expires = now + min(max(ttl_s, self.min_ttl_s), MAX_TTL_S)
         claims = self._claims(namespace, name, uid, audiences or [ISSUER])
+        claims["kubernetes.io"] |= bound or {}
         return self._signer.sign(claims | {"iat": now, "nbf": now, "exp": expires}), float(expires)
 
     def fill_secret(self, secret: Obj) -> None:

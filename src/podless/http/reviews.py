@@ -93,6 +93,19 @@ class Reviews:
         done: Obj = {"kind": "TokenReview", "apiVersion": f"{AUTHN}/v1", "metadata": body.get("metadata") or {}}
         return done | {"spec": body.get("spec") or {}, "status": status}
 
+    def _bound(self, namespace: str, ref: Obj) -> Obj:
+        """Return the claims of a token that is bound to a Pod; without a reference there are none."""
+        if not ref:
+            return {}
+        kind = self._registry.catalog.find("", "v1", "pods")
+        if ref.get("kind") != "Pod" or kind is None:
+            raise bad_request("spec.boundObjectRef: only a Pod can be referenced")
+        pod = self._registry.entry(kind, namespace, str(ref.get("name") or ""))
+        if ref.get("uid") not in (None, "", pod.uid):
+            raise bad_request("spec.boundObjectRef: the Pod has another uid")
+        node = str(at(pod.obj(), "spec", "nodeName") or "")
+        return {"pod": {"name": ref["name"], "uid": pod.uid}} | ({"node": {"name": node}} if node else {})
+
     def token_request(self, namespace: str, name: str, body: Obj) -> Obj:
         """Issue a token for a service account; raises 404 and 422."""
         kind = self._registry.catalog.find("", "v1", "serviceaccounts")
@@ -108,7 +121,8 @@ class Reviews:
             cause = invalid_value("spec.expirationSeconds", ttl_s, f"may not specify a duration {bound}")
             raise invalid("TokenRequest", AUTHN, name, [cause])
         audiences = [str(audience) for audience in items(spec, "audiences")] or [ISSUER]
-        token, expires = self._accounts.issue(namespace, name, account.uid, audiences, ttl_s)
+        bound = self._bound(namespace, _mapping(spec, "boundObjectRef") or {})
+        token, expires = self._accounts.issue(namespace, name, account.uid, audiences, ttl_s, bound)
         spec |= {"audiences": audiences, "expirationSeconds": ttl_s}
         done: Obj = {"kind": "TokenRequest", "apiVersion": f"{AUTHN}/v1"}
         done["metadata"] = {

@@ -185,6 +185,27 @@ async def test_token_requests(api: Api) -> None:
     )
 
 
+async def test_a_token_of_a_pod_names_its_node_and_dies_with_it(api: Api) -> None:
+    await Tenant(api).set_up(ALL)
+    home = f"/api/v1/namespaces/{api.ns}"
+    container = {"name": "c", "image": "i"}
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {"nodeName": "n-1", "serviceAccountName": "bob", "containers": [container]},
+    }
+    uid = (await api.post(f"{home}/pods", pod)).ok(201)["metadata"]["uid"]
+    spec = {"audiences": ["vault"], "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": uid}}
+    token = (await api.post(f"{home}/serviceaccounts/bob/token", {"spec": spec})).ok(201)["status"]["token"]
+    review = {"spec": {"token": token, "audiences": ["vault"]}}
+    status = (await api.post("/apis/authentication.k8s.io/v1/tokenreviews", review)).ok(201)["status"]
+    extra = status["user"]["extra"]
+    assert extra["authentication.kubernetes.io/node-name"] == ["n-1"]
+    assert extra["authentication.kubernetes.io/pod-name"] == ["p"]
+    (await api.delete(f"{home}/pods/p?gracePeriodSeconds=0")).ok()
+    status = (await api.post("/apis/authentication.k8s.io/v1/tokenreviews", review)).ok(201)["status"]
+    assert not status.get("authenticated")
+
+
 async def test_impersonation(api: Api) -> None:
     bob = await Tenant(api).set_up(ALL)
     as_bob = {"Impersonate-User": bob.user}

@@ -17,6 +17,7 @@ from fairlead.agent.checks import gateway_needs, ingress_needs, member_needs
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import GROUP, PROXIES_NAMESPACE, SYSTEM_NAMESPACE
+from fairlead.hub.machines.tokens import NODE_ACCOUNT, NODE_AUDIENCE
 from fairlead.kube.discovery import AccessNeed
 from fairlead.providers.controller.gateway import GatewayForm
 from fairlead.providers.controller.ingress import IngressForm
@@ -152,6 +153,32 @@ def test_rights_for_proxies_of_clusters_are_minimal() -> None:
 def test_agent_has_the_rights_that_it_checks_for_and_no_more() -> None:
     needs = [*member_needs(system_namespace=SYSTEM_NAMESPACE), *ingress_needs(), *gateway_needs()]
     assert rights(objects("agent")) == needed(needs)
+
+
+@pytest.mark.req("KI-8", "P-1")
+def test_proxies_of_nodes_have_no_rights_and_are_not_privileged() -> None:
+    manifests = objects("proxy-nodes")
+    assert rights(manifests) == {("", "authentication.k8s.io", "tokenreviews", "create")}
+    made = {obj["kind"]: obj for obj in manifests}
+    assert made["ClusterRoleBinding"]["subjects"] != [], "the hub's right, not one of the Pods"
+    assert all(subject["name"] != "fairlead-proxy" for subject in made["ClusterRoleBinding"]["subjects"])
+    pod = made["DaemonSet"]["spec"]["template"]["spec"]
+    account = f"system:serviceaccount:{made['DaemonSet']['metadata']['namespace']}:{pod['serviceAccountName']}"
+    assert account == NODE_ACCOUNT
+    assert made["ServiceAccount"]["automountServiceAccountToken"] is pod["automountServiceAccountToken"] is False
+    (container,) = pod["containers"]
+    security = container["securityContext"]
+    assert security["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW", "NET_BIND_SERVICE"]}
+    assert (security.get("privileged", False), security["allowPrivilegeEscalation"]) == (False, False)
+    assert security["readOnlyRootFilesystem"]
+    assert not any(pod.get(shared) for shared in ("hostPID", "hostIPC"))
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert mounts.keys() == {volume["name"] for volume in pod["volumes"]}
+    assert {f"--node={mounts['node']}", f"--state-dir={mounts['state']}"} <= set(container["args"])
+    sources = next(volume["projected"]["sources"] for volume in pod["volumes"] if "projected" in volume)
+    assert [source["serviceAccountToken"]["audience"] for source in sources if "serviceAccountToken" in source] == [
+        NODE_AUDIENCE
+    ]
 
 
 @pytest.mark.req("KI-8")

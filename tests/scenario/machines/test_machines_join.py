@@ -20,6 +20,7 @@ from fairlead.errors import AlreadyExists
 from fairlead.hub.machines.control import ENDPOINTS, HubEndpoint, read_endpoints
 from fairlead.model.machine import MachineReport, ProxyState
 from fairlead.standalone.own_machine import LedByThisHub
+from tests.worlds.node_token import pod_token
 
 
 @pytest.mark.req("P-1")
@@ -272,3 +273,27 @@ async def test_the_machine_of_the_hub_needs_no_certificate(world: MachinesWorld)
     machine = await world.machine("other")
     assert machine is not None
     assert machine.is_of_hub
+
+
+@pytest.mark.req("P-1")
+async def test_a_node_of_the_hubs_cluster_joins_by_the_token_of_its_pod(world: MachinesWorld):
+    tokens = {node: await pod_token(world.user, node) for node in ("node-1", "node-2")}
+    # Each token is for its node alone, however often.
+    for name, token in (("node-2", tokens["node-1"]), ("elsewhere", tokens["node-1"]), ("node-1", "a.b.c")):
+        answer = await TestMachine(world, name).enrol(token)
+        assert answer.status == 401, answer.body
+    foreign = await pod_token(world.user, "node-1", account="default")
+    assert (await TestMachine(world, "node-1").enrol(foreign)).status == 401
+    first = TestMachine(world, "node-1")
+    assert (await first.enrol(tokens["node-1"])).status == 200
+    assert await first.plan() is not None
+
+    # The node was made again: its former certificate is no longer valid.
+    second = TestMachine(world, "node-1")
+    assert (await second.enrol(tokens["node-1"])).status == 200
+    assert (await first.report()).status == 403
+    assert (await second.report()).status == 204
+
+    # A machine that joined with a token of an operator is not replaced.
+    await world.join("node-2")
+    assert (await TestMachine(world, "node-2").enrol(tokens["node-2"])).status == 409

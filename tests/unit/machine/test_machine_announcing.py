@@ -81,11 +81,15 @@ class Recorder:
         await asyncio.Event().wait()
 
     async def withdraw(self) -> None:
-        raise NotImplementedError
+        self.applied.put_nowait(("withdrawn", {}))
 
 
 async def while_running(
-    hub: Hub, check: Callable[[Recorder], Awaitable[None]], *, plan: MachinePlan | None = None
+    hub: Hub,
+    check: Callable[[Recorder], Awaitable[None]],
+    *,
+    plan: MachinePlan | None = None,
+    withdraw: bool = False,
 ) -> None:
     recorder, supervisor = Recorder(), Supervisor()
     machine = AnnouncingMachine(
@@ -99,13 +103,16 @@ async def while_running(
     )
     machine.follow(supervisor)
     machine.watch(supervisor)
-    running = asyncio.create_task(supervisor.run_until_stopped())
+    running = asyncio.create_task(supervisor.run_until_stopped(machine.withdraw if withdraw else None))
     try:
         async with asyncio.timeout(60):
             await check(recorder)
     finally:
         supervisor.stop()
         await running
+    assert recorder.applied.qsize() == withdraw
+    if withdraw:
+        assert recorder.applied.get_nowait() == ("withdrawn", {}), "and nothing is announced after that"
 
 
 @pytest.mark.req("P-5")
@@ -148,6 +155,14 @@ async def test_a_machine_that_was_removed_leaves_everything_as_it_is() -> None:
         assert await recorder.applied.get() == ("1", {})
 
     await while_running(hub, check)
+
+
+@pytest.mark.req("P-6")
+async def test_a_machine_whose_envoy_ends_with_it_withdraws_first() -> None:
+    async def check(recorder: Recorder) -> None:
+        assert await recorder.applied.get() == ("1", {ADDRESS: False})
+
+    await while_running(Hub(plan_of("1")), check, withdraw=True)
 
 
 @pytest.mark.parametrize("abstract", [False, True])

@@ -28,6 +28,7 @@ from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import JSONObject, transitions
 from fairlead.api.names import (
     LABEL_MANAGED_BY,
+    LABEL_NODE_MACHINE,
     LABEL_PROXY_MACHINE,
     MANAGED_BY,
     MANAGER_HUB,
@@ -51,7 +52,7 @@ from fairlead.hub.machines.metrics import AddressMoves, MachineCollector, Machin
 from fairlead.hub.machines.placement import PAUSES, MachineFacts, MachineProxies, Placements, SeveralProxies
 from fairlead.hub.machines.plans import MachinePlans, PlanInput, build_plans, placed_addresses
 from fairlead.hub.machines.states import SKEW_S, UNREACHABLE_S, Heard, machine_status, skew_text
-from fairlead.hub.machines.tokens import check_token, consume
+from fairlead.hub.machines.tokens import Ticket, check_node_token, check_token, consume
 from fairlead.hub.machines.upgrades import Upgrades
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
@@ -265,29 +266,41 @@ class Machines:
         self._check_leads()
         if (problem := name_problem(request.name)) or len(request.name) > 63:
             raise Invalid(problem or f"{request.name!r} has more than 63 characters; choose another name with --name")
-        ticket = await check_token(self._cluster, request.token, self._cluster.server_clock.now())
+        ticket = await self._check_token(request)
         skew_s = request.clock - self._clock.now().timestamp() if request.clock else 0.0
         if abs(skew_s) > SKEW_S:
             raise Invalid(f"{skew_text(skew_s)}; then run the same command again: the token is still valid")
         async with self._enrolling:
             machine = await self._get(request.name)
-            if machine is not None and machine.status.certificate.serial:
+            # A node that was made again has its name still; its former certificate is no longer valid.
+            again = ticket.of_node and machine is not None and LABEL_NODE_MACHINE in (machine.metadata.labels or {})
+            if machine is not None and machine.status.certificate.serial and not again:
                 raise AlreadyExists(
                     f"A machine named {request.name} has joined already. Choose another name with --name, or remove it "
                     f"at the hub first: fairlead proxy remove {request.name}"
                 )
             signed = self._sign(request.name, request.csr)
-            await consume(self._cluster, ticket)
+            if not ticket.of_node:
+                await consume(self._cluster, ticket)
             self._joining = request.name
             try:
                 if machine is None:
-                    body: JSONObject = {"metadata": {"name": request.name}, "spec": {"group": ticket.group}}
+                    labels: JSONObject = {LABEL_NODE_MACHINE: "true"} if ticket.of_node else {}
+                    meta: JSONObject = {"name": request.name, "labels": labels}
+                    body: JSONObject = {"metadata": meta, "spec": {"group": ticket.group}}
                     machine = self._present.written(await self._cluster.create(PROXY_MACHINES, body), before=None)
                 await self._record(machine, MachineCertificate(serial=signed.serial, expires=wire_time(signed.expires)))
             finally:
                 self._joining = ""
+            if again:
+                self._revoked(node_group(request.name))
         log.info("machine joined", machine=request.name, group=ticket.group)
         return self._answer(request.name, signed.certificate)
+
+    async def _check_token(self, request: EnrolRequest) -> Ticket:
+        if request.token.count(".") == 2:  # a JSON Web Token
+            return await check_node_token(self._cluster, request.token, request.name)
+        return await check_token(self._cluster, request.token, self._cluster.server_clock.now())
 
     async def renew(self, machine: ProxyMachine, serial: str, csr: str) -> EnrolAnswer:
         """Sign the next certificate of a machine; the one that it used now is valid until it uses the next."""

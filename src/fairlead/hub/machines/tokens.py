@@ -14,6 +14,7 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -23,11 +24,17 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, SYSTEM_NAMESPACE
 from fairlead.api.proxymachine import DEFAULT_GROUP
 from fairlead.api.times import parsed_time, wire_time
-from fairlead.errors import Conflict, NotFound, Unauthorized
+from fairlead.errors import Conflict, Forbidden, NotFound, Unauthorized
 from fairlead.kube.cluster import Cluster
+from fairlead.model.in_words import listed
 from fairlead.providers.envoy.certificates import data_of
 
 TOKEN_LIFE = timedelta(hours=1)
+#: Of the token of a Pod that is the proxy of a node, and the service account of these Pods.
+NODE_AUDIENCE = "fairlead-proxy-machines"
+NODE_ACCOUNT = "system:serviceaccount:fairlead-proxy-nodes:fairlead-proxy"
+_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+_NODE_NAME = "authentication.kubernetes.io/node-name"
 _PREFIX = "fairlead-proxy-token-"
 _FORM = re.compile(r"([a-z0-9]{8})\.([A-Za-z0-9_-]{43})")
 _NEXT = "create a new one at the hub with: fairlead proxy token"
@@ -46,11 +53,15 @@ class NewToken(msgspec.Struct, frozen=True):
 
 
 class Ticket(msgspec.Struct, frozen=True):
-    """A valid token's Secret: its name and uid, and the group of the machine that joins with it."""
+    """A valid token's Secret: its name and uid, and the group of the machine that joins with it.
+
+    ``of_node``: Kubernetes itself says which node the machine is; there is no Secret.
+    """
 
     name: str
     uid: str
     group: str
+    of_node: bool = False
 
 
 def new_token(now: datetime, *, group: str = "", life: timedelta = TOKEN_LIFE) -> NewToken:
@@ -87,6 +98,51 @@ async def check_token(cluster: Cluster, text: str, now: datetime) -> Ticket:
     if expires is None or expires <= now:
         raise Unauthorized(f"The token expired at {data.get('expires') or 'an unknown time'}; {_NEXT}")
     return Ticket(secret.metadata.name, secret.metadata.uid, data.get("group") or DEFAULT_GROUP)
+
+
+class _TokenUser(msgspec.Struct, frozen=True):
+    username: str = ""
+    extra: Mapping[str, Sequence[str]] | None = None
+
+
+class _TokenStatus(msgspec.Struct, frozen=True):
+    authenticated: bool = False
+    user: _TokenUser = _TokenUser()
+    audiences: Sequence[str] = ()
+    error: str = ""
+
+
+class _TokenReview(msgspec.Struct, frozen=True):
+    status: _TokenStatus
+
+
+async def check_node_token(cluster: Cluster, text: str, machine: str) -> Ticket:
+    """Return the ticket of a node of the hub's cluster, by the token of the Pod there.
+
+    Raises:
+        Unauthorized: the token is not one of a proxy on the node of this name.
+        FairleadError: the hub's API does not review it.
+    """
+    spec: JSONObject = {"token": text, "audiences": [NODE_AUDIENCE]}
+    body: JSONObject = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+    try:
+        status = (await cluster.raw_as("POST", _REVIEWS, _TokenReview, body=msgspec.json.encode(body))).status
+    except Forbidden as error:
+        raise Unauthorized(
+            "The hub may not review the tokens of nodes; apply deploy/kubernetes/proxy-nodes.yaml for its identity"
+        ) from error
+    if not status.authenticated or NODE_AUDIENCE not in status.audiences:
+        why = status.error or "wrong audience"
+        raise Unauthorized(f"The token of this Pod is not valid at the hub's cluster: {why}")
+    if status.user.username != NODE_ACCOUNT:
+        raise Unauthorized(f"The token is of {status.user.username}; proxies of nodes are {NODE_ACCOUNT}")
+    nodes = (status.user.extra or {}).get(_NODE_NAME, ())
+    if machine not in nodes:
+        raise Unauthorized(
+            f"The token is of a Pod on node {listed(nodes, 1) or 'unknown'}, not on {machine}. The API server has to "
+            "name the node of a token: Kubernetes 1.30 or later"
+        )
+    return Ticket("", "", DEFAULT_GROUP, of_node=True)
 
 
 async def consume(cluster: Cluster, ticket: Ticket) -> None:
