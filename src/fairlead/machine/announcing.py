@@ -103,7 +103,8 @@ class ServingEnvoys(Protocol):
 class AnnouncingMachine:
     """One machine: its Envoys, its kernel and its announcers, which follow the plans of ``hub``.
 
-    ``plan`` is the one of the last run. ``changed`` is set when the hub is to get a report soon. ``answered`` is called
+    ``plan`` is the one of the last run. ``changed`` is set when the hub is to get a report soon.
+    ``authorities`` returns the fingerprint of those that it trusts. ``answered`` is called
     after each answer of the hub, with a plan if that is new; ``problem_changed`` with each sentence about something,
     and with an empty one when it is solved.
     """
@@ -118,6 +119,7 @@ class AnnouncingMachine:
         announcers: Mapping[str, Announcer],
         changed: asyncio.Event,
         plan: MachinePlan | None = None,
+        authorities: Callable[[], str] = lambda: "",
         answered: Callable[[MachinePlan | None], None] = lambda _plan: None,
         problem_changed: Callable[[str, str], None] = lambda _about, _sentence: None,
     ) -> None:
@@ -128,6 +130,7 @@ class AnnouncingMachine:
         self._kernel = kernel
         self._announcers = announcers
         self._changed = changed
+        self._authorities = authorities
         self._answered = answered
         self._problem_changed = problem_changed
         self._clock = SystemClock()

@@ -195,6 +195,7 @@ class MachineProcess:
             announcers=all_announcers(settings, state.path, changed.set),
             changed=changed,
             plan=plan,
+            authorities=state.authorities,
             answered=self._answered,
             problem_changed=self._problem_changed,
         )

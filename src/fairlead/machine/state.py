@@ -29,7 +29,7 @@ from cryptography.x509.oid import NameOID
 
 from fairlead.api.json_text import read_json
 from fairlead.errors import BadConfiguration
-from fairlead.model.machine import EnrolAnswer, MachinePlan
+from fairlead.model.machine import EnrolAnswer, MachinePlan, fingerprint_of
 from fairlead.runtime.private_file import DirectoryLock, write_private
 from fairlead.runtime.tls import client_context
 
@@ -206,6 +206,13 @@ class StateDirectory:
         """Return the same for gRPC."""
         identity = self._identity.read_bytes()
         return grpc.ssl_channel_credentials(self._ca.read_bytes(), private_key=identity, certificate_chain=identity)
+
+    def authorities(self) -> str:
+        """Return the fingerprint of the authorities that this machine trusts; empty when they cannot be read."""
+        try:
+            return fingerprint_of(self._ca.read_text(encoding="ascii"))
+        except OSError:
+            return ""
 
     def certificate_expires(self) -> datetime:
         """Return when the certificate expires."""

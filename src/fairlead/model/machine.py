@@ -298,6 +298,8 @@ class MachineReport(MachineValue, frozen=True, kw_only=True, rename="camel", omi
     unhealthy: tuple[str, ...] = ()
     #: What its kernel forwards; None from a release that cannot.
     forwarding: ForwardingState | None = None
+    #: Fingerprint of the authorities of hubs that it trusts.
+    authorities: str = ""
     #: Sentences with a next step: what is wrong with the machine as a whole.
     problems: tuple[str, ...] = ()
 

@@ -13,12 +13,21 @@ import pytest
 from grpc import aio
 from machines_world import MachinesWorld, TestMachine, fingerprint, new_world
 
-from fairlead.api.kubernetes import CONFIG_MAPS
-from fairlead.api.names import SYSTEM_NAMESPACE
+from fairlead.api.kubernetes import CONFIG_MAPS, SECRETS
+from fairlead.api.names import MANAGER_HUB, SYSTEM_NAMESPACE
 from fairlead.api.proxymachine import PROXY_MACHINES
 from fairlead.errors import AlreadyExists
 from fairlead.hub.machines.control import ENDPOINTS, HubEndpoint, read_endpoints
 from fairlead.model.machine import MachineReport, ProxyState
+from fairlead.providers.envoy.certificates import (
+    AUTHORITY_SECRET,
+    Pair,
+    authority_data,
+    authority_of,
+    data_of,
+    new_authority,
+    secret_manifest,
+)
 from fairlead.standalone.own_machine import LedByThisHub
 from tests.worlds.node_token import pod_token
 
@@ -238,6 +247,40 @@ async def test_a_hub_that_no_longer_exists_is_not_offered_to_machines(world: Mac
     plan = await machine.plan()
     assert plan is not None
     assert plan.hubs == (f"127.0.0.1:{world.port}",)
+
+
+@pytest.mark.req("P-2")
+async def test_a_new_authority_signs_once_each_machine_trusts_it(world: MachinesWorld):
+    informed, late = await world.join("m1"), await world.join("m2")
+    present = authority_of(data_of(await world.user.get(SECRETS, SYSTEM_NAMESPACE, AUTHORITY_SECRET)))
+    following = new_authority(world.clock.now() - timedelta(days=1.5)).current
+    both = msgspec.structs.replace(present, next=following, trusted=following.certificate + present.trusted)
+    secret = secret_manifest(SYSTEM_NAMESPACE, AUTHORITY_SECRET, authority_data(both))
+    await world.user.apply(SECRETS, secret, manager=MANAGER_HUB)
+
+    async def signer() -> Pair:
+        await world.endpoint.refresh()
+        return authority_of(data_of(await world.user.get(SECRETS, SYSTEM_NAMESPACE, AUTHORITY_SECRET))).current
+
+    assert await signer() == present.current, "no machine has it yet"
+    informed.ca = await world.authority()
+    for machine, authorities in ((informed, fingerprint(informed.ca)), (late, fingerprint(late.ca))):
+        assert (await machine.report(authorities=authorities)).status == 204
+    assert await signer() == present.current, "m2 lacks it"
+    assert await late.plan() is not None
+    late.ca = await world.authority()
+    assert (await late.report(authorities=fingerprint(late.ca))).status == 204
+    assert await signer() == following
+
+    # The hub has a certificate of the new one; those of machines are of the old one until they are renewed.
+    for machine in (informed, late):
+        assert await machine.plan() is not None
+        assert (await machine.renew()).status == 200
+        assert await machine.plan() is not None
+    newcomer = TestMachine(world, "m3")
+    newcomer.ca = present.trusted.decode()
+    with pytest.raises(aiohttp.ClientConnectorCertificateError):
+        await newcomer.enrol(await world.token())
 
 
 @pytest.mark.req("P-1")

@@ -229,6 +229,13 @@ class Machines:
         """Return the certificates (PEM) that machines trust."""
         return self._authority.authority.trusted
 
+    def all_trust(self, trusted: bytes) -> bool:
+        """Return whether each machine has reported that it trusts exactly these authorities (PEM)."""
+        fingerprint = fingerprint_of(trusted.decode())
+        reports = {name: heard.report for name, heard in self._heard.items() if heard.report is not None}
+        joined = [member.metadata.name for member in self._members() if not member.is_of_hub]
+        return all(name in reports and reports[name].authorities == fingerprint for name in joined)
+
     # --- life -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:

@@ -96,6 +96,7 @@ class MachineEndpoint:
     ) -> None:
         self._xds = xds
         self._listen = listen
+        self._reload: Callable[[], None] = lambda: None
         self._clock = clock
         host, port = (reachable_host(listen[0]), listen[1]) if listen is not None else ("", 0)
         self._authority = SharedAuthority(
@@ -105,6 +106,7 @@ class MachineEndpoint:
             clock=clock,
             leading=leading,
             own_server=True,
+            trusted_by_all=self._all_trust,
         )
         self.machines = Machines(
             cluster=cluster,
@@ -140,19 +142,27 @@ class MachineEndpoint:
         try:
             await self._xds.open_to_machines(host_port(host, port + 1), self._authority.files, self.machines.admission)
             await server.start()
+            self._reload = server.reload
             log.info("serving proxy machines", address=host_port(host, port))
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.machines.run())
-                group.create_task(self._keep_certificates(server))
+                group.create_task(self._keep_certificates())
         finally:
             await server.aclose()
             await self._xds.close_to_machines()
 
-    async def _keep_certificates(self, server: MachineServer) -> None:
+    def _all_trust(self, trusted: bytes) -> bool:
+        return self.machines.all_trust(trusted)
+
+    async def refresh(self) -> None:
+        """Use the certificates of now, and renew what is due."""
+        await self._authority.refresh()
+        self._reload()
+
+    async def _keep_certificates(self) -> None:
         while True:
             await self._clock.sleep(_REFRESH_S)
-            await self._authority.refresh()
-            server.reload()
+            await self.refresh()
 
 
 def reachable_host(host: str) -> str:

@@ -96,10 +96,15 @@ def new_authority(now: datetime) -> Authority:
     return Authority(current=pair, trusted=pair.certificate)
 
 
-def renewed_authority(authority: Authority, now: datetime) -> Authority:
-    """Return what the authority should be now: the very same value when nothing is due."""
+def renewed_authority(authority: Authority, now: datetime, *, trusted_by_all: bool = True) -> Authority:
+    """Return what the authority should be now: the very same value when nothing is due.
+
+    ``trusted_by_all``: each client has ``authority.trusted``. The next one waits for that while the present one lives.
+    """
     if authority.next is not None:
         if now < _parsed(authority.next.certificate).not_valid_before_utc + _SKEW + PROMOTE_AFTER:
+            return authority
+        if not trusted_by_all and _days_left(authority.current.certificate, now) >= RENEW_LEAF_DAYS:
             return authority
         return Authority(current=authority.next, trusted=_trusted(authority, [authority.next.certificate], now))
     if _days_left(authority.current.certificate, now) >= RENEW_AUTHORITY_DAYS:
@@ -384,7 +389,8 @@ class SharedAuthority:
     """The certificates that all replicas share.
 
     ``server_names`` are the hosts by which proxies reach the hub. ``own_server``: each replica has other names, and so
-    a server certificate of its own, which only its files hold.
+    a server certificate of its own, which only its files hold. ``trusted_by_all`` returns whether all clients that
+    do not read the Secrets trust these certificates (PEM).
     """
 
     def __init__(
@@ -396,8 +402,10 @@ class SharedAuthority:
         clock: Clock,
         leading: Callable[[], bool],
         own_server: bool = False,
+        trusted_by_all: Callable[[bytes], bool] = lambda _trusted: True,
     ) -> None:
         self._cluster = cluster
+        self._trusted_by_all = trusted_by_all
         self._directory = TlsDirectory(data_dir=data_dir)
         self._server_names = server_names
         self._own: Data | None = {} if own_server else None
@@ -461,7 +469,8 @@ class SharedAuthority:
             # It was deleted; what we have in memory is still what all proxies trust.
             authority = self.authority
             await self._apply(AUTHORITY_SECRET, authority_data(authority))
-        due = renewed_authority(authority, self._clock.now())
+        trusted_by_all = self._trusted_by_all(authority.trusted)
+        due = renewed_authority(authority, self._clock.now(), trusted_by_all=trusted_by_all)
         if due is authority or not self._leading():
             return authority
         log.info("xDS authority renewed")

@@ -69,6 +69,8 @@ def test_authority_is_replaced_in_two_steps() -> None:
     assert trusted.current == AUTHORITY.current, "the old one still signs"
     assert len(x509.load_pem_x509_certificates(trusted.trusted)) == 2, "both are trusted"
     assert renewed_authority(trusted, after(3286.5)) is trusted
+    assert renewed_authority(trusted, after(3287.1), trusted_by_all=False) is trusted, "a client lacks the new one"
+    assert renewed_authority(trusted, after(3621), trusted_by_all=False).current == trusted.next, "before it expires"
     promoted = renewed_authority(trusted, after(3287.1))
     assert promoted.current == trusted.next
     assert promoted.next is None
