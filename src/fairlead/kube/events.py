@@ -120,6 +120,8 @@ class EventRecorder:
         self._repeat_s = repeat_s
         self._limit = limit
         self._entries: OrderedDict[_About, _Entry] = OrderedDict()
+        #: How many of them are about objects of each namespace.
+        self._counts: Counter[str] = Counter()
         self._queue: KeyedQueue[_About] = KeyedQueue(clock=self._clock, group_of=attrgetter("namespace"))
         #: When (monotonic seconds) the last Event of each type about an object was emitted.
         self._emitted_s: OrderedDict[tuple[str, str, str, str, EventType], float] = OrderedDict()
@@ -171,6 +173,7 @@ class EventRecorder:
                 self.dropped += 1
                 return
             entry = self._entries[about] = _Entry(now)
+            self._counts[namespace] += 1
         self._entries.move_to_end(about)
         entry.count += 1
         entry.last = now
@@ -249,17 +252,23 @@ class EventRecorder:
         """
         about, entry = next(iter(self._entries.items()))
         if entry.written < entry.count:
-            ((most, _),) = Counter(about.namespace for about in self._entries).most_common(1)
+            ((most, _),) = self._counts.most_common(1)
             if most == namespace:
                 return False
             about = next(about for about in reversed(self._entries) if about.namespace == most)
             self.dropped += 1
-        del self._entries[about]
+        self._forget(about)
         return True
+
+    def _forget(self, about: _About) -> None:
+        if self._entries.pop(about, None) is not None:
+            self._counts[about.namespace] -= 1
+            if not self._counts[about.namespace]:
+                del self._counts[about.namespace]
 
     def _give_up(self, about: _About, error: FairleadError) -> None:
         self._queue.forget(about)
-        self._entries.pop(about, None)
+        self._forget(about)
         self.dropped += 1
         if isinstance(error, NamespaceNotFound) or _TERMINATING in error.detail:
             self._log.debug("event about what is gone", sentence=error.sentence, detail=error.detail)

@@ -11,6 +11,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.transport import RetryPolicy
 from fairlead.runtime.clock import VirtualClock, settle
+from tests.call_count import count_calls
 
 WEB: dict[str, Any] = {
     "kind": "Service", "api_version": "v1", "namespace": "a", "name": "web", "uid": "u1",
@@ -137,6 +138,18 @@ async def test_memory_is_bounded(api: ScriptedApi, cluster: Cluster, clock: Virt
     await clock.advance_until(lambda: len(stored(api)) == 11)
     assert recorder.dropped == 15
     task.cancel()
+
+
+async def test_an_event_without_room_costs_as_much_among_many_as_among_few(cluster: Cluster) -> None:
+    def cost(limit: int) -> int:
+        recorder = EventRecorder(cluster, component="x", limit=limit)
+        for number in range(limit):
+            emit(recorder, name=f"s{number}")
+        calls = count_calls(lambda: emit(recorder, name="new"))
+        assert recorder.dropped == 1
+        return calls
+
+    assert cost(500) == cost(10)
 
 
 async def test_events_are_rate_limited(api: ScriptedApi, cluster: Cluster, clock: VirtualClock) -> None:
