@@ -16,11 +16,13 @@ from pathlib import Path
 
 from bench.figures import Figure
 from fairlead.errors import BadConfiguration
+from fairlead.model.machine import BgpPeerPlan
 from fairlead_demo.worlds.bgp import BgpWorld, bgp_problem, router_peer
 
 ROUNDS = 10
 WEB = "192.0.2.1"
 MANY = 5_000
+LEAVES = 3
 _UNTUNED = "BIRD with defaults: 63 s back"
 
 
@@ -51,7 +53,7 @@ async def _events(world: BgpWorld) -> AsyncIterator[Figure]:
     for _ in range(ROUNDS):
         at = time.time()
         await first.apply({WEB: False}, peers=peers)
-        withdrawn.append(await world.changed(at, WEB))
+        withdrawn.append(await world.log.changed(at, WEB))
         await first.apply({WEB: True}, peers=peers)
         await world.until_hops(WEB, 2)
     for figure in _two("proxy reported dead, to the route being gone", withdrawn, 1.0, ""):
@@ -63,11 +65,11 @@ async def _events(world: BgpWorld) -> AsyncIterator[Figure]:
         await first.until(lambda: first.sessions["router"].bfd == "Up")
         at = time.time()
         world.link(first, up=False)
-        gone.append(await world.changed(at, WEB))
+        gone.append(await world.log.changed(at, WEB))
         await first.until(lambda: not first.sessions["router"].up)
         at = time.time()
         world.link(first, up=True)
-        back.append(await world.changed(at, WEB))
+        back.append(await world.log.changed(at, WEB))
         await first.until_up()
     for figure in (*_two("link cut, BFD 100 ms x 3", gone, 0.5, ""), *_two("back after a cut", back, 5.0, _UNTUNED)):
         yield figure
@@ -77,9 +79,12 @@ async def _events(world: BgpWorld) -> AsyncIterator[Figure]:
         await first.until(lambda: first.sessions["router"].bfd == "Up")
         at = time.time()
         os.kill(first.speaker_pid(), signal.SIGKILL)
-        crashed.append(await world.changed(at, WEB, number=2))
+        crashed.append(await world.log.changed(at, WEB, number=2))
         await first.until_up()
     for figure in _two("speaker killed, to the route being back (the other machine serves)", crashed, 5.0, ""):
+        yield figure
+
+    async for figure in _leaves(world, peers):
         yield figure
 
     before = router.updates()
@@ -102,6 +107,21 @@ async def _events(world: BgpWorld) -> AsyncIterator[Figure]:
     await second.apply({WEB: True, **addresses, last: False}, peers=peers)
     await world.until_hops(last, 0)
     yield Figure(name=f"one of {MANY:,} withdrawn, with the plan as JSON", value=time.time() - at, unit="s")
+
+
+async def _leaves(world: BgpWorld, peers: tuple[BgpPeerPlan, ...]) -> AsyncIterator[Figure]:
+    third = await world.add_machine()
+    for how, resilient, limit in (("plain multipath", False, None), ("resilient next hops", True, 0)):
+        cut = others = 0
+        for _ in range(LEAVES):
+            await third.apply({WEB: True}, peers=peers)
+            await world.until_hops(WEB, 3)
+            now_cut, now_others = await world.cut_by_a_leave(WEB, third, resilient=resilient, peers=peers)
+            cut, others = cut + now_cut, others + now_others
+        name = f"one of three machines leaves, {how}: of {others} connections to the others, cut"
+        yield Figure(name=name, value=cut, unit="", limit=limit)
+    await third.close()
+    world.machines.remove(third)
 
 
 def _two(name: str, values: Sequence[float], limit: float, compares_with: str) -> list[Figure]:

@@ -83,7 +83,7 @@ def test_commands_and_flags_exist(page: Path) -> None:
 def test_annotations_and_labels_exist(page: Path) -> None:
     known = {value for value in vars(names).values() if isinstance(value, str)} | {names.API_VERSION}
     known |= {
-        f"{names.GROUP}/{line}" for line in ("gold", "envoy", "envoy-pods", "edge-haproxy")
+        f"{names.GROUP}/{line}" for line in ("gold", "envoy", "envoy-pods", "edge-haproxy", "fast")
     }  # classes of the examples
     text = page.read_text(encoding="utf-8")
     if "docs/regions" not in page.as_posix():

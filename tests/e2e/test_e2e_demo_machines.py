@@ -15,6 +15,7 @@ import pytest
 
 from fairlead_demo.worlds.processes import fairlead, wait_until
 from fairlead_demo.worlds.proxy_machines import why_no_namespaces
+from tests.e2e.conftest import working_directory
 from tests.left_running import end, left_running, marked
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -35,10 +36,9 @@ async def test_an_interrupted_demo_leaves_no_network_and_no_process(how: signal.
     if why := why_no_namespaces():
         pytest.skip(why)
     environment = marked()
-    with tempfile.TemporaryFile("w+") as output:
-        demo = await asyncio.create_subprocess_exec(
-            *fairlead("demo", "machines", "--plain"), stdout=output, stderr=output, env=environment
-        )
+    with working_directory() as directory, tempfile.TemporaryFile("w+") as output:
+        command = fairlead("demo", "machines", "--plain", "--data-dir", str(directory))
+        demo = await asyncio.create_subprocess_exec(*command, stdout=output, stderr=output, env=environment)
 
         def text() -> str:
             output.seek(0)

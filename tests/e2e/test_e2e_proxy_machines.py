@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import shutil
+import ssl
 import subprocess
 import sys
 import time
@@ -21,9 +23,9 @@ from fairlead.cli.run import ATTENTION
 from fairlead.hub.machines.control import ENDPOINTS, read_endpoints
 from fairlead.hub.machines.plans import only_announced_by
 from fairlead.providers.envoy.envoy_process import find_binary
-from fairlead_demo.worlds.networks import ip
+from fairlead_demo.worlds.networks import connect_inside, ip
 from fairlead_demo.worlds.processes import fairlead, run_fairlead, wait_until
-from fairlead_demo.worlds.proxy_machines import NAMESPACE, ProxyMachine, ProxySite, why_no_namespaces
+from fairlead_demo.worlds.proxy_machines import API_PORT, NAMESPACE, ProxyMachine, ProxySite, why_no_namespaces
 from fairlead_demo.worlds.traffic import Count, Traffic
 from tests.e2e.conftest import working_directory
 from tests.worlds.node_token import pod_token
@@ -165,6 +167,59 @@ async def test_the_doctor_of_a_machine_finds_faults_of_its_network(site: ProxySi
     faults = await diagnosis(first)
     assert set(faults) == {"proxy-mtu", "proxy-settings", "proxy-hubs"}
     assert second.namespace.address in faults["proxy-mtu"]
+
+
+async def api_version(site: ProxySite, address: str) -> str:
+    """Ask the hub's API for its version, from the client at an announced address; empty without an answer."""
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    try:
+        async with asyncio.timeout(3):
+            reader, writer = await connect_inside(site.client.name, address, API_PORT)
+            with contextlib.closing(writer):
+                if site.cluster.server.startswith("https://"):
+                    await writer.start_tls(trusting)
+                writer.write(b"GET /version HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n")
+                return (await reader.read()).decode(errors="replace")
+    except (OSError, TimeoutError):
+        return ""
+
+
+@pytest.mark.req("P-38")
+async def test_the_api_of_the_hub_has_an_announced_address(site: ProxySite) -> None:
+    """The address moves, and returns after a boot, while the hub that configured it is dead."""
+    host, _, port = site.cluster.server.partition("://")[2].rpartition(":")
+    machines = [await site.join(name) for name in ("m1", "m2")]
+
+    def reach_the_hub(machine: ProxyMachine) -> None:
+        ip("-n", machine.namespace.name, "route", "add", host, "via", site.hub_namespace.address)
+
+    for machine in machines:
+        reach_the_hub(machine)
+    await site.load_balancer("hub-api", f"{host}:{port}", port=API_PORT)
+    address = await site.address("hub-api")
+
+    async def answers() -> bool:
+        return "HTTP/1.1 " in await api_version(site, address)
+
+    await wait_until(answers, "the API answers at its address")
+    await site.hub.kill()
+    (owner,) = [machine for machine in machines if machine.name in owners(site, address)]
+    await owner.lose_power()
+
+    async def moved() -> bool:
+        return bool(owners(site, address))
+
+    await wait_until(moved, "the other machine has the address")
+    for machine in machines:
+        if machine is not owner:
+            await machine.lose_power()
+        machine.namespace.make()
+        reach_the_hub(machine)
+        await machine.start()
+    await wait_until(moved, "a machine has the address after the boot, without a hub")
+    await site.start_hub()
+    await wait_until(answers, "the API answers again")
 
 
 @pytest.mark.req("P-4")

@@ -54,7 +54,7 @@ _FIRST_CHECKS_S, _AT_ONCE = 0.7, 200
 _RETRY_S = 1.0
 #: Connections of a port that was removed go on for so long, as they do at Envoy.
 DRAIN_S = 30.0
-#: Changes are one write of the file, within this time.
+#: Time between two writes of the file.
 _SAVE_S = 1.0
 #: Of netlink: NETLINK_NETFILTER, the group NFNLGRP_NFTABLES, and NFT_MSG_DELTABLE of its subsystem.
 _NETFILTER, _NFTABLES_GROUP, _TABLE_DELETED = 12, 1 << 6, 10 << 8 | 2
@@ -87,7 +87,7 @@ class KernelPath:
         self._unsaved = asyncio.Event()
         self._shared: frozenset[str] = frozenset()
         self._applied_version = ""
-        self._problem = ""
+        self._problem = self._disk_problem = ""
         self._targets: dict[str, _CheckedTarget] = {}
         self._checks: deque[tuple[float, str]] = deque()
         self._new_checks = asyncio.Event()
@@ -152,7 +152,9 @@ class KernelPath:
     def state(self) -> ForwardingState:
         """Return what the kernel follows, for the hub."""
         return ForwardingState(
-            version=self._applied_version, unhealthy=tuple(sorted(self._down)), problem=self._problem
+            version=self._applied_version,
+            unhealthy=tuple(sorted(self._down)),
+            problem=self._problem or self._disk_problem,
         )
 
     async def run(self) -> None:
@@ -187,16 +189,27 @@ class KernelPath:
             self._dirty.set()
 
     async def _save(self) -> None:
-        while True:
-            await self._unsaved.wait()
-            await asyncio.sleep(_SAVE_S)
-            self._unsaved.clear()
-            try:
-                await asyncio.to_thread(write_private, self._file, msgspec.json.encode(self._table))
-            except OSError as error:
-                self._say(f"{self._file} cannot be written ({error.strerror}); a boot would restore older state")
-                await asyncio.sleep(_RETRY_S)
-                self._unsaved.set()
+        """Write the table when it has changed, at once but not all the time; and when this process ends."""
+        try:
+            while True:
+                await self._unsaved.wait()
+                self._unsaved.clear()
+                try:
+                    await asyncio.to_thread(self._write)
+                    self._disk_problem = ""
+                except OSError as error:
+                    text = f"{self._file} cannot be written ({error.strerror}); a boot would restore older state"
+                    self._disk_problem = text
+                    self._unsaved.set()
+                self._on_change()
+                await asyncio.sleep(_SAVE_S)
+        finally:
+            if self._unsaved.is_set():
+                with suppress(OSError):
+                    self._write()
+
+    def _write(self) -> None:
+        write_private(self._file, msgspec.json.encode(self._table))
 
     # --- the kernel ---------------------------------------------------------------------------------------------
 

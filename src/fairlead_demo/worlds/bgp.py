@@ -19,6 +19,7 @@ import re
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -36,10 +37,14 @@ from fairlead.announce.frr import Frr
 from fairlead.announce.routes import RouteAnnouncer, Speaker
 from fairlead.errors import Terminal
 from fairlead.model.machine import AddressState, AnnouncedAddress, BgpAttributes, BgpPeerPlan, MachinePlan, SessionState
-from fairlead_demo.worlds.networks import ip
+from fairlead_demo.worlds.networks import inside, ip
 
 ROUTER_ASN, MACHINE_ASN = 65000, 65001
 ROUTER, ROUTER6 = "10.77.0.1", "fd77::1"
+_CLIENT = 200
+#: Of a leave under connections; the group of next hops and its table are those of a resilient router.
+_CONNECTIONS, _PORT, _ANSWER_S = 90, 8080, 10.0
+_GROUP, _TABLE = "100", "100"
 PASSWORD = "a-secret-of-two"  # noqa: S105 - of a test network
 
 _BIRD = """
@@ -202,6 +207,48 @@ class Change(msgspec.Struct, frozen=True):
     text: str
 
 
+class RouteLog:
+    """Each change of a route in the kernel of a router, with its time, as ``ip monitor`` says it."""
+
+    def __init__(self, namespace: str) -> None:
+        self._changes: list[Change] = []
+        self._noted = asyncio.Event()
+        command = ["ip", "-n", namespace, "-ts", "-o", "monitor", "route"]
+        self._monitor = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._monitor.stdout is not None
+        self._output = self._monitor.stdout
+        os.set_blocking(self._output.fileno(), False)
+        asyncio.get_running_loop().add_reader(self._output.fileno(), self._note)
+
+    def since(self, at: float, address: str) -> list[Change]:
+        """Return how the route of an address changed."""
+        return [change for change in self._changes if change.at >= at and address in change.text]
+
+    async def changed(self, at: float, address: str, *, within_s: float = 60.0, number: int = 1) -> float:
+        """Return how many seconds after ``at`` the route of an address changed for the n-th time."""
+        async with asyncio.timeout(within_s):
+            while len(changes := self.since(at, address)) < number:
+                self._noted.clear()
+                await self._noted.wait()
+        return changes[number - 1].at - at
+
+    def close(self) -> None:
+        """End it."""
+        asyncio.get_running_loop().remove_reader(self._output.fileno())
+        self._monitor.kill()
+        self._monitor.wait()
+        self._output.close()
+
+    def _note(self) -> None:
+        self._noted.set()
+        lines = self._output.readlines()
+        if not lines:
+            asyncio.get_running_loop().remove_reader(self._output.fileno())
+        for line in lines:
+            if match := re.match(r"\[(\S+)\] ?(.*)", line):
+                self._changes.append(Change(datetime.fromisoformat(match.group(1)).timestamp(), match.group(2)))
+
+
 class Machine:
     """A machine in a namespace: a process with the announcer, which can be killed and started again."""
 
@@ -320,9 +367,7 @@ class BgpWorld:
         self._directory = directory
         self.speaker = speaker
         self._namespaces: list[str] = []
-        self._monitor: subprocess.Popen[str] | None = None
-        self.changes: list[Change] = []
-        self._noted = asyncio.Event()
+        self._log: RouteLog | None = None
         self.machines: list[Machine] = []
         self.router: Router | FrrRouter | None = None
         self._switch = self._namespace("switch")
@@ -330,6 +375,8 @@ class BgpWorld:
         ip("-n", self._switch, "link", "set", "br0", "up")
         self.router_namespace = self._host("router", 1)
         be_a_router(self.router_namespace)
+        self.client = self._host("client", _CLIENT)
+        ip("-n", self.client, "route", "add", "default", "via", ROUTER)
 
     def start_router(self, options: str = "bfd on;", *, extra: str = "") -> Router:
         """Start a BIRD as the router."""
@@ -337,14 +384,14 @@ class BgpWorld:
         directory.mkdir(exist_ok=True)
         router = self.router = Router(self.router_namespace, directory, options, extra=extra)
         router.start()
-        self._watch()
+        self._log = RouteLog(self.router_namespace)
         return router
 
     def start_frr_router(self, options: str = "neighbor machines bfd", *, unnumbered: bool = False) -> FrrRouter:
         """Start an FRR as the router."""
         router = self.router = FrrRouter(self.router_namespace, options, unnumbered=unnumbered)
         router.start()
-        self._watch()
+        self._log = RouteLog(self.router_namespace)
         return router
 
     async def add_machine(self) -> Machine:
@@ -374,17 +421,81 @@ class BgpWorld:
                     return
                 await asyncio.sleep(0.05)
 
-    def changes_since(self, at: float, address: str) -> list[Change]:
-        """Return how the route of an address changed in the kernel of the router."""
-        return [change for change in self.changes if change.at >= at and address in change.text]
+    @property
+    def log(self) -> RouteLog:
+        """Return the changes of routes since the router was started."""
+        assert self._log is not None
+        return self._log
 
-    async def changed(self, at: float, address: str, *, within_s: float = 60.0, number: int = 1) -> float:
-        """Return how many seconds after ``at`` the route of an address changed for the n-th time."""
-        async with asyncio.timeout(within_s):
-            while len(changes := self.changes_since(at, address)) < number:
-                self._noted.clear()
-                await self._noted.wait()
-        return changes[number - 1].at - at
+    def hash_resiliently(self, address: str) -> None:
+        """Have the router forward to the next hops of BIRD by a resilient group, as they are now.
+
+        The buckets of next hops that stay are not moved. BIRD 2 writes plain multipath routes only.
+        """
+        router = ["-n", self.router_namespace]
+        hops = {int(hop.rpartition(".")[2]): hop for hop in sorted(self.next_hops(address))}
+        commands = [
+            ["nexthop", "replace", "id", str(number), "via", hop, "dev", "eth0"] for number, hop in hops.items()
+        ]
+        group = "/".join(map(str, hops))
+        resilient = ["type", "resilient", "buckets", "64", "idle_timer", "120"]
+        commands += [
+            ["nexthop", "replace", "id", _GROUP, "group", group, *resilient],
+            ["route", "replace", address, "nhid", _GROUP, "table", _TABLE],
+        ]
+        rules = subprocess.run(["ip", *router, "rule"], capture_output=True, text=True, check=True).stdout
+        if address not in rules:
+            commands.append(["rule", "add", "to", address, "lookup", _TABLE])
+        for command in commands:
+            ip(*router, *command)
+
+    async def cut_by_a_leave(
+        self, address: str, leaving: Machine, *, resilient: bool, peers: tuple[BgpPeerPlan, ...] | None = None
+    ) -> tuple[int, int]:
+        """Have a machine leave under open connections of a client behind the router.
+
+        Return how many of the connections to the others were cut, and how many there were.
+        """
+        if resilient:
+            self.hash_resiliently(address)
+        with contextlib.ExitStack() as stack:
+            listeners: dict[str, socket.socket] = {}
+            for machine in self.machines:
+                with inside(machine.namespace):
+                    listener = socket.create_server((address, _PORT), backlog=_CONNECTIONS)
+                listeners[machine.name] = stack.enter_context(listener)
+            clients: dict[int, socket.socket] = {}
+            for _ in range(_CONNECTIONS):
+                with inside(self.client):
+                    client = stack.enter_context(socket.socket())
+                client.settimeout(10)
+                client.connect((address, _PORT))
+                client.setblocking(False)
+                clients[client.getsockname()[1]] = client
+            pairs: list[tuple[socket.socket, socket.socket]] = []
+            for name, listener in listeners.items():
+                listener.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        accepted, (_, port) = listener.accept()
+                        accepted.setblocking(False)
+                        stack.enter_context(accepted)
+                        if name != leaving.name:
+                            pairs.append((clients[port], accepted))
+            await leaving.apply({address: False}, peers=peers)
+            await self.until_hops(address, len(self.machines) - 1)
+            if resilient:
+                self.hash_resiliently(address)
+            for client, _ in pairs:
+                client.send(b"?")
+            unknown, cut = pairs, 0
+            end_s = time.monotonic() + _ANSWER_S
+            while unknown and time.monotonic() < end_s:
+                await asyncio.sleep(0.05)
+                seen = [(pair, _arrived(*pair)) for pair in unknown]
+                cut += sum(arrived is False for _, arrived in seen)
+                unknown = [pair for pair, arrived in seen if arrived is None]
+        return cut + len(unknown), len(pairs)
 
     async def close(self) -> None:
         """End all processes and remove the namespaces."""
@@ -392,32 +503,11 @@ class BgpWorld:
             await machine.close()
         if self.router is not None:
             self.router.close()
-        if self._monitor is not None:
-            assert self._monitor.stdout is not None
-            asyncio.get_running_loop().remove_reader(self._monitor.stdout.fileno())
-            self._monitor.kill()
-            self._monitor.wait()
-            self._monitor.stdout.close()
+        if self._log is not None:
+            self._log.close()
         for namespace in self._namespaces:
             with contextlib.suppress(Terminal):
                 ip("netns", "delete", namespace)
-
-    def _watch(self) -> None:
-        command = ["ip", "-n", self.router_namespace, "-ts", "-o", "monitor", "route"]
-        self._monitor = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._monitor.stdout is not None
-        os.set_blocking(self._monitor.stdout.fileno(), False)
-        asyncio.get_running_loop().add_reader(self._monitor.stdout.fileno(), self._note, self._monitor)
-
-    def _note(self, monitor: subprocess.Popen[str]) -> None:
-        assert monitor.stdout is not None
-        self._noted.set()
-        lines = monitor.stdout.readlines()
-        if not lines:
-            asyncio.get_running_loop().remove_reader(monitor.stdout.fileno())
-        for line in lines:
-            if match := re.match(r"\[(\S+)\] ?(.*)", line):
-                self.changes.append(Change(datetime.fromisoformat(match.group(1)).timestamp(), match.group(2)))
 
     def _namespace(self, name: str) -> str:
         namespace = f"fairlead-{self._id}-{name}"
@@ -434,6 +524,18 @@ class BgpWorld:
         ip("-n", namespace, "address", "add", f"fd77::{number:x}/64", "dev", "eth0", "nodad")
         ip("-n", namespace, "link", "set", "eth0", "up")
         return namespace
+
+
+def _arrived(client: socket.socket, accepted: socket.socket) -> bool | None:
+    """Return whether what a client sent has arrived, or its connection was reset; None while neither is known."""
+    with contextlib.suppress(BlockingIOError):
+        return accepted.recv(1) == b"?"
+    with contextlib.suppress(BlockingIOError):
+        try:
+            return client.recv(1) != b""
+        except ConnectionError:
+            return False
+    return None
 
 
 def be_a_router(namespace: str) -> None:

@@ -143,13 +143,17 @@ class _Namespace:
         return await connect_inside(self._name, host, port)
 
 
-async def connect_inside(namespace: str, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Open a connection as a process in a network namespace does."""
+async def connect_inside(
+    namespace: str, host: str, port: int, *, source: str = ""
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open a connection as a process in a network namespace does; from the address ``source``, if there is one."""
     with inside(namespace):
         # A socket stays in the network namespace in which it was created.
         client = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     client.setblocking(False)
     try:
+        if source:
+            client.bind((source, 0))
         await asyncio.get_running_loop().sock_connect(client, (host, port))
         return await asyncio.open_connection(sock=client)
     except BaseException:

@@ -289,7 +289,8 @@ class ProxySite:
             (ADDRESS_POOLS, pool, {"addresses": [ROUTED_POOL]}),
             (BGP_PEERS, "router", {**router, "bfd": True, "holdTimeSeconds": 9}),
             (ADVERTISEMENTS, "on-the-link", {"announcement": "L2"}),
-            (ADVERTISEMENTS, "to-the-router", {"announcement": "BGP", "pools": [pool]}),
+            # A machine whose cable was out sees no healthy target for some seconds.
+            (ADVERTISEMENTS, "to-the-router", {"announcement": "BGP", "pools": [pool], "withdrawWhenUnhealthy": True}),
         ):
             await self.cluster.create(resource, {"metadata": {"name": name}, "spec": spec})
 

@@ -70,6 +70,16 @@ async def test_connections_spread_over_all_machines_that_serve(world: BgpWorld) 
     assert all(abs(count - 1000 / 3) <= 0.2 * 1000 / 3 for count in accepted.values()), accepted
 
 
+@pytest.mark.req("P-23")
+async def test_a_leave_cuts_nothing_elsewhere_where_the_router_hashes_resiliently(world: BgpWorld) -> None:
+    world.start_router()
+    *_, leaving = await machines(world, 3, {WEB: True})
+    await world.until_hops(WEB, 3)
+    cut, others = await world.cut_by_a_leave(WEB, leaving, resilient=True)
+    assert others > 30
+    assert cut == 0
+
+
 @pytest.mark.req("P-20")
 async def test_a_route_goes_where_the_proxy_is_dead_and_everywhere_on_drain(world: BgpWorld) -> None:
     router = world.start_router()
@@ -78,9 +88,9 @@ async def test_a_route_goes_where_the_proxy_is_dead_and_everywhere_on_drain(worl
     before = router.updates()[0]
     at = time.time()
     await first.apply({WEB: False, SHOP: True})
-    assert await world.changed(at, WEB) <= 1
+    assert await world.log.changed(at, WEB) <= 1
     assert world.next_hops(WEB) == {"10.77.0.12"}
-    assert world.changes_since(at, SHOP) == [], "only one route was withdrawn"
+    assert world.log.since(at, SHOP) == [], "only one route was withdrawn"
     assert router.updates() == (before, 1)
     assert not first.addresses[WEB].announced
     assert first.addresses[SHOP].announced
@@ -88,7 +98,7 @@ async def test_a_route_goes_where_the_proxy_is_dead_and_everywhere_on_drain(worl
         pass  # the address is still there: its connections end in their own time
     at = time.time()
     await second.apply({WEB: True, SHOP: True}, drained=True)
-    assert await world.changed(at, WEB) <= 1
+    assert await world.log.changed(at, WEB) <= 1
     assert (world.next_hops(WEB), world.next_hops(SHOP)) == (set(), {"10.77.0.11"})
     assert second.sessions["router"].up, "a drained machine keeps its session"
     assert "drained" in second.addresses[WEB].cause
@@ -118,7 +128,7 @@ async def test_a_planned_stop_withdraws_and_ends_the_speaker(world: BgpWorld) ->
     await world.until_hops(WEB, 2)
     at, pid = time.time(), first.speaker_pid()
     await first.withdraw()
-    assert await world.changed(at, WEB) <= 1
+    assert await world.log.changed(at, WEB) <= 1
     assert world.next_hops(WEB) == {"10.77.0.12"}
     assert (first.sessions, first.addresses[WEB].announced) == ({}, False)
     assert running_as(pid) is None
@@ -147,18 +157,18 @@ async def test_a_crash_of_the_speaker_and_a_cut_link(world: BgpWorld, router, pe
     await machine.until_up()
     assert machine.speaker_pid() != pid
     if kept:
-        assert world.changes_since(at, WEB) == []
+        assert world.log.since(at, WEB) == []
     else:
-        assert await world.changed(at, WEB) <= 1
-        assert await world.changed(at, WEB, number=2) <= 10
+        assert await world.log.changed(at, WEB) <= 1
+        assert await world.log.changed(at, WEB, number=2) <= 10
     await asyncio.sleep(2)  # BFD needs packets of both sides after a restart
     at = time.time()
     world.link(machine, up=False)
     if gone_s is not None:
-        assert await world.changed(at, WEB) <= gone_s
+        assert await world.log.changed(at, WEB) <= gone_s
     else:
         await asyncio.sleep(3)
-        assert world.changes_since(at, WEB) == [], "without plain BFD the cut is not seen so soon"
+        assert world.log.since(at, WEB) == [], "without plain BFD the cut is not seen so soon"
 
 
 @pytest.mark.req("P-22")
@@ -172,7 +182,7 @@ async def test_a_session_is_back_soon_after_a_cut(world: BgpWorld) -> None:
     assert "link" in machine.sessions["router"].problem
     at = time.time()
     world.link(machine, up=True)
-    assert await world.changed(at, WEB) <= 5
+    assert await world.log.changed(at, WEB) <= 5
 
 
 @pytest.mark.req("P-22")
@@ -182,7 +192,7 @@ async def test_without_bfd_a_cut_is_seen_within_the_hold_time(world: BgpWorld) -
     await world.until_hops(WEB, 1)
     at = time.time()
     world.link(machine, up=False)
-    assert 1 <= await world.changed(at, WEB) <= 4
+    assert 1 <= await world.log.changed(at, WEB) <= 4
 
 
 @pytest.mark.req("P-18")
@@ -252,7 +262,7 @@ async def test_the_router_gets_the_attributes_and_aggregates(world: BgpWorld) ->
     assert router.updates()[1] == 1, "only the /32 was withdrawn"
     at = time.time()
     await machine.apply({WEB: False, SHOP: False}, attributes=aggregate)
-    assert await world.changed(at, "192.0.2.0/24") <= 1
+    assert await world.log.changed(at, "192.0.2.0/24") <= 1
     elsewhere = BgpAttributes(peers=("another",))
     await machine.apply({WEB: True}, attributes=elsewhere)
     await asyncio.sleep(1)

@@ -38,15 +38,15 @@ async def test_frr_as_the_router(world: BgpWorld) -> None:
     assert router.updates() == updates
     at = time.time()
     await first.apply({WEB: False, WEB6: True}, peers=peers)
-    assert await world.changed(at, WEB) <= 1
+    assert await world.log.changed(at, WEB) <= 1
     await world.until_hops(WEB, {"10.77.0.12"})
     await second.until(lambda: second.sessions["router"].bfd == "Up")
     at = time.time()
     world.link(second, up=False)
-    assert await world.changed(at, WEB) <= 1, "FRR notices the end of a session of BFD a little later"
+    assert await world.log.changed(at, WEB) <= 1, "FRR notices the end of a session of BFD a little later"
     at = time.time()
     world.link(second, up=True)
-    assert await world.changed(at, WEB) <= 5
+    assert await world.log.changed(at, WEB) <= 5
 
 
 @pytest.mark.req("P-24")
@@ -84,11 +84,11 @@ async def test_frr_as_the_speaker_changes_only_what_differs(world: BgpWorld) -> 
     assert [machine.sessions[name].next_hop for name in ("router", "six")] == ["10.77.0.11", "fd77::b"]
     at = time.time()
     await machine.apply({WEB: True, SHOP: True}, peers=peers)
-    assert await world.changed(at, SHOP) <= 1
+    assert await world.log.changed(at, SHOP) <= 1
     at = time.time()
     await machine.apply({WEB: False, SHOP: True}, peers=peers)
-    assert await world.changed(at, WEB) <= 1
-    assert world.changes_since(at, SHOP) == []
+    assert await world.log.changed(at, WEB) <= 1
+    assert world.log.since(at, SHOP) == []
     attributes = BgpAttributes(communities=("65000:1", "65000:1:2"), med=20, prepend=2)
     await machine.apply({WEB: True, SHOP: False}, peers=peers, attributes=attributes)
     await world.until_hops(WEB, 1)
@@ -116,10 +116,10 @@ async def test_frr_as_the_speaker_after_a_cut_and_a_crash(world: BgpWorld) -> No
     await machine.until(lambda: machine.sessions["router"].bfd == "Up")
     at = time.time()
     world.link(machine, up=False)
-    assert await world.changed(at, WEB) <= 0.5
+    assert await world.log.changed(at, WEB) <= 0.5
     at = time.time()
     world.link(machine, up=True)
-    assert await world.changed(at, WEB) <= 5
+    assert await world.log.changed(at, WEB) <= 5
     pid = machine.speaker_pid()
     os.kill(pid, signal.SIGKILL)
     await machine.until(lambda: not machine.sessions["router"].up)
@@ -172,12 +172,12 @@ async def test_external_routes_in_files_of_a_bird_that_runs(world: BgpWorld, tmp
         assert "(65000,1)" in router.ask(f"show route all {WEB}/32")
         at = time.time()
         await machine.apply({WEB: False, SHOP: True}, peers=(), attributes=attributes)
-        assert await world.changed(at, WEB) <= 1
+        assert await world.log.changed(at, WEB) <= 1
         await machine.kill()
         await machine.start()
         await machine.apply({WEB: None, SHOP: None}, peers=(), attributes=attributes)
         assert machine.addresses[SHOP].announced
-        assert len(world.changes_since(at, SHOP)) == 1
+        assert len(world.log.since(at, SHOP)) == 1
     finally:
         if bird.returncode is None:
             bird.kill()

@@ -13,7 +13,6 @@ from fairlead.model.http import Backend, differing_part
 from fairlead.model.keys import ListenerKey, backend_key
 from fairlead.providers.envoy.clusters import (
     CLUSTER,
-    SLOWEST_PACE,
     cluster_fields,
     health_check_fields,
     outlier_detection_fields,
@@ -160,6 +159,8 @@ def endpoints_of(name: str, port: TargetPort) -> EncodedResource:
 
 _OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _BUFFER_BYTES = 32_768
+#: How often a healthy backend is checked that has had no request; what its status shows is checked more often.
+_UNUSED_S = 60.0
 #: Most servers keep an idle connection for 5 s or longer. One that they close just when a request is sent on it costs
 #: that request: the proxy gives the connection up first.
 _IDLE_S = 4.0
@@ -191,7 +192,7 @@ def backend_cluster_bytes(
     if spec.health_check is not None and backend.protocol != "UDP":
         # Of thousands of backends most are idle: a dead one is seen late there, and its first request is tried again.
         check = spec.health_check
-        fields["health_checks"] = [health_check_fields(check, unused_s=SLOWEST_PACE * check.interval_s)]
+        fields["health_checks"] = [health_check_fields(check, unused_s=max(_UNUSED_S, check.interval_s))]
     socket = backend_tls(schema, backend, certificate=certificate, authority=authority) if backend.tls else None
     if spec.proxy_protocol is not ProxyProtocol.NONE and backend.protocol != "UDP":
         socket = proxy_protocol_to_backend(schema, spec.proxy_protocol, inner=socket)
