@@ -169,6 +169,30 @@ async def test_the_doctor_of_a_machine_finds_faults_of_its_network(site: ProxySi
     assert second.namespace.address in faults["proxy-mtu"]
 
 
+@pytest.mark.req("P-27")
+async def test_a_failover_and_its_cause_survive_a_restart_of_the_hub(site: ProxySite) -> None:
+    for name in ("m1", "m2"):
+        await site.join(name)
+    await site.load_balancer("web", await site.pod("web-1"))
+    address = await site.address("web")
+    await answered(site, address)
+    (owner,) = owners(site, address)
+    other = site.machines["m2" if owner == "m1" else "m1"]
+
+    async def explained(*parts: str) -> bool:
+        _, out, _ = await run_fairlead("explain", "tcplb/web", "--kubeconfig", str(site.kubeconfig))
+        return all(part in out for part in (f"Address {address}: ", *parts))
+
+    mac = site.machines[owner].namespace.mac
+    await wait_until(lambda: explained(f"announced by {owner}, at {mac}"), "explain names the owner")
+    await site.machines[owner].lose_power()
+    parts = f"announced by {other.name}, at {other.namespace.mac}", f"{owner} is silent"
+    await wait_until(lambda: explained(*parts), "explain names the new owner, and why")
+    await site.hub.kill()
+    await site.start_hub()
+    assert await explained(*parts)
+
+
 async def api_version(site: ProxySite, address: str) -> str:
     """Ask the hub's API for its version, from the client at an announced address; empty without an answer."""
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
