@@ -10,12 +10,13 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from fairlead.api.kubernetes import CONFIG_MAPS_WITH_DATA
+from fairlead.api.meta import condition_of
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.proxymachine import PROXY_GROUPS, PROXY_MACHINES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
@@ -24,7 +25,7 @@ from fairlead.hub.machines.control import ENDPOINTS, read_endpoints
 from fairlead.hub.machines.plans import only_announced_by
 from fairlead.providers.envoy.envoy_process import find_binary
 from fairlead_demo.worlds.networks import connect_inside, ip
-from fairlead_demo.worlds.processes import fairlead, run_fairlead, wait_until
+from fairlead_demo.worlds.processes import Child, fairlead, run_fairlead, wait_until
 from fairlead_demo.worlds.proxy_machines import API_PORT, NAMESPACE, ProxyMachine, ProxySite, why_no_namespaces
 from fairlead_demo.worlds.traffic import Count, Traffic
 from tests.e2e.conftest import working_directory
@@ -625,3 +626,95 @@ async def test_nodes_join_by_the_tokens_of_their_pods_and_leave_without_a_gap(si
     await owner.start(("proxy", "join", "--node", str(volumes[owner.name])))
     await wait_until(owner.ready, "the node is back", timeout_s=90)
     await answered(site, address)
+
+
+class TwoHubs(ProxySite):
+    """An API of its own, and two hubs in the place of one; ``hub`` is the first."""
+
+    async def start_hub(self) -> None:
+        """Start the API and both hubs; the first one leads."""
+        namespace, data_dir = self.hub_namespace, self.kubeconfig.parent
+        listen = self.hub.command[self.hub.command.index("--listen") + 1]
+        options = ("--data-dir", str(data_dir), "--listen", listen)
+        self.api = Child("api", namespace.command(fairlead("apiserver", *options)), log=self.directory / "api.log")
+        await self.api.start(first_line_s=90)
+        self.hub, self.second = (
+            Child(name, namespace.command(self._hub(name, port)), log=self.directory / f"{name}.log")
+            for name, port in (("first", 7443), ("second", 7543))
+        )
+        await self.hub.start()
+        await wait_until(self.leads(self.hub), "the first hub leads", timeout_s=90)
+        await self.second.start()
+
+    def _hub(self, name: str, port: int) -> list[str]:
+        machines = ("--machines", f"{self.hub_namespace.address}:{port}", "--address-pool", self.pool)
+        logs = ("--log-level", "info", "--log-format", "json")
+        return fairlead(
+            "hub", "--kubeconfig", str(self.kubeconfig), "--data-dir", str(self.directory / name), *machines, *logs
+        )
+
+    def leads(self, hub: Child) -> Callable[[], Awaitable[bool]]:
+        async def leading() -> bool:
+            return hub.log_of_this_run().count('"event": "leading"') > 0
+
+        return leading
+
+    async def close(self) -> None:
+        """End everything."""
+        await self.second.terminate()
+        await super().close()
+        await self.api.ended()
+
+
+@pytest.mark.req("P-37")
+async def test_another_hub_goes_on_with_the_machines_of_a_hub_that_is_killed() -> None:
+    if why := why_no_namespaces():
+        pytest.skip(why)
+    with working_directory() as directory:
+        site = TwoHubs(directory)
+        try:
+            await site.start()
+            await _two_hubs(site)
+        finally:
+            await site.close()
+
+
+async def _two_hubs(site: TwoHubs) -> None:
+    async def published() -> bool:
+        return len(await read_endpoints(site.cluster)) == 2
+
+    await wait_until(published, "both hubs publish their addresses", timeout_s=90)
+    for name in ("m1", "m2"):
+        await site.join(name)
+    pod = await site.pod("web-1")
+    await site.load_balancer("web", pod)
+    address = await site.address("web")
+    traffic = await answered(site, address)
+
+    async def known() -> bool:
+        plans = [json.loads((machine.state_dir / "plan.json").read_text()) for machine in site.machines.values()]
+        return all(len(plan["hubs"]) == 2 for plan in plans)
+
+    await wait_until(known, "both machines know both hubs")
+    traffic.start()
+    await site.hub.kill()
+    await wait_until(site.leads(site.second), "the second hub leads", timeout_s=90)
+    await site.load_balancer("late", pod)
+    late = await site.address("late")
+    await answered(site, late)
+    await traffic.stop()
+    check(traffic.count)
+
+    async def ready() -> bool:
+        machines = await site.cluster.list(PROXY_MACHINES)
+        conditions = [condition_of(machine.status.conditions, "Ready") for machine in machines]
+        return all(condition is not None and condition.status == "True" for condition in conditions)
+
+    await wait_until(ready, "both machines report to the second hub", timeout_s=90)
+    await site.cluster.delete(TCP_LOAD_BALANCERS, NAMESPACE, "late")
+
+    async def withdrawn() -> bool:
+        return not owners(site, late)
+
+    await wait_until(withdrawn, "the second hub plans for both machines")
+    assert len(owners(site, address)) == 1

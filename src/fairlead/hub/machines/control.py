@@ -94,7 +94,8 @@ _MANAGER_CERTIFICATE = "fairlead-hub-machine-certificate"
 _PLAN_WAIT_S = 25.0
 _LEASE_S = 10.0
 _LOOK_S = 2.0
-_ENDPOINTS_S = 30.0
+#: A machine that knows only the hub that has died is lost to the others.
+_ENDPOINTS_S = 5.0
 #: Time between two writes of one status.
 _PACE_S = 1.0
 #: Reports of one machine with other network cards in turn, within this time, are of two machines.
