@@ -48,8 +48,8 @@ STORIES = {
     """,
     "machines": """Show three proxy machines whose addresses survive, announced by ARP and by BGP.
 
-    One loses its power, one its cable, the hub is killed, one is drained, under load. Ends with a table of failed
-    connections and gaps, and fails when one is above its limit. Needs root; runs in network namespaces of its own.
+    Power, a cable and the hub are lost, one is drained, Envoy is upgraded, under load. Ends with a table of failed
+    connections and gaps; fails when a limit is missed. Needs root; runs in network namespaces of its own.
     """,
     "names": """Show names and certificates of an Ingress and a Gateway, with a real DNS server (BIND 9).
 
