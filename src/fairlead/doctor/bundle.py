@@ -55,6 +55,8 @@ def files_of(
         files[f"{side.name}/endings.json"] = _json(side.endings)
     if facts.machine is not None:
         files["machine.json"] = _json(facts.machine)
+    if facts.proxy is not None:
+        files["proxy-machine.json"] = _json(facts.proxy)
     files |= {f"pages/{name}": text for name, text in pages.items()}
     files |= {f"logs/{name}": text[-LOG_BYTES:] for name, text in logs.items()}
     files["unread.txt"] = "".join(f"{line}\n" for line in missing) or "Everything that was asked for could be read.\n"

@@ -35,6 +35,7 @@ def test_a_bundle_has_objects_findings_versions_events_and_logs() -> None:
         "versions.json",
         "doctor.json",
         "machine.json",
+        "proxy-machine.json",
         "unread.txt",
         "hub/events.yaml",
     } <= made.keys()
