@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session")]
 
 CHECK = HealthCheck(interval_s=0.05, timeout_s=0.5, unhealthy_threshold=2, healthy_threshold=1)
 TIER_0 = (Locality("west", 60), Locality("east", 30), Locality("north", 10))
+#: Connections that are opened at the same time.
+IN_FLIGHT = 20
 BACKUP = Locality("backup", 100, tier=1)
 
 
@@ -37,8 +39,8 @@ def targets(backends: Mapping[str, list[Backend]]) -> list[Target]:
 async def counted(spec: FrontendSpec, connections: int = 400) -> Counter[str]:
     """Return how many of so many connections each member answered; one that none answers counts as "": closed."""
     answered: Counter[str] = Counter()
-    for _ in range(connections // 20):
-        answered.update(await asyncio.gather(*(ask(spec.address, 8080) for _ in range(20))))
+    for _ in range(connections // IN_FLIGHT):
+        answered.update(await asyncio.gather(*(ask(spec.address, 8080) for _ in range(IN_FLIGHT))))
     return answered
 
 
@@ -132,3 +134,15 @@ async def test_udp_flows_go_to_the_first_tier_with_an_endpoint(world: World):
     assert await ask_udp(spec.address, 8080) == "west"
     await world.change(spec, Action.DEREGISTER, west_target)
     assert await ask_udp(spec.address, 8080) == "east"
+
+
+@pytest.mark.req("MC-11")
+async def test_a_refused_connection_is_tried_at_another_member(world: World):
+    """Without health checks nothing else keeps connections from the member that refuses."""
+    backends = await members(world, west=1, east=1)
+    spec = world.spec(shares=Shares((Locality("east", 50), Locality("west", 50))))
+    await world.serve(spec, *targets(backends))
+    await backends["west"][0].stop()
+    # A retry may choose the same member again while others choose, until its endpoint is ejected: those in flight.
+    assert (await counted(spec, 100))[""] <= IN_FLIGHT
+    assert await counted(spec, 100) == Counter(east=100)

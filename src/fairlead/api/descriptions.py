@@ -165,6 +165,7 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "region": "Region of the hub that serves the load balancer. A hub without a region serves all.",
         "hostnames": "DNS names that resolve to the load balancer.",
         "generateHostname": "Whether the hub generates a DNS name in the member's domain.",
+        "globalService": "GlobalService at the hub that the Service joins, if that lists the member; empty for none.",
     },
     "GlobalPort": {**PORT, "port": "Port that clients connect to."},
     "GlobalMember": {

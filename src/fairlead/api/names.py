@@ -31,6 +31,8 @@ ANNOTATION_IGNORED_ANNOTATIONS = "fairlead.dev/ignored-annotations"
 ANNOTATION_CERTIFICATE_ISSUER = "fairlead.dev/certificate-issuer"
 #: An address that the user would like to have; ``spec.loadBalancerIP`` does the same.
 ANNOTATION_REQUESTED_ADDRESS = "fairlead.dev/address-request"
+#: On a Service: the GlobalService at the hub that it joins.
+ANNOTATION_GLOBAL = "fairlead.dev/global"
 #: On an IngressClass or Gateway: IP families of the load balancer's addresses, such as ``IPv4,IPv6``.
 ANNOTATION_IP_FAMILIES = "fairlead.dev/ip-families"
 #: On a Gateway: ``false`` publishes no DNS records for the wildcards of its listeners, only for hosts of its routes.
@@ -309,6 +311,7 @@ def replica_key(identity: str) -> str:
 SERVICE_ANNOTATIONS = (
     ANNOTATION_ADDRESS,
     ANNOTATION_PROXY_PROTOCOL,
+    ANNOTATION_GLOBAL,
     ANNOTATION_REQUESTED_ADDRESS,
     ANNOTATION_TARGET,
     ANNOTATION_HOSTNAME,

@@ -54,6 +54,7 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     hostnames are names that are to resolve to it; generateHostname asks the hub for a name in the member's domain.
     ipFamilies are those of a Service: it gets an address of each, in this order; empty: IPv4. With ipFamilyPolicy
     RequireDualStack it is served with both or not at all. address may hold one of each family, after a comma.
+    globalService is the GlobalService that it joins.
     """
 
     ports: Annotated[list[LoadBalancerPort], Meta(min_length=1, extra_json_schema=LIST_BY_PORT)]
@@ -74,6 +75,7 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
         default_factory=list[str]
     )
     generate_hostname: bool = False
+    global_service: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = ""
     origin: Origin = Origin()
 
 

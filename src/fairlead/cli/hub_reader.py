@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from fairlead.api.addresspool import ADDRESS_POOLS
 from fairlead.api.announcing import ADVERTISEMENTS, BGP_PEERS
 from fairlead.api.backendgroup import BACKEND_GROUPS
+from fairlead.api.globalservice import GLOBAL_SERVICES
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
@@ -170,7 +171,7 @@ T = TypeVar("T", bound=KubeObject)
 async def gather_status(cluster: Cluster) -> FleetStatus:
     """Read everything once."""
     (
-        (tcp, http, shared),
+        (tcp, http, shared, global_services),
         (pool_services, classes, groups),
         (tenants, leases, hub_lease, reports),
         (pools, zones, hostnames, certificates),
@@ -180,6 +181,7 @@ async def gather_status(cluster: Cluster) -> FleetStatus:
             cluster.list(TCP_LOAD_BALANCERS),
             _if_known(cluster, HTTP_LOAD_BALANCERS),
             cluster.list(LOAD_BALANCERS),
+            _if_known(cluster, GLOBAL_SERVICES),
         ),
         asyncio.gather(
             _if_known(cluster, POOL_SERVICES), cluster.list(LOAD_BALANCER_CLASSES), cluster.list(BACKEND_GROUPS)
@@ -200,7 +202,7 @@ async def gather_status(cluster: Cluster) -> FleetStatus:
     )
     read = FleetObjects(
         tenants=tenants,
-        load_balancers=[*tcp, *http, *shared],
+        load_balancers=[*tcp, *http, *shared, *global_services],
         pool_services=pool_services,
         classes=classes,
         groups=groups,

@@ -53,6 +53,7 @@ VERBS = {
     "resume": Verb(_OPERATE, "changes:resume", "Apply the changes that pause held."),
     "repair": Verb(_OPERATE, "changes:repair", "Revert changes made outside Fairlead."),
     "gc": Verb(_OPERATE, "changes:gc", "Find and delete orphaned backends."),
+    "member": Verb(_OPERATE, "member:app", "Drain a member of GlobalServices, and use it again."),
     "tenant": Verb(_SET_UP, "tenant:app", "Add and remove member clusters."),
     "proxy": Verb(_SET_UP, "proxy:app", "Add, drain and remove proxy machines."),
     "convert": Verb(_SET_UP, "convert:convert", "Print Ingresses as Gateway API objects."),

@@ -25,6 +25,7 @@ from fairlead.agent.events import missing_endpoints
 from fairlead.api.addresspool import ADDRESS_POOLS
 from fairlead.api.crd import fields_of
 from fairlead.api.gateway import GATEWAY_CLASSES
+from fairlead.api.globalservice import GLOBAL_SERVICES
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES, Hostname
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer
 from fairlead.api.intent import IntentObject
@@ -130,7 +131,7 @@ _NO_ADDRESS = (
 )
 _STUCK = timedelta(minutes=10)
 #: Kinds whose objects may request names.
-_WITH_NAMES = (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCERS, LOAD_BALANCER_ROUTES)
+_WITH_NAMES = (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCERS, LOAD_BALANCER_ROUTES, GLOBAL_SERVICES)
 #: Reasons that concern the zone's server, and so every name in the zone.
 _OF_THE_SERVER = (ConditionReason.PROVIDER_FAILED, ConditionReason.QUARANTINED)
 

@@ -18,17 +18,15 @@ import msgspec
 from fairlead.api.addresspool import ADDRESS_POOLS, AddressPool
 from fairlead.api.backendgroup import BackendGroup, BackendRecord
 from fairlead.api.hostname import DNSZone, Hostname
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer, LoadBalancerRoute
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, LoadBalancerRoute
 from fairlead.api.intent import IntentObject
 from fairlead.api.kinds import LOAD_BALANCER_KINDS
-from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import ManagedCertificate
 from fairlead.api.meta import KubeObject, ObjectKey, Resource, WireCondition, condition_of
 from fairlead.api.names import AGENT_LEASE
 from fairlead.api.poolservice import PoolService
 from fairlead.api.proxymachine import ProxyMachine
-from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import TENANTS, StampedLease, Tenant
 from fairlead.api.times import wire_time
 from fairlead.hub.inspect.preview import KeyState, Previewed, ProviderState, pending_keys, running_plans
@@ -48,6 +46,7 @@ from fairlead.status.fleet import (
     ACCEPTED,
     PROGRAMMED,
     SERVING,
+    AnyLoadBalancer,
     LoadBalancerRow,
     ProxyRow,
     Trouble,
@@ -226,9 +225,7 @@ class HubItem(Item, frozen=True, gc=False):
     leader: str = ""
 
 
-def load_balancer_item(
-    lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer, tenant: Tenant | None
-) -> LoadBalancerItem:
+def load_balancer_item(lb: AnyLoadBalancer, tenant: Tenant | None) -> LoadBalancerItem:
     """Return the item of a load balancer; ``tenant`` is the member in whose namespace it is."""
     row = load_balancer_row(lb)
     ref = ObjectRef(row.kind, row.namespace, row.name)

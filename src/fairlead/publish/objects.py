@@ -34,6 +34,7 @@ from fairlead.api.kubernetes import (
 )
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, ObjectMeta, Wire, WireCondition
 from fairlead.api.names import (
+    ANNOTATION_GLOBAL,
     ANNOTATION_HOSTNAME,
     ANNOTATION_PROXY_PROTOCOL,
     ANNOTATION_REQUESTED_ADDRESS,
@@ -55,6 +56,7 @@ from fairlead.api.names import (
     SLICE_MANAGED_BY,
     did_you_mean,
     label_value,
+    name_problem,
 )
 from fairlead.api.tcploadbalancer import (
     TCP_LOAD_BALANCERS,
@@ -293,9 +295,9 @@ def whole(value: Wire) -> JSONObject:
 
 
 def object_from_load_balancer(load_balancer: TCPLoadBalancer) -> JSONObject:
-    """Write a TCPLoadBalancer; a region, or families, that are empty are left out."""
+    """Write a TCPLoadBalancer; newer fields that are empty are left out."""
     spec = whole(load_balancer.spec)
-    for name in ("region", "ipFamilies", "ipFamilyPolicy"):
+    for name in ("region", "ipFamilies", "ipFamilyPolicy", "globalService"):
         # A hub of an earlier version would refuse a field that it does not know.
         if not spec[name]:
             del spec[name]
@@ -505,6 +507,7 @@ def spec_from_service(
     hostnames: tuple[str, ...] = (),
     generate_hostname: bool = False,
     families: tuple[Family, ...] = (),
+    global_service: str = "",
 ) -> TCPLoadBalancerSpec:
     """Return the spec of the TCPLoadBalancer of a Service whose ports are not refused; IPv4 alone is not written."""
     ports = [
@@ -531,6 +534,7 @@ def spec_from_service(
         region=region,
         hostnames=list(hostnames),
         generate_hostname=generate_hostname,
+        global_service=global_service,
         origin=origin,
     )
 
@@ -545,6 +549,7 @@ ANNOTATION_SOURCE_RANGES = "service.beta.kubernetes.io/load-balancer-source-rang
 #: The annotations that ``read_options`` reads.
 OPTION_ANNOTATIONS = frozenset(
     {
+        ANNOTATION_GLOBAL,
         ANNOTATION_HOSTNAME,
         ANNOTATION_PROXY_PROTOCOL,
         ANNOTATION_REQUESTED_ADDRESS,
@@ -573,6 +578,7 @@ class ServiceOptions(msgspec.Struct, frozen=True):
     source_ranges: tuple[str, ...] = ()
     hostnames: tuple[str, ...] = ()
     generate_hostname: bool = False
+    global_service: str = ""
     warnings: tuple[str, ...] = ()
 
 
@@ -614,8 +620,16 @@ def _options(service: Service, *, of_cloud: bool) -> ServiceOptions:
         source_ranges=ranges,
         hostnames=tuple(sorted(hostnames - {GENERATE})),
         generate_hostname=GENERATE in hostnames,
+        global_service=_global_service(service),
         warnings=tuple(warnings),
     )
+
+
+def _global_service(service: Service) -> str:
+    name = service.annotation(ANNOTATION_GLOBAL).strip()
+    if name and (problem := name_problem(name)):
+        raise _InvalidOptionError(ConditionReason.INVALID, f"annotation {ANNOTATION_GLOBAL}: {problem}")
+    return name
 
 
 def _hostnames(service: Service) -> frozenset[str]:

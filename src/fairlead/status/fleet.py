@@ -33,6 +33,7 @@ import msgspec
 
 from fairlead.api.addresspool import ADDRESS_POOLS, COUNTED, AddressPool
 from fairlead.api.backendgroup import BackendGroup
+from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalService
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES, DNSZone, Hostname
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
 from fairlead.api.intent import MachinePlacement
@@ -239,6 +240,10 @@ class ProxyRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     statistics: str = ""
 
 
+#: The kinds of load balancers that the status lists.
+AnyLoadBalancer = TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer | GlobalService
+
+
 class ReplicaReport(msgspec.Struct, frozen=True, gc=False):
     """The proxies of one hub replica, since when (RFC 3339), and its ``--address-pool``."""
 
@@ -251,7 +256,7 @@ class FleetObjects(msgspec.Struct, frozen=True, kw_only=True):
     """The objects that were read: ``leases`` are the agents', by namespace, ``reports`` the hubs', by identity."""
 
     tenants: Sequence[Tenant] = ()
-    load_balancers: Sequence[TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer] = ()
+    load_balancers: Sequence[AnyLoadBalancer] = ()
     pool_services: Sequence[PoolService] = ()
     classes: Sequence[LoadBalancerClass] = ()
     groups: Sequence[BackendGroup] = ()
@@ -338,17 +343,16 @@ def member_row(tenant: Tenant, lease: StampedLease | None, load_balancers: int, 
     return MemberRow(tenant.metadata.name, tenant.spec.region, tenant.namespace, state, silent_s, load_balancers)
 
 
-def _on_own_proxies(read: FleetObjects) -> list[TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer]:
+def _on_own_proxies(read: FleetObjects) -> list[AnyLoadBalancer]:
     """Return the load balancers whose addresses proxy machines may announce."""
     own = {cls.metadata.name for cls in read.classes if cls.spec.provider in MACHINE_PROVIDERS}
     return [lb for lb in read.load_balancers if (lb.class_name or DEFAULT_CLASS) in own]
 
 
-def load_balancer_row(
-    lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer, announced: Mapping[str, AnnouncedRow] | None = None
-) -> LoadBalancerRow:
+def load_balancer_row(lb: AnyLoadBalancer, announced: Mapping[str, AnnouncedRow] | None = None) -> LoadBalancerRow:
     """Return the row of one load balancer; ``announced`` has the rows of addresses."""
     targets = lb.status.backends if isinstance(lb, LoadBalancer) else lb.status.targets
+    shares = lb.status.shares if isinstance(lb, GlobalService) else ""
     routes = lb.status.routes if isinstance(lb, HTTPLoadBalancer) else None
     faults = faults_of_load_balancer(lb.status.conditions, targets, routes)
     by_type = {condition.type: condition for condition in lb.status.conditions or ()}
@@ -372,7 +376,7 @@ def load_balancer_row(
         state=worst_of(fault.trouble for fault in faults) if current or refused else Trouble.NOT_SERVING,
         reason="Deleting" if lb.deleting else _reason(faults) if current or refused else "Pending",
         message=faults[0].message if faults else "",
-        targets=targets,
+        targets=f"{targets} ({shares})" if shares else targets,
         routes=routes,
         announced=[row for address, _ in lb.status.allocation.places if (row := (announced or {}).get(address))],
         labels=lb.metadata.labels or {},
@@ -429,14 +433,14 @@ def _reason(faults: Sequence[ConditionFault]) -> str:
     return (faults[0].reason or faults[0].type) if faults else "Programmed"
 
 
-def _origin(lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer) -> str:
+def _origin(lb: AnyLoadBalancer) -> str:
     if isinstance(lb, LoadBalancer):
         return ""
     origin = lb.spec.origin
     return lb.annotation(ANNOTATION_ORIGIN) or f"{origin.namespace}/{origin.name}".strip("/")
 
 
-def _origin_kind(lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer) -> str:
+def _origin_kind(lb: AnyLoadBalancer) -> str:
     """Return the kind of the object that asked for it; an older agent does not say that it is a Service."""
     if isinstance(lb, LoadBalancer):
         return ""
@@ -469,10 +473,11 @@ _KINDS = {
     TCPLoadBalancer: TCP_LOAD_BALANCERS.kind,
     HTTPLoadBalancer: HTTP_LOAD_BALANCERS.kind,
     LoadBalancer: LOAD_BALANCERS.kind,
+    GlobalService: GLOBAL_SERVICES.kind,
 }
 
 
-def kind_of(lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer) -> str:
+def kind_of(lb: AnyLoadBalancer) -> str:
     """Return the kind of a load balancer that was read."""
     return _KINDS[type(lb)]
 
@@ -528,9 +533,7 @@ def refusal_faults(members: Iterable[MemberRow], leases: Mapping[str, Lease]) ->
             yield ObjectFault(trouble, kind, namespace, name, "Refused", subject, text, member=row.name)
 
 
-def load_balancer_faults(
-    objects: Iterable[TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer], rows: Iterable[LoadBalancerRow]
-) -> Iterator[ObjectFault]:
+def load_balancer_faults(objects: Iterable[AnyLoadBalancer], rows: Iterable[LoadBalancerRow]) -> Iterator[ObjectFault]:
     """Yield all faults of each load balancer."""
     by_key = {(row.kind, row.namespace, row.name): row for row in rows}
     for lb in sorted(objects, key=lambda lb: lb.key):

@@ -284,8 +284,10 @@ def _localities(view: GlobalView, joined: Sequence[_Joined]) -> dict[str, Locali
         member.entry.tenant: 0 if member.entry.drain or member.why_drained else member.entry.weight for member in joined
     }
     with_endpoints = {member.entry.tenant for member in joined if weights[member.entry.tenant] and _ready(member)}
-    # When every member is down, healthy endpoints serve all the same.
-    down = view.down if not with_endpoints <= view.down else frozenset[str]()
+    down = view.down & {member.entry.tenant for member in joined if member.entry.min_healthy_percent}
+    if with_endpoints <= down:
+        # Every member is down: healthy endpoints serve all the same.
+        down = frozenset[str]()
     weights |= dict.fromkeys(weights.keys() & down, 0)
     priorities = sorted({member.entry.priority for member in joined if weights[member.entry.tenant]})
     return {

@@ -42,6 +42,8 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "--watch": "it writes one file",
     },
     "convert": {"--watch": "it reads Ingresses once, from files too"},
+    "member drain": {"--namespace": _TENANT, "--selector": _ONE, "--watch": _ACTS},
+    "member undrain": {"--namespace": _TENANT, "--selector": _ONE, "--watch": _ACTS},
     "proxy token": {
         "NAME": "the machine names itself when it joins",
         "--namespace": _MACHINE,

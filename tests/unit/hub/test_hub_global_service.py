@@ -111,3 +111,21 @@ async def test_the_health_of_members_is_read_from_the_report_of_proxies(hub):
     observed = Observed(health=Health(members=(("east", 1, 2), ("west", 3, 3))))
     assert healthy_members(observed) == {"east": (1, 2), "west": (3, 3)}
     assert healthy_members(None) == {}
+
+
+@pytest.mark.req("MC-9")
+async def test_a_service_of_another_name_joins_by_its_annotation(hub):
+    hub.put(hub.intent.objects.cache, global_service("east"))
+    other = tcp("shop.other", namespace="tenant-east", spec={"targets": "Pod", "globalService": "web"})
+    hub.woken.clear()
+    hub.put(hub.tcp.objects.cache, other)
+    assert KEY in hub.woken
+    hub.put(
+        hub.inventory.slices,
+        endpoint_slice("o", ["10.1.0.7"], namespace="tenant-east", load_balancer="shop.other"),
+    )
+    (targets,) = hub.decide().desired.targets.values()
+    assert [key.address for key in targets] == ["10.1.0.7"]
+    # One that is not listed, and asks all the same, does not join.
+    hub.put(hub.tcp.objects.cache, tcp("x.y", namespace="tenant-west", spec={"targets": "Pod", "globalService": "web"}))
+    assert {member.tenant for member in hub.decide().members} == {"east"}

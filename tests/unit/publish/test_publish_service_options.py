@@ -39,6 +39,7 @@ LEGAL = [
         BY_FIELD,
         ServiceOptions(hostnames=("*.a.example.com", "b.example.com"), generate_hostname=True),
     ),
+    ({"fairlead.dev/global": " web "}, {}, BY_FIELD, ServiceOptions(global_service="web")),
 ]
 
 
@@ -50,6 +51,7 @@ def test_legal(annotations, spec, of_cloud, expected):
 WRONG = [
     ({"fairlead.dev/target": "pods"}, {}, ["'pods'", "Did you mean 'Pod'"]),
     ({"fairlead.dev/proxy-protocol": "2"}, {}, ["'2'", "v1 or v2"]),
+    ({"fairlead.dev/global": "shop/web"}, {}, ["fairlead.dev/global", "'shop/web'"]),
     ({}, {"loadBalancerIP": "10.0.0"}, ["spec.loadBalancerIP", "'10.0.0'"]),
     ({"fairlead.dev/address-request": "::1"}, {}, ["fairlead.dev/address-request", "IPv4"]),
     ({}, {"loadBalancerSourceRanges": ["10.0.0.0/8", "10.0.0.0/33"]}, ["'10.0.0.0/33'", "CIDR"]),

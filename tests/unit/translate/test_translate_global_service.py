@@ -206,6 +206,9 @@ def test_a_member_with_too_few_healthy_endpoints_is_down():
     decision = decide(members, {"west": WEST, "east": EAST}, down={"west"})
     assert localities(decision) == {"west": (0, 0), "east": (100, 0)}
     assert states(decision)["west"] == "Down"
+    # It was down by a limit that no longer applies.
+    decision = decide({"west": {}, "east": {"priority": 1}}, {"west": WEST, "east": EAST}, down={"west"})
+    assert localities(decision) == {"west": (100, 0), "east": (100, 1)}
 
 
 @pytest.mark.req("MC-12")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -60,6 +61,7 @@ class GlobalIntent(MemberIntent[GlobalView]):
         """Subscribe to slices, to load balancers of members, and to health reports of proxies."""
         super().watch()
         self._global_objects.watch_parts()
+        self._global_objects.cache.on_change(self._note_changed)
         for runner in self._context.providers.served.values():
             runner.provider.on_change(self._note_health)
 
@@ -92,6 +94,11 @@ class GlobalIntent(MemberIntent[GlobalView]):
             if part.load_balancer.spec.targets == "Node"
         )
         return (*(exclusion for exclusion in without if exclusion.why), *itertools.chain.from_iterable(nodes))
+
+    def _note_changed(self, _old: GlobalService | None, new: GlobalService | None) -> None:
+        # Another minHealthyPercent may apply.
+        if new is not None and self._global_objects.serves(new):
+            self._health.add(self._global_objects.key(new))
 
     def _note_health(self, key: LoadBalancerKey) -> None:
         if key.kind == GLOBAL_SERVICES.kind:
@@ -210,7 +217,12 @@ class GlobalObjects(MemberObjects[GlobalService]):
         cache: WatchCache[GlobalService] = WatchCache(
             cluster,
             GLOBAL_SERVICES,
-            indexes={**self.indexes(), "tenant": _tenants_of, "part": _parts_of},
+            indexes={
+                **self.indexes(),
+                "tenant": _tenants_of,
+                "part": _parts_of,
+                "name": lambda obj: [obj.metadata.name],
+            },
         )
         super().__init__(cache, GLOBAL_SERVICES, inventory)
         inventory.register(self)
@@ -230,8 +242,12 @@ class GlobalObjects(MemberObjects[GlobalService]):
         self._parts.on_change(changed)
 
     def part_of(self, obj: GlobalService, spec: GlobalServiceSpec, tenant: Tenant) -> TCPLoadBalancer | None:
-        """Return the load balancer of the member's Service; None when it publishes none."""
-        del obj
+        """Return the load balancer of the member's Service, None when it publishes none; one that joins comes first."""
+        joined = [
+            part for part in self._parts.by_index("global", (tenant.namespace, obj.metadata.name)) if not part.deleting
+        ]
+        if joined:
+            return min(joined, key=attrgetter("age_order"))
         part = self._parts.get(tenant.namespace, hub_name(*spec.service.split("/"))) if spec.service else None
         return part if part is not None and not part.deleting else None
 
@@ -265,6 +281,8 @@ class GlobalObjects(MemberObjects[GlobalService]):
 
     def _keys_with(self, part: TCPLoadBalancer) -> Iterator[LoadBalancerKey]:
         yield from self.keys_by_index("part", part.metadata.name)
+        if part.spec.global_service:
+            yield from self.keys_by_index("name", part.spec.global_service)
 
 
 def _tenants_of(obj: GlobalService) -> set[str]:

@@ -85,6 +85,7 @@ class TCPObjects(MemberObjects[TCPLoadBalancer]):
                 **self.indexes(),
                 "label": lambda obj: [(obj.metadata.namespace, label_value(obj.metadata.name))],
                 "node-port": _node_ports_of,
+                "global": _global_service_of,
             },
         )
         super().__init__(cache, TCP_LOAD_BALANCERS, inventory)
@@ -107,6 +108,11 @@ class TCPObjects(MemberObjects[TCPLoadBalancer]):
     def keys_of_slice(self, endpoint_slice: EndpointSlice) -> Collection[LoadBalancerKey]:
         """Return the load balancers that a slice is labelled with."""
         return [key for label in slice_labels(endpoint_slice) for key in self.keys_by_index("label", label)]
+
+
+def _global_service_of(obj: TCPLoadBalancer) -> list[tuple[str, str]]:
+    """Return the namespace of the member with the GlobalService that its Service joins, if any."""
+    return [(obj.metadata.namespace, obj.spec.global_service)] if obj.spec.global_service else []
 
 
 def _node_ports_of(obj: TCPLoadBalancer) -> set[tuple[str, int]]:

@@ -21,6 +21,7 @@ import msgspec
 import structlog
 
 from fairlead.api.clusterapi import is_moved
+from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalService
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES, WILDCARD, DNSZone, Hostname, HostnameStatus, host_problem
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.intent import NamesStatus
@@ -122,6 +123,16 @@ def of_tcp(obj: TCPLoadBalancer, tenant: Tenant | None) -> dict[str, NameClaiman
     )
 
 
+def of_global(obj: GlobalService, tenant: Tenant | None) -> dict[str, NameClaimant]:
+    """Return the claims of a GlobalService; a name that the hub makes is in the domain of its namespace's Tenant."""
+    key = LoadBalancerKey(GLOBAL_SERVICES.kind, *obj.key)
+    origin = Origin(kind=GLOBAL_SERVICES.kind, namespace=obj.metadata.namespace, name=obj.metadata.name)
+    spec = obj.spec
+    return _claims(
+        spec.hostnames, obj.metadata, origin, key, tenant, generate=spec.generate_hostname, deleting=obj.deleting
+    )
+
+
 def of_endpoint(obj: LoadBalancer, tenant: Tenant | None) -> dict[str, NameClaimant]:
     """Return the claims of a Cluster's load balancer, also while it is deleted: its machines drain by that name."""
     key = LoadBalancerKey(LOAD_BALANCERS.kind, *obj.key)
@@ -169,6 +180,7 @@ _KINDS: dict[str, tuple[AnyResource, _ClaimsOf]] = {
     LOAD_BALANCER_ROUTES.kind: (LOAD_BALANCER_ROUTES, of_route),
     HTTP_LOAD_BALANCERS.kind: (HTTP_LOAD_BALANCERS, of_http),
     TCP_LOAD_BALANCERS.kind: (TCP_LOAD_BALANCERS, of_tcp),
+    GLOBAL_SERVICES.kind: (GLOBAL_SERVICES, of_global),
     LOAD_BALANCERS.kind: (LOAD_BALANCERS, of_endpoint),
 }
 

@@ -240,6 +240,7 @@ def _load_balancer(
         address=options.address,
         hostnames=options.hostnames,
         generate_hostname=options.generate_hostname,
+        global_service=options.global_service,
         families=families_of(service),
     )
     meta = ObjectMeta(
