@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,22 @@ def test_systemd_accepts_a_unit_and_finds_it_locked_down(name: str, tmp_path: Pa
     exposed = analyze("security", "--no-pager", "--offline=true", f"--threshold={EXPOSED_AT_MOST[name]}", str(unit))
     assert exposed.returncode == 0, exposed.stdout[-3000:]
     assert re.search(r"Overall exposure level for .*: [0-3]\.\d", exposed.stdout)
+
+
+@pytest.mark.req("OP-4", "P-16")
+@pytest.mark.usefixtures("systemd")
+@pytest.mark.parametrize("name", ["hub", "run"])
+def test_the_drop_in_of_a_hub_that_announces_fits_its_unit(name: str, tmp_path: Path) -> None:
+    page = (UNITS.parents[1] / "docs" / "how-to" / "run-with-systemd.md").read_text()
+    (block,) = re.findall(r"```ini\n(.*?)```", page, re.DOTALL)
+    settings = textwrap.dedent(block).strip().removeprefix("[Service]\n").strip()
+    unit = tmp_path / f"fairlead-{name}.service"
+    text = (UNITS / unit.name).read_text().replace("/usr/local/bin/fairlead", "/bin/true")
+    unit.write_text(text.replace("[Install]", f"{settings}\n\n[Install]"))
+    assert "ProtectKernelTunables=no" in settings.splitlines(), "it sets ip_nonlocal_bind"
+    assert "CAP_NET_ADMIN CAP_NET_RAW" in settings
+    verified = analyze("verify", "--man=no", str(unit))
+    assert (verified.returncode, [line for line in verified.stderr.splitlines() if unit.name in line]) == (0, [])
 
 
 def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
