@@ -242,7 +242,7 @@ async def test_what_does_not_answer_gets_no_connections(world: World, monkeypatc
         await world.until(lambda: "goto" not in world.table("map", "inet", "fairlead", "services4"), "nothing is left")
         with pytest.raises(ConnectionRefusedError):
             await world.connect()
-        assert not world.path.healthy()
+        await world.until(lambda: not world.path.healthy(), "the machine says so")
         await world.listen(first)
         await world.until(lambda: "east/web" in world.path.healthy(), "it is back")
         assert (await world.ask())[0] == first

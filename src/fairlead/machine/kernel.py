@@ -20,7 +20,7 @@ import shutil
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -74,7 +74,7 @@ class KernelPath:
     def __init__(self, file: Path, *, on_change: Callable[[], None]) -> None:
         self._file = file
         self._on_change = on_change
-        self._table = ForwardingTable(version="")
+        self._version = ""
         self._entries: dict[str, ForwardedLoadBalancer] = {}
         #: What the kernel has by load balancer, "" for what was there before; None while that is unknown.
         self._elements: dict[str, Elements] | None = None
@@ -89,6 +89,8 @@ class KernelPath:
         self._applied_version = ""
         self._problem = self._disk_problem = ""
         self._targets: dict[str, _CheckedTarget] = {}
+        #: The checked targets of each load balancer.
+        self._names: dict[str, list[str]] = {}
         self._checks: deque[tuple[float, str]] = deque()
         self._new_checks = asyncio.Event()
         self._down: set[str] = set()
@@ -100,7 +102,7 @@ class KernelPath:
     @property
     def version(self) -> str:
         """Return the version of the table on this machine; the hub answers with what has changed since."""
-        return self._table.version
+        return self._version
 
     def load(self) -> None:
         """Read the table that an earlier process kept."""
@@ -110,7 +112,7 @@ class KernelPath:
 
     def update(self, change: ForwardingTable) -> None:
         """Take in what the hub has sent."""
-        self._take(self._table.updated(change))
+        self._take(change)
         self._unsaved.set()
 
     def follow(self, plan: MachinePlan) -> None:
@@ -173,12 +175,16 @@ class KernelPath:
 
     # --- what is wanted -----------------------------------------------------------------------------------------
 
-    def _take(self, table: ForwardingTable) -> None:
-        entries = {entry.key: entry for entry in table.load_balancers}
-        changed = {key for key in entries.keys() | self._entries.keys() if entries.get(key) != self._entries.get(key)}
-        self._table, self._entries = table, entries
-        if changed:
-            self._plan_checks()
+    def _take(self, change: ForwardingTable) -> None:
+        before, entries = self._entries, change.applied_to(self._entries)
+        keys = (
+            entries.keys() | before.keys()
+            if change.whole
+            else {*change.removed, *(e.key for e in change.load_balancers)}
+        )
+        self._version, self._entries = change.version, entries
+        changed = {key for key in keys if entries.get(key) != before.get(key)}
+        self._plan_checks(changed)
         self._mark(changed)
         # Also without a difference: the hub waits for the version.
         self._dirty.set()
@@ -194,9 +200,14 @@ class KernelPath:
             while True:
                 await self._unsaved.wait()
                 self._unsaved.clear()
+                writing = watched("forwarding table", asyncio.to_thread(self._write), expected=OSError)
                 try:
-                    await asyncio.to_thread(self._write)
+                    # The thread goes on when this is cancelled, and the last write must not begin before it ends.
+                    await asyncio.shield(writing)
                     self._disk_problem = ""
+                except asyncio.CancelledError:
+                    await asyncio.wait({writing})
+                    raise
                 except OSError as error:
                     text = f"{self._file} cannot be written ({error.strerror}); a boot would restore older state"
                     self._disk_problem = text
@@ -209,7 +220,8 @@ class KernelPath:
                     self._write()
 
     def _write(self) -> None:
-        write_private(self._file, msgspec.json.encode(self._table))
+        table = ForwardingTable(version=self._version, load_balancers=tuple(self._entries.values()))
+        write_private(self._file, msgspec.json.encode(table))
 
     # --- the kernel ---------------------------------------------------------------------------------------------
 
@@ -230,18 +242,18 @@ class KernelPath:
                 self._say("")
 
     async def _apply(self) -> None:
-        if not self._table.version:
+        if not self._version:
             return  # nothing is known yet, so what the kernel has stays
         if self._lost:
             self._lost, self._elements = False, None
         await self._check_new()
         if self._elements is None:
             if not self._entries and not (shutil.which("nft") and await _tables()):
-                self._acknowledge(self._table.version)
+                self._acknowledge(self._version)
                 return
             await self._read_table()
         elements = self._elements or {}
-        version, entries = self._table.version, self._entries
+        version, entries = self._version, self._entries
         changed, self._changed = self._changed, set()
         before: dict[tuple[str, str], str] = {}
         after: dict[tuple[str, str], str] = {}
@@ -296,7 +308,7 @@ class KernelPath:
         for key, elements in new.items():
             if not _serves(elements):
                 continue
-            names = self._names_of(self._entries.get(key))
+            names = self._names.get(key, ())
             unchecked = not names
             if unchecked or any(self._targets[name].healthy for name in names if name in self._targets):
                 self._proven.add(key)
@@ -355,56 +367,47 @@ class KernelPath:
     def _end_flows(self, changed: Iterable[str]) -> None:
         """Delete the connections of targets that are gone; those of ports that are gone after a while."""
         gone: set[Flow] = set()
+        wanted: set[Flow] = set()
         for key in changed:
             gone |= self._flows.pop(key, set())
             if (entry := self._entries.get(key)) is not None:
                 self._flows[key] = flows_of(entry)
-        gone -= self._wanted_flows() if gone else set()
-        if not gone:
-            return
-        ports = {flow[:3] for flow in self._wanted_flows()}
-        now, later = [flow for flow in gone if flow[:3] in ports], [flow for flow in gone if flow[:3] not in ports]
-        if now:
+                wanted |= self._flows[key]
+        ports = {flow[:3] for flow in wanted}
+        gone -= wanted
+        if now := [flow for flow in gone if flow[:3] in ports]:
             watched("connections", self._delete(now), expected=FairleadError)
-        if later:
-            loop = asyncio.get_running_loop()
-            loop.call_later(DRAIN_S, lambda: watched("connections", self._delete(later), expected=FairleadError))
+        if later := [flow for flow in gone if flow[:3] not in ports]:
+            asyncio.get_running_loop().call_later(DRAIN_S, self._delete_unwanted, later)
 
-    def _wanted_flows(self) -> set[Flow]:
-        return set[Flow]().union(*self._flows.values())
+    def _delete_unwanted(self, flows: Iterable[Flow]) -> None:
+        wanted = set[Flow]().union(*self._flows.values())
+        watched("connections", self._delete([flow for flow in flows if flow not in wanted]), expected=FairleadError)
 
-    async def _delete(self, flows: Iterable[Flow]) -> None:
-        wanted = self._wanted_flows()
-        lines = [_conntrack_line(flow) for flow in flows if flow not in wanted]
-        if lines:
-            await _run("conntrack", "-R", "-", text="".join(lines))
+    @staticmethod
+    async def _delete(flows: Sequence[Flow]) -> None:
+        if flows:
+            await _run("conntrack", "-R", "-", text="".join(map(_conntrack_line, flows)))
 
     # --- health -------------------------------------------------------------------------------------------------
 
-    def _names_of(self, entry: ForwardedLoadBalancer | None) -> list[str]:
-        """Return the checked targets of a load balancer."""
-        if entry is None or not entry.checked:
-            return []
-        return [
-            target_name(port.protocol, target.address, target.port)
-            for port in entry.ports
-            if port.protocol is Protocol.TCP
-            for target in port.targets
-            if not target.draining
-        ]
-
-    def _plan_checks(self) -> None:
-        """Check the targets of the table: new ones first, and no others."""
-        targets: dict[str, _CheckedTarget] = {}
-        for key, entry in self._entries.items():
-            for name in self._names_of(entry):
-                if name not in targets:
-                    known = self._targets.get(name)
-                    targets[name] = _CheckedTarget(name, known.healthy if known is not None else None)
-                targets[name].load_balancers.add(key)
-        self._checks.extendleft((0.0, name) for name in targets.keys() - self._targets.keys())
-        self._targets = targets
-        self._down &= targets.keys()
+    def _plan_checks(self, changed: Iterable[str]) -> None:
+        """Check the targets of these load balancers: new ones first, and no others."""
+        for key in changed:
+            entry = self._entries.get(key)
+            before, names = self._names.pop(key, []), _checked_names(entry) if entry is not None else []
+            for name in names:
+                if name not in self._targets:
+                    self._targets[name] = _CheckedTarget()
+                    self._checks.appendleft((0.0, name))
+                self._targets[name].load_balancers.add(key)
+            for name in set(before).difference(names):
+                self._targets[name].load_balancers.discard(key)
+                if not self._targets[name].load_balancers:
+                    del self._targets[name]
+                    self._down.discard(name)
+            if names:
+                self._names[key] = names
         self._new_checks.set()
 
     async def _check_new(self) -> None:
@@ -462,10 +465,21 @@ class KernelPath:
 
 
 class _CheckedTarget:
-    def __init__(self, name: str, healthy: bool | None) -> None:
-        self.name = name
-        self.healthy = healthy
+    def __init__(self) -> None:
+        #: None before the first check has ended.
+        self.healthy: bool | None = None
         self.load_balancers: set[str] = set()
+
+
+def _checked_names(load_balancer: ForwardedLoadBalancer) -> list[str]:
+    """Return the targets of a load balancer that are checked."""
+    return [
+        target_name(port.protocol, target.address, target.port)
+        for port in load_balancer.ports
+        if load_balancer.checked and port.protocol is Protocol.TCP
+        for target in port.targets
+        if not target.draining
+    ]
 
 
 def _serves(elements: Elements, address: str = "") -> bool:

@@ -9,6 +9,8 @@ health checks. Changes exist because one changed pod must not send thousands of 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fairlead.model.keys import Protocol
 from fairlead.model.machine import MachineValue
 
@@ -63,16 +65,15 @@ class ForwardingTable(MachineValue, frozen=True, kw_only=True, rename="camel", o
     removed: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
 
-    def updated(self, change: ForwardingTable) -> ForwardingTable:
-        """Return the whole table after a change."""
-        mine = {each.key: each for each in self.load_balancers}
-        new = {each.key: each for each in change.load_balancers}
-        if change.whole:
-            kept = {key: mine[key] for key in change.kept if key in mine and key not in new}
-            entries = kept | new
-        else:
-            entries = {key: each for key, each in mine.items() if key not in change.removed} | new
-        return ForwardingTable(version=change.version, load_balancers=tuple(entries.values()))
+    def applied_to(self, entries: Mapping[str, ForwardedLoadBalancer]) -> dict[str, ForwardedLoadBalancer]:
+        """Return the load balancers by key of a machine that had ``entries``."""
+        new = {each.key: each for each in self.load_balancers}
+        if self.whole:
+            return {key: entries[key] for key in self.kept if key in entries} | new
+        after = {**entries, **new}
+        for key in self.removed:
+            after.pop(key, None)
+        return after
 
 
 def target_name(protocol: Protocol, address: str, port: int) -> str:
