@@ -78,9 +78,9 @@ class Host:
         return subprocess.run(done, capture_output=True, text=True, check=True).stdout
 
     def addresses(self) -> set[str]:
-        """Return the addresses on all interfaces."""
+        """Return the addresses on all interfaces, without those that lo keeps for open connections."""
         lines = self.text("ip", "-o", "address", "show").splitlines()
-        return {line.split()[3].partition("/")[0] for line in lines}
+        return {line.split()[3].partition("/")[0] for line in lines if ": lo " not in line or "lft forever" in line}
 
     def raw(self) -> socket.socket:
         """Return a socket that sends and receives every frame of ``eth0``."""
@@ -292,7 +292,7 @@ class Layer2Link:
                 for address, ranked in order.items()
             )
             neighbours = tuple(
-                Neighbour(name=other.name, addresses=(other.v4,) if neighbours_known else ())
+                Neighbour(name=other.name, addresses=(other.v4, other.v6) if neighbours_known else ())
                 for other in self.machines
                 if other is not machine
             )

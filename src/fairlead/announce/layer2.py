@@ -23,6 +23,7 @@ from pathlib import Path
 import structlog
 
 from fairlead.announce import layer2_packets as packets
+from fairlead.announce.layer2_moves import MOVED_S, Moves
 from fairlead.announce.layer2_netlink import IPNetwork, Kernel, KernelRoute, Link, NetworkState
 from fairlead.announce.layer2_state import HOLD_S, REFRESH_S, Election, Hello, LinkAction, Want
 from fairlead.errors import Terminal
@@ -226,7 +227,8 @@ class Layer2:
             self._links[index] = _Port(self._snapshot.links[index], plan.machine, self._refresh_s, self._wake.set, now)
         for index, port in self._links.items():
             neighbours = _neighbours(plan, port.link, wants[index].values())
-            port.targets = neighbours
+            port.targets = {name: near[0] if near else "" for name, near in neighbours.items()}
+            port.near = neighbours
             port.election.configure(
                 now,
                 wants[index],
@@ -295,6 +297,9 @@ class _Port:
     def __init__(self, link: Link, machine: str, refresh_s: float, wake: Callable[[], None], now: float) -> None:
         self.link = link
         self.targets: dict[str, str] = {}
+        #: All addresses of each machine in the subnets of this link.
+        self.near: dict[str, tuple[str, ...]] = {}
+        self.moves = Moves(link.index)
         self.refused: dict[str, str] = {}
         #: When each address came or went, by the monotonic clock and in seconds since 1970.
         self._since: dict[str, tuple[float, float]] = {}
@@ -452,8 +457,13 @@ class _Port:
         actions = self.election.step(now)
         removed = [action.address for action in actions if action.kind == "remove"]
         added = [action.address for action in actions if action.kind == "add"]
+        if moved := sorted(self.election.handed_over.intersection(removed)):
+            kernel.keep_on_loopback(moved, MOVED_S)
+        self.moves.left(removed)
+        self._forward(self.election.taken_from)
         self._remove(kernel, removed)
         self._add(kernel, added, now)
+        kernel.remove_from_loopback(added)
         # Others hear of a take-over before the announcements are out, which takes a while with a thousand.
         self.send(self.election.replies(), keys)
         self.send(self.election.hellos(now), keys)
@@ -474,6 +484,18 @@ class _Port:
                     took_s=round(time.monotonic() - began_s, 3),
                 )
         return bool(removed or added)
+
+    def _forward(self, taken_from: Mapping[str, str]) -> None:
+        """Send segments of connections that are open at other machines on to them."""
+        by_former: dict[str, list[str]] = {}
+        for address, machine in taken_from.items():
+            version = ipaddress.ip_address(address).version
+            for former in self.near.get(machine, ()):
+                if ipaddress.ip_address(former).version == version:
+                    by_former.setdefault(former, []).append(address)
+                    break
+        for former, addresses in by_former.items():
+            self.moves.taken(self.link.name, sorted(addresses), former)
 
     def due_s(self, now: float) -> float:
         """Return when the next turn is due."""
@@ -591,24 +613,24 @@ def _no_interface(planned: AnnouncedAddress) -> str:
     )
 
 
-def _neighbours(plan: MachinePlan, link: Link, wants: Iterable[Want]) -> dict[str, str]:
-    """Return the machines on a link with their address on it.
+def _neighbours(plan: MachinePlan, link: Link, wants: Iterable[Want]) -> dict[str, tuple[str, ...]]:
+    """Return the machines on a link with their addresses on it.
 
     Hellos to a machine whose address is unknown are broadcast: an interface may have no address, and the hub may not
     have the first report of a new machine yet.
     """
     subnets = link.subnets
     placed = {machine for want in wants for machine in want.machines}
-    results: dict[str, str] = {}
+    results: dict[str, tuple[str, ...]] = {}
     for neighbour in plan.neighbours:
         if neighbour.name == plan.machine:
             continue
         addresses = [ipaddress.ip_address(address) for address in neighbour.addresses]
         near = [address for address in addresses if any(address in subnet for subnet in subnets)]
         if near:
-            results[neighbour.name] = str(near[0])
+            results[neighbour.name] = tuple(map(str, near))
         elif neighbour.name in placed:
-            results[neighbour.name] = ""
+            results[neighbour.name] = ()
     return results
 
 
@@ -631,9 +653,11 @@ def _answer_only_for_own(interface: str) -> None:
     Otherwise a second interface on the same link would answer with another MAC, and so would all nodes with kube-proxy
     in IPVS mode, which has the addresses of all Services on an interface of its own.
     """
-    setting = Path(f"/proc/sys/net/ipv4/conf/{interface}/arp_ignore")
-    try:
-        if int(setting.read_text(encoding="ascii")) == 0:
-            setting.write_text("1\n", encoding="ascii")
-    except OSError as error:
-        log.warning("arp_ignore not set", interface=interface, error=str(error))
+    # A former owner keeps an address on lo for a while, and must not name it in its own questions.
+    for name, wanted in (("arp_ignore", 1), ("arp_announce", 2)):
+        setting = Path(f"/proc/sys/net/ipv4/conf/{interface}/{name}")
+        try:
+            if int(setting.read_text(encoding="ascii")) < wanted:
+                setting.write_text(f"{wanted}\n", encoding="ascii")
+        except OSError as error:
+            log.warning("setting not written", interface=interface, name=name, error=str(error))

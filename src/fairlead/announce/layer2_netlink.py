@@ -43,6 +43,7 @@ _UP, _LOOPBACK, _NO_ARP, _RUNNING, _LOWER_UP = 0x1, 0x8, 0x80, 0x40, 0x10000
 _NO_DAD, _PERMANENT_S = 0x2, 0xFFFFFFFF
 _RULE_PRIORITY, _TABLE_BASE = 30_179, 179_000
 _BATCH = 64
+_LOOPBACK_INDEX = 1
 _BUFFER = 1 << 20
 
 
@@ -176,6 +177,15 @@ class Kernel:
         """Remove addresses from an interface; return the errors by address."""
         gone = (errno.EADDRNOTAVAIL, errno.ENODEV)
         return self._change_addresses(_DEL_ADDRESS, 0, index, addresses, gone)
+
+    def keep_on_loopback(self, addresses: Sequence[str], seconds: int) -> None:
+        """Keep addresses on ``lo`` for a while: their connections go on, and neighbours get no answer."""
+        bodies = [_address_message(_LOOPBACK_INDEX, address, valid_s=seconds) for address in addresses]
+        self._requests(_NEW_ADDRESS, _CREATE | _REPLACE, bodies)
+
+    def remove_from_loopback(self, addresses: Sequence[str]) -> None:
+        """Remove addresses from ``lo``, where they may be."""
+        self._requests(_DEL_ADDRESS, 0, [_address_message(_LOOPBACK_INDEX, address) for address in addresses])
 
     def set_way_back(self, index: int, *, sources: Sequence[IPNetwork], routes: Sequence[KernelRoute]) -> None:
         """Let replies from ``sources`` leave by ``routes`` of one interface; without sources remove all of that."""
@@ -326,7 +336,7 @@ def _address(body: bytes) -> tuple[int, str, bool]:
     return index, f"{_text(packed)}/{length}", attributes.get(11, b"\0")[0] == PROTOCOL
 
 
-def _address_message(index: int, address: str) -> bytes:
+def _address_message(index: int, address: str, *, valid_s: int = _PERMANENT_S) -> bytes:
     family, packed = _packed(address)
     flags = _NO_DAD if family == socket.AF_INET6 else 0
     # Deprecated, so that it is never chosen as the source of a connection from here.
@@ -334,7 +344,7 @@ def _address_message(index: int, address: str) -> bytes:
         (
             _ADDRESS.pack(family, len(packed) * 8, flags, _UNIVERSE, index),
             _attribute(1, packed) + _attribute(2, packed),
-            _attribute(6, _CACHE.pack(0, _PERMANENT_S, 0, 0)),
+            _attribute(6, _CACHE.pack(0, valid_s, 0, 0)),
             _attribute(11, bytes([PROTOCOL])),
         )
     )

@@ -260,6 +260,10 @@ class Election:
         self._announcements: list[tuple[float, int, str, int, int]] = []
         self._order = itertools.count()
         self._announcing: list[str] = []
+        #: Addresses of planned moves since the last step: those that another machine yielded, by that machine, and
+        #: those that another machine took from this one.
+        self.taken_from: dict[str, str] = {}
+        self.handed_over: set[str] = set()
         self.changes = 0
         self._listen(now)
 
@@ -426,6 +430,7 @@ class Election:
         while self._timers and self._timers[0][0] <= now:
             self._dirty.add(heapq.heappop(self._timers)[1])
         actions: list[LinkAction] = []
+        self.taken_from, self.handed_over = {}, set()
         while self._dirty:
             dirty, self._dirty = self._dirty, set()
             for name in sorted(dirty):  # in an order, so that a schedule can be repeated
@@ -637,23 +642,10 @@ class Election:
 
     def _owner_step(self, now: float, record: _AddressRecord) -> Iterator[LinkAction]:
         want = record.want
-        rival = self._rival(record)
-        if rival is not None and (rival[0], rival[1]) > (record.mine.claim, self.name):
-            trigger, cause = Trigger.LATER_CLAIM, f"{rival[1]} owns the address with a later claim"
-            if record.mine.status is Claiming.YIELDING:
-                trigger, cause = record.yields[0], f"{record.yields[1]}; {rival[1]} took over"
-            yield from self._release(now, record, trigger, cause)
+        if (why := self._why_release(now, record)) is not None:
+            yield from self._release(now, record, *why)
             return
-        if self._isolated:
-            yield from self._release(now, record, Trigger.ISOLATED, "cut off from most machines and from the gateway")
-            return
-        others = want is not None and any(machine in self._peers for machine in want.machines)
-        if not self._up and others and now >= self._down_s + self._dead_s:
-            yield from self._release(now, record, Trigger.LINK_DOWN, "the network interface is down")
-            return
-        if want is None or now >= record.leave_at_s:
-            yield from self._release(now, record, *_LEAVING)
-            return
+        assert want is not None
         status = Claiming.OWNER
         if want.leaving or self.name not in want.machines:
             status, record.yields = Claiming.YIELDING, _LEAVING
@@ -676,6 +668,21 @@ class Election:
         elif record.foreign_mac:
             record.foreign_mac = ""
             self.changes += 1
+
+    def _why_release(self, now: float, record: _AddressRecord) -> tuple[str, str] | None:
+        """Return why this machine must not have an address that it owns; None when it may."""
+        want, rival = record.want, self._rival(record)
+        if rival is not None and (rival[0], rival[1]) > (record.mine.claim, self.name):
+            if record.mine.status is not Claiming.YIELDING:
+                return Trigger.LATER_CLAIM, f"{rival[1]} owns the address with a later claim"
+            self.handed_over.add(record.name)
+            return record.yields[0], f"{record.yields[1]}; {rival[1]} took over"
+        if self._isolated:
+            return Trigger.ISOLATED, "cut off from most machines and from the gateway"
+        others = want is not None and any(machine in self._peers for machine in want.machines)
+        if not self._up and others and now >= self._down_s + self._dead_s:
+            return Trigger.LINK_DOWN, "the network interface is down"
+        return _LEAVING if want is None or now >= record.leave_at_s else None
 
     def _other_step(self, now: float, record: _AddressRecord) -> Iterator[LinkAction]:
         want = record.want
@@ -711,6 +718,8 @@ class Election:
 
     def _take(self, now: float, record: _AddressRecord) -> Iterator[LinkAction]:
         former = [peer.name for peer in self._peers.values() if self._entry(peer, record).status is Claiming.YIELDING]
+        if former:
+            self.taken_from[record.name] = former[0]
         owner = self._peers.get(record.owner)
         record.trigger, record.cause = Trigger.VACANT, "no other machine owns the address"
         if former:

@@ -40,7 +40,7 @@ from fairlead.cli.run import ATTENTION, OK, epilog_of, run_async, run_for_code
 from fairlead.cli.selection import matcher
 from fairlead.errors import BadConfiguration, Forbidden, NotFound, Terminal
 from fairlead.kube.cluster import Cluster
-from fairlead.model.in_words import listed
+from fairlead.model.in_words import counted, listed
 from fairlead.status.formatting import age_text, columns
 
 _NO_ENDPOINT = (
@@ -181,8 +181,9 @@ def drain(
 ) -> None:
     """Take a machine out of service: other machines announce its addresses, and existing connections may end.
 
-    Waits until it announces nothing and gets less than one new connection a second, or until --for is over. Rejected
-    when no other machine can announce one of its addresses, unless --force is given. To use it again: undrain.
+    Waits until it announces nothing, gets less than one new connection a second and has no open ones, or until --for is
+    over. Rejected when no other machine can announce one of its addresses, unless --force is given. To use it again:
+    undrain.
     """
     wait_s = duration_s(for_, "--for")
     run_for_code(lambda: _drain(machine, api, output, wait_s=wait_s, force=force))
@@ -234,12 +235,15 @@ async def _drained(cluster: Cluster, machine: ProxyMachine, *, wait_s: float, fo
             now = await cluster.get(PROXY_MACHINES, "", name)
         except NotFound:
             return True
-        if now.status.new_connections == "None" and not now.status.announced:
+        quiet = now.status.new_connections == "None" and not now.status.announced
+        if quiet and not now.status.open_connections:
             return True
         if loop.time() >= end_s:
-            if wait_s:
+            if wait_s and not quiet:
                 await _check_hub(cluster)
-            return False
+            if quiet and output in (Output.TABLE, Output.WIDE):
+                say([f"Machine {name} still has {counted(now.status.open_connections, 'open connection')}."])
+            return quiet
         await asyncio.sleep(min(_POLL_S, max(0.0, end_s - loop.time())))
 
 

@@ -171,11 +171,15 @@ class ProxyMachine:
 
     @property
     def addresses(self) -> set[str]:
-        """Return the addresses that it has on its interface and on ``lo``, without those of every machine."""
+        """Return the addresses that it has on its interface and on ``lo``, without those of every machine.
+
+        Those that ``lo`` keeps for a while, for connections that are open, belong to another machine by now.
+        """
         answer = subprocess.run(
             self.namespace.command(("ip", "-o", "address", "show")), capture_output=True, text=True, check=False
         )
-        fields = (line.split() for line in answer.stdout.splitlines())
+        lasting = (line for line in answer.stdout.splitlines() if ": lo " not in line or "valid_lft forever" in line)
+        fields = (line.split() for line in lasting)
         return {row[3].partition("/")[0] for row in fields if len(row) > 3} - {"127.0.0.1", "::1"}
 
     @property

@@ -6,15 +6,16 @@ import asyncio
 import contextlib
 import os
 import shutil
+import socket
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 
 import pytest
 
 from fairlead.announce import layer2_packets as packets
 from fairlead.announce.layer2_state import ANNOUNCE_AT_S
-from fairlead_demo.worlds.networks import ip
+from fairlead_demo.worlds.networks import connect_inside, inside, ip
 from tests.worlds.layer2_link import LOST_S, Host, Layer2Link, Machine, Probe
 
 pytestmark = [
@@ -28,6 +29,7 @@ A, B = "10.77.1.1", "2001:db8:77::1:1"
 BOTH = pytest.mark.parametrize("address", [A, B], ids=["IPv4", "IPv6"])
 #: The figure of the requirement; the lag of the prober is not part of a gap.
 WORST_S, FAST_S = 2.0, 0.5
+ECHO_PORT = 8081
 
 
 @pytest.fixture
@@ -147,6 +149,63 @@ async def test_a_planned_move_and_a_drain_fail_no_connection(link, address):
         await link.settled(address, first.name)
         await probe.works()
         assert probe.failures(at_s) == 0
+
+
+@contextlib.asynccontextmanager
+async def talking(link: Layer2Link, address: str) -> AsyncGenerator[Callable[[], Awaitable[bool]]]:
+    """Open a connection to an echo service of every machine; the callback returns whether it still answers."""
+    servers: list[asyncio.Server] = []
+    ended = asyncio.Event()
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while line := await reader.readline():
+                writer.write(line)
+        writer.close()
+        ended.set()
+
+    for machine in link.machines:
+        with inside(machine.namespace):
+            opened = socket.create_server(("::", ECHO_PORT), family=socket.AF_INET6, dualstack_ipv6=True)
+        servers.append(await asyncio.start_server(echo, sock=opened))
+    reader, writer = await connect_inside(link.client.namespace, address, ECHO_PORT)
+
+    async def answers() -> bool:
+        writer.write(b"hello\n")
+        async with asyncio.timeout(20):
+            return await reader.readline() == b"hello\n"
+
+    try:
+        yield answers
+    finally:
+        writer.close()
+        async with asyncio.timeout(20):
+            await ended.wait()
+        for server in servers:
+            server.close()
+
+
+@pytest.mark.req("P-6")
+@pytest.mark.skipif(shutil.which("nft") is None, reason="open connections are forwarded by nftables")
+@BOTH
+async def test_connections_that_are_open_at_a_planned_move_go_on(link, address):
+    first, second = link.machines
+    await started(link, address)
+    async with talking(link, address) as answers, Probe(link.client, address, try_s=LOST_S) as probe:
+        assert await answers()
+        await asyncio.sleep(6)  # until the second machine is no longer new
+        at_s = time.monotonic()
+        link.plan({address: [second, first]})
+        await link.settled(address, second.name)
+        await link.eventually(lambda: link.client.who_has(address) == {second.mac})
+        assert await answers()
+        link.plan({address: [second, first]}, drained=[second])
+        await link.settled(address, first.name)
+        await link.eventually(lambda: link.client.who_has(address) == {first.mac})
+        assert await answers(), "the machine where the connection began has the address again"
+        await probe.works()
+        assert probe.failures(at_s) == 0
+    assert link.client.who_has(address) == {first.mac}, "the machine that keeps an address on lo does not answer ARP"
 
 
 @pytest.mark.req("P-5")

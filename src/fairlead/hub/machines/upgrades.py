@@ -69,7 +69,7 @@ def next_upgrades(machines: Sequence[ProxyMachine], facts: UpgradeFacts, *, now:
     busy = next((name for name, state in after.items() if state.phase in _UNDER_WAY), "")
     for member in members:
         name, wanted, state = member.metadata.name, member.spec.upgrade, after[member.metadata.name]
-        if wanted is None or state.phase in _UNDER_WAY:
+        if wanted is None or state.phase in _UNDER_WAY or member.is_of_hub:
             continue
         if state.requested == wanted.requested and state.phase in ("Done", "Failed"):
             continue

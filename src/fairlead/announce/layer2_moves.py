@@ -1,0 +1,148 @@
+"""TCP connections that are open when an address moves from one machine to another as planned.
+
+    client ──► new owner ── a connection that began elsewhere ──► former owner, which has the address on lo ──► client
+
+The former owner keeps the address on ``lo`` for ``MOVED_S``; ARP is not answered there. The new owner remembers each
+connection that begins with it, in an nftables set, and sends the other segments of a moved address on to the former
+owner. Both entries expire in the kernel, so nothing is left by a process that dies. New connections need none of this:
+without nftables, open connections end at a move.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from ipaddress import ip_address
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+
+#: How long connections that were open at a move go on, in seconds.
+MOVED_S = 300
+#: A connection attempt without an answer is forgotten sooner, so that many of them fill no set.
+_ATTEMPT_S = 60
+_MOST_CONNECTIONS = 1_048_576
+#: Shorter than the silence by which other machines take this one for dead.
+_NFT_S = 0.5
+_FAMILIES = {4: ("ip", "ipv4_addr"), 6: ("ip6", "ipv6_addr")}
+_TABLES = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
+_LISTENS = "0A"
+
+log = structlog.get_logger(__name__)
+
+
+class Moves:
+    """The moved addresses on one network interface."""
+
+    def __init__(self, index: int) -> None:
+        self._table = f"netdev fairlead_moves_{index}"
+        self._taken: set[str] = set()
+
+    def taken(self, interface: str, addresses: Sequence[str], former: str) -> None:
+        """Send what belongs to connections of another machine on to ``former``, its address on this link."""
+        self.left(addresses)
+        if nft(forwarding(self._table, interface, addresses, former, connections_at(addresses))):
+            self._taken.update(addresses)
+
+    def left(self, addresses: Iterable[str]) -> None:
+        """Forget addresses that are elsewhere again: two machines would send segments to each other."""
+        if gone := sorted(self._taken & set(addresses)):
+            self._taken -= set(gone)
+            for address in gone:  # one may have expired
+                nft(f"delete element {self._table} former{ip_address(address).version} {{ {address} }}\n", quiet=True)
+
+
+class Connection(NamedTuple):
+    """A TCP connection of this machine."""
+
+    remote: str
+    remote_port: int
+    local: str
+    local_port: int
+
+
+def connections_at(addresses: Iterable[str]) -> list[Connection]:
+    """Return the connections that this machine has at some addresses: it may have had them before."""
+    wanted = set(addresses)
+    connections: list[Connection] = []
+    for path in _TABLES:
+        with suppress(FileNotFoundError), path.open(encoding="ascii") as table:
+            next(table, None)
+            connections += [
+                Connection(*_place(fields[2]), *local)
+                for fields in map(str.split, table)
+                if fields[3] != _LISTENS and (local := _place(fields[1]))[0] in wanted
+            ]
+    return connections
+
+
+def _place(figures: str) -> tuple[str, int]:
+    """Read an address and a port of the kernel's tables; every four bytes are in the order of this machine."""
+    address, _, port = figures.partition(":")
+    parts = (int(address[start : start + 8], 16) for start in range(0, len(address), 8))
+    ip = ip_address(b"".join(part.to_bytes(4, sys.byteorder) for part in parts))
+    mapped = ip.ipv4_mapped if ip.version == 6 else None
+    return str(mapped or ip), int(port, 16)
+
+
+def forwarding(
+    table: str, interface: str, addresses: Iterable[str], former: str, own: Iterable[Connection] = ()
+) -> str:
+    """Return the commands of nftables for addresses that came from the machine at ``former``.
+
+    ``own`` are connections of this machine from a time when it had the addresses before.
+    """
+    version = ip_address(former).version
+    ip = _FAMILIES[version][0]
+    chain = f"to_{former.replace('.', '_').replace(':', '_')}"
+    key = f"{ip} saddr . tcp sport . {ip} daddr . tcp dport"
+    lines = [f"add table {table}"]
+    for number, (_, of_family) in _FAMILIES.items():
+        flow = f"type {of_family} . inet_service . {of_family} . inet_service"
+        lines += [
+            f"add map {table} former{number} {{ type {of_family} : verdict; flags timeout; }}",
+            f"add set {table} begun{number} {{ {flow}; flags dynamic,timeout; size {_MOST_CONNECTIONS}; }}",
+        ]
+    lines += [
+        f"add chain {table} {chain}",
+        f"flush chain {table} {chain}",
+        f"add rule {table} {chain} tcp flags & (syn|ack) == syn"
+        f" update @begun{version} {{ {key} timeout {_ATTEMPT_S}s }} accept",
+        f"add rule {table} {chain} {key} @begun{version} update @begun{version} {{ {key} timeout {MOVED_S}s }} accept",
+        f"add rule {table} {chain} fwd {ip} to {former} device {interface}",
+        f'add chain {table} ingress {{ type filter hook ingress device "{interface}" priority 0; policy accept; }}',
+        f"flush chain {table} ingress",
+        *(
+            f"add rule {table} ingress meta l4proto tcp {name} daddr vmap @former{number}"
+            for number, (name, _) in _FAMILIES.items()
+        ),
+        *(
+            f"add element {table} begun{version} {{ {' . '.join(map(str, connection))} timeout {MOVED_S}s }}"
+            for connection in own
+        ),
+        *(
+            f"add element {table} former{version} {{ {address} timeout {MOVED_S}s : goto {chain} }}"
+            for address in addresses
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def nft(commands: str, *, quiet: bool = False) -> bool:
+    """Run commands in one transaction; return whether the kernel took them."""
+    try:
+        answer = subprocess.run(
+            ("nft", "-f", "-"), input=commands, capture_output=True, text=True, check=False, timeout=_NFT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = str(error)
+    else:
+        if answer.returncode == 0:
+            return True
+        why = answer.stderr.partition("\n")[0]
+    if not quiet:
+        log.warning("open connections end at this move", why=why)
+    return False
