@@ -689,6 +689,9 @@ class Election:
         if want is None:
             self._say(record, _NOTHING)
             return
+        # Also while this machine could not take it: a former vacancy must not count once it can.
+        states = [self._entry(peer, record).status for peer in self._peers.values()]
+        record.vacant_s = _NEVER if Claiming.OWNER in states else min(record.vacant_s, now)
         foreign = now < record.foreign_until_s
         able = (
             (want.serve is True and not want.leaving and self.name in want.machines)
@@ -729,6 +732,7 @@ class Election:
         claim = max(record.highest, self._epoch * CLAIMS) + 1
         record.highest = claim
         record.changed_s = record.taken_s = now
+        record.vacant_s = _NEVER
         record.probed = 0
         record.offer_until_s, record.offer_after_s = -_NEVER, -_NEVER
         record.foreign_mac = ""
@@ -761,8 +765,6 @@ class Election:
 
     def _free_s(self, now: float, record: _AddressRecord, want: Want) -> float:
         """Return when this machine may take the address, as far as it knows now."""
-        states = [self._entry(peer, record).status for peer in self._peers.values()]
-        record.vacant_s = _NEVER if Claiming.OWNER in states else min(record.vacant_s, now)
         free_s = now
         if self._better(now, record, want, settled=False):
             free_s = record.vacant_s + _PATIENCE_S

@@ -83,6 +83,21 @@ def test_the_first_of_the_order_owns_an_address(link):
     assert (link.owners(A), link.owners(B)) == (["m1"], ["m1"])
 
 
+@pytest.mark.req("P-9", "P-11")
+def test_a_former_vacancy_does_not_let_two_machines_take_an_address():
+    link = Link(*NAMES)
+    link.plan({A: want(*NAMES)})
+    link.run(0.3)  # no machine owns it yet
+    link.plan({A: want(*NAMES, serve=False)}, only=("m3",))
+    link.run(2)
+    link.plan({A: want(*NAMES)}, only=("m3",))
+    link.run(8)
+    link.plan({A: want(*NAMES, serve=False)}, only=("m1",))
+    link.run(3)
+    assert link.owners() == ["m2"]
+    assert link.done("m3", "add") == []
+
+
 @pytest.mark.req("P-15")
 def test_an_address_is_probed_before_it_is_taken(link):
     taken = link.done("m1", "add")[0]
