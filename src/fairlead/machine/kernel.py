@@ -91,7 +91,8 @@ class KernelPath:
         self._targets: dict[str, _CheckedTarget] = {}
         #: The checked targets of each load balancer.
         self._names: dict[str, list[str]] = {}
-        self._checks: deque[tuple[float, str]] = deque()
+        #: Each target once, with the time when it is due.
+        self._checks: deque[tuple[float, _CheckedTarget]] = deque()
         self._new_checks = asyncio.Event()
         self._down: set[str] = set()
         #: Load balancers with a target that was seen healthy, or is not checked.
@@ -398,8 +399,8 @@ class KernelPath:
             before, names = self._names.pop(key, []), _checked_names(entry) if entry is not None else []
             for name in names:
                 if name not in self._targets:
-                    self._targets[name] = _CheckedTarget()
-                    self._checks.appendleft((0.0, name))
+                    self._targets[name] = _CheckedTarget(name)
+                    self._checks.appendleft((0.0, self._targets[name]))
                 self._targets[name].load_balancers.add(key)
             for name in set(before).difference(names):
                 self._targets[name].load_balancers.discard(key)
@@ -435,18 +436,18 @@ class KernelPath:
                     self._new_checks.clear()
                     await self._new_checks.wait()
                     continue
-                due_s, name = self._checks[0]
+                due_s, target = self._checks[0]
                 if (wait_s := due_s - loop.time()) > 0:
                     await asyncio.sleep(min(wait_s, _CHECK_S))
                     continue
                 self._checks.popleft()
-                if name not in self._targets:
-                    continue
-                task = watched("check", self._check(name))
+                if self._targets.get(target.name) is not target:
+                    continue  # removed; one of the same name has its own turn
+                task = watched("check", self._check(target.name))
                 running.add(task)
                 task.add_done_callback(running.discard)
                 pause_s = max(_CHECK_S, len(self._targets) / _CHECKS_PER_S)
-                self._checks.append((loop.time() + pause_s, name))
+                self._checks.append((loop.time() + pause_s, target))
                 # The others of this process have their turn, also when many are due.
                 await asyncio.sleep(1 / _CHECKS_PER_S if len(running) > _AT_ONCE else 0)
         finally:
@@ -465,7 +466,8 @@ class KernelPath:
 
 
 class _CheckedTarget:
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         #: None before the first check has ended.
         self.healthy: bool | None = None
         self.load_balancers: set[str] = set()
@@ -507,8 +509,9 @@ async def _connect(address: str, port: int) -> bool | None:
                 await asyncio.get_running_loop().sock_connect(probe, (address, port))
         except TimeoutError:
             # This process may have been late, and not the target.
-            writable = select.select((), (probe,), (), 0)[1]
-            return True if writable and not probe.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) else None
+            poll = select.poll()  # select() has a limit of files
+            poll.register(probe, select.POLLOUT)
+            return True if poll.poll(0) and not probe.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) else None
         except OSError:
             return False
     return True
