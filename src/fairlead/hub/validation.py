@@ -36,11 +36,11 @@ from fairlead.api.names import DEFAULT_CLASS, FINALIZER_IN_USE, MANAGER_HUB
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, FairleadError, NotFound, Retry, Terminal
 from fairlead.hub.inventory import Inventory
-from fairlead.hub.pacing import CoalescingWriter
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.providers.runner import CALL_LIMIT_S
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
+from fairlead.kube.pacing import CoalescingWriter
 from fairlead.kube.writes import Overlay, hold, release
 from fairlead.ledger.records import load_balancer_of
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
@@ -372,6 +372,7 @@ class ClassProtection:
             LOAD_BALANCER_CLASSES,
             objects=Overlay(inventory.classes),
             clock=clock,
+            manager=MANAGER_HUB,
             # An absent count would mean that it is unknown.
             always=("loadBalancers",),
             settle_s=_COUNT_S,

@@ -29,7 +29,8 @@ from fairlead.errors import Invalid, NotFound
 from fairlead.kube.cache import AnyCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.status import emit_transitions, write_status
+from fairlead.kube.pacing import CoalescingWriter
+from fairlead.kube.status import emit_transitions
 from fairlead.kube.writes import hold, release
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.publish.objects import Present, Refused, plan_publication
@@ -68,13 +69,26 @@ class Balancer:
             may_write=leading,
         )
         self._events = events
-        self._finalization = PoolServiceFinalization(cluster=cluster, inventory=inventory, publisher=self._publisher)
+        self._writer: CoalescingWriter[PoolService] = CoalescingWriter(
+            cluster,
+            POOL_SERVICES,
+            objects=inventory.written,
+            clock=cluster.clock,
+            manager=MANAGER_BALANCER,
+            others=_OF_OTHERS,
+            patience_s=0.0,  # the Service shows an address until the region no longer has it
+        )
+        self._finalization = PoolServiceFinalization(
+            cluster=cluster, inventory=inventory, publisher=self._publisher, writer=self._writer
+        )
 
     async def reconcile(self, key: ObjectKey) -> float | None:
         """Reconcile one key; return in how many seconds to reconcile again, None for no time."""
         if not self._leading():
             return None
-        pool_service = self._inventory.pool_services.get(*key)
+        pool_service = self._inventory.written.get(*key)
+        if pool_service is None:
+            self._writer.forget(*key)
         if pool_service is None or pool_service.deleting or not is_our_class(pool_service):
             return await self._finalization.finalize(key, pool_service)
         self._finalization.forget(key)
@@ -86,8 +100,7 @@ class Balancer:
         refused = await self._publish(view)
         load_balancer = None if view.occupied else self._published(pool_service)
         now = wire_time(self._cluster.clock.now())
-        await self._write_status(pool_service, build_status(pool_service, load_balancer, refused, now=now))
-        return None
+        return await self._write_status(pool_service, build_status(pool_service, load_balancer, refused, now=now))
 
     async def _hold(self, pool_service: PoolService) -> None:
         try:
@@ -119,11 +132,9 @@ class Balancer:
         await self._publisher.slices.write(plan.of_slices)
         return None
 
-    async def _write_status(self, pool_service: PoolService, new: PoolServiceStatus) -> None:
+    async def _write_status(self, pool_service: PoolService, new: PoolServiceStatus) -> float | None:
         old = pool_service.status
-        written = await write_status(
-            self._cluster, POOL_SERVICES, pool_service, old, new, manager=MANAGER_BALANCER, others=_OF_OTHERS
-        )
+        written, wait_s = await self._writer.write(pool_service, old, new)
         if written is not None:
             changes = transitions(old.conditions, new.conditions)
             good = {
@@ -131,6 +142,7 @@ class Balancer:
                 ConditionType.SERVING.value: f"serving at {new.address}",
             }
             emit_transitions(self._events, POOL_SERVICES, pool_service, changes, good=good)
+        return wait_s or None
 
     def _published(self, pool_service: PoolService) -> TCPLoadBalancer | None:
         return read_present(self._publisher, pool_service.key).load_balancer
@@ -210,10 +222,18 @@ _RETRY_S = 1.0
 class PoolServiceFinalization:
     """Deletes the objects that were created for PoolServices."""
 
-    def __init__(self, *, cluster: Cluster, inventory: RegionsInventory, publisher: Publisher) -> None:
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        inventory: RegionsInventory,
+        publisher: Publisher,
+        writer: CoalescingWriter[PoolService],
+    ) -> None:
         self._cluster = cluster
         self._inventory = inventory
         self._publisher = publisher
+        self._writer = writer
         self._since_s: dict[ObjectKey, float] = {}
 
     def forget(self, key: ObjectKey) -> None:
@@ -235,8 +255,7 @@ class PoolServiceFinalization:
             self.forget(key)
             if not held.deleting:
                 # Another class has it now: the status is no longer true.
-                empty = PoolServiceStatus()
-                await write_status(self._cluster, POOL_SERVICES, held, held.status, empty, manager=MANAGER_BALANCER)
+                await self._writer.write(held, held.status, PoolServiceStatus())
             await release(self._cluster, POOL_SERVICES, held, FINALIZER_LOAD_BALANCER, manager=MANAGER_BALANCER)
         return None
 

@@ -24,11 +24,11 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import AlreadyExists, FairleadError, NotFound
 from fairlead.hub.app import Hub, HubConfig
-from fairlead.hub.pacing import PATIENCE_S
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.discovery import install_crds
 from fairlead.kube.lease import LeaderElector
+from fairlead.kube.pacing import PATIENCE_S
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.kubernetes.manifests import GROUP_LABEL, DeploymentSettings, group_name, service_name
 from fairlead.providers.envoy.kubernetes.objects import WRITTEN

@@ -5,20 +5,23 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.api.meta import condition_of, wire_conditions
+from fairlead.api.meta import Transition, condition_of, wire_conditions
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.hub.intents.conditions import build_conditions
+from fairlead.hub.intents.status import repeats_references
 from fairlead.hub.intents.tcp import TCPStatus
-from fairlead.hub.pacing import is_passing
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.events import EventRecorder
+from fairlead.kube.pacing import is_passing
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.observed import Health, Observed
 from fairlead.sync.history import Report
 from fairlead.testing.builders import HTTP, endpoint_slice, lb_key, target, tcp, tcp_view
 from fairlead.translate.member import decide_tcp
+from fairlead.translate.view import no_ready
+from tests.fleet_objects import condition
 
 CLUSTER = Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub")
 RULES = TCPStatus(events=EventRecorder(CLUSTER, component="test"), resource=TCP_LOAD_BALANCERS)
@@ -208,3 +211,22 @@ def test_held_targets_alone_do_not_serve(listed, serving):
     condition = conditions_of(view, held("the last one"), healthy)[ConditionType.SERVING]
     assert condition.status is serving
     assert (condition.reason is R.REMOVALS_HELD) == (serving is None)
+
+
+NO_READY = no_ready("endpoint", "TCP/80")
+
+
+@pytest.mark.parametrize(
+    ("message", "reason", "said"),
+    [
+        (NO_READY, "NoTargets", True),
+        (NO_READY, "NoHealthyTargets", False),
+        (f"a backend of Ingress shop/web cannot be resolved; {NO_READY}", "NoTargets", False),
+        ("a backend of Ingress shop/web cannot be resolved", "NoTargets", False),
+    ],
+)
+def test_missing_ready_endpoints_are_reported_once(message: str, reason: str, said: bool) -> None:
+    references = condition("ResolvedRefs", "False", "BackendNotFound", message)
+    change = Transition(condition("Serving", "False", reason), condition("Serving", "True", "Serving"))
+    assert repeats_references(change, [references, change.condition]) is said
+    assert not repeats_references(change, [condition("ResolvedRefs", "True"), change.condition])

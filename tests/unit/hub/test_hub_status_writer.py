@@ -12,10 +12,10 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.hub.intents.status import TAKE_OVER_S, FirstPublication, StatusWriter, TargetCounts
 from fairlead.hub.intents.tcp import TCPObjects, TCPStatus
 from fairlead.hub.inventory import IntentObjects, Inventory
-from fairlead.hub.pacing import FIRST_S, PATIENCE_S
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.events import EventRecorder
+from fairlead.kube.pacing import FIRST_S, PATIENCE_S
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import VirtualClock

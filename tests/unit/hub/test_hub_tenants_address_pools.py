@@ -20,3 +20,28 @@ async def test_the_status_of_a_deleted_pool_is_not_an_error():
         api.answer(lambda seen: seen.method == "PATCH", 404, "NotFound", "it is gone", details=gone)
         assert await pools.reconcile("edge") is None
         assert [seen.path for seen in api.seen] == [f"{ADDRESS_POOLS.path('', 'edge')}/status"]
+
+
+async def test_counts_of_a_pool_are_gathered_and_a_refusal_is_written_at_once():
+    async with ScriptedApi() as api, api.cluster(name="hub") as cluster:
+        inventory = Inventory(cluster)
+        pools = AddressPools(cluster=cluster, inventory=inventory, own_pool=None, leading=lambda: True)
+        spec = {"addresses": ["192.0.2.0/29"]}
+        accepted = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": ""}
+        body = {"metadata": {"name": "edge", "uid": "u"}, "spec": spec, "status": {"size": 4, "conditions": [accepted]}}
+        inventory.address_pools._store.put(obj := decoded(body, AddressPool))
+        pools._changed(None, obj)
+        wait_s = await pools.reconcile("edge")
+        assert (wait_s or 0.0) > 0
+        assert api.seen == []
+        wrong = {
+            "metadata": {**body["metadata"], "generation": 2},
+            "spec": {"addresses": ["x"]},
+            "status": body["status"],
+        }
+        inventory.address_pools._store.put(refused := decoded(wrong, AddressPool))
+        pools._changed(obj, refused)
+        gone = {"name": "edge", "kind": "addresspools"}
+        api.answer(lambda seen: seen.method == "PATCH", 404, "NotFound", "it is gone", details=gone)
+        assert await pools.reconcile("edge") is None
+        assert [seen.method for seen in api.seen] == ["PATCH"]

@@ -26,10 +26,10 @@ from fairlead.api.names import FINALIZER_PROTECTED, LABEL_EXCLUDE_NODE, MANAGER_
 from fairlead.api.times import wire_time
 from fairlead.hub.intents.intent import Exclusion, IntentContext
 from fairlead.hub.inventory import IntentObjects, Inventory, first_broken
-from fairlead.hub.pacing import CoalescingWriter
 from fairlead.hub.providers.runner import ProviderRunner, observed_of
 from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.pacing import CoalescingWriter
 from fairlead.kube.status import emit_transitions
 from fairlead.kube.writes import Overlay, hold, release
 from fairlead.model.condition import CAPI_CONDITIONS, Condition, ConditionReason, ConditionType
@@ -413,6 +413,7 @@ class GroupStatusWriter:
             BACKEND_GROUPS,
             objects=objects.present_groups,
             clock=context.clock,
+            manager=MANAGER_HUB,
             others=("accepted",),
             # Without the field, zero would mean that it was not counted.
             always=("backends", "registeredBackends"),

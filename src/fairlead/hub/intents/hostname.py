@@ -25,13 +25,13 @@ from fairlead.hub.intents.intent import Controller, Intent, IntentContext, Recor
 from fairlead.hub.intents.member_intent import AcceptedStatus
 from fairlead.hub.intents.status import StatusRules, missing_readback
 from fairlead.hub.inventory import IntentObjects, Inventory, first_broken
-from fairlead.hub.pacing import CoalescingWriter
 from fairlead.hub.providers.migration import Phase, Placement, missing_targets
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.tenants.addresses import NOTHING
 from fairlead.hub.validation import build_in_use
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.pacing import CoalescingWriter
 from fairlead.kube.writes import Overlay, hold, release
 from fairlead.ledger.records import load_balancer_of
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
@@ -192,7 +192,12 @@ class ZoneController:
         self._objects = objects
         self._present: Overlay[DNSZone] = Overlay(objects.zones)
         self._writer: CoalescingWriter[DNSZone] = CoalescingWriter(
-            context.cluster, DNS_ZONES, objects=self._present, clock=context.clock, always=("names",)
+            context.cluster,
+            DNS_ZONES,
+            objects=self._present,
+            clock=context.clock,
+            manager=MANAGER_HUB,
+            always=("names",),
         )
         self.queue: KeyedQueue[str] = KeyedQueue(clock=context.clock)
 

@@ -4,7 +4,7 @@
     report      ─┼─► conditions ─► status ─► one write, Events about what changed
     observation ─┘
 
-``hub/pacing.py`` decides when a status is worth a write; ``Damping`` holds back targets that flap. The status that an
+``kube/pacing.py`` decides when a status is worth a write; ``Damping`` holds back targets that flap. The status that an
 earlier process wrote is kept until this process has observed the provider, and until proxies have had time to apply
 what a starting hub sends. A deleted load balancer that still exists after ``patience_s`` has a status that says what it
 waits for. In: decisions, reports of workers, observed state. Never: a write while another replica leads.
@@ -31,7 +31,7 @@ from fairlead.api.meta import (
     transitions,
     wire_conditions,
 )
-from fairlead.api.names import DEFAULT_CLASS
+from fairlead.api.names import DEFAULT_CLASS, MANAGER_HUB
 from fairlead.api.times import wire_time
 from fairlead.hub.intents.conditions import (
     build_conditions,
@@ -41,22 +41,20 @@ from fairlead.hub.intents.conditions import (
     with_programmed,
 )
 from fairlead.hub.inventory import IntentObjects
-from fairlead.hub.pacing import (
-    FIRST_S,
-    PATIENCE_S,
-    CoalescingWriter,
-    awaits,
-    is_passing,
-    is_without_targets_yet,
-    only_seen,
-    repeats_references,
-    without_seen,
-)
 from fairlead.hub.providers.migration import missing_targets
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.providers.runner import observed_of
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
+from fairlead.kube.pacing import (
+    FIRST_S,
+    PATIENCE_S,
+    CoalescingWriter,
+    awaits,
+    is_passing,
+    only_seen,
+    without_seen,
+)
 from fairlead.kube.status import emit_transitions
 from fairlead.ledger.frontends import held_before, held_wire
 from fairlead.model.condition import Condition, ConditionReason, ConditionType, reason_from
@@ -68,7 +66,7 @@ from fairlead.runtime.queue import KeyedQueue
 from fairlead.sync.history import Report
 from fairlead.sync.readback import Drift
 from fairlead.translate.member import NODES
-from fairlead.translate.view import Decision, is_leaving
+from fairlead.translate.view import Decision, is_leaving, says_no_ready
 
 #: This many changes within this many seconds are flapping; the targets must then stay healthy for ``STABLE_S``.
 FLAPS = 3
@@ -398,6 +396,7 @@ class StatusWriter(Generic[Obj, T]):
             rules.resource,
             objects=objects.present,
             clock=clock,
+            manager=MANAGER_HUB,
             others=rules.owned_elsewhere,
             first_s=rules.first_s,
             patience_s=rules.patience_s,
@@ -609,3 +608,24 @@ class StatusWriter(Generic[Obj, T]):
 def _in_conditions(report: Report) -> tuple[object, ...]:
     """Return the part of a report that becomes conditions; finished changes do not."""
     return (report.failure, bool(report.held), report.quarantined)
+
+
+def is_without_targets_yet(change: Transition) -> bool:
+    """Return whether a load balancer that had no target before reports that it has none.
+
+    Its endpoints are written a moment after it.
+    """
+    reason, before = change.condition.reason, change.before
+    if reason == ConditionReason.BACKEND_NOT_FOUND:
+        return before is None
+    return reason == ConditionReason.NO_TARGETS and (before is None or before.status == "Unknown")
+
+
+def repeats_references(change: Transition, conditions: Sequence[WireCondition] | None) -> bool:
+    """Return whether ResolvedRefs already has the Event about missing targets: no endpoint is ready."""
+    references = condition_of(conditions, ConditionType.RESOLVED_REFS)
+    return (
+        change.condition.reason == ConditionReason.NO_TARGETS
+        and references is not None
+        and says_no_ready(references.reason, references.message)
+    )

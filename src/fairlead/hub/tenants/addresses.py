@@ -24,7 +24,8 @@ from fairlead.api.times import wire_time
 from fairlead.errors import NotFound
 from fairlead.hub.inventory import AddressesInUse, AddressSource, Inventory, first_broken
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.status import write_status
+from fairlead.kube.pacing import CoalescingWriter
+from fairlead.kube.writes import Overlay
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind
 from fairlead.model.in_words import listed
@@ -645,6 +646,15 @@ class AddressPools:
         self._clock = cluster.clock
         self._leading = leading
         self._conditions: dict[str, Condition] = {}
+        self._present: Overlay[AddressPool] = Overlay(inventory.address_pools)
+        self._writer: CoalescingWriter[AddressPool] = CoalescingWriter(
+            cluster,
+            ADDRESS_POOLS,
+            objects=self._present,
+            clock=cluster.clock,
+            manager=MANAGER_HUB,
+            always=("size", "used", "reserved", "free", "outside"),
+        )
         self.queue: KeyedQueue[str] = KeyedQueue(clock=cluster.clock)
         self.allocator = AddressAllocator(
             own_pool,
@@ -668,13 +678,11 @@ class AddressPools:
         """Write the status of pool ``name`` when it differs; for ``OWN_POOL``, only wake load balancers that wait."""
         if name == OWN_POOL:
             return self.allocator.wake_rested()
-        await self._write(name)
-        return None
-
-    async def _write(self, name: str) -> None:
-        obj, accepted = self._inventory.address_pools.get("", name), self._conditions.get(name)
+        obj, accepted = self._present.get("", name), self._conditions.get(name)
+        if obj is None:
+            self._writer.forget("", name)
         if obj is None or accepted is None or not self._leading():
-            return
+            return None
         pool = next((pool for pool in self.allocator.pools.pools if pool.name == name), None)
         counted = self._count(name, pool)
         if accepted.status and counted.outside:
@@ -689,9 +697,10 @@ class AddressPools:
                 [accepted], obj.status.conditions, generation=generation, now=wire_time(self._clock.now())
             ),
         )
-        always = ("size", "used", "reserved", "free", "outside")
         with suppress(NotFound):  # it was deleted meanwhile
-            await write_status(self._cluster, ADDRESS_POOLS, obj, obj.status, new, manager=MANAGER_HUB, always=always)
+            _, wait_s = await self._writer.write(obj, obj.status, new)
+            return wait_s or None
+        return None
 
     def _count(self, name: str, pool: Pool | None) -> AddressPoolStatus:
         if pool is None:

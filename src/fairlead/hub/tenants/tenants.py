@@ -57,8 +57,9 @@ from fairlead.hub.inventory import Inventory
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.status import emit_transitions, write_status
-from fairlead.kube.writes import hold, release
+from fairlead.kube.pacing import CoalescingWriter
+from fairlead.kube.status import emit_transitions
+from fairlead.kube.writes import Overlay, hold, release
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.in_words import counted
 from fairlead.model.keys import LoadBalancerKey
@@ -105,11 +106,17 @@ class Tenants:
         self._clock = clock
         self._leading = leading
         self._events = events
+        self._present: Overlay[Tenant] = Overlay(inventory.tenants)
+        self._writer: CoalescingWriter[Tenant] = CoalescingWriter(
+            cluster, TENANTS, objects=self._present, clock=clock, manager=MANAGER_HUB
+        )
         self._removal = TenantRemoval(cluster=cluster, inventory=inventory, member_health=member_health, clock=clock)
 
     async def reconcile(self, name: str) -> float | None:
         """Ensure the objects of one Tenant and write its status; return the seconds until the next reconcile."""
-        tenant = self._inventory.tenants.get("", name)
+        tenant = self._present.get("", name)
+        if tenant is None:
+            self._writer.forget("", name)
         if tenant is None or not self._leading():
             return None
         if tenant.deleting:
@@ -120,17 +127,19 @@ class Tenants:
         except FairleadError as error:
             await self._write_status(tenant, TenantEnsured(error.sentence))
             raise
-        former = await self._write_status(tenant, TenantEnsured(problem, invalid=bool(problem)))
-        if problem:
+        again_s = await self._write_status(tenant, TenantEnsured(problem, invalid=bool(problem)))
+        if problem and again_s >= _FORMER_S:  # else a status is held back, which is written first
             raise Terminal(problem, reason="Invalid")
-        return _FORMER_S if former else _CHECK_AFTER_S
+        return again_s
 
     async def _remove(self, tenant: Tenant) -> float | None:
         step = await self._removal.step(tenant)
+        again_s = step.again_s
         if step.conditions:
             with suppress(NotFound):  # deleted meanwhile
-                await self._write_status(tenant, TenantEnsured(), step.conditions)
-        return step.again_s
+                due_s = await self._write_status(tenant, TenantEnsured(), step.conditions)
+                again_s = due_s if again_s is None else min(again_s, due_s)
+        return again_s
 
     async def _ensure(self, tenant: Tenant) -> str:
         """Apply what is missing or different; return a sentence when the namespace belongs to another owner."""
@@ -166,8 +175,8 @@ class Tenants:
             resource, {**obj, "metadata": {**meta, "annotations": annotations}}, manager=MANAGER_HUB
         )
 
-    async def _write_status(self, tenant: Tenant, ensured: TenantEnsured, removal: Sequence[Condition] = ()) -> bool:
-        """Write the status when it differs; return whether a former domain is kept."""
+    async def _write_status(self, tenant: Tenant, ensured: TenantEnsured, removal: Sequence[Condition] = ()) -> float:
+        """Write the status when it differs and is due; return the seconds until the next comparison."""
         health, namespace = self._member_health, tenant.namespace
         old = tenant.status
         state = health.state(namespace, old.state)
@@ -181,10 +190,11 @@ class Tenants:
         new = next_status(
             tenant, ensured, agent, now=now, removal=removal, domain=domain, former=former, domains_taken=taken
         )
-        if await write_status(self._cluster, TENANTS, tenant, old, new, manager=MANAGER_HUB) is not None:
+        written, wait_s = await self._writer.write(tenant, old, new)
+        if written is not None:
             changes = transitions(old.conditions, new.conditions)
             emit_transitions(self._events, TENANTS, tenant, changes, good={"Ready": "the agent is alive"})
-        return bool(former)
+        return wait_s or (_FORMER_S if former else _CHECK_AFTER_S)
 
 
 def concerned_by(old: Tenant | None, new: Tenant | None, inventory: Inventory) -> set[str]:

@@ -19,15 +19,13 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from fairlead.api.meta import KubeObject, ObjectKey, Resource, Transition, WireCondition, condition_of
-from fairlead.api.names import MANAGER_HUB
+from fairlead.api.meta import KubeObject, ObjectKey, Resource, WireCondition, condition_of
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.status import write_status
 from fairlead.kube.writes import Overlay
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import doubled_s
-from fairlead.translate.view import says_no_ready
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -101,27 +99,6 @@ def has_stopped(old: Sequence[WireCondition] | None, new: Sequence[WireCondition
     """Return whether Serving became false; without a condition Serving before, no."""
     before, after = (condition_of(conditions, ConditionType.SERVING) for conditions in (old, new))
     return after is not None and after.status == "False" and before is not None and before.status != "False"
-
-
-def is_without_targets_yet(change: Transition) -> bool:
-    """Return whether a load balancer that had no target before reports that it has none.
-
-    Its endpoints are written a moment after it.
-    """
-    reason, before = change.condition.reason, change.before
-    if reason == ConditionReason.BACKEND_NOT_FOUND:
-        return before is None
-    return reason == ConditionReason.NO_TARGETS and (before is None or before.status == "Unknown")
-
-
-def repeats_references(change: Transition, conditions: Sequence[WireCondition] | None) -> bool:
-    """Return whether ResolvedRefs already has the Event about missing targets: no endpoint is ready."""
-    references = condition_of(conditions, ConditionType.RESOLVED_REFS)
-    return (
-        change.condition.reason == ConditionReason.NO_TARGETS
-        and references is not None
-        and says_no_ready(references.reason, references.message)
-    )
 
 
 def is_progress(old: PacedStatus, new: PacedStatus) -> bool:
@@ -201,8 +178,8 @@ class Pace(msgspec.Struct):
 class CoalescingWriter(Generic[T]):
     """Writes the statuses of one kind, each at its own pace.
 
-    ``objects`` are those of the cache with our own writes on top; the next status is composed from them. ``others`` are
-    the fields of the status that another field manager writes, ``always`` those that are written even if they are 0.
+    ``objects`` are those of the cache with our own writes on top; the next status is composed from them. ``manager``
+    owns the written fields, another field manager those in ``others``; ``always`` are written even if they are 0.
     """
 
     def __init__(
@@ -212,6 +189,7 @@ class CoalescingWriter(Generic[T]):
         *,
         objects: Overlay[T],
         clock: Clock,
+        manager: str,
         others: Collection[str] = (),
         always: Collection[str] = (),
         first_s: float = FIRST_S,
@@ -222,6 +200,7 @@ class CoalescingWriter(Generic[T]):
         self._resource = resource
         self._objects = objects
         self._clock = clock
+        self._manager = manager
         self._others = others
         self._always = always
         self._new_pace = lambda: Pace(first_s, patience_s, settle_s)
@@ -247,7 +226,7 @@ class CoalescingWriter(Generic[T]):
             obj,
             old,
             new,
-            manager=MANAGER_HUB,
+            manager=self._manager,
             others=self._others,
             always=self._always,
         )

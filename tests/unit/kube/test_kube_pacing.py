@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
-from fairlead.api.meta import Transition, WireCondition
+from fairlead.api.meta import WireCondition
 from fairlead.api.tcploadbalancer import TCPLoadBalancerStatus
-from fairlead.hub.pacing import (
+from fairlead.kube.pacing import (
     AWAITED_S,
     FIRST_S,
     GATHER_S,
@@ -18,30 +18,9 @@ from fairlead.hub.pacing import (
     SETTLE_S,
     Pace,
     is_progress,
-    repeats_references,
     without_seen,
 )
-from fairlead.translate.view import no_ready
 from tests.fleet_objects import condition
-
-NO_READY = no_ready("endpoint", "TCP/80")
-
-
-@pytest.mark.parametrize(
-    ("message", "reason", "said"),
-    [
-        (NO_READY, "NoTargets", True),
-        (NO_READY, "NoHealthyTargets", False),
-        (f"a backend of Ingress shop/web cannot be resolved; {NO_READY}", "NoTargets", False),
-        ("a backend of Ingress shop/web cannot be resolved", "NoTargets", False),
-    ],
-)
-def test_missing_ready_endpoints_are_reported_once(message: str, reason: str, said: bool) -> None:
-    references = condition("ResolvedRefs", "False", "BackendNotFound", message)
-    change = Transition(condition("Serving", "False", reason), condition("Serving", "True", "Serving"))
-    assert repeats_references(change, [references, change.condition]) is said
-    assert not repeats_references(change, [condition("ResolvedRefs", "True"), change.condition])
-
 
 TRUE = {"Accepted": "True Accepted", "Programmed": "True Programmed", "Serving": "True Serving"}
 PENDING = {**TRUE, "Programmed": "False Pending", "Serving": "Unknown WaitingForFirstCheck"}
