@@ -11,10 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated
 
 import msgspec
-import typer
 
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.kinds import INTENT_KINDS
@@ -25,14 +23,10 @@ from fairlead.cli.hub_reader import Snapshot, check_kinds, connect_hub, snapshot
 from fairlead.cli.options import (
     HubApi,
     Output,
-    OutputOption,
-    Watch,
-    duration_s,
-    takes_groups,
 )
 from fairlead.cli.output import VerbAnswer, emit, show
-from fairlead.cli.run import ATTENTION, FAILED, OK, run_async, run_for_code
-from fairlead.cli.selection import ObjectOptions, ObjectToChangeOptions, Selection, certain, resolve_one, select
+from fairlead.cli.run import ATTENTION, FAILED, OK
+from fairlead.cli.selection import Selection, resolve_one, select
 from fairlead.errors import NotFound
 from fairlead.hub.inspect.orphans import Orphan, orphans_of, remove_orphan
 from fairlead.hub.inspect.preview import Previewed
@@ -45,25 +39,9 @@ from fairlead.status.plan_rows import Field, Row, rows_of
 from fairlead.sync.plan import PAUSED
 
 
-@takes_groups
-def plan(
-    options: ObjectOptions,
-    watch: Watch = False,
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
-    """Show what would change, and why; exit code 4 when something would.
+async def show_plan(selection: Selection, api: HubApi, output: Output, *, watch: bool) -> int:
+    """Print what would change; return the exit code."""
 
-    Field by field, what is on record -> what is wanted, and what is really there where that differs. What is held
-    (=) does not count as a change, and what others changed (!) stays until fairlead repair. -o wide also lists load
-    balancers to which nothing would be done.
-    """
-    selection = options.selection
-    run_for_code(lambda: _show(selection, api, output, watch=watch))
-
-
-async def _show(selection: Selection, api: HubApi, output: Output, *, watch: bool) -> int:
     async def ask() -> VerbAnswer:
         snapshot = await take_snapshot(api, selection)
         plans = [plan_of(lb, leading=snapshot.hub.leading) for lb in snapshot.load_balancers]
@@ -84,24 +62,9 @@ async def _show(selection: Selection, api: HubApi, output: Output, *, watch: boo
     return await show(ask, output, watch=watch)
 
 
-@takes_groups
-def drift(
-    options: ObjectOptions,
-    watch: Watch = False,
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
-    """Show what others changed at the provider, and how it is repaired; exit code 4 when an entry of ours was.
+async def show_drift(selection: Selection, api: HubApi, output: Output, *, watch: bool) -> int:
+    """Print what others changed; return the exit code."""
 
-    Every load balancer with a ledger is read back. Foreign entries are listed separately and do not count as drift.
-    Only the hub configures its own proxies: for their load balancers, it shows whether they have the newest state.
-    """
-    selection = options.selection
-    run_for_code(lambda: _drift_show(selection, api, output, watch=watch))
-
-
-async def _drift_show(selection: Selection, api: HubApi, output: Output, *, watch: bool) -> int:
     async def ask() -> VerbAnswer:
         snapshot = await take_snapshot(api, selection)
         read = [lb for lb in snapshot.load_balancers if lb.served or lb.unread or lb.side.recorded_spec is not None]
@@ -117,26 +80,8 @@ async def _drift_show(selection: Selection, api: HubApi, output: Output, *, watc
     return await show(ask, output, watch=watch)
 
 
-@takes_groups
-def gc(
-    options: ObjectOptions,
-    delete: Annotated[
-        bool, typer.Option("--delete", help="Have the hub deregister them, without a prompt; one line each.")
-    ] = False,
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
-    """List orphaned backends, and delete them; exit code 4 when some are left.
-
-    Orphans are records whose load balancer is gone, and entries of ours at a provider without a record. Foreign
-    entries are never changed. The hub's own proxies have only the hub's state, and so no orphans.
-    """
-    selection = options.selection
-    run_for_code(lambda: _collect(selection, api, output, delete=delete))
-
-
-async def _collect(selection: Selection, api: HubApi, output: Output, *, delete: bool) -> int:
+async def collect_orphans(selection: Selection, api: HubApi, output: Output, *, delete: bool) -> int:
+    """List orphaned backends, or have the hub deregister them; return the exit code."""
     rows: list[OrphanRow] = []
     unread: dict[str, str] = {}
     async with connect_hub(api, quiet=True) as cluster:
@@ -161,29 +106,8 @@ async def _collect(selection: Selection, api: HubApi, output: Output, *, delete:
 _POLL_S = 0.5
 
 
-@takes_groups
-def repair(
-    options: ObjectToChangeOptions,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be reverted.")] = False,
-    timeout: Annotated[
-        str,
-        typer.Option("--timeout", metavar="DURATION", help="How long to wait for the hub's answer, such as 90s or 2m."),
-    ] = "30s",
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
-    """Revert, once, what others changed in our entries at a provider; fairlead drift shows it first.
-
-    Shows what will be reverted, requests it from the hub and waits for the answer. Foreign entries are not changed.
-    Exit code 1 when something still differs, or when nothing could be read back.
-    """
-    selection = certain(options.selection, "repair")
-    timeout_s = duration_s(timeout, "--timeout")
-    run_for_code(lambda: _repair(selection, api, output, dry_run=dry_run, timeout_s=timeout_s))
-
-
-async def _repair(selection: Selection, api: HubApi, output: Output, *, dry_run: bool, timeout_s: float) -> int:
+async def revert(selection: Selection, api: HubApi, output: Output, *, dry_run: bool, timeout_s: float) -> int:
+    """Have the hub revert what others changed, and print what still differs; return the exit code."""
     async with connect_hub(api, quiet=True) as cluster:
         snapshot = await snapshot_of(cluster, selection)
         rows = [drift_row(lb) for lb in snapshot.load_balancers]
@@ -272,36 +196,8 @@ def lines_of_repair(
     return [*lines, snapshot.warning] if snapshot.warning else lines
 
 
-@takes_groups
-def pause(
-    options: ObjectToChangeOptions,
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
-    """Hold all changes of a load balancer, or of a class.
-
-    Nothing is added, changed or removed until resume; the condition Paused reports it. The held changes are shown here,
-    in fairlead plan and in fairlead explain. A load balancer that was never programmed is still programmed, and one
-    whose object is deleted is still removed.
-    """
-    selection = certain(options.selection, "pause")
-    run_async(lambda: _set(selection, api, output, paused=True))
-
-
-@takes_groups
-def resume(
-    options: ObjectToChangeOptions,
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
-    """Apply the changes that pause held."""
-    selection = certain(options.selection, "resume")
-    run_async(lambda: _set(selection, api, output, paused=False))
-
-
-async def _set(selection: Selection, api: HubApi, output: Output, *, paused: bool) -> None:
+async def set_paused(selection: Selection, api: HubApi, output: Output, *, paused: bool) -> None:
+    """Pause or resume load balancers, and print what is held."""
     async with connect_hub(api, quiet=True) as cluster:
         await check_kinds(cluster)
         if selection.ref is not None and not selection.selector:

@@ -11,23 +11,18 @@ import asyncio
 import sys
 import textwrap
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
-import typer
 import yaml
 
-from fairlead.api.clusterapi import labelled
-from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import ANNOTATION_LEGACY_CLASS, INGRESSES, SERVICES, IngressObject, Service
 from fairlead.api.meta import JSONObject, KubeObject, ObjectKey
 from fairlead.cli.hub_reader import connect
-from fairlead.cli.options import Context, Output, Verbose, kubeconfig_help
+from fairlead.cli.options import Output
 from fairlead.cli.output import encoded
-from fairlead.cli.run import ATTENTION, OK, run_for_code
-from fairlead.cli.selection import matcher
+from fairlead.cli.run import ATTENTION, OK
 from fairlead.convert.accepted import body_of
 from fairlead.convert.annotations import Remark
 from fairlead.convert.ingresses import ConvertedIngresses, convert_ingresses
@@ -36,61 +31,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.runtime.logs import legible
 
 
-def convert(
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="FILE", help="YAML or JSON with Ingresses; - is stdin. None: ask the cluster."),
-    ] = None,
-    namespace: Annotated[
-        str,
-        typer.Option(
-            "--namespace", "-n", metavar="NS", help="Read only this namespace; for files: the default namespace."
-        ),
-    ] = "",
-    selector: Annotated[
-        str, typer.Option("--selector", "-l", metavar="SELECTOR", help="Only the Ingresses with these labels.")
-    ] = "",
-    ingress_class: Annotated[
-        str, typer.Option("--ingress-class", metavar="NAME", help="Only the Ingresses of this class.")
-    ] = "",
-    gateway: Annotated[
-        str,
-        typer.Option(
-            "--gateway",
-            metavar="NS/NAME",
-            help="Name of the Gateway; default: ingress, in the namespace of the Ingresses.",
-        ),
-    ] = "",
-    gateway_class: Annotated[
-        str, typer.Option("--gateway-class", metavar="NAME", help="The GatewayClass of the Gateway.")
-    ] = "fairlead",
-    output: Annotated[
-        Output,
-        typer.Option(
-            "--output", "-o", metavar="FORMAT", help="yaml for kubectl apply; json and name as of other verbs."
-        ),
-    ] = Output.YAML,
-    kubeconfig: Annotated[
-        Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The member's API"))
-    ] = None,
-    context: Context = "",
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
-) -> None:
-    """Print Ingresses, with annotations of ingress-nginx, as objects of Gateway API.
-
-    Nothing is written to a cluster. Settings without an equivalent in Gateway API are listed on stderr and as comments
-    before the objects; the exit code is then 4. A path that would behave differently is omitted and listed.
-    """
-    matches = matcher(selector)
-    _gateway(gateway, namespace)  # an invalid name is rejected before anything is read
-    run_for_code(
-        lambda: _convert(
-            files or [], namespace, matches, ingress_class, gateway, gateway_class, output, kubeconfig, context
-        )
-    )
-
-
-async def _convert(
+async def print_converted(
     files: list[str],
     namespace: str,
     matches: Callable[[Mapping[str, str] | None], bool],
@@ -101,7 +42,7 @@ async def _convert(
     kubeconfig: Path | None,
     context: str,
 ) -> int:
-
+    """Print the converted objects, with what is lost on stderr; return the exit code."""
     given = await _read(files, namespace, kubeconfig, context)
     ingresses = [
         ingress
@@ -116,7 +57,7 @@ async def _convert(
         raise NotFound(f"There is no Ingress{of_class} in {where}")
     first = min(ingress.metadata.namespace for ingress in ingresses)
     conversion = convert_ingresses(
-        ingresses, given.services, gateway=_gateway(gateway, first), class_name=gateway_class
+        ingresses, given.services, gateway=gateway_key(gateway, first), class_name=gateway_class
     )
     if output is Output.NAME:
         text = "".join(f"{legible(f'{resource.full_name}/{obj.key}')}\n" for resource, obj in conversion.objects)
@@ -135,7 +76,8 @@ async def _read(files: list[str], namespace: str, kubeconfig: Path | None, conte
         return await read_api(cluster, namespace)
 
 
-def _gateway(text: str, namespace: str) -> ObjectKey:
+def gateway_key(text: str, namespace: str) -> ObjectKey:
+    """Read --gateway; ``BadConfiguration`` when it is not NS/NAME."""
     given, slash, name = (text or "ingress").rpartition("/")
     if not name or (slash and not given) or "/" in given:
         raise BadConfiguration(f"--gateway: {text!r} is not NAME or NAMESPACE/NAME")
@@ -174,25 +116,6 @@ def _comments(remarks: Sequence[Remark]) -> Iterator[str]:
 
 def _dumped(body: Any) -> str:
     return yaml.safe_dump(body, sort_keys=False, width=_WIDTH)
-
-
-class For(StrEnum):
-    """Readers of the definitions other than the API server."""
-
-    CAPI = "capi"
-
-
-def crds(
-    reader: Annotated[
-        For | None,
-        typer.Option(
-            "--for", help="capi: with the labels by which Cluster API and clusterctl know a provider's kinds."
-        ),
-    ] = None,
-) -> None:
-    """Print all CustomResourceDefinitions as YAML: [cyan]fairlead crds | kubectl apply -f -[/cyan]."""
-    definitions = labelled(all_crds()) if reader is For.CAPI else all_crds()
-    yaml.safe_dump_all(definitions, sys.stdout, sort_keys=False, explicit_start=True, width=120)
 
 
 _STDIN = "-"

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from fairlead import __version__
 from fairlead.api.gateway import GATEWAY_CLASSES
@@ -17,21 +13,12 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.tenant import TENANTS
 from fairlead.cli.hub_reader import connect as connect_to
 from fairlead.cli.options import (
-    Context,
-    Kubeconfig,
-    OptionGroup,
     Output,
-    OutputOption,
-    Verbose,
-    Watch,
-    directory,
-    takes_groups,
 )
-from fairlead.cli.output import VerbAnswer, emit, say, show
-from fairlead.cli.proxy_machine import DEFAULT_STATE_DIR
-from fairlead.cli.run import ATTENTION, NOT_SERVING, OK, run_async, run_for_code
-from fairlead.cli.selection import matcher
+from fairlead.cli.output import VerbAnswer, emit, say
+from fairlead.cli.run import ATTENTION, NOT_SERVING, OK
 from fairlead.cli.tenant import check_output
+from fairlead.cli.verbs import Where
 from fairlead.doctor.bundle import (
     LOG_BYTES,
     Texts,
@@ -59,120 +46,40 @@ from fairlead.model.in_words import counted
 from fairlead.standalone.right_cluster import OWN_TENANT
 from fairlead.status.formatting import columns
 
-MemberKubeconfig = Annotated[
-    Path | None,
-    typer.Option("--member-kubeconfig", metavar="FILE", help="A member's API; without --kubeconfig only that one."),
-]
-MemberContext = Annotated[
-    str,
-    typer.Option("--member-context", metavar="NAME", help="Context of --member-kubeconfig; default: its current one."),
-]
-DoctorDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir", metavar="DIR", parser=directory, help="Look at this hub's directory, and at this machine."
-    ),
-]
 
-
-DoctorStateDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--state-dir",
-        metavar="DIR",
-        parser=directory,
-        help=f"Look at this machine as a proxy machine; default: {DEFAULT_STATE_DIR}, if it exists.",
-    ),
-]
-
-
-@dataclass(frozen=True)
-class Where(OptionGroup):
-    """The clusters and the directory to look at."""
-
-    kubeconfig: Kubeconfig = None
-    context: Context = ""
-    member_kubeconfig: MemberKubeconfig = None
-    member_context: MemberContext = ""
-    data_dir: DoctorDir = None
-    state_dir: DoctorStateDir = None
-
-    @property
-    def proxy(self) -> Path | None:
-        """Return the state directory of this proxy machine, None when it is none."""
-        return self.state_dir or (DEFAULT_STATE_DIR if DEFAULT_STATE_DIR.exists() else None)
-
-    @property
-    def member(self) -> tuple[Path | None, str] | None:
-        """Return kubeconfig and context of the member, None when it is not looked at."""
-        given = (self.member_kubeconfig, self.member_context)
-        return given if any(given) else None
-
-    @property
-    def hub(self) -> tuple[Path | None, str] | None:
-        """Return kubeconfig and context of the hub, None when only a member or a proxy machine is looked at."""
-        given = (self.kubeconfig, self.context)
-        return given if any(given) or (self.member is None and self.proxy is None) else None
-
-    def not_looked_at(self, facts: Facts, *, connect: bool) -> list[str]:
-        """Return what no check looked at, each with the option for it."""
-        looked_at = {
-            "the hub (--kubeconfig)": self.hub is not None,
-            "members (--member-kubeconfig)": facts.member is not None,
-            "this machine (--machine)": facts.machine is not None,
-            "connections to targets (--connect)": connect and self.hub is not None,
-        }
-        return [what for what, looked in looked_at.items() if not looked]
-
-
-@takes_groups
-def doctor(
+async def examined(
     where: Where,
-    machine: Annotated[
-        bool, typer.Option("--machine", help="Look at this machine too, on which a hub has its Envoy.")
-    ] = False,
-    connect: Annotated[
-        bool, typer.Option("--connect", help="Connect from here to every target, as a proxy on this machine would.")
-    ] = False,
-    namespace: Annotated[
-        str,
-        typer.Option("--namespace", "-n", metavar="NS", help="Only faults of objects in this namespace, on any side."),
-    ] = "",
-    selector: Annotated[
-        str, typer.Option("--selector", "-l", metavar="SELECTOR", help="Only faults of objects with these labels.")
-    ] = "",
-    watch: Watch = False,
-    list_checks: Annotated[bool, typer.Option("--list", help="Print the checks, and run none.")] = False,
-    output: OutputOption = Output.TABLE,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
-) -> None:
-    """Check hub, member and machine, and print for each fault the object and the command that fixes it.
+    *,
+    machine: bool,
+    connect: bool,
+    namespace: str,
+    matches: Callable[[Mapping[str, str] | None], bool] | None,
+) -> VerbAnswer:
+    """Return what the checks find; ``matches`` says of labels whether faults of such an object are shown."""
+    facts = await gather_facts(where, machine=machine, connect=connect)
+    findings = every = examine(facts)
+    unseen = not_looked_at(where, facts, connect=connect)
+    if namespace or matches is not None:
+        findings = scoped(facts, every, namespace=namespace, matches=matches)
+    severities = {finding.severity for finding in findings}
+    others = len(every) - len(findings)
+    return VerbAnswer(
+        {"checks": len(CHECKS), "notLookedAt": unseen, "otherFaults": others, "findings": findings},
+        lambda: lines_of(findings, checks=len(CHECKS), not_looked_at=unseen, others=others),
+        lambda: verb_names(findings),
+        NOT_SERVING if Severity.ERROR in severities else ATTENTION if severities else OK,
+    )
 
-    Nothing is changed. On a proxy machine, that machine is checked. With the administrator's kubeconfigs of hub and
-    member, everything is checked. -o name lists the objects that other verbs take, each once: load balancers,
-    Services, classes, names and tenants.
-    """
-    if list_checks:
-        _print_checks(output)
-        return
-    matches = matcher(selector) if selector else None
 
-    async def ask() -> VerbAnswer:
-        facts = await gather_facts(where, machine=machine, connect=connect)
-        findings = every = examine(facts)
-        unseen = where.not_looked_at(facts, connect=connect)
-        if namespace or matches is not None:
-            findings = scoped(facts, every, namespace=namespace, matches=matches)
-        severities = {finding.severity for finding in findings}
-        others = len(every) - len(findings)
-        return VerbAnswer(
-            {"checks": len(CHECKS), "notLookedAt": unseen, "otherFaults": others, "findings": findings},
-            lambda: lines_of(findings, checks=len(CHECKS), not_looked_at=unseen, others=others),
-            lambda: verb_names(findings),
-            NOT_SERVING if Severity.ERROR in severities else ATTENTION if severities else OK,
-        )
-
-    run_for_code(lambda: show(ask, output, watch=watch))
+def not_looked_at(where: Where, facts: Facts, *, connect: bool) -> list[str]:
+    """Return what no check looked at, each with the option for it."""
+    looked_at = {
+        "the hub (--kubeconfig)": where.hub is not None,
+        "members (--member-kubeconfig)": facts.member is not None,
+        "this machine (--machine)": facts.machine is not None,
+        "connections to targets (--connect)": connect and where.hub is not None,
+    }
+    return [what for what, looked in looked_at.items() if not looked]
 
 
 async def gather_facts(where: Where, *, machine: bool = False, connect: bool = False) -> Facts:
@@ -226,7 +133,8 @@ def lines_of(
 _NOUNS = {"error": "error", "warning": "warning", "unknown": "unknown"}
 
 
-def _print_checks(output: Output) -> None:
+def print_checks(output: Output) -> None:
+    """Print the checks."""
     checks = [{"name": check.name, "question": check.question} for check in CHECKS]
     emit(
         output,
@@ -238,40 +146,8 @@ def _print_checks(output: Output) -> None:
     )
 
 
-@takes_groups
-def collect(
-    where: Where,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to write it; default: fairlead-TIME.tar.gz here."),
-    ] = None,
-    hub_url: Annotated[
-        str,
-        typer.Option(
-            "--hub-url", metavar="URL", help="A hub's --metrics, such as http://127.0.0.1:9090: its pages too."
-        ),
-    ] = "",
-    log: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--log",
-            metavar="FILE|DIR",
-            help="The end of this log too, or of Fairlead's logs in this directory; may be given several times.",
-        ),
-    ] = None,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
-) -> None:
-    """Gather what a bug report needs in one file: objects, Events, histories, metrics, logs, and what doctor says.
-
-    Keys, tokens, passwords and the contents of Secrets are removed. It works with a broken hub too: what could not
-    be read is listed in the file.
-    """
-    now = datetime.now(UTC)
-    path = output or Path(f"fairlead-{now:%Y%m%dT%H%M%SZ}.tar.gz")
-    run_async(lambda: _collect(where, path, now, hub_url, log or []))
-
-
-async def _collect(where: Where, path: Path, now: datetime, hub_url: str, logs: list[Path]) -> None:
+async def collect_bundle(where: Where, path: Path, now: datetime, hub_url: str, logs: list[Path]) -> None:
+    """Write a support bundle, and print what is in it."""
     check_output(path)
     facts = await gather_facts(where)
     events: dict[str, list[JSONObject]] = {}

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import aiohttp
 import msgspec
-import typer
 
 from fairlead.agent.events import ENSURED, NO_TARGETS, NOT_SERVING, SERVING_STOPPED
 from fairlead.api.backendgroup import BackendRecord
@@ -45,21 +44,12 @@ from fairlead.api.names import (
     did_you_mean,
 )
 from fairlead.api.times import parsed_time
-from fairlead.cli.complete import complete_explained
 from fairlead.cli.hub_reader import NO_KINDS, check_kinds, connect_hub, read_machines, take_snapshot
 from fairlead.cli.options import (
     HubApi,
-    Labels,
-    Namespace,
-    Output,
-    OutputOption,
-    TokenFile,
-    Watch,
-    takes_groups,
 )
-from fairlead.cli.output import VerbAnswer, show
-from fairlead.cli.run import run_for_code
-from fairlead.cli.selection import Selection, resolve_one, selection_of
+from fairlead.cli.output import VerbAnswer
+from fairlead.cli.selection import Selection, resolve_one
 from fairlead.cli.top import token_header
 from fairlead.errors import BadConfiguration, FairleadError, Forbidden, NotFound, NotServed, Unauthorized, Unreachable
 from fairlead.hub.inspect.preview import Previewed
@@ -75,59 +65,12 @@ from fairlead.model.observed import NAMED, Seen, unhealthy_name
 from fairlead.standalone.right_cluster import OWN_TENANT, has_own_tenant
 from fairlead.status.formatting import age_text, columns, reason_text
 from fairlead.status.machines import AnnouncedRow, announced_lines, announced_rows
-from fairlead.status.object_ref import CLASS, IN_MEMBERS, SERVICE, ObjectRef, kinds_text
+from fairlead.status.object_ref import IN_MEMBERS, SERVICE, ObjectRef
 from fairlead.status.plan_rows import held_message, source_of
 
 
-@takes_groups
-def explain(
-    subject: Annotated[
-        str,
-        typer.Argument(
-            metavar="KIND/NAME",
-            help=f"KIND is one of {kinds_text(sharing=True)}; or a name as status lists it.",
-            autocompletion=complete_explained,
-        ),
-    ] = "",
-    namespace: Namespace = "",
-    selector: Labels = "",
-    history: Annotated[
-        bool, typer.Option("--history", help="Show what happened to it instead: events, decisions, calls, answers.")
-    ] = False,
-    hub_url: Annotated[
-        str,
-        typer.Option(
-            "--hub-url", metavar="URL", help="With --history: also read the memory of the hub with --metrics there."
-        ),
-    ] = "",
-    token_file: TokenFile = None,
-    watch: Watch = False,
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
-    """Say why each backend is, or is not, registered.
-
-    Since when, what it waits for (a guard, a pause, a drain, its provider), and what was left out and why. With
-    --history: what happened to the load balancer, also when it no longer exists. With a member's kubeconfig: what the
-    member knows of its Service svc/NAME, its Ingress, Gateway or route.
-    """
-    selection = selection_of(subject, namespace, selector, sharing=True)
-    ref = selection.ref
-    if ref is None and not selection.filters:
-        raise BadConfiguration("KIND/NAME is missing: name an object, as in svc/web, or several with -n or -l")
-    if history and (ref is None or ref.kind == CLASS or selector):
-        raise BadConfiguration("--history is of one load balancer: name it, as in svc/web or lb/shared")
-
-    async def ask() -> VerbAnswer:
-        if history and ref is not None:
-            return await _history(ref, api, hub_url, token_file)
-        return await _present(selection, api)
-
-    run_for_code(lambda: show(ask, output, watch=watch))
-
-
-async def _present(selection: Selection, api: HubApi) -> VerbAnswer:
+async def present_of(selection: Selection, api: HubApi) -> VerbAnswer:
+    """Return the present state of the selected objects."""
     ref = selection.ref
     try:
         snapshot = await take_snapshot(api, selection)
@@ -205,7 +148,8 @@ async def _at_member(ref: ObjectRef, api: HubApi, *, own_hub: bool = False) -> _
             return _MemberObject(None, [f"Note: what {ref.title} itself says could not be read: {error.sentence}"])
 
 
-async def _history(ref: ObjectRef, api: HubApi, hub_url: str, token_file: Path | None) -> VerbAnswer:
+async def history_of(ref: ObjectRef, api: HubApi, hub_url: str, token_file: Path | None) -> VerbAnswer:
+    """Return what happened to one load balancer."""
     async with connect_hub(api) as cluster:
         try:
             await check_kinds(cluster)

@@ -39,25 +39,25 @@ VERBS = {
     "regions": Verb(_RUN, "processes:regions", "Give Services an access point in each region."),
     "capi": Verb(_RUN, "processes:capi", "Serve control-plane endpoints of Cluster API."),
     "apiserver": Verb(_RUN, "processes:apiserver", "Run an embedded Kubernetes-compatible API server."),
-    "status": Verb(_LOOK, "status:status", "Show whether everything serves."),
-    "top": Verb(_LOOK, "top:top", "Show the busiest load balancers, live."),
-    "doctor": Verb(_LOOK, "doctor:doctor", "Find faults, and print how to fix them."),
-    "plan": Verb(_LOOK, "changes:plan", "Show what would change, and why."),
-    "explain": Verb(_LOOK, "explain:explain", "Show the state of each backend, and why."),
-    "route": Verb(_LOOK, "route:route", "Show which route and backends a request matches."),
-    "names": Verb(_LOOK, "names:names", "List host names, and check that they resolve."),
-    "drift": Verb(_LOOK, "changes:drift", "Show changes made outside Fairlead."),
-    "collect": Verb(_LOOK, "doctor:collect", "Write a support bundle without secrets."),
+    "status": Verb(_LOOK, "verbs:status", "Show whether everything serves."),
+    "top": Verb(_LOOK, "verbs:top", "Show the busiest load balancers, live."),
+    "doctor": Verb(_LOOK, "verbs:doctor", "Find faults, and print how to fix them."),
+    "plan": Verb(_LOOK, "verbs:plan", "Show what would change, and why."),
+    "explain": Verb(_LOOK, "verbs:explain", "Show the state of each backend, and why."),
+    "route": Verb(_LOOK, "verbs:route", "Show which route and backends a request matches."),
+    "names": Verb(_LOOK, "verbs:names", "List host names, and check that they resolve."),
+    "drift": Verb(_LOOK, "verbs:drift", "Show changes made outside Fairlead."),
+    "collect": Verb(_LOOK, "verbs:collect", "Write a support bundle without secrets."),
     "version": Verb(_LOOK, "main:version", "Print the version."),
-    "pause": Verb(_OPERATE, "changes:pause", "Hold all changes of a load balancer or class."),
-    "resume": Verb(_OPERATE, "changes:resume", "Apply the changes that pause held."),
-    "repair": Verb(_OPERATE, "changes:repair", "Revert changes made outside Fairlead."),
-    "gc": Verb(_OPERATE, "changes:gc", "Find and delete orphaned backends."),
+    "pause": Verb(_OPERATE, "verbs:pause", "Hold all changes of a load balancer or class."),
+    "resume": Verb(_OPERATE, "verbs:resume", "Apply the changes that pause held."),
+    "repair": Verb(_OPERATE, "verbs:repair", "Revert changes made outside Fairlead."),
+    "gc": Verb(_OPERATE, "verbs:gc", "Find and delete orphaned backends."),
     "member": Verb(_OPERATE, "member:app", "Drain a member of GlobalServices, and use it again."),
-    "tenant": Verb(_SET_UP, "tenant:app", "Add and remove member clusters."),
+    "tenant": Verb(_SET_UP, "verbs:tenant_app", "Add and remove member clusters."),
     "proxy": Verb(_SET_UP, "proxy:app", "Add, drain and remove proxy machines."),
-    "convert": Verb(_SET_UP, "convert:convert", "Print Ingresses as Gateway API objects."),
-    "crds": Verb(_SET_UP, "convert:crds", "Print the CustomResourceDefinitions."),
+    "convert": Verb(_SET_UP, "verbs:convert", "Print Ingresses as Gateway API objects."),
+    "crds": Verb(_SET_UP, "verbs:crds", "Print the CustomResourceDefinitions."),
 }
 
 
@@ -75,11 +75,13 @@ class _Commands(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
-            self._made[name] = _command(name, VERBS[name])
+            self._made[name] = command_of(name)
         return self._made[name]
 
 
-def _command(name: str, verb: Verb) -> Any:
+def command_of(name: str) -> Any:
+    """Return a command; only its arguments are imported, not what it does."""
+    verb = VERBS[name]
     module, _, attribute = verb.path.partition(":")
     command = getattr(import_module(f"fairlead.cli.{module}"), attribute)
     holder = typer.Typer(rich_markup_mode="rich", add_completion=False)

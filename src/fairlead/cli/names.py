@@ -8,25 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Annotated
 
 import msgspec
-import typer
 
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES, DNSZone, Hostname
-from fairlead.cli.complete import complete_hostname
 from fairlead.cli.hub_reader import check_kinds, connect_hub
 from fairlead.cli.options import (
     HubApi,
-    Labels,
-    OnlyNamespace,
     Output,
-    OutputOption,
-    Watch,
-    takes_groups,
 )
 from fairlead.cli.output import VerbAnswer, show
-from fairlead.cli.run import ATTENTION, FAILED, OK, run_for_code
+from fairlead.cli.run import ATTENTION, FAILED, OK
 from fairlead.cli.selection import matcher
 from fairlead.errors import FairleadError, NotFound
 from fairlead.model.condition import ConditionReason
@@ -41,33 +33,9 @@ from fairlead.status.object_ref import ObjectRef
 from fairlead.translate.hostname import is_unasked, longest_suffix, records
 
 
-@takes_groups
-def names(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME",
-            help="Only this one: a host name such as shop.example.com, or hostname/NAME; all without it.",
-            autocompletion=complete_hostname,
-        ),
-    ] = "",
-    namespace: OnlyNamespace = "",
-    selector: Labels = "",
-    watch: Watch = False,
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
-    """Show every Hostname: its owner, its records, and whether the zone's own server answers them.
+async def show_names(name: str, namespace: str, selector: str, api: HubApi, output: Output, *, watch: bool) -> int:
+    """Print the Hostnames with their records; return the exit code."""
 
-    The authoritative server of each zone is asked from here; exit code 4 when a name does not resolve to what it
-    should, or is not published.
-    """
-    matcher(selector)  # an invalid selector is rejected before anything is read
-    run_for_code(lambda: _show(name, namespace, selector, api, output, watch=watch))
-
-
-async def _show(name: str, namespace: str, selector: str, api: HubApi, output: Output, *, watch: bool) -> int:
     async def ask() -> VerbAnswer:
         async with connect_hub(api) as cluster:
             await check_kinds(cluster)

@@ -11,27 +11,19 @@ import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated
 from urllib.parse import urlsplit
 
 import msgspec
-import typer
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
 from fairlead.api.names import ANNOTATION_ORIGIN, near_names
-from fairlead.cli.complete import complete_http_load_balancer, complete_method
 from fairlead.cli.hub_reader import connect_hub, snapshot_of
 from fairlead.cli.options import (
     HubApi,
-    Labels,
-    Namespace,
     Output,
-    OutputOption,
-    Watch,
-    takes_groups,
 )
 from fairlead.cli.output import VerbAnswer, show
-from fairlead.cli.run import ATTENTION, OK, run_for_code
+from fairlead.cli.run import ATTENTION, OK
 from fairlead.cli.selection import Selection, selection_of
 from fairlead.errors import BadConfiguration, NotFound
 from fairlead.kube.cluster import Cluster
@@ -47,42 +39,8 @@ from fairlead.status.formatting import actions_of, actions_of_backend, columns, 
 from fairlead.status.object_ref import ANY, IN_MEMBERS, ObjectRef
 
 
-@takes_groups
-def route(
-    method: Annotated[
-        str, typer.Argument(metavar="METHOD", help="Such as GET.", autocompletion=complete_method, show_default=False)
-    ],
-    url: Annotated[str, typer.Argument(metavar="URL", help="http:// or https://; its host is the server name too.")],
-    headers: Annotated[
-        list[str] | None,
-        typer.Option("--header", "-H", metavar="'NAME: VALUE'", help="A header; several may be given."),
-    ] = None,
-    address: Annotated[
-        str, typer.Option("--address", metavar="IP", help="Only the load balancer with this address.")
-    ] = "",
-    load_balancer: Annotated[
-        str,
-        typer.Option("--lb", metavar="httplb/NAME", help="Only this one.", autocompletion=complete_http_load_balancer),
-    ] = "",
-    namespace: Namespace = "",
-    selector: Labels = "",
-    watch: Watch = False,
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
-    """Say which listener, route, rule and backends a request meets, in which member.
-
-    Also why no other rule matches, what the filters do, and how many targets are ready. No request is sent: the hub's
-    objects give the answer, for every load balancer that accepts the request. Exit code 4: none accepts it; the nearest
-    rules and the next step are shown.
-    """
-    typed = parse_request(method, url, headers or ())
-    selection = _named(load_balancer, namespace, selector)
-    run_for_code(lambda: _show(api, typed, selection, address or typed.address, output, watch=watch))
-
-
-def _named(text: str, namespace: str, selector: str) -> Selection:
+def selection_of_named(text: str, namespace: str, selector: str) -> Selection:
+    """Return the load balancers to look at; ``BadConfiguration`` for another kind."""
     selection = selection_of(text, namespace, selector)
     if selection.ref is not None and selection.ref.kind not in (HTTP_LOAD_BALANCERS.kind, ANY):
         raise BadConfiguration(
@@ -91,7 +49,7 @@ def _named(text: str, namespace: str, selector: str) -> Selection:
     return selection
 
 
-async def _show(
+async def show_route(
     api: HubApi,
     typed: TypedRequest,
     selection: Selection,

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, NamedTuple
-
-import typer
+from typing import NamedTuple
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.intent import IntentObject
@@ -21,8 +18,6 @@ from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.selectors import EVERYTHING as ALL
 from fairlead.api.selectors import BadSelector, parse_selector
 from fairlead.api.tcploadbalancer import Origin
-from fairlead.cli.complete import complete_object
-from fairlead.cli.options import Labels, Namespace, OptionGroup
 from fairlead.errors import BadConfiguration, Forbidden, NotFound, NotServed
 from fairlead.kube.cluster import Cluster
 from fairlead.status.object_ref import ANY, CLASS, IN_MEMBERS, SERVICE, ObjectRef, kinds_text, parse_object_ref
@@ -57,38 +52,6 @@ class Selection(NamedTuple):
 
 
 EVERYTHING = Selection()
-_SUBJECT = "svc/NAME, lb/NAME, tcplb/NAME, httplb/NAME, hostname/NAME, class/NAME, or a name as status lists it"
-
-
-@dataclass(frozen=True)
-class ObjectOptions(OptionGroup):
-    """KIND/NAME, -n and -l of a verb that reads; all objects without them."""
-
-    subject: Annotated[
-        str,
-        typer.Argument(metavar="KIND/NAME", help=f"{_SUBJECT}; all without it.", autocompletion=complete_object),
-    ] = ""
-    namespace: Namespace = ""
-    selector: Labels = ""
-
-    @property
-    def selection(self) -> Selection:
-        """Return what is meant."""
-        return selection_of(self.subject, self.namespace, self.selector)
-
-
-@dataclass(frozen=True)
-class ObjectToChangeOptions(ObjectOptions):
-    """KIND/NAME, -n and -l of a verb that changes something, which never means everything."""
-
-    subject: Annotated[
-        str,
-        typer.Argument(
-            metavar="KIND/NAME",
-            help=f"{_SUBJECT}. A class means all its load balancers; without it: what -l selects.",
-            autocompletion=complete_object,
-        ),
-    ] = ""
 
 
 def selection_of(subject: str, namespace: str, selector: str, *, sharing: bool = False) -> Selection:

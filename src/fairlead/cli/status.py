@@ -11,28 +11,19 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Annotated
 
 import msgspec
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fairlead.cli.complete import complete_load_balancer
 from fairlead.cli.hub_reader import connect_hub, gather_status, no_kinds
 from fairlead.cli.options import (
     HubApi,
-    Labels,
-    OnlyNamespace,
     Output,
-    OutputOption,
-    Watch,
-    duration_s,
-    takes_groups,
 )
 from fairlead.cli.output import emit, repeat, say
-from fairlead.cli.run import EXIT_CODE_OF, run_for_code
+from fairlead.cli.run import EXIT_CODE_OF
 from fairlead.cli.selection import in_namespace, matcher
 from fairlead.errors import NotFound, NotServed, Unreachable
 from fairlead.kube.cluster import Cluster
@@ -57,45 +48,7 @@ from fairlead.status.object_ref import IN_MEMBERS, KINDS, SERVICE, SHARING, Obje
 _POLL_S = 0.5
 
 
-@takes_groups
-def status(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="NAME",
-            help="Only these: svc/NAME, gateway/NAME, lb/NAME, tcplb/NAME or NAME, with NAMESPACE/ or "
-            "MEMBER/NAMESPACE/ before it.",
-            autocompletion=complete_load_balancer,
-        ),
-    ] = None,
-    namespace: OnlyNamespace = "",
-    selector: Labels = "",
-    problems: Annotated[bool, typer.Option("--problems", help="Only rows with problems.")] = False,
-    output: OutputOption = Output.TABLE,
-    watch: Watch = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until everything serves and no change is pending.")
-    ] = False,
-    timeout: Annotated[
-        str, typer.Option("--timeout", metavar="DURATION", help="How long --wait waits, such as 90s or 2m.")
-    ] = "60s",
-    hub_url: Annotated[
-        str, typer.Option("--hub-url", metavar="URL", help="With -o wide: the traffic figures of the page there, too.")
-    ] = "",
-    *,
-    api: HubApi,
-) -> None:
-    """Show whether everything serves; the exit code distinguishes warnings, outages and no leader.
-
-    Members, load balancers, regions and proxies on one screen, a summary first. With more than 20 load balancers, only
-    those with problems are listed, unless you give a name, -n, -l or -o wide.
-    """
-    asked = Filter(tuple(names or ()), namespace, selector)
-    wait_s = duration_s(timeout, "--timeout") if wait else 0.0
-    run_for_code(lambda: _show(api, asked, output, hub_url, problems=problems, watch=watch, wait_s=wait_s))
-
-
-async def _show(
+async def show_status(
     api: HubApi,
     asked: Filter,
     output: Output,
@@ -105,6 +58,8 @@ async def _show(
     watch: bool,
     wait_s: float,
 ) -> int:
+    """Print the status; return the exit code."""
+
     def shown(fleet: FleetStatus) -> FleetStatus:
         return only_problems(fleet) if problems else fleet
 

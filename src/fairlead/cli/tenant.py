@@ -17,11 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-import typer
 import yaml
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
@@ -45,23 +44,10 @@ from fairlead.api.tenant import ANNOTATION_VERSION, STAMPED_LEASES, TENANTS, Sta
 from fairlead.api.times import seconds_from_duration
 from fairlead.cli.hub_reader import check_kinds, connect_hub, read_hub
 from fairlead.cli.options import (
-    HubAddress,
     HubApi,
-    KeyFile,
-    Labels,
     Output,
-    OutputOption,
-    PlainCommand,
-    PlainGroup,
-    ValidDays,
-    ValidFor,
-    Watch,
-    duration_s,
-    takes_groups,
 )
 from fairlead.cli.output import VerbAnswer, emit, say, show
-from fairlead.cli.run import epilog_of, run_async, run_for_code
-from fairlead.cli.selection import matcher
 from fairlead.errors import BadConfiguration, NotFound, NotServed, Terminal
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.kubeconfig import SERVICE_ACCOUNT, Kubeconfig
@@ -75,45 +61,7 @@ from fairlead.status.formatting import age_text, columns
 _POLL_S = 0.5
 
 
-@takes_groups
-def remove(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the member.", show_default=False)],
-    stop_serving: Annotated[
-        bool, typer.Option("--stop-serving", help="Even if it serves: drain its load balancers, then delete them.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would stop.")] = False,
-    ignore_not_found: Annotated[
-        bool, typer.Option("--ignore-not-found", help="Succeed if there is no such member, for scripts.")
-    ] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is gone.")] = True,
-    timeout: Annotated[
-        str, typer.Option("--timeout", metavar="DURATION", help="How long to wait, such as 90s or 10m.")
-    ] = "10m",
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
-    """Remove a member: show what stops, drain it, delete its load balancers, its namespace and its key.
-
-    Rejected while the member serves, unless --stop-serving is given. The agent removes the addresses from the member's
-    Services, each with an Event. Safe to repeat: it continues where it stopped. A missing member is an error, unless
-    --ignore-not-found is given.
-    """
-    wait_s = duration_s(timeout, "--timeout")
-    run_async(
-        lambda: _remove(
-            name.removeprefix("tenant/"),
-            api,
-            output,
-            stop=stop_serving,
-            dry_run=dry_run,
-            ignore_not_found=ignore_not_found,
-            wait_s=wait_s if wait else 0.0,
-        )
-    )
-
-
-async def _remove(
+async def remove_tenant(
     name: str,
     api: HubApi,
     output: Output,
@@ -123,6 +71,7 @@ async def _remove(
     ignore_not_found: bool,
     wait_s: float,
 ) -> None:
+    """Remove a Tenant, and print what stopped."""
     in_words = output in (Output.TABLE, Output.WIDE)
     async with connect_hub(api) as cluster:
         await check_kinds(cluster)
@@ -237,24 +186,7 @@ async def _watch(cluster: Cluster, tenant: Tenant, wait_s: float, *, say: Callab
         await asyncio.sleep(_POLL_S)
 
 
-@takes_groups
-def list_tenants(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Only this member; all without it.")] = "",
-    selector: Labels = "",
-    watch: Watch = False,
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
-    """List members: state and version of the agent, load balancers, addresses, and clock skew.
-
-    Ages are measured by the clock of the hub's API server only.
-    """
-    matches = matcher(selector)
-    run_for_code(lambda: _list(name.removeprefix("tenant/"), matches, api, output, watch=watch))
-
-
-async def _list(
+async def tenant_table(
     name: str,
     matches: Callable[[Mapping[str, str] | None], bool],
     api: HubApi,
@@ -262,6 +194,7 @@ async def _list(
     *,
     watch: bool,
 ) -> int:
+    """Print the members; return the exit code."""
 
     async def ask() -> VerbAnswer:
         async with connect_hub(api) as cluster:
@@ -298,27 +231,8 @@ def _lines(rows: Sequence[TenantRow], *, of_all: bool, wide: bool) -> list[str]:
     return columns([HEADER, *(cells(row, wide=wide) for row in rows)], indent="")
 
 
-@takes_groups
-def rotate(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the member.", show_default=False)],
-    output: KeyFile = None,
-    valid_for: ValidFor = "24h",
-    valid_days: ValidDays = None,
-    server: HubAddress = "",
-    *,
-    api: HubApi,
-) -> None:
-    """Revoke all tokens of a tenant, and write a kubeconfig with a new one.
-
-    Traffic is not affected. An agent that finds the new key in its --hub-kubeconfig continues without a restart.
-    """
-    check_server(server)
-    check_output(output)
-    valid_s = validity_s(valid_for, valid_days)
-    run_async(lambda: _rotate(name.removeprefix("tenant/"), api, output=output, valid_s=valid_s, server=server))
-
-
-async def _rotate(name: str, api: HubApi, *, output: Path | None, valid_s: int, server: str) -> None:
+async def rotate_token(name: str, api: HubApi, *, output: Path | None, valid_s: int, server: str) -> None:
+    """Revoke all tokens of a Tenant, and write a kubeconfig with a new one."""
     async with connect_hub(api) as cluster:
         await check_kinds(cluster)
         try:
@@ -335,57 +249,11 @@ async def _rotate(name: str, api: HubApi, *, output: Path | None, valid_s: int, 
     )
 
 
-app = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Member clusters at the hub.")
-
-
-@app.callback()
-def tenant() -> None:
-    """Member clusters at the hub."""
-
-
-@app.command("add", cls=PlainCommand, epilog=epilog_of("tenant add"))
-@takes_groups
-def add(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the member, such as east.", show_default=False)],
-    output: KeyFile = None,
-    region: Annotated[
-        str, typer.Option("--region", metavar="NAME", help="Region of the member, such as eu-central.")
-    ] = "",
-    valid_for: ValidFor = "24h",
-    valid_days: ValidDays = None,
-    server: HubAddress = "",
-    new_hub: Annotated[
-        bool, typer.Option("--new-hub", help="No hub has run there yet: install the kinds, and continue.")
-    ] = False,
-    *,
-    api: HubApi,
-) -> None:
-    """Create a Tenant and write a kubeconfig for its agent, which can reach that tenant's namespace only.
-
-    Safe to repeat: nothing changes for an existing Tenant, and a fresh token is written.
-    """
-    check_name(name, region)
-    check_server(server)
-    check_output(output)
-    valid_s = validity_s(valid_for, valid_days)
-    run_async(
-        lambda: _add(
-            name,
-            api=api,
-            output=output,
-            region=region,
-            valid_s=valid_s,
-            server=server,
-            new_hub=new_hub,
-        )
-    )
-
-
 async def _is_file(path: Path) -> bool:
     return path.exists()  # noqa: ASYNC240 - one look at a local file
 
 
-async def _add(
+async def add_tenant(
     name: str,
     *,
     api: HubApi,
@@ -395,6 +263,7 @@ async def _add(
     server: str,
     new_hub: bool,
 ) -> None:
+    """Create a Tenant, and write the kubeconfig of its agent."""
     if api.kubeconfig is not None:
         await await_hub(api.kubeconfig, partial(_is_file, api.kubeconfig), what="the kubeconfig")
     async with connect_hub(api) as cluster:
@@ -416,11 +285,6 @@ async def _add(
         f"Next: {save}run the agent of that member:\n"
         f"  fairlead agent --kubeconfig MEMBER.kubeconfig --hub-kubeconfig {file} --tenant {name}\n"
     )
-
-
-app.command("list", cls=PlainCommand, epilog=epilog_of("tenant list"))(list_tenants)
-app.command("rotate", cls=PlainCommand, epilog=epilog_of("tenant rotate"))(rotate)
-app.command("remove", cls=PlainCommand, epilog=epilog_of("tenant remove"))(remove)
 
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")

@@ -13,6 +13,7 @@ from regions_world import NAMESPACE, World, until
 
 from fairlead.api.kubernetes import SERVICES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.meta import condition_of
 from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 
@@ -76,10 +77,12 @@ async def test_changes_of_ports_and_pods_reach_the_load_balancer(world: World) -
 async def test_address_conditions_and_events_come_back(world: World) -> None:
     await two_regions(world)
     await world.start()
-    pending = {condition.type: condition for condition in (await world.get("test-east")).status.conditions or ()}[
-        "Programmed"
-    ]
-    assert (pending.status, pending.reason) == ("False", "Pending")
+
+    async def pending() -> bool:
+        condition = condition_of((await world.get("test-east")).status.conditions, "Programmed")
+        return condition is not None and (condition.status, condition.reason) == ("False", "Pending")
+
+    await until(pending)
     await world.programmed(lb("test-east"), "192.0.2.1")
     await world.programmed(lb("test-west"), "192.0.2.2")
     await world.until_shown("192.0.2.1", "192.0.2.2")

@@ -110,5 +110,5 @@ async def test_what_a_member_does_not_have_is_not_there(tmp_path: Path, subject:
     async with api(tmp_path) as (_, kubeconfig):
         selection = selection_of(subject, "", "", sharing=True)
         with pytest.raises((NotFound, NotServed)) as raised:
-            await explain_command._present(selection, HubApi(kubeconfig))
+            await explain_command.present_of(selection, HubApi(kubeconfig))
         assert raised.value.sentence.startswith(sentence)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.api.tenant import TENANTS
-from fairlead.cli.doctor import Where, gather_facts, lines_of
+from fairlead.cli.doctor import gather_facts, lines_of, not_looked_at
+from fairlead.cli.verbs import Where
 from fairlead.doctor.facts import ApiFacts, Facts, Machine, error
 from fairlead.kube.cluster import Cluster
 from tests.scenario.installed_kinds import server_with_kinds
@@ -34,7 +35,7 @@ def test_unchecked_parts_name_their_option(
         version="1", member=ApiFacts(name="member") if member else None, machine=Machine() if machine else None
     )
     where = Where(files[0], "", files[1], "", None)
-    assert where.not_looked_at(facts, connect=connect) == left
+    assert not_looked_at(where, facts, connect=connect) == left
 
 
 @pytest.mark.req("OP-5")
@@ -64,4 +65,4 @@ async def test_one_cluster_that_is_hub_and_member_is_looked_at_as_both(tenant: s
     finally:
         await server.stop()
     assert (facts.member is not None) == (tenant == "local")
-    assert (MEMBER in where.not_looked_at(facts, connect=False)) == (tenant != "local")
+    assert (MEMBER in not_looked_at(where, facts, connect=False)) == (tenant != "local")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cli_api import api, fill
 
-from fairlead.cli.explain import _history, _present
+from fairlead.cli.explain import history_of, present_of
 from fairlead.cli.options import HubApi
 from fairlead.cli.selection import selection_of
 from fairlead.errors import NotServed
@@ -22,7 +22,7 @@ async def test_a_member_has_no_histories(subject: str, events: bool, tmp_path: P
     async with api(tmp_path) as (member, kubeconfig):
         ref = parse_object_ref(subject, sharing=True)
         with pytest.raises(NotServed) as raised:
-            await _history(ref, HubApi(kubeconfig), "", None)
+            await history_of(ref, HubApi(kubeconfig), "", None)
         said = raised.value.sentence
         assert said.startswith(f"The history of {ref.title} is at the hub, and {member.server} is not a hub: give the")
         assert ("without --history the Events of it in this member are shown" in said) is events
@@ -31,6 +31,6 @@ async def test_a_member_has_no_histories(subject: str, events: bool, tmp_path: P
 async def test_at_a_hub_everything_selected_is_explained(tmp_path: Path) -> None:
     async with api(tmp_path) as (hub, kubeconfig):
         await fill(hub)
-        answer = await _present(selection_of("", "default", ""), HubApi(kubeconfig))
+        answer = await present_of(selection_of("", "default", ""), HubApi(kubeconfig))
         assert list(answer.names()) == [f"TCPLoadBalancer/tenant-{member}/default.web" for member in ("east", "west")]
         assert any("provider envoy" in line for line in answer.lines())

@@ -13,7 +13,7 @@ from fairlead.api.kubernetes import CRDS, EVENTS, INGRESS_CLASSES, INGRESSES, NA
 from fairlead.api.meta import AnyResource
 from fairlead.api.names import INGRESS_CONTROLLER
 from fairlead.api.tenant import TENANTS
-from fairlead.cli.explain import KINDS_OF_REQUESTS, _present
+from fairlead.cli.explain import KINDS_OF_REQUESTS, present_of
 from fairlead.cli.options import HubApi
 from fairlead.cli.selection import selection_of
 from fairlead.status.object_ref import SHARING
@@ -38,7 +38,7 @@ async def test_why_no_controller_looks_at_an_ingress(named: str, controller: str
         await member.create(INGRESSES, {"metadata": {"name": "shop", "namespace": "default"}, "spec": spec})
         if controller:
             await member.create(INGRESS_CLASSES, {"metadata": {"name": named}, "spec": {"controller": controller}})
-        answer = await _present(selection_of("ingress/shop", "default", "", sharing=True), HubApi(kubeconfig))
+        answer = await present_of(selection_of("ingress/shop", "default", "", sharing=True), HubApi(kubeconfig))
         assert any(line.startswith(f"Note: Fairlead has reported nothing: {why}") for line in answer.lines())
 
 
@@ -55,9 +55,9 @@ async def test_a_class_and_a_gateway_that_are_mistyped_are_named_with_those_that
         await member.create(GATEWAYS, {"metadata": {"name": "web", "namespace": "default"}, "spec": spec})
         spec = {"parentRefs": [{"name": "wbe"}]}
         await member.create(HTTP_ROUTES, {"metadata": {"name": "shop", "namespace": "default"}, "spec": spec})
-        answer = await _present(selection_of("ingress/shop", "default", "", sharing=True), HubApi(kubeconfig))
+        answer = await present_of(selection_of("ingress/shop", "default", "", sharing=True), HubApi(kubeconfig))
         assert any(line.endswith("Did you mean 'fairlead'?") for line in answer.lines())
-        answer = await _present(selection_of("httproute/shop", "default", "", sharing=True), HubApi(kubeconfig))
+        answer = await present_of(selection_of("httproute/shop", "default", "", sharing=True), HubApi(kubeconfig))
         expected = (
             "there is no Gateway wbe in namespace default; correct the reference to its parent. Did you mean 'web'?"
         )
@@ -82,7 +82,7 @@ async def test_a_gateway_is_explained_with_what_is_wrong_with_its_listeners(tmp_
         patch = {"status": {"listeners": [listener]}}
         await member.merge_patch(GATEWAYS, "default", "web", patch, manager="test", subresource="status")
         lines = list(
-            (await _present(selection_of("gateway/web", "default", "", sharing=True), HubApi(kubeconfig))).lines()
+            (await present_of(selection_of("gateway/web", "default", "", sharing=True), HubApi(kubeconfig))).lines()
         )
         (shown,) = [" ".join(line.split()) for line in lines if "listener http" in line]
         assert shown == "listener http Accepted False UnsupportedProtocol HTPP is not served"
@@ -107,9 +107,9 @@ async def test_where_hub_and_member_are_one_cluster_an_ingress_is_explained_by_b
         }  # fmt: skip
         await cluster.create(EVENTS, event)
         subject = selection_of("ingress/shop", "default", "", sharing=True)
-        assert "there is no Service web" not in " ".join((await _present(subject, HubApi(kubeconfig))).lines())
+        assert "there is no Service web" not in " ".join((await present_of(subject, HubApi(kubeconfig))).lines())
         await cluster.create(TENANTS, {"metadata": {"name": "local"}, "spec": {}})
-        answer = await _present(subject, HubApi(kubeconfig))
+        answer = await present_of(subject, HubApi(kubeconfig))
         text = "\n".join(answer.lines())
         assert "BackendNotFound  there is no Service web" in text
         assert "HTTPLoadBalancer/tenant-east/edge" in text
@@ -137,6 +137,6 @@ async def test_each_kind_of_gateway_api_is_explained_at_its_member(kind: AnyReso
             spec = {"ingressClassName": "gone", "defaultBackend": BACKEND}
         await member.create(kind, {"metadata": {"name": "shop", "namespace": "default"}, "spec": spec})
         subject = f"{kind.kind.lower()}/shop"
-        lines = (await _present(selection_of(subject, "default", "", sharing=True), HubApi(kubeconfig))).lines()
+        lines = (await present_of(selection_of(subject, "default", "", sharing=True), HubApi(kubeconfig))).lines()
         assert next(iter(lines)).startswith(f"{kind.kind} default/shop")
         assert any("there is no" in line and "gone" in line for line in lines)

@@ -9,7 +9,7 @@ from cli_api import api
 
 from fairlead.api.kubernetes import EVENTS, SERVICES
 from fairlead.api.meta import JSONObject
-from fairlead.cli.explain import _present
+from fairlead.cli.explain import present_of
 from fairlead.cli.options import HubApi
 from fairlead.cli.selection import selection_of
 from fairlead.kube.events import resolved_message
@@ -46,7 +46,7 @@ async def test_why_a_service_has_no_address_is_one_note(
             await member.merge_patch(SERVICES, "default", "web", status, subresource="status")
         if event:
             await member.create(EVENTS, EVENT)
-        lines = (await _present(selection_of("svc/web", "default", "", sharing=True), HubApi(kubeconfig))).lines()
+        lines = (await present_of(selection_of("svc/web", "default", "", sharing=True), HubApi(kubeconfig))).lines()
         notes = [line.removeprefix("Note: ") for line in lines if line.startswith("Note: ")]
         if not spec.get("loadBalancerClass"):  # what is another controller's is not at the hub
             assert notes.pop().startswith("the state of each backend, at the hub: fairlead explain svc/web")
@@ -75,6 +75,6 @@ async def test_events_of_an_earlier_object_and_warnings_that_ended_are_left_out(
         await event("Warning", "ServingStopped", "no target is healthy")
         await event("Normal", "EnsuredLoadBalancer", "answers")
         await event("Warning", "NoTargets", "no target")
-        answer = await _present(selection_of("svc/web", "default", "", sharing=True), HubApi(kubeconfig))
+        answer = await present_of(selection_of("svc/web", "default", "", sharing=True), HubApi(kubeconfig))
         shown = [row.reason for row in answer.value.events]
         assert shown == ["PortConflict", "Resolved", "EnsuredLoadBalancer", "NoTargets"]

@@ -292,7 +292,7 @@ class ControllerForm(Protocol):
         ...
 
 
-#: Represents a backend that cannot be used: requests for a Service that does not exist are answered with an error.
+#: The Service of a closed rule. It does not exist, so that the controller answers requests with an error.
 UNRESOLVED = "fairlead-unresolved-backend"
 
 
