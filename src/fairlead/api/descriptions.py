@@ -765,6 +765,20 @@ MACHINES: Mapping[str, Mapping[str, str]] = {
     "ProxyMachineSpec": {
         "group": "Group of the machine.",
         "drained": "Whether the machine withdraws its addresses and gets no new connections.",
+        "upgrade": "Envoy that the machine is to run, as written by fairlead proxy upgrade.",
+    },
+    "MachineUpgrade": {
+        "requested": "Identifies the upgrade; machines with the same value are upgraded one after another.",
+        "binary": "Path of the Envoy on the machine. Empty: the Envoy that pip has installed there.",
+        "version": "Version that the Envoy must have. Empty: any version.",
+        "drainSeconds": "Maximum time that open connections get to end, in seconds.",
+        "force": "Whether the machine is upgraded even if no other machine can announce one of its addresses.",
+    },
+    "UpgradeStatus": {
+        "requested": "The spec.upgrade.requested that this is about.",
+        "phase": "Phase of the upgrade. The machine is out of service while it is Draining or Restarting.",
+        "since": "Time at which the phase began.",
+        "message": "What the upgrade waits for, or the reason why it failed.",
     },
     "ProxyMachineStatus": {
         **OBSERVED,
@@ -777,6 +791,8 @@ MACHINES: Mapping[str, Mapping[str, str]] = {
         "sessions": "Sessions with routers.",
         "lastFailover": "Last address that the machine took over.",
         "newConnections": "Whether a drained machine still gets at least one new connection a second.",
+        "openConnections": "Number of connections that are open at a machine that is out of service.",
+        "upgrade": "Progress of the upgrade in spec.upgrade.",
         "problems": "Sentences about the machine as a whole, each with a next step.",
     },
     "MachineCertificate": {

@@ -21,6 +21,7 @@ from rich.text import Text
 from fairlead.api.names import ANNOTATION_REQUESTED_ADDRESS
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.providers.envoy.envoy_process import find_binary
+from fairlead.runtime.background import watched
 from fairlead_demo.stories.context import StoryContext
 from fairlead_demo.worlds.attempts import ANSWER_S, Attempts, Outcome, outcome
 from fairlead_demo.worlds.processes import ExpectationFailed, run_fairlead, wait_until
@@ -104,7 +105,7 @@ class ProxiesContext(StoryContext):
         which cuts connections.
         """
         self._event = event
-        watching = asyncio.create_task(self._watch())
+        watching = watched("owners", self._watch())
         try:
             await act()
             await wait_until(over, f"{event}: machines announce both addresses again", timeout_s=_SETTLED_S)
