@@ -168,6 +168,23 @@ CASES = [
         [({"rules": [{"matches": [{"path": {"value": "/cart"}}]}]}, "")],
     ),
     Case(
+        "globalservices",
+        {"service": "shop/web", "members": [{"tenant": "west", "weight": 60}, {"tenant": "east", "priority": 1}]},
+        [
+            ({"members": None}, "spec.members: Required value"),
+            ({"members": []}, "spec.members in body should have at least 1 items"),
+            ({"members": [{"weight": 1}]}, "spec.members[0].tenant: Required value"),
+            ({"members": [{"tenant": "west"}, {"tenant": "west"}]}, "Duplicate value"),
+            ({"members": [{"tenant": "west", "weight": 1001}]}, "should be less than or equal to 1000"),
+            ({"members": [{"tenant": "west", "priority": 10}]}, "should be less than or equal to 9"),
+            ({"service": "web"}, "spec.service in body should match"),
+            ({"spillover": "some"}, 'spec.spillover: Unsupported value: "some"'),
+        ],
+        [
+            ({"service": None, "spillover": "proportional", "members": [{"tenant": "north"}]}, ""),
+        ],
+    ),
+    Case(
         "loadbalancers",
         {"className": "local", "listeners": [{"port": 80}], "parameters": {"size": "s"}, "scope": ["a", "b"]},
         [

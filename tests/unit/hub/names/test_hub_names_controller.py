@@ -17,6 +17,7 @@ from fairlead.api.tenant import TENANTS
 from fairlead.api.times import wire_time
 from fairlead.errors import NotFound
 from fairlead.hub.intents.backend_groups import LoadBalancerObjects
+from fairlead.hub.intents.global_service import GlobalObjects
 from fairlead.hub.intents.hostname import HostnameObjects
 from fairlead.hub.intents.http import HTTPObjects
 from fairlead.hub.intents.tcp import TCPObjects
@@ -44,6 +45,7 @@ class World:
         self.routes = HTTPObjects(cluster, self.inventory).routes
         TCPObjects(cluster, self.inventory)
         LoadBalancerObjects(cluster, self.inventory)
+        GlobalObjects(cluster, self.inventory)
         HostnameObjects(cluster, self.inventory)
         self.names = Names(
             cluster=cluster, inventory=self.inventory, clock=SystemClock(), leading=lambda: self.leads, domain=""
