@@ -107,7 +107,7 @@ MISTAKES = (
     Mistake("a kind that verbs do not take", "plan pod/web --kubeconfig {hub}", 1,
             ("No load balancer is named 'pod/web'",), "Other objects are named KIND/NAME: svc, lb, tcplb, httplb,"),
     Mistake("too many names in one", "plan lb/a/b/c --kubeconfig {hub}", 2,
-            ("'lb/a/b/c' is not KIND/NAME",), "kinds are svc, lb, tcplb, httplb, hostname and class, as in svc/web"),
+            ("'lb/a/b/c' is not KIND/NAME",), "kinds are svc, lb, tcplb, httplb, gsvc, hostname and class"),
     Mistake("a misspelt member", "tenant remove eest --kubeconfig {hub}", 1,
             ("Tenant eest does not exist at",), "Did you mean"),
     Mistake("a history at a member", "explain svc/dead --history --kubeconfig {member}", 1,

@@ -116,6 +116,16 @@ def owners(site: ProxySite, address: str) -> list[str]:
     return [machine.name for machine in site.machines.values() if address in machine.addresses]
 
 
+async def until_each_can_be_drained(site: ProxySite) -> None:
+    """Wait until the status of each machine shows that it can take over: a machine serves before it reports so."""
+
+    async def can_be_drained() -> bool:
+        machines = await site.cluster.list(PROXY_MACHINES)
+        return all(not only_announced_by(machine, machines) for machine in machines)
+
+    await wait_until(can_be_drained, "each machine can be drained")
+
+
 async def answered(site: ProxySite, address: str) -> Traffic:
     """Wait until the client is answered at an address; return traffic to it that is not started."""
     traffic = site.traffic(address)
@@ -429,12 +439,7 @@ async def test_three_machines_are_upgraded_one_after_another_under_load(site: Pr
         assert out, problem
         return code, {row["name"]: row for row in json.loads(out)}
 
-    # A machine serves until it is ready to report; refused until the others have.
-    async def can_be_drained() -> bool:
-        machines = await site.cluster.list(PROXY_MACHINES)
-        return all(not only_announced_by(machine, machines) for machine in machines)
-
-    await wait_until(can_be_drained, "each machine can be drained")
+    await until_each_can_be_drained(site)
     traffics = [site.traffic(address, kept=0, new_per_s=10.0) for address in addresses]
     for traffic in traffics:
         traffic.start()
@@ -574,7 +579,9 @@ async def _one_machine(site: ProxySite) -> None:
     await traffic.stop()
     check(traffic.count)
     assert address in hub.addresses
-    await verb("drain", name, "--for", "30s")
+    await until_each_can_be_drained(site)
+    code, text = await verb("drain", name, "--for", "30s")
+    assert code == 0, text
     assert owners(site, address) == ["m1"]
     await answered(site, address)
     await verb("undrain", name)

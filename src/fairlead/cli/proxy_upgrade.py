@@ -185,9 +185,14 @@ def _has(machine: ProxyMachine, wanted: JSONObject) -> bool:
 
 
 def _check_not_alone(pending: Sequence[ProxyMachine], machines: Sequence[ProxyMachine]) -> None:
-    """Raise when an address would not be announced while a machine is upgraded."""
+    """Raise when an address would not be announced while a machine is upgraded.
+
+    While one is upgraded now, it announces nothing; the hub judges each further machine when its turn comes.
+    """
     from fairlead.hub.machines.plans import only_announced_by
 
+    if any(machine.status.upgrade.phase in ("Draining", "Restarting", "Returning") for machine in machines):
+        return
     for machine in pending:
         alone = only_announced_by(machine, machines)
         if alone and not machine.drained:

@@ -46,7 +46,8 @@ _MADE = {
     for kind in (NAMESPACES, SERVICE_ACCOUNTS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS)
 }
 
-#: Used only by a hub that has Ingresses, zones, issuers, BackendGroups or load balancers with a ledger; here are none.
+#: Used only by a hub that has Ingresses, zones, issuers, BackendGroups, GlobalServices or load balancers with a ledger;
+#: here are none.
 OF_BACKEND_GROUPS = {
     "httploadbalancers",
     "loadbalancerroutes",
@@ -57,6 +58,7 @@ OF_BACKEND_GROUPS = {
     "backendgroups",
     "backendrecords",
     "loadbalancers",
+    "globalservices",
     "nodes",
     "pods",
 }
