@@ -36,6 +36,8 @@ _FILE = re.compile(r"<!-- file: (\S+) -->\s*$")
 _DONE_BEFORE = frozenset({"make install && . .venv/bin/activate", ". .venv/bin/activate"})
 #: What was started in the background may say its line a little later.
 _LINGER_S = 90.0
+#: So many last lines of each log file are shown when a command fails.
+_LOG_LINES = 40
 _AGE = re.compile(r"(?<![\w.])(\d+[smhd])+(?![\w.])")
 
 
@@ -174,7 +176,11 @@ class Shell:
                 return seen
         lack = missing(expected, seen) or "its end"
         said = "\n".join(seen) or "(nothing)"
-        raise AssertionError(f"line {step.line}: $ {step.command}\nnever showed: {lack}\nit showed:\n{said}")
+        logs = "".join(
+            f"\n{file.name} ends with:\n" + "\n".join(file.read_text(errors="replace").splitlines()[-_LOG_LINES:])
+            for file in sorted(self.directory.glob("*.log"))
+        )
+        raise AssertionError(f"line {step.line}: $ {step.command}\nnever showed: {lack}\nit showed:\n{said}{logs}")
 
     def close(self) -> None:
         """End the shell and everything in its session, and the Envoys that have left it."""

@@ -535,10 +535,17 @@ async def _one_machine(site: ProxySite) -> None:
     assert address in hub.addresses
     obj = await site.cluster.get(TCP_LOAD_BALANCERS, NAMESPACE, "web")
     assert obj.status.placement is None, "one machine needs no record"
-    _, out, _ = await run_fairlead("proxy", "list", "-o", "json", "--kubeconfig", str(site.kubeconfig))
-    (row,) = json.loads(out)
-    name = row["name"]
-    assert (row["state"], row["announcing"], row["addresses"]) == ("Ready", "Announcing", [address])
+    rows: list[dict[str, object]] = []
+
+    async def listed() -> bool:
+        _, out, _ = await run_fairlead("proxy", "list", "-o", "json", "--kubeconfig", str(site.kubeconfig))
+        rows[:] = json.loads(out)
+        return [(row["state"], row["announcing"], row["addresses"]) for row in rows] == [
+            ("Ready", "Announcing", [address])
+        ]
+
+    await wait_until(listed, "the hub's machine is listed with its address")
+    name = str(rows[0]["name"])
 
     # The hub is killed and started again: its Envoy and its addresses stay.
     traffic.start()
@@ -561,7 +568,12 @@ async def _one_machine(site: ProxySite) -> None:
     assert code == 1
     assert address in text, "the only machine of an address"
     await verb("drain", name, "--for", "30s", "--force")
-    assert address not in hub.addresses
+
+    async def withdrawn() -> bool:
+        return address not in hub.addresses
+
+    # It yields the address first, and keeps it for a moment in case another machine takes it.
+    await wait_until(withdrawn, "the address is withdrawn")
     await verb("undrain", name)
     await answered(site, address)
 
