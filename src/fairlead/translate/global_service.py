@@ -356,6 +356,8 @@ def _missing(view: GlobalView, spec: GlobalServiceSpec) -> Condition | None:
 
 def _why_missing(view: GlobalView, spec: GlobalServiceSpec, name: str) -> str:
     """Return why a member has not joined, empty when it has."""
+    if (name, spec.service) not in view.parts and view.unreadable:
+        return view.unreadable
     tenant = view.tenants.get(name)
     if tenant is None:
         return f"there is no Tenant {name} at the hub; kubectl get tenants lists those there"

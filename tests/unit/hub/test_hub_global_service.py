@@ -7,6 +7,7 @@ import pytest
 from hub_parts import intent_context
 
 from fairlead.api.globalservice import GlobalService
+from fairlead.api.meta import ObjectKey
 from fairlead.hub.intents.global_service import GlobalIntent, healthy_members
 from fairlead.hub.intents.tcp import TCPIntent
 from fairlead.model.contract import AllocationKind
@@ -129,3 +130,36 @@ async def test_a_service_of_another_name_joins_by_its_annotation(hub):
     # One that is not listed, and asks all the same, does not join.
     hub.put(hub.tcp.objects.cache, tcp("x.y", namespace="tenant-west", spec={"targets": "Pod", "globalService": "web"}))
     assert {member.tenant for member in hub.decide().members} == {"east"}
+
+
+@pytest.mark.req("MC-19")
+@pytest.mark.parametrize("unread", ["part", "tenant"])
+async def test_what_was_never_read_is_not_taken_as_a_member_that_left(hub, unread):
+    hub.put(hub.tcp.objects.cache, part("east"))
+    slices = endpoint_slice("e", ["10.1.0.1"], namespace="tenant-east", load_balancer="shop.web")
+    hub.put(hub.inventory.slices, slices)
+    assert not hub.decide().desired.stale
+    hub.woken.clear()
+    if unread == "part":
+        hub.tcp.objects.cache.broken[ObjectKey("tenant-west", "shop.web")] = "no port"
+    else:
+        hub.inventory.tenants._store.remove(ObjectKey("", "west"))
+        hub.inventory.tenants.broken[ObjectKey("", "west")] = "no namespace"
+    assert KEY in hub.woken
+    decision = hub.decide()
+    assert "cannot be read" in decision.desired.stale
+    assert "cannot be read" in next(member.why for member in decision.members if member.tenant == "west")
+
+
+@pytest.mark.req("MC-12")
+async def test_a_member_that_was_down_stays_down_over_a_restart_until_proxies_report(hub):
+    for member, address in (("east", "10.1.0.1"), ("west", "10.2.0.1")):
+        hub.put(hub.tcp.objects.cache, part(member))
+        slices = endpoint_slice(member, [address], namespace=f"tenant-{member}", load_balancer="shop.web")
+        hub.put(hub.inventory.slices, slices)
+    members = [{"tenant": "east"}, {"tenant": "west", "minHealthyPercent": 50}]
+    status = {"members": [{"tenant": "east", "state": "Serving"}, {"tenant": "west", "state": "Down"}]}
+    hub.put(hub.intent.objects.cache, global_service(members=members, status=status))
+    assert {member.tenant: member.state for member in hub.decide().members}["west"] == "Down"
+    hub.put(hub.intent.objects.cache, global_service("east", "west", status=status))
+    assert {member.tenant: member.state for member in hub.decide().members}["west"] != "Down"

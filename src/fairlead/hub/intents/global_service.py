@@ -23,12 +23,12 @@ from fairlead.api.kubernetes import EndpointSlice, Ingress, PortStatus
 from fairlead.api.meta import JSONMapping, WireCondition
 from fairlead.api.names import hub_name
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
-from fairlead.api.tenant import Tenant
+from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.hub.intents.conditions import ingress_of
 from fairlead.hub.intents.intent import Controller, Exclusion, IntentContext
 from fairlead.hub.intents.member_intent import MemberIntent, MemberObjects, MemberViews, excluded_nodes
 from fairlead.hub.intents.status import StatusRules, shown_targets
-from fairlead.hub.inventory import Inventory, slice_labels
+from fairlead.hub.inventory import UNTIL_READ, Inventory, first_broken, slice_labels
 from fairlead.hub.providers.runner import observed_of
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
@@ -80,7 +80,7 @@ class GlobalIntent(MemberIntent[GlobalView]):
     def forget(self, key: LoadBalancerKey) -> None:
         """Drop the state of a load balancer that is to be removed."""
         super().forget(key)
-        self._global_views.down.pop(key, None)
+        self._global_views.forget_down(key)
         self._health.forget(key)
 
     def exclusions(self, view: GlobalView, decision: Decision) -> tuple[Exclusion, ...]:
@@ -111,10 +111,10 @@ class GlobalIntent(MemberIntent[GlobalView]):
         if obj is None or runner is None:
             return
         observed = await observed_of(runner, key, None)
-        before = self._global_views.down.get(key, frozenset())
+        before = self._global_views.down_of(obj)
         down = down_members(obj.status.accepted or obj.spec, healthy_members(observed), before)
+        self._global_views.set_down(key, down)
         if down != before:
-            self._global_views.down[key] = down
             self._inventory.wake([key], "the health of a member crossed its minHealthyPercent")
 
 
@@ -125,14 +125,30 @@ def healthy_members(observed: Observed | None) -> dict[str, tuple[int, int]]:
 
 
 class GlobalViews(MemberViews[GlobalService, GlobalView]):
-    """Gathers the views of GlobalServices. ``down`` are the members of each that have too few healthy endpoints."""
+    """Gathers the views of GlobalServices, and knows which members of each have too few healthy endpoints."""
 
     default_families = (IPV4,)
 
     def __init__(self, context: IntentContext, objects: GlobalObjects) -> None:
         super().__init__(context, objects)
         self._global_objects = objects
-        self.down: dict[LoadBalancerKey, frozenset[str]] = {}
+        self._down: dict[LoadBalancerKey, frozenset[str]] = {}
+
+    def down_of(self, obj: GlobalService) -> frozenset[str]:
+        """Return the members that are down; after a restart those of the status, until proxies report."""
+        if (known := self._down.get(self._global_objects.key(obj))) is not None:
+            return known
+        limited = {member.tenant for member in (obj.status.accepted or obj.spec).members if member.min_healthy_percent}
+        down = {member.tenant for member in obj.status.members or () if member.state == "Down"}
+        return frozenset(down & limited)
+
+    def set_down(self, key: LoadBalancerKey, down: frozenset[str]) -> None:
+        """Record which members are down."""
+        self._down[key] = down
+
+    def forget_down(self, key: LoadBalancerKey) -> None:
+        """Drop what is known of a load balancer that is to be removed."""
+        self._down.pop(key, None)
 
     def make(self, obj: GlobalService, common: JSONMapping) -> GlobalView:
         """Return the view of ``obj`` with the views of its parts."""
@@ -149,19 +165,23 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
                 if part is not None:
                     parts[member.tenant, spec.service] = self._part(part, tenant, common)
         messages = [f"member {name}: {part.member.message}" for (name, _), part in parts.items() if part.member.message]
-        unread = [self.inventory.unreadable_slices(part.key.namespace) for part in parts.values()]
+        names = {member.tenant for spec in specs for member in spec.members}
+        unread = [*map(self._global_objects.unread, sorted(names))]
+        unread += [self.inventory.unreadable_slices(part.key.namespace) for part in parts.values()]
+        first = next(filter(None, unread), "")
         present = [parts[name, obj.spec.service] for name in tenants if (name, obj.spec.service) in parts]
         spec = msgspec.structs.replace(obj.spec, ports=open_ports(obj.spec, present))
         fields: JSONMapping = {
             **common,
             "member": MemberState("; ".join(messages)),
-            "stale": common["stale"] or next(filter(None, unread), ""),
+            "stale": common["stale"] or first,
+            "unreadable": common["unreadable"] or (f"{first}; {UNTIL_READ}" if first else ""),
         }
         return GlobalView(
             load_balancer=msgspec.structs.replace(obj, spec=spec),
             tenants=tenants,
             parts=parts,
-            down=self.down.get(common["key"], frozenset()),
+            down=self.down_of(obj),
             **fields,
         )
 
@@ -240,6 +260,18 @@ class GlobalObjects(MemberObjects[GlobalService]):
                 self._inventory.wake(keys, "the Service of a member changed")
 
         self._parts.on_change(changed)
+        wake_on_readability, tenants = self._inventory.wake_on_readability, self._inventory.tenants
+        wake_on_readability(TCP_LOAD_BALANCERS.kind, self._parts, lambda obj: self.keys_of_nodes(obj.namespace))
+        wake_on_readability(TENANTS.kind, tenants, lambda obj: self.keys_by_index("tenant", obj.name))
+
+    def unread(self, name: str) -> str:
+        """Return what was never read, so whether the member with this Tenant has joined is unknown; empty for none."""
+        tenants = self._inventory.tenants
+        tenant = tenants.get("", name)
+        if tenant is None:
+            return first_broken(TENANTS.kind, tenants, [key for key in tenants.broken if key.name == name])
+        unread = sorted(key for key in self._parts.remains() if key.namespace == tenant.namespace)
+        return first_broken(TCP_LOAD_BALANCERS.kind, self._parts, unread)
 
     def part_of(self, obj: GlobalService, spec: GlobalServiceSpec, tenant: Tenant) -> TCPLoadBalancer | None:
         """Return the load balancer of the member's Service, None when it publishes none; one that joins comes first."""
