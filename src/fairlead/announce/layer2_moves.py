@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
@@ -39,20 +39,20 @@ class Moves:
 
     def __init__(self, index: int) -> None:
         self._table = f"netdev fairlead_moves_{index}"
-        self._taken: set[str] = set()
+        #: The chain that each address leads to; the kernel may have let the entry expire.
+        self._taken: dict[str, str] = {}
 
     def taken(self, interface: str, addresses: Sequence[str], former: str) -> None:
         """Send what belongs to connections of another machine on to ``former``, its address on this link."""
         self.left(addresses)
         if nft(forwarding(self._table, interface, addresses, former, connections_at(addresses))):
-            self._taken.update(addresses)
+            self._taken.update(dict.fromkeys(addresses, chain_to(former)))
 
     def left(self, addresses: Iterable[str]) -> None:
         """Forget addresses that are elsewhere again: two machines would send segments to each other."""
-        if gone := sorted(self._taken & set(addresses)):
-            self._taken -= set(gone)
-            for address in gone:  # one may have expired
-                nft(f"delete element {self._table} former{ip_address(address).version} {{ {address} }}\n", quiet=True)
+        gone = {address: self._taken.pop(address) for address in sorted(self._taken.keys() & set(addresses))}
+        if gone:
+            nft(forgetting(self._table, gone), quiet=True)
 
 
 class Connection(NamedTuple):
@@ -97,7 +97,7 @@ def forwarding(
     """
     version = ip_address(former).version
     ip = _FAMILIES[version][0]
-    chain = f"to_{former.replace('.', '_').replace(':', '_')}"
+    chain = chain_to(former)
     key = f"{ip} saddr . tcp sport . {ip} daddr . tcp dport"
     lines = [f"add table {table}"]
     for number, (_, of_family) in _FAMILIES.items():
@@ -129,6 +129,24 @@ def forwarding(
         ),
     ]
     return "\n".join(lines) + "\n"
+
+
+def forgetting(table: str, chains: Mapping[str, str]) -> str:
+    """Return the commands of nftables that forget moved addresses, each with the chain that it leads to.
+
+    Each is added before it is deleted: deleting one that has expired would make the transaction fail for all.
+    """
+    elements = [(ip_address(address).version, address, chain) for address, chain in chains.items()]
+    return "".join(
+        f"add element {table} former{version} {{ {address} timeout {MOVED_S}s : goto {chain} }}\n"
+        f"delete element {table} former{version} {{ {address} }}\n"
+        for version, address, chain in elements
+    )
+
+
+def chain_to(former: str) -> str:
+    """Return the name of the chain that sends segments on to the machine at ``former``."""
+    return f"to_{former.replace('.', '_').replace(':', '_')}"
 
 
 def nft(commands: str, *, quiet: bool = False) -> bool:

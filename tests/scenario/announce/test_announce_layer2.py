@@ -8,11 +8,13 @@ import os
 import shutil
 import socket
 import statistics
+import subprocess
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 
 import pytest
 
+from fairlead.announce import layer2_moves
 from fairlead.announce import layer2_packets as packets
 from fairlead.announce.layer2_state import ANNOUNCE_AT_S
 from fairlead_demo.worlds.networks import connect_inside, inside, ip
@@ -206,6 +208,30 @@ async def test_connections_that_are_open_at_a_planned_move_go_on(link, address):
         await probe.works()
         assert probe.failures(at_s) == 0
     assert link.client.who_has(address) == {first.mac}, "the machine that keeps an address on lo does not answer ARP"
+
+
+@pytest.mark.req("P-6")
+@pytest.mark.skipif(shutil.which("nft") is None, reason="open connections are forwarded by nftables")
+def test_many_moved_addresses_are_forgotten_at_once_also_if_some_have_expired(link, monkeypatch):
+    table, host = "netdev fairlead_moves_1", link.machines[0]
+    runs = []
+
+    def nft(commands, *, quiet=False):
+        runs.append(commands)
+        return run_nft(commands, quiet=quiet)
+
+    run_nft = layer2_moves.nft
+    monkeypatch.setattr(layer2_moves, "nft", nft)
+    addresses = [f"10.77.{number // 250}.{number % 250 + 1}" for number in range(500)]
+    with inside(host.namespace):
+        moves = layer2_moves.Moves(1)
+        moves.taken("lo", addresses, "10.77.9.1")
+        assert run_nft(f"delete element {table} former4 {{ {addresses[7]} }}\n")
+        runs.clear()
+        moves.left(addresses)
+        listing = ("nft", "list", "map", *table.split(), "former4")
+        left = subprocess.run(listing, check=False, capture_output=True, text=True)
+    assert (len(runs), left.returncode, left.stdout.count("goto")) == (1, 0, 0)
 
 
 @pytest.mark.req("P-5")
