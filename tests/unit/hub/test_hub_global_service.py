@@ -134,7 +134,7 @@ async def test_a_service_of_another_name_joins_by_its_annotation(hub):
 
 @pytest.mark.req("MC-19")
 @pytest.mark.parametrize("unread", ["part", "tenant"])
-async def test_what_was_never_read_is_not_taken_as_a_member_that_left(hub, unread):
+async def test_an_unread_member_is_not_taken_for_one_that_left(hub, unread):
     hub.put(hub.tcp.objects.cache, part("east"))
     slices = endpoint_slice("e", ["10.1.0.1"], namespace="tenant-east", load_balancer="shop.web")
     hub.put(hub.inventory.slices, slices)
