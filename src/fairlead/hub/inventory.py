@@ -473,6 +473,14 @@ class Inventory:
         unread = (remains.obj for remains in self.tenants.remains().values())
         return [*self.tenants.values(), *(tenant for tenant in unread if tenant is not None)]
 
+    def tenant(self, name: str) -> Tenant | None:
+        """Return a Tenant; of one that was never read, its readable part, unless a right of the member is lost."""
+        known = self.tenants.get("", name)
+        remains = None if known is not None else self.tenants.remains().get(ObjectKey("", name))
+        if remains is None or not (remains.has("spec.namespace") and remains.has("spec.targetRanges")):
+            return known
+        return remains.obj
+
     def domains_problem(self) -> str:
         """Return which Tenant has domains that cannot be read, so it may have any domain; empty for none."""
         unread = self.tenants.remains().items()

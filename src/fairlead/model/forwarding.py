@@ -56,7 +56,8 @@ class ForwardedLoadBalancer(MachineValue, frozen=True, kw_only=True, rename="cam
 class ForwardingTable(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """All load balancers of one machine (``whole``), or what changed since the version that it asked with.
 
-    ``removed`` and ``kept`` are keys. The hub cannot read those that are ``kept``, so the machine keeps what it has.
+    ``removed`` and ``kept`` are keys. The hub cannot read those that are ``kept``, or a part of them: the machine keeps
+    what it has. A machine without one of them takes the part that is in ``load_balancers``.
     """
 
     version: str
@@ -69,7 +70,7 @@ class ForwardingTable(MachineValue, frozen=True, kw_only=True, rename="camel", o
         """Return the load balancers by key of a machine that had ``entries``."""
         new = {each.key: each for each in self.load_balancers}
         if self.whole:
-            return {key: entries[key] for key in self.kept if key in entries} | new
+            return new | {key: entries[key] for key in self.kept if key in entries}
         after = {**entries, **new}
         for key in self.removed:
             after.pop(key, None)

@@ -161,7 +161,6 @@ class KernelProvider:
         known.spec = spec
         listeners = {listener.key for listener in spec.listeners}
         known.targets = {key: targets for key, targets in known.targets.items() if key in listeners}
-        self._kept.discard(spec.key)
         self._changed(spec.key)
         return Ensured(spec.addresses)
 
@@ -201,10 +200,13 @@ class KernelProvider:
 
     def keep(self, key: LoadBalancerKey, *, unread: bool) -> None:
         """Have the machines keep what they have of ``key`` and this hub has not read since it started."""
-        if unread and key not in self._load_balancers:
-            self._kept.add(key)
-        else:
+        if unread:
+            if key not in self._load_balancers or not self._published:
+                self._kept.add(key)
+        elif key in self._kept:
             self._kept.discard(key)
+            if key in self._load_balancers:
+                self._changed(key)
 
     def seen_of(self, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> Seen:
         """Return what the machines see of one target."""
@@ -305,6 +307,8 @@ class KernelProvider:
         mine: list[ForwardedLoadBalancer] = []
         removed: list[str] = []
         for key in keys:
+            if since >= 0 and key in self._kept:
+                continue
             load_balancer = self._load_balancers.get(key)
             if load_balancer is not None and machine in self._machines_of(load_balancer):
                 mine.append(load_balancer.forwarded())

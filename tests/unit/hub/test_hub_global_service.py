@@ -10,6 +10,7 @@ from fairlead.api.globalservice import GlobalService
 from fairlead.api.meta import ObjectKey
 from fairlead.hub.intents.global_service import GlobalIntent, healthy_members
 from fairlead.hub.intents.tcp import TCPIntent
+from fairlead.kube.listing import Undecodable
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Health, Observed
@@ -149,6 +150,35 @@ async def test_an_unread_member_is_not_taken_for_one_that_left(hub, unread):
     decision = hub.decide()
     assert "cannot be read" in decision.desired.stale
     assert "cannot be read" in next(member.why for member in decision.members if member.tenant == "west")
+
+
+@pytest.mark.req("MC-19")
+@pytest.mark.parametrize("lost", ["part", "tenant"])
+@pytest.mark.parametrize("by_name", [True, False])
+async def test_a_member_that_cannot_be_read_serves_as_it_is_on_record(hub, lost, by_name):
+    if not by_name:
+        hub.put(hub.intent.objects.cache, global_service("west", service=""))
+    body = part("west", **({} if by_name else {"globalService": "web"}))
+    spec = msgspec.to_builtins(body.spec)
+    broken = {**msgspec.to_builtins(body), "spec": {**spec, "ports": "none"}, "status": {"accepted": spec}}
+    slices = endpoint_slice("w", ["10.2.0.1"], namespace="tenant-west", load_balancer="shop.web")
+    hub.put(hub.inventory.slices, slices)
+    if lost == "part":
+        hub.tcp.objects.cache.broken[ObjectKey("tenant-west", "shop.web")] = Undecodable(
+            "x", msgspec.json.encode(broken)
+        )
+    else:
+        hub.put(hub.tcp.objects.cache, body)
+        west = {**msgspec.to_builtins(tenant("west")), "spec": {"maxPorts": "many"}}
+        hub.inventory.tenants._store.remove(ObjectKey("", "west"))
+        hub.inventory.tenants.broken[ObjectKey("", "west")] = Undecodable("x", msgspec.json.encode(west))
+    decision = hub.decide()
+    (targets,) = decision.desired.targets.values()
+    assert {key.address: target.locality for key, target in targets.items()} == {"10.2.0.1": "west"}
+    assert not decision.desired.stale
+    resolved = next(each for each in decision.conditions if each.type == "ResolvedRefs")
+    assert (resolved.status, resolved.reason) == (False, "Invalid")
+    assert "cannot be read" in resolved.message
 
 
 @pytest.mark.req("MC-12")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlead.errors import Terminal
@@ -71,6 +72,31 @@ async def test_nothing_is_sent_before_everything_was_read(kernels: Kernels):
     assert table.whole
     assert table.kept == (str(OTHER),)
     assert [entry.name for entry in table.load_balancers] == ["east/web"]
+
+
+@pytest.mark.req("MC-19")
+async def test_a_machine_keeps_the_whole_of_what_is_read_in_part(kernels: Kernels):
+    kernels.provider.keep(WEB, unread=True)
+    kernels.provider.publish()
+    first = await kernels.table("m1")
+    assert first is not None
+    (part,) = first.load_balancers
+    had = msgspec.structs.replace(part, ports=())
+    assert first.applied_to({part.key: had}) == {part.key: had}
+    assert first.applied_to({}) == {part.key: part}, "a machine that has nothing takes the readable part"
+    await kernels.provider.apply([change("10.0.0.1", Action.DEREGISTER)])
+    second = await kernels.table("m1", first.version)
+    assert second is not None
+    assert second.applied_to({part.key: had}) == {part.key: had}
+    kernels.provider.keep(WEB, unread=False)
+    third = await kernels.table("m1", second.version)
+    assert third is not None
+    (port,) = third.applied_to({part.key: had})[part.key].ports
+    assert [target.address for target in port.targets] == ["10.0.0.2"]
+    kernels.provider.keep(WEB, unread=True)
+    whole = await kernels.table("m1")
+    assert whole is not None
+    assert not whole.kept, "it was read before"
 
 
 @pytest.mark.req("P-30")

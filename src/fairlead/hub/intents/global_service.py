@@ -20,7 +20,7 @@ from fairlead.api.globalservice import (
     GlobalServiceStatus,
 )
 from fairlead.api.kubernetes import EndpointSlice, Ingress, PortStatus
-from fairlead.api.meta import JSONMapping, WireCondition
+from fairlead.api.meta import JSONMapping, ObjectKey, WireCondition
 from fairlead.api.names import hub_name
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS, Tenant
@@ -157,7 +157,7 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
         parts: dict[tuple[str, str], TCPView] = {}
         for spec in specs:
             for member in spec.members:
-                tenant = self.inventory.tenants.get("", member.tenant)
+                tenant = self.inventory.tenant(member.tenant)
                 if tenant is None or tenant.refused:
                     continue
                 tenants[member.tenant] = tenant
@@ -166,16 +166,17 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
                     parts[member.tenant, spec.service] = self._part(part, tenant, common)
         messages = [f"member {name}: {part.member.message}" for (name, _), part in parts.items() if part.member.message]
         names = {member.tenant for spec in specs for member in spec.members}
-        unread = [*map(self._global_objects.unread, sorted(names))]
-        unread += [self.inventory.unreadable_slices(part.key.namespace) for part in parts.values()]
-        first = next(filter(None, unread), "")
+        problems = [*map(self._global_objects.unread, sorted(names))]
+        problems += [(self.inventory.unreadable_slices(part.key.namespace), False) for part in parts.values()]
+        unread = next((text for text, recorded in problems if text and not recorded), "")
+        unreadable = f"{unread}; {UNTIL_READ}" if unread else next((text for text, _ in problems if text), "")
         present = [parts[name, obj.spec.service] for name in tenants if (name, obj.spec.service) in parts]
         spec = msgspec.structs.replace(obj.spec, ports=open_ports(obj.spec, present))
         fields: JSONMapping = {
             **common,
             "member": MemberState("; ".join(messages)),
-            "stale": common["stale"] or first,
-            "unreadable": common["unreadable"] or (f"{first}; {UNTIL_READ}" if first else ""),
+            "stale": common["stale"] or unread,
+            "unreadable": common["unreadable"] or unreadable,
         }
         return GlobalView(
             load_balancer=msgspec.structs.replace(obj, spec=spec),
@@ -264,23 +265,57 @@ class GlobalObjects(MemberObjects[GlobalService]):
         wake_on_readability(TCP_LOAD_BALANCERS.kind, self._parts, lambda obj: self.keys_of_nodes(obj.namespace))
         wake_on_readability(TENANTS.kind, tenants, lambda obj: self.keys_by_index("tenant", obj.name))
 
-    def unread(self, name: str) -> str:
-        """Return what was never read, so whether the member with this Tenant has joined is unknown; empty for none."""
+    def unread(self, name: str) -> tuple[str, bool]:
+        """Return what was never read of the member with this Tenant, empty for nothing; True: its record serves.
+
+        Without a record, whether the member has joined is unknown.
+        """
         tenants = self._inventory.tenants
-        tenant = tenants.get("", name)
+        tenant = self._inventory.tenant(name)
         if tenant is None:
-            return first_broken(TENANTS.kind, tenants, [key for key in tenants.broken if key.name == name])
-        unread = sorted(key for key in self._parts.remains() if key.namespace == tenant.namespace)
-        return first_broken(TCP_LOAD_BALANCERS.kind, self._parts, unread)
+            return first_broken(TENANTS.kind, tenants, [key for key in tenants.broken if key.name == name]), False
+        of_member = {key: part for key, part in self._unread_parts().items() if key.namespace == tenant.namespace}
+        lost = sorted(key for key, part in of_member.items() if part is None)
+        if lost:
+            return first_broken(TCP_LOAD_BALANCERS.kind, self._parts, lost), False
+        if of_member:
+            text = first_broken(TCP_LOAD_BALANCERS.kind, self._parts, sorted(of_member))
+            return f"{text}; its last accepted version serves until the object is corrected", True
+        if tenants.get("", name) is None:
+            text = first_broken(TENANTS.kind, tenants, [tenant.key])
+            return f"{text}; what can be read of it applies until the object is corrected", True
+        return "", True
+
+    def _unread_parts(self) -> dict[ObjectKey, TCPLoadBalancer | None]:
+        """Return the load balancers that were never read, as they were accepted last; None without such a record."""
+        parts: dict[ObjectKey, TCPLoadBalancer | None] = {}
+        for key, remains in self._parts.remains().items():
+            obj = remains.obj
+            accepted = obj.status.accepted if obj is not None and remains.has("status.accepted") else None
+            if obj is not None and accepted is not None:
+                parts[key] = msgspec.structs.replace(obj, spec=accepted)
+            else:
+                parts[key] = obj if remains.has("spec") else None
+        return parts
 
     def part_of(self, obj: GlobalService, spec: GlobalServiceSpec, tenant: Tenant) -> TCPLoadBalancer | None:
         """Return the load balancer of the member's Service, None when it publishes none; one that joins comes first."""
+        unread = [
+            part for key, part in self._unread_parts().items() if part is not None and key.namespace == tenant.namespace
+        ]
         joined = [
-            part for part in self._parts.by_index("global", (tenant.namespace, obj.metadata.name)) if not part.deleting
+            part
+            for part in (
+                *self._parts.by_index("global", (tenant.namespace, obj.metadata.name)),
+                *(part for part in unread if part.spec.global_service == obj.metadata.name),
+            )
+            if not part.deleting
         ]
         if joined:
             return min(joined, key=attrgetter("age_order"))
-        part = self._parts.get(tenant.namespace, hub_name(*spec.service.split("/"))) if spec.service else None
+        name = hub_name(*spec.service.split("/")) if spec.service else ""
+        part = self._parts.get(tenant.namespace, name)
+        part = part or next((part for part in unread if part.metadata.name == name), None)
         return part if part is not None and not part.deleting else None
 
     def open_ports(self, obj: GlobalService) -> Collection[int]:

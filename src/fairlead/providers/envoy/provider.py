@@ -169,10 +169,11 @@ class EnvoyProvider:
 
     def keep(self, key: LoadBalancerKey, *, unread: bool) -> None:
         """Have the proxies keep what they have of ``key`` and this hub has not read since it started, until it has."""
-        known = self._frontends.get(key) is not None
-        if unread and known and self.store.published and self._clock() >= self.store.unknown.until:
+        known, unknown = self._frontends.get(key) is not None, self.store.unknown
+        settled = self.store.published and self._clock() >= unknown.until
+        if settled and (known if unread else not unknown.is_unread(key)):
             return  # it was read before
-        if self.store.unknown.keep(key, unread=unread):
+        if unknown.keep(key, unread=unread):
             self.store.wake()
             self._notifier.hint((key,))
 

@@ -211,11 +211,11 @@ class Session:
             if not unknown.knows_all(now):
                 gone = (name for name in subscription.dirty if self.group.wanted(kind, name) is None)
                 subscription.held = {name for name in gone if unknown.waits(name, now)}
-                there = (name for name in subscription.dirty if subscription.acked.get(name))
+                there = subscription.dirty & subscription.inherited
                 if kind is _ENDPOINTS:
-                    subscription.held |= {name for name in there if unknown.waits_for_targets(name, now)}
+                    subscription.held |= {name for name in there if unknown.keeps_endpoints(name, now)}
                 elif kind is _CLUSTER:
-                    subscription.held |= {name for name in there if unknown.lacks_targets(name)}
+                    subscription.held |= {name for name in there if unknown.keeps_cluster(name)}
                 subscription.dirty -= subscription.held
                 self._holds_for_a_while |= bool(subscription.held) and now < unknown.until
 

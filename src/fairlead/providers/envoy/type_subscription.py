@@ -11,6 +11,10 @@ names to compare again. The rules of order are in ``store`` (``Gate``) and ``ses
 
 A load balancer that was deleted while no hub was running is known, because its finalizer kept the object: it is removed
 at once. Of a known load balancer, the targets of a port are kept while this hub has read none for that port.
+
+A part of a load balancer that cannot be read, such as one slice or one member of several, has no resource of its own:
+its targets are in the same message as all others. What a proxy has from an earlier hub is kept as a whole then. The
+readable parts change there once all can be read.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ class TypeSubscription:
         "forced",
         "held",
         "in_flight",
+        "inherited",
         "names",
         "refused",
         "retry",
@@ -54,6 +59,8 @@ class TypeSubscription:
         #: The version that was sent last, or "" when a refusal leaves that unknown.
         self.sent: dict[str, str] = {}
         self.acked: dict[str, str] = {}
+        #: Names whose version was acknowledged to an earlier stream.
+        self.inherited: set[str] = set()
         #: Names to compare at the next ``pump``.
         self.dirty: set[str] = set()
         #: Names that the proxy has and this hub has never known; compared once they no longer wait.
@@ -101,6 +108,7 @@ class TypeSubscription:
         self.subscribed = True
         self.sent.update(request.initial_versions)
         self.acked.update(request.initial_versions)
+        self.inherited.update(request.initial_versions)
         if "*" in request.subscribe or (wildcard_by_default and not request.subscribe):
             self.wildcard = True
             self.dirty.update(request.initial_versions, available)
@@ -127,6 +135,7 @@ class TypeSubscription:
 
     def acknowledge(self, name: str, version: str) -> None:
         """Store that Envoy has taken over this version ("" for a removal)."""
+        self.inherited.discard(name)
         if not version:
             self.acked.pop(name, None)
         elif self.wants(name):
@@ -189,6 +198,7 @@ class UnknownLoadBalancers:
         self._hold_s = hold_s
         self._deleted: set[LoadBalancerKey] = set()
         self._unread: set[LoadBalancerKey] = set()
+        self._read: set[LoadBalancerKey] = set()
         self._with_targets: set[str] = set()
         self.until = 0.0
 
@@ -202,10 +212,12 @@ class UnknownLoadBalancers:
         self._unread.discard(key)
 
     def keep(self, key: LoadBalancerKey, *, unread: bool) -> bool:
-        """Store whether something of ``key`` cannot be read; returns whether it could not be, and can now."""
+        """Store whether something of ``key`` was never read; returns whether it was not, and is now."""
         if unread:
-            self._unread.add(key)
+            if key not in self._read:
+                self._unread.add(key)
             return False
+        self._read.add(key)
         was_unread = key in self._unread
         self._unread.discard(key)
         return was_unread
@@ -222,15 +234,17 @@ class UnknownLoadBalancers:
         """Store that the endpoints ``name`` have had a target: a later loss of all targets is intended."""
         self._with_targets.add(name)
 
-    def waits_for_targets(self, name: str, now: float) -> bool:
-        """Say whether endpoints that a proxy has stay for now: their load balancer may be read before its targets."""
+    def keeps_endpoints(self, name: str, now: float) -> bool:
+        """Say whether endpoints that a proxy came with stay: their load balancer may be read before its targets."""
         key = load_balancer_of(name)
-        return key is not None and self._may_be_wanted(key, now) and name not in self._with_targets
+        if key is None or self.is_unread(key):
+            return key is not None
+        return self._may_be_wanted(key, now) and name not in self._with_targets
 
-    def lacks_targets(self, name: str) -> bool:
+    def keeps_cluster(self, name: str) -> bool:
         """Say whether the cluster ``name`` stays as a proxy has it: another one would come without its endpoints."""
         key = load_balancer_of(name)
-        return key is not None and self.is_unread(key) and name not in self._with_targets
+        return key is not None and self.is_unread(key)
 
     def waits(self, name: str, now: float) -> bool:
         """Return whether the resource ``name``, which is not wanted, stays for now."""

@@ -170,6 +170,38 @@ def test_of_one_whose_targets_cannot_be_read_the_endpoints_stay_until_they_can(h
     assert (there(CLUSTER), there(ENDPOINTS)) == (b"2", read)
 
 
+@pytest.mark.req("MC-19")
+def test_of_one_with_an_unread_part_proxies_keep_the_whole(hub: RestoredHub) -> None:
+    hub.unknown.keep(YOUNG, unread=True)
+    hub.publish()
+    hub.known.add(YOUNG)
+    hub.unknown.register(name_of(YOUNG))
+    cluster = encoded_resource(CLUSTER, name_of(YOUNG), b"part", needs=(), warms_by_ack=False)
+    hub.group.apply(
+        [*resources(name_of(YOUNG)), ResourceChange(CLUSTER, name_of(YOUNG), cluster), put_endpoints(b"part")]
+    )
+    hub.envoy.now = HOLD_UNKNOWN_S + 1
+    fresh = FakeEnvoy(hub.group)
+    fresh.settle()
+    hub.envoy.settle()
+
+    def there(envoy: FakeEnvoy) -> tuple[bytes, bytes]:
+        return envoy.has[CLUSTER][name_of(YOUNG)][1], envoy.has[ENDPOINTS][name_of(YOUNG)][1]
+
+    assert there(hub.envoy) == (b"1", b"1")
+    assert there(fresh) == (b"part", b"part"), "a proxy that has nothing takes the readable part"
+    hub.group.apply([put_endpoints(b"more")])
+    for envoy in (hub.envoy, fresh):
+        envoy.settle()
+    assert (there(hub.envoy)[1], there(fresh)[1]) == (b"1", b"more")
+    assert hub.unknown.keep(YOUNG, unread=False)
+    hub.store.wake()
+    hub.envoy.settle()
+    assert there(hub.envoy) == (b"part", b"more")
+    hub.unknown.keep(YOUNG, unread=True)
+    assert not hub.unknown.is_unread(YOUNG), "it was read before"
+
+
 def test_a_proxy_that_comes_back_later_gets_it_at_once(hub: RestoredHub) -> None:
     hub.publish()
     hub.envoy.now = HOLD_UNKNOWN_S + 1
