@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Self
 
+from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.loopback import service_port
 from fairlead_demo.worlds.member import Member
 from fairlead_demo.worlds.processes import wait_until
@@ -31,7 +32,7 @@ class Echo:
 
     async def stop(self) -> None:
         if self._server is not None:
-            self._server.close()
+            await stop_listening(self._server)
             self._server = None
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

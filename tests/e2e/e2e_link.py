@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.loopback import free_port
 
 _CHUNK = 65_536
@@ -74,7 +75,7 @@ class Link:
     async def close(self) -> None:
         self.become(State.RESET)
         if self._server is not None:
-            self._server.close()
+            await stop_listening(self._server)
         for task in list(self._connections):
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)

@@ -17,6 +17,7 @@ from fairlead.machine.kernel import KernelPath
 from fairlead.model.forwarding import ForwardedLoadBalancer, ForwardedPort, ForwardedTarget, ForwardingTable
 from fairlead.model.keys import Protocol
 from fairlead.model.machine import AnnouncedAddress, MachinePlan
+from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.forwarding import ADDRESS, CLIENT, ForwardingSite
 from fairlead_demo.worlds.networks import inside
 from fairlead_demo.worlds.processes import wait_until
@@ -78,7 +79,7 @@ class World:
             self._running.cancel()
             await asyncio.wait({self._running})
         for server in self._servers.values():
-            server.close()
+            await stop_listening(server)
         for writer in self._open:
             writer.close()
             with contextlib.suppress(OSError):

@@ -17,6 +17,7 @@ import dns.opcode
 import dns.rcode
 import dns.tsigkeyring
 
+from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.name_servers import ADDRESS, Bind
 
 Forward = Callable[[bytes], Awaitable[bytes]]
@@ -89,7 +90,7 @@ class FaultyDNS:
     async def stop(self) -> None:
         """End all connections."""
         if self._listener is not None:
-            self._listener.close()
+            await stop_listening(self._listener)
             await self._listener.wait_closed()
         for task in self._tasks:
             task.cancel()

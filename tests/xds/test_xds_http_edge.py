@@ -17,6 +17,7 @@ from fairlead.model.http import FixedAnswer, L7Listener, RetryRule
 from fairlead.model.keys import TargetKey
 from fairlead.providers.envoy.http.names import ACCEPT_PROXY_PROTOCOL, ACCESS_LOG, ESCAPED_SLASHES, TRUSTED_HOPS
 from fairlead.providers.envoy.http.route_lookup import ClientRequest, lookup
+from fairlead.runtime.telemetry import stop_listening
 from tests.xds.http_world import Authority, HttpWorld, config, get, prefix, route, to
 from tests.xds.world import TIMEOUT_S, close, local_envoy
 
@@ -264,7 +265,7 @@ class Answers:
 
     async def stop(self) -> None:
         if self._server is not None:
-            self._server.close()
+            await stop_listening(self._server)
 
 
 @pytest.mark.req("EDGE-16")

@@ -22,6 +22,7 @@ from fairlead.model.http import (
 )
 from fairlead.model.keys import TargetKey
 from fairlead.providers.envoy.http.route_lookup import ClientRequest, lookup
+from fairlead.runtime.telemetry import stop_listening
 from tests.programmed import wait_programmed
 from tests.xds.http_world import HttpWorld, config, get, prefix, route, to, with_config
 
@@ -58,7 +59,7 @@ class RawBackend:
 
     async def stop(self) -> None:
         if self._server is not None:
-            self._server.close()
+            await stop_listening(self._server)
             await self._server.wait_closed()
 
 

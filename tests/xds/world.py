@@ -17,6 +17,7 @@ from fairlead.model.observed import Health
 from fairlead.providers.envoy.envoy_process import LocalEnvoy
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.provider import EnvoyProvider
+from fairlead.runtime.telemetry import stop_listening
 from tests.programmed import wait_programmed, wait_proxies
 
 TIMEOUT_S = 60.0
@@ -94,7 +95,7 @@ class Backend:
 
     async def stop(self) -> None:
         if self._server is not None:
-            self._server.close()
+            await stop_listening(self._server)
             await asyncio.gather(*self._serving, return_exceptions=True)
 
 

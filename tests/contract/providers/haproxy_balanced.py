@@ -11,6 +11,7 @@ from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.haproxy.provider import HAProxyProvider
 from fairlead.providers.haproxy.snapshot import server_name, untagged
+from fairlead.runtime.telemetry import stop_listening
 from tests.contract.providers.provider_processes import HAProxy
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")
@@ -58,7 +59,7 @@ class Web:
 
     async def stop(self) -> None:
         assert self._server is not None
-        self._server.close()
+        await stop_listening(self._server)
         for writer in list(self._writers):
             writer.close()
 

@@ -19,6 +19,7 @@ from fairlead.model.desired import FrontendSpec, HealthCheck, HealthRequest, Lis
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.envoy.envoy_process import admin_get
 from fairlead.providers.envoy.provider import EnvoyProvider, create
+from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.certificates import self_signed
 from fairlead_demo.worlds.networks import inside, ip
 
@@ -134,5 +135,5 @@ async def test_a_connection_survives_deregistration_until_its_machine_is_gone(
         assert await reader.read() == b""
     writer.close()
     await writer.wait_closed()
-    server.close()
+    await stop_listening(server)
     await api.end()

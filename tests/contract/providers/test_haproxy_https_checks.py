@@ -16,6 +16,7 @@ from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.haproxy.commands import authority_name
 from fairlead.providers.haproxy.provider import HAProxyProvider
 from fairlead.providers.haproxy.snapshot import server_name
+from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.certificates import self_signed
 from tests.contract.providers.provider_processes import HAProxy, free_port
 from tests.scenario.any_api import until
@@ -93,7 +94,7 @@ async def plane(session_dir: Path, request: pytest.FixtureRequest) -> AsyncItera
     yield running
     await running.provider.close()
     for member in running.members:
-        member.server.close()
+        await stop_listening(member.server)
     running.haproxy.stop()
 
 

@@ -14,6 +14,7 @@ from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import ProxyProtocol, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Counted, Health, Totals, with_health
+from fairlead.runtime.telemetry import stop_listening
 from tests.contract.providers.haproxy_balanced import HTTP, KEY, PATIENCE_S, Balanced, Web
 
 
@@ -248,7 +249,7 @@ async def test_the_proxy_header_is_sent(balanced: Balanced, version: ProxyProtoc
     request = asyncio.ensure_future(balanced.get())
     assert (await asyncio.wait_for(heads.get(), PATIENCE_S)).startswith(begins[:11])
     await request
-    server.close()
+    await stop_listening(server)
 
 
 async def test_a_moved_server_is_moved_back_when_the_core_says_so(balanced: Balanced) -> None:

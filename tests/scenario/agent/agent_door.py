@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from fairlead.runtime.telemetry import stop_listening
+
 
 class Door:
     """A TCP door in front of an API server that can be shut: connections break, and new ones are refused."""
@@ -22,7 +24,7 @@ class Door:
 
     async def shut(self) -> None:
         assert self._server is not None
-        self._server.close()
+        await stop_listening(self._server)
         for writer in list(self._open):
             writer.transport.abort()
 

@@ -17,6 +17,7 @@ import pytest
 from fairlead.announce import layer2_moves
 from fairlead.announce import layer2_packets as packets
 from fairlead.announce.layer2_state import ANNOUNCE_AT_S
+from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.networks import connect_inside, inside, ip
 from tests.worlds.layer2_link import LOST_S, Host, Layer2Link, Machine, Probe
 
@@ -184,7 +185,7 @@ async def talking(link: Layer2Link, address: str) -> AsyncGenerator[Callable[[],
         async with asyncio.timeout(20):
             await ended.wait()
         for server in servers:
-            server.close()
+            await stop_listening(server)
 
 
 @pytest.mark.req("P-6")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.providers.envoy.envoy_process import find_binary
 from fairlead.providers.envoy.fleet import ServerCertificate
+from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.loopback import free_port
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class Relay:
 
     async def stop(self) -> None:
         for server in self._servers:
-            server.close()
+            await stop_listening(server)
         self.cut()
         for writer in list(self._writers):
             with contextlib.suppress(OSError):
@@ -167,4 +168,4 @@ class Checkpoint:
 
     async def stop(self) -> None:
         if self._server is not None:
-            self._server.close()
+            await stop_listening(self._server)

@@ -22,6 +22,7 @@ from fairlead.errors import NotFound
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings, group_of, service_name
 from fairlead.providers.envoy.kubernetes.objects import WRITTEN
+from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.certificates import self_signed
 from tests.scenario.any_api import as_service_account
 
@@ -59,7 +60,7 @@ class Machine:
 
     async def stop(self) -> None:
         assert self._server is not None
-        self._server.close()
+        await stop_listening(self._server)
         await self._server.wait_closed()
 
 

@@ -11,6 +11,7 @@ import pytest
 from fairlead.api.managedcertificate import OrderChallenge
 from fairlead.hub.certificates import issuance as solvers
 from fairlead.hub.certificates.issuance import challenge_host, fetched, fetched_as_a_balancer
+from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.loopback import free_port
 
 PATH = "/.well-known/acme-challenge/token"
@@ -35,7 +36,7 @@ async def answering(answer: bytes, *, proxied: bool, address: str = "127.0.0.1",
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
-        server.close()
+        await stop_listening(server)
 
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\ngood"
@@ -93,7 +94,7 @@ async def test_an_answer_that_comes_in_parts_is_read_whole_and_an_endless_one_is
         assert await fetched("127.0.0.1", port, "a.example.com", PATH) == "good"
         assert await fetched("127.0.0.1", port, "a.example.com", "/long") == "x" * 4096
     finally:
-        server.close()
+        await stop_listening(server)
         await asyncio.gather(*filter(None, served))
 
 
