@@ -1,4 +1,4 @@
-"""One Service over two members: real agents, a real hub and Envoy, real connections."""
+"""One Service over two members: real agents, a real hub and Envoy, real connections and requests."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from collections import Counter
 import pytest
 
 from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalService
+from fairlead.api.kubernetes import INGRESSES
 from fairlead.api.meta import JSONObject
 from fairlead_demo.worlds.fleet import Fleet
 from fairlead_demo.worlds.processes import wait_until
 from fairlead_demo.worlds.traffic import Traffic
+from fairlead_demo.worlds.web import ingress_address
 from tests.e2e.e2e_backends import ask, echoes, http, ready, refused
+from tests.e2e.e2e_http import HttpClient, answers
+from tests.e2e.e2e_own import own_class
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.envoy, pytest.mark.timeout(900)]
 
@@ -96,3 +100,74 @@ async def test_two_members_share_one_address_by_weight(fleet: Fleet) -> None:
     for member in (east, west):
         await member.delete("shared")
         await fleet.gone(member.name, "default.shared")
+
+
+async def requested(address: str, requests: int = 100) -> Counter[str]:
+    """Return how many of so many requests each backend answered; another answer counts as its status."""
+    client, answered = HttpClient(address), Counter[str]()
+    for _ in range(requests // 20):
+        answers = await asyncio.gather(*(client.get("shop.example.com") for _ in range(20)))
+        answered.update(body if status == 200 else str(status) for status, body in answers)
+    return answered
+
+
+@pytest.mark.req("MC-9", "MC-10", "MC-11", "MC-13")
+async def test_requests_of_a_route_go_to_all_members_of_its_service(fleet: Fleet) -> None:
+    east, west = fleet.members["east"], fleet.members["west"]
+    pod, node = east.new_address(), west.new_address()
+    in_west = (await west.service("routed", http(80, 5678))).spec.ports[0].node_port
+    assert in_west
+    await own_class(east, "of-members")
+    path = {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "routed", "port": {"number": 80}}}}
+    rules = [{"host": "shop.example.com", "http": {"paths": [path]}}]
+    ingress = {"metadata": {"name": "routed", "namespace": "default"}}
+    await east.cluster.apply(
+        INGRESSES, {**ingress, "spec": {"ingressClassName": "of-members", "rules": rules}}, manager="user"
+    )
+
+    async def apply(*members: JSONObject) -> None:
+        await fleet.cluster.apply(GLOBAL_SERVICES, body("routed", *members), manager="operator")
+
+    async with echoes((pod, 5678, "east"), (node, in_west, "west")) as (at_east, _):
+        await west.node("routed-node", node)
+        await east.endpoints("routed", 5678, pod)
+        await east.service("routed", http(80, 5678))
+        address = await ingress_address(east, "routed")
+        await answers(lambda: HttpClient(address).get("shop.example.com"), (200, "east"))
+        load = Traffic(host=address, authority="shop.example.com", kept=2)
+        load.start()
+        await apply({"tenant": "east", "weight": 75}, {"tenant": "west", "weight": 25})
+        await served(fleet, "routed", "east 75%, west 25%")
+        await wait_until(lambda: answered_by(address, "west"), "west answers requests of a route of east")
+        counts = await requested(address)
+        assert counts.keys() == {"east", "west"}
+        assert abs(counts["east"] - 75) <= 3
+        await apply({"tenant": "east"}, {"tenant": "west", "priority": 1})
+        await served(fleet, "routed", "east 100%, west standby")
+        await wait_until(lambda: only(address, "east"), "the first priority serves alone")
+        # Nothing has seen it yet: what is refused is tried at the other member.
+        await at_east.stop()
+        assert await requested(address) == Counter(west=100)
+        await at_east.start()
+        await wait_until(lambda: only(address, "east"), "the first priority serves again")
+        await apply({"tenant": "east", "drain": True}, {"tenant": "west", "priority": 1})
+        await wait_until(lambda: only(address, "west"), "the member that is not drained serves")
+        await apply({"tenant": "east"}, {"tenant": "west", "priority": 1})
+        await wait_until(lambda: only(address, "east"), "the member serves again")
+        await fleet.cluster.delete(GLOBAL_SERVICES, "tenant-east", "routed")
+        await wait_until(lambda: only(address, "east"), "the Service is single again")
+        await load.stop()
+    assert load.count.failed == 0, load.count.failures
+    assert set(load.count.by_pod) == {"east", "west"}
+    await east.cluster.delete(INGRESSES, "default", "routed")
+    for member in (east, west):
+        await member.delete("routed")
+        await fleet.gone(member.name, "default.routed")
+
+
+async def answered_by(address: str, name: str) -> bool:
+    return name in await requested(address, 20)
+
+
+async def only(address: str, name: str) -> bool:
+    return set(await requested(address, 20)) == {name}

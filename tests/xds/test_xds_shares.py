@@ -12,7 +12,8 @@ import pytest
 from fairlead.model.change import Action
 from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import FrontendSpec, HealthCheck, Listener, Locality, Shares, Spillover, Target
-from fairlead.model.keys import Protocol
+from fairlead.model.keys import Protocol, backend_key
+from tests.xds.http_world import HttpWorld, config, get, route, to
 from tests.xds.world import Backend, World, ask, ask_udp, health
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session")]
@@ -146,3 +147,66 @@ async def test_a_refused_connection_is_tried_at_another_member(world: World):
     # A retry may choose the same member again while others choose, until its endpoint is ejected: those in flight.
     assert (await counted(spec, 100))[""] <= IN_FLIGHT
     assert await counted(spec, 100) == Counter(east=100)
+
+
+async def requested(spec: FrontendSpec, requests: int = 200) -> Counter[str]:
+    """Return how many of so many requests each backend answered; other answers count as their status."""
+    answered: Counter[str] = Counter()
+    for _ in range(requests // IN_FLIGHT):
+        answers = await asyncio.gather(*(get(spec) for _ in range(IN_FLIGHT)))
+        answered.update(answer.backend for answer in answers)
+    return answered
+
+
+def with_shares(spec: FrontendSpec, *localities: Locality) -> FrontendSpec:
+    return msgspec.structs.replace(spec, backend_shares={"web": Shares(localities)} if localities else {})
+
+
+@pytest.mark.req("MC-10", "MC-11")
+async def test_requests_are_shared_by_member_and_retried_at_another(http: HttpWorld):
+    """Without health checks nothing else keeps requests from the member that refuses."""
+    echoes = {name: await http.echo(name) for name in ("west", "east", "north", "backup")}
+    at_members = [msgspec.structs.replace(echo.target, locality=name) for name, echo in echoes.items()]
+    spec = with_shares(http.spec(config(route("r", to("web")))), BACKUP, *TIER_0)
+    await http.serve(spec, {"web": at_members})
+    seen = percent(await requested(spec))
+    assert seen.keys() == {"west", "east", "north"}
+    assert all(abs(seen[locality.name] - locality.weight) <= 2 for locality in TIER_0), seen
+    await echoes["west"].stop()
+    assert set(await requested(spec)) == {"east", "north"}
+    await echoes["east"].stop()
+    await echoes["north"].stop()
+    only_backup = with_shares(spec, BACKUP, *(msgspec.structs.replace(each, weight=0) for each in TIER_0))
+    await http.provider.ensure(only_backup)
+    await http.programmed(only_backup)
+    assert await requested(only_backup, 40) == Counter(backup=40)
+
+
+@pytest.mark.req("MC-9")
+async def test_a_backend_becomes_shared_and_single_again_under_load(http: HttpWorld):
+    west, east = await http.echo("west"), await http.echo("east")
+    alone = await http.serve(http.spec(config(route("r", to("web"))), health_check=CHECK), {"web": [west.target]})
+    answered, stopping = Counter[str](), asyncio.Event()
+
+    async def load() -> None:
+        while not stopping.is_set():
+            answered[(await get(alone)).backend] += 1
+
+    tasks = [asyncio.create_task(load()) for _ in range(4)]
+    key, shared = backend_key("web"), with_shares(alone, Locality("east", 50), Locality("west", 50))
+    members = [msgspec.structs.replace(echo.target, locality=echo.name) for echo in (west, east)]
+    await http.provider.ensure(shared)
+    await http.programmed(shared)
+    await http.world.change(shared, Action.UPDATE, members[0], listener=key)
+    await http.world.change(shared, Action.REGISTER, members[1], listener=key)
+    await http.programmed(shared)
+    while answered["east"] < 20:
+        answered[(await get(alone)).backend] += 1
+    await http.provider.ensure(alone)
+    await http.world.change(alone, Action.UPDATE, west.target, listener=key)
+    await http.world.change(alone, Action.DEREGISTER, members[1], listener=key)
+    await http.programmed(alone)
+    stopping.set()
+    await asyncio.gather(*tasks)
+    assert set(answered) == {"west", "east"}, answered
+    assert await requested(alone, 20) == Counter(west=20)

@@ -177,6 +177,8 @@ class FrontendSpec(msgspec.Struct, frozen=True):
     shares: Shares | None = None
     #: What is done with requests; None for a load balancer of connections. ``listeners`` are then its distinct ports.
     l7: L7Config | None = None
+    #: How several members share the requests of backends of ``l7``, by name; other backends are of one member.
+    backend_shares: Mapping[str, Shares] = msgspec.field(default_factory=dict[str, Shares])
 
     @property
     def addresses(self) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from fairlead.model.keys import ListenerKey, Protocol, TargetKey
 from fairlead.translate.endpoints import MAX_TARGETS, Admission
 from fairlead.translate.member import (
     Refusal,
+    as_accepted,
     connection_frontend,
     connection_refusals,
     decide_version,
@@ -49,6 +50,8 @@ from fairlead.translate.view import (
     GlobalDecision,
     GlobalView,
     MemberShare,
+    SharedBackend,
+    SharedPorts,
     TCPView,
     no_ready,
     resolved,
@@ -72,6 +75,33 @@ def recorded_global(view: GlobalView) -> GlobalDecision | None:
     serving = _Serving()
     decision = recorded_version(view, view.load_balancer.status.accepted, serving.serve)
     return serving.with_members(view, decision) if decision is not None else None
+
+
+def shared_backends(view: GlobalView) -> dict[tuple[str, str], SharedPorts]:
+    """Return what serves routes to the Services of its members, by namespace of the member and Service.
+
+    It needs no address: a route to one of these Services is served at its own. Empty when no version is valid.
+    """
+    spec, accepted = view.load_balancer.spec, view.load_balancer.status.accepted
+    if validate_global(view, spec) is not None:
+        as_it_was = as_accepted(view) if accepted is not None else None
+        if as_it_was is None or accepted is None:
+            return {}
+        view, spec = as_it_was, accepted
+    joined = _joined(view, spec)
+    _without_shared(joined)
+    shares, owners = _shares(view, spec, joined), frozenset(map(_owner, joined))
+    targets = without_load_balancers(view, _all_targets(spec, joined), set())
+    by_port = {key: SharedBackend(by_key, shares, owners, view.stale) for key, by_key in targets.items()}
+    services: dict[tuple[str, str], SharedPorts] = {}
+    for member in joined:
+        part = view.parts[member.entry.tenant, spec.service]
+        services[part.key.namespace, member.service] = {
+            (port.name, port.protocol): by_port[key]
+            for port in part.load_balancer.spec.ports
+            if (key := ListenerKey(Protocol(port.protocol), port.port)) in by_port
+        }
+    return services
 
 
 def open_ports(spec: GlobalServiceSpec, parts: Iterable[TCPView]) -> list[GlobalPort]:
@@ -174,20 +204,14 @@ class _Serving:
         """Return the decision to serve ``spec``."""
         self._spec, self._joined = spec, _joined(view, spec)
         shared = _without_shared(self._joined)
-        localities = _localities(view, self._joined)
-        keys = [ListenerKey(Protocol(port.protocol), port.port) for port in spec.ports]
-        targets: Mapping[ListenerKey, Targets] = {
-            key: {at: target for member in self._joined for at, target in member.targets.get(key, {}).items()}
-            for key in keys
-        }
         loop_targets = set[TargetKey]()
-        targets = without_load_balancers(view, targets, loop_targets)
+        targets = without_load_balancers(view, _all_targets(spec, self._joined), loop_targets)
         frontend = connection_frontend(view, spec, spec.origin)
         if view.capabilities is not None and not view.capabilities.localities:
+            localities = _localities(view, self._joined)
             targets = {key: _weighted(by_key, localities) for key, by_key in targets.items()}
         else:
-            shares = Shares(tuple(localities[name] for name in sorted(localities)), Spillover(spec.spillover))
-            frontend = msgspec.structs.replace(frontend, shares=shares)
+            frontend = msgspec.structs.replace(frontend, shares=_shares(view, spec, self._joined))
         problems = [
             unresolved(ConditionReason.INVALID, view.unreadable) if view.unreadable else None,
             leads_to_load_balancers(view, loop_targets),
@@ -297,6 +321,19 @@ def _localities(view: GlobalView, joined: Sequence[_Joined]) -> dict[str, Locali
             priorities.index(member.entry.priority) if weights[member.entry.tenant] else 0,
         )
         for member in joined
+    }
+
+
+def _shares(view: GlobalView, spec: GlobalServiceSpec, joined: Sequence[_Joined]) -> Shares:
+    localities = _localities(view, joined)
+    return Shares(tuple(localities[name] for name in sorted(localities)), Spillover(spec.spillover))
+
+
+def _all_targets(spec: GlobalServiceSpec, joined: Sequence[_Joined]) -> dict[ListenerKey, Targets]:
+    """Return the targets of all members by port."""
+    return {
+        key: {at: target for member in joined for at, target in member.targets.get(key, {}).items()}
+        for key in (ListenerKey(Protocol(port.protocol), port.port) for port in spec.ports)
     }
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec, LoadBalancerRoute
 from fairlead.api.names import ANNOTATION_ROUTE_FIGURES, LABEL_ORIGIN_UID
-from fairlead.model.desired import Targets
+from fairlead.model.desired import Shares, Targets
 from fairlead.model.http import Backend, L7Config, L7Listener, Route, differing_keys, differing_part
 from fairlead.model.keys import Family, ListenerKey, TargetKey, backend_key
 from fairlead.translate.endpoints import (
@@ -131,6 +131,10 @@ class Translated:
         self._targets_of: tuple[object, ...] = ()
         self._with_targets: tuple[Backend, ...] = ()
         self._slices: Mapping[str, object] = {}
+        self._shared: Mapping[str, object] = {}
+        #: How members share backends, and what that was taken from.
+        self._shares: dict[str, Shares] = {}
+        self._shares_of: tuple[object, ...] = ()
 
     def update_config(self, view: HTTPView, spec: HTTPLoadBalancerSpec) -> L7Config:
         """Return the configuration of ``view``: the same object while it is equal."""
@@ -151,6 +155,16 @@ class Translated:
             route_figures=figures,
         )
         return self._config
+
+    def update_shares(self, view: HTTPView, backends: tuple[Backend, ...]) -> Mapping[str, Shares]:
+        """Return how members share ``backends``, by name: the same object while nothing differs."""
+        source = (view.shared, backends, view.capabilities)
+        if not all(map(is_, source, self._shares_of)) or not self._shares_of:
+            self._shares_of = source
+            listed = ((backend.name, view.shared_backend(backend)) for backend in backends) if view.shared else ()
+            shares = {name: shared.shares for name, shared in listed if shared is not None}
+            self._shares = self._shares if shares == self._shares else shares
+        return self._shares
 
     def _update_routes(self, view: HTTPView, spec: HTTPLoadBalancerSpec, *, again: bool) -> tuple[L7Listener, ...]:
         """Take over the changed routes, all of them ``again`` if asked; returns the listeners."""
@@ -217,11 +231,12 @@ class Translated:
         if not self._targets_of or admission.policy != self._targets_of[-1]:
             self._known, self._targets_of, self._with_targets = KnownTargets(), (), ()
         known, same = self._known, bool(self._targets_of) and all(map(is_, made_of[:-1], self._targets_of))
-        if not same or backends is not self._with_targets or view.slices is not self._slices:
+        moved_from = (self._with_targets, self._slices, self._shared)
+        if not same or not all(map(is_, moved_from, (backends, view.slices, view.shared))):
             old, new = differing_part(self._with_targets, backends)
             listed: Sequence[Backend] = backends
             if same:
-                moved = differing_keys(self._slices, view.slices)
+                moved = differing_keys(self._slices, view.slices) | differing_keys(self._shared, view.shared)
                 others = (*backends[: new.start], *backends[new.stop :]) if moved else ()
                 listed = [*backends[new], *(backend for backend in others if backend.service in moved)]
             translate = _Translator(view, spec, admission.policy)
@@ -240,19 +255,25 @@ class Translated:
                 known.drop(key)
             for key, backend in changed:
                 known.put(key, translate(backend))
-            self._targets_of, self._with_targets, self._slices = made_of, backends, view.slices
+            self._targets_of, self._with_targets = made_of, backends
+            self._slices, self._shared = view.slices, view.shared
         if known.endpoints > MAX_TARGETS:
             return _translate_all(view, spec, backends, admission)
         admission.refused.update(*known.refused.values())
         return known
 
 
-def _sources(view: HTTPView, spec: HTTPLoadBalancerSpec, backends: Iterable[Backend]) -> list[object]:
+def _sources(view: HTTPView, spec: HTTPLoadBalancerSpec, backends: Sequence[Backend]) -> list[object]:
     """Return the source of the targets of each backend; another object when it differs."""
     slices, nodes = view.slices, view.nodes
+    own: list[object]
     if spec.targets == "Node":
-        return [nodes if backend.node_port else slices.get(backend.service, ()) for backend in backends]
-    return [slices.get(backend.service, ()) for backend in backends]
+        own = [nodes if backend.node_port else slices.get(backend.service, ()) for backend in backends]
+    else:
+        own = [slices.get(backend.service, ()) for backend in backends]
+    if not view.shared:
+        return own
+    return [view.shared_backend(backend) or source for backend, source in zip(backends, own, strict=True)]
 
 
 class _Translator:
@@ -266,7 +287,12 @@ class _Translator:
         self._addresses: dict[tuple[Family, ...], Mapping[str, EndpointState]] = {}
 
     def __call__(self, backend: Backend, admission: Admission | None = None) -> _Translated:
-        """Return the backend with its targets, of those that ``admission`` still takes."""
+        """Return the backend with its targets, of those that ``admission`` still takes.
+
+        Those of a Service that members share were admitted for each member.
+        """
+        if (shared := self._view.shared_backend(backend)) is not None:
+            return _Translated(backend, shared, shared.targets, shared.owners, frozenset(), len(shared.targets))
         admission = admission or Admission(self._policy)
         all_refused, left, refused = admission.refused, admission.left, set[str]()
         admission.refused = refused
@@ -300,8 +326,9 @@ def _translate_all(
     """Return the targets of all backends, where those of one depend on the others: in their order, with one limit."""
     translate, known = _Translator(view, spec, admission.policy), KnownTargets()
     for backend in backends:
-        # A drained member has no targets; its owners are those that the endpoints would have.
-        drained = view.member.drained
+        # A drained member has no targets; its owners are those that the endpoints would have. Others still serve what
+        # they share with it.
+        drained = view.member.drained and view.shared_backend(backend) is None
         translated = translate(backend)._replace(targets={}) if drained else translate(backend, admission)
         known.put(backend_key(backend.name), translated)
     return known

@@ -589,7 +589,7 @@ def _serve_http(view: HTTPView, spec: HTTPLoadBalancerSpec, *, translated: Trans
     frontend = frontend_at_allocation(view, spec, ports_of(config.listeners), spec.origin)
     return serve_frontend(
         view,
-        msgspec.structs.replace(frontend, l7=config),
+        msgspec.structs.replace(frontend, l7=config, backend_shares=translated.update_shares(view, config.backends)),
         targets,
         {} if view.stale else known.owners,
         leads_to_load_balancers(view, loop_targets)

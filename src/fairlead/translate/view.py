@@ -34,8 +34,16 @@ from fairlead.api.tenant import Tenant
 from fairlead.api.times import seconds_from_duration
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind, Capabilities
-from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, HealthCheck, Spillover
-from fairlead.model.http import Certificate, FixedAnswer
+from fairlead.model.desired import (
+    DesiredLoadBalancer,
+    FrontendSpec,
+    GuardPolicy,
+    HealthCheck,
+    Shares,
+    Spillover,
+    Targets,
+)
+from fairlead.model.http import Backend, Certificate, FixedAnswer
 from fairlead.model.keys import Family, ListenerKey, LoadBalancerKey, TargetKey
 
 
@@ -202,13 +210,30 @@ class TCPView(MemberView, frozen=True, kw_only=True):
         return None if accepted is None else accepted.class_name
 
 
+class SharedBackend(msgspec.Struct, frozen=True):
+    """One port of a Service that several members serve: the targets of each are a ``Locality`` of ``shares``.
+
+    ``owners`` and ``stale`` as in ``DesiredLoadBalancer``, for this port.
+    """
+
+    targets: Targets
+    shares: Shares
+    owners: frozenset[str] = frozenset()
+    stale: str = ""
+
+
+#: By name and protocol of the port, as the Service of one member has it.
+SharedPorts = Mapping[tuple[str, str], SharedBackend]
+
+
 class HTTPView(MemberView, frozen=True, kw_only=True):
     """The view of one HTTPLoadBalancer.
 
     ``routes`` are those that name it, ordered by name. ``slices`` are those of the Services that backends name, by
     "namespace/name" of the Service in the member. ``certificates`` are those that could be read, by name;
     ``missing_certificates`` maps the others to the reason. ``domain_certificates`` name that for the names that the
-    hub makes for the member, by domain, where there is one. ``answers`` are to challenges of an authority.
+    hub makes for the member, by domain, where there is one. ``answers`` are to challenges of an authority. ``shared``
+    are the Services whose requests other members serve as well, by "namespace/name"; routes may name none of them.
     """
 
     load_balancer: HTTPLoadBalancer
@@ -218,6 +243,14 @@ class HTTPView(MemberView, frozen=True, kw_only=True):
     missing_certificates: Mapping[str, str] = {}
     domain_certificates: Mapping[str, str] = {}
     answers: tuple[FixedAnswer, ...] = ()
+    shared: Mapping[str, SharedPorts] = {}
+
+    def shared_backend(self, backend: Backend) -> SharedBackend | None:
+        """Return what serves a backend whose Service several members share; None when the Service serves it alone."""
+        ports = self.shared.get(backend.service)
+        if ports is None or backend.protocol == "UDP" or self.capabilities is None or not self.capabilities.localities:
+            return None
+        return ports.get((backend.port_name, "TCP"))
 
     @property
     def domains(self) -> tuple[str, ...]:

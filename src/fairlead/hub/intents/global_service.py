@@ -41,6 +41,7 @@ from fairlead.translate.global_service import (
     member_statuses,
     open_ports,
     recorded_global,
+    shared_backends,
     shares_in_line,
 )
 from fairlead.translate.view import Decision, GlobalDecision, GlobalView, MemberState, TCPView
@@ -56,6 +57,8 @@ class GlobalIntent(MemberIntent[GlobalView]):
         super().__init__(context, views=self._global_views, rules=rules)
         #: GlobalServices with members whose health may have changed.
         self._health: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=context.clock)
+        self._shared = context.shared
+        self._shared.on_ask(self._share_with_routes)
 
     def watch(self) -> None:
         """Subscribe to slices, to load balancers of members, and to health reports of proxies."""
@@ -70,7 +73,9 @@ class GlobalIntent(MemberIntent[GlobalView]):
         return (Controller("global-health", self._health, self._judge),)
 
     def decide(self, view: GlobalView) -> Decision:
-        """Return the decision about ``view``."""
+        """Return the decision about ``view``; routes to its Services get the same members."""
+        if self._shared.is_asked(tenant.namespace for tenant in view.tenants.values()):
+            self._shared.put(view.key, shared_backends(view))
         return decide_global(view, self.allocation_of(view))
 
     def decision_on_record(self, view: GlobalView) -> Decision | None:
@@ -82,6 +87,14 @@ class GlobalIntent(MemberIntent[GlobalView]):
         super().forget(key)
         self._global_views.forget_down(key)
         self._health.forget(key)
+        self._shared.put(key, {})
+
+    def _share_with_routes(self, namespace: str) -> None:
+        """Put the Services that the member with this namespace shares, before its first route is served."""
+        tenant = self._inventory.tenant_of(namespace)
+        for key in self._global_objects.keys_by_index("tenant", tenant.metadata.name) if tenant is not None else ():
+            if (view := self.view(key)) is not None:
+                self._shared.put(key, shared_backends(view))
 
     def exclusions(self, view: GlobalView, decision: Decision) -> tuple[Exclusion, ...]:
         """Return the members without a share, and the nodes of members that get no traffic."""

@@ -91,6 +91,7 @@ class HTTPIntent(MemberIntent[HTTPView]):
         super().watch()
         self._http_objects.watch_routes()
         self._http_objects.routes.on_change(self._route_counted)
+        self._context.shared.on_change(self._members_changed)
         self.objects.cache.on_change(self._certificates_unused)
         self._inventory.managed.on_change(self._managed_gone)
 
@@ -124,6 +125,12 @@ class HTTPIntent(MemberIntent[HTTPView]):
             return ""
         name, why = min(unread.items())
         return f"certificate {name}: {why}{f', and {len(unread) - 1} more' if len(unread) > 1 else ''}"
+
+    def _members_changed(self, namespace: str, services: Collection[str]) -> None:
+        routes = self._http_objects.routes
+        named = (routes.by_index("service", (namespace, backend_label(service))) for service in services)
+        keys = {load_balancer_of(route) for route in itertools.chain.from_iterable(named)}
+        self._inventory.wake(keys, f"the members that share Service {listed(sorted(services), 1)} changed")
 
     def _route_counted(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
         """Compare the status of the load balancers of a route: it contains the number of routes, and failing ones."""
@@ -180,13 +187,17 @@ class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
         for reference in of_domains.values():
             missing.pop(reference.name, None)  # no user has requested it
         fields: JSONObject = {**common}
+        slices, shared = self._http_objects.slices_of(key), self._context.shared.of(namespace)
+        unknown = (port.stale for service in shared.keys() & slices.keys() for port in shared[service].values())
+        fields["stale"] = common["stale"] or next(filter(None, unknown), "")
         if unreadable := self._http_objects.unreadable_routes(namespace):
-            fields["stale"] = common["stale"] or unreadable
+            fields["stale"] = fields["stale"] or unreadable
             fields["unreadable"] = f"{unreadable}; the route is not served until it is corrected, all others are"
         return HTTPView(
             load_balancer=obj,
             routes=routes,
-            slices=self._http_objects.slices_of(key),
+            slices=slices,
+            shared=shared,
             certificates=certificates,
             missing_certificates=missing,
             domain_certificates={domain: ref.name for domain, ref in of_domains.items() if ref.name in certificates},

@@ -16,7 +16,7 @@ allocated to no other load balancer.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -42,7 +42,7 @@ from fairlead.model.condition import ConditionReason, warning_event
 from fairlead.model.keys import ListenerKey, LoadBalancerKey
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
-from fairlead.translate.view import Decision
+from fairlead.translate.view import Decision, SharedPorts
 
 log = structlog.get_logger(__name__)
 
@@ -96,6 +96,71 @@ class Controller(msgspec.Struct, frozen=True):
     workers: int = 1
 
 
+class SharedServices:
+    """The Services of members whose requests other members serve as well, for the routes that name them.
+
+    Several kinds may know some: each puts those of one load balancer, as soon as a namespace has been asked for
+    that has one of them. A Service that several load balancers share is that of the first of them by key.
+    """
+
+    def __init__(self) -> None:
+        self._readers: list[Callable[[str], None]] = []
+        self._listeners: list[Callable[[str, Collection[str]], None]] = []
+        self._by_source: dict[LoadBalancerKey, Mapping[tuple[str, str], SharedPorts]] = {}
+        self._by_namespace: dict[str, Mapping[str, SharedPorts]] = {}
+
+    def on_ask(self, read: Callable[[str], None]) -> None:
+        """Call ``read`` with each namespace when it is asked for first; ``read`` puts what it knows."""
+        self._readers.append(read)
+
+    def on_change(self, changed: Callable[[str, Collection[str]], None]) -> None:
+        """Call ``changed`` with a namespace and its Services that are shared in another way, or no longer."""
+        self._listeners.append(changed)
+
+    def of(self, namespace: str) -> Mapping[str, SharedPorts]:
+        """Return the shared Services of the member with this namespace: the same object while nothing differs."""
+        if namespace not in self._by_namespace:
+            self._by_namespace[namespace] = {}
+            for read in self._readers:
+                read(namespace)
+        return self._by_namespace[namespace]
+
+    def is_asked(self, namespaces: Iterable[str]) -> bool:
+        """Return whether one of these has been asked for."""
+        return not self._by_namespace.keys().isdisjoint(namespaces)
+
+    def put(self, source: LoadBalancerKey, services: Mapping[tuple[str, str], SharedPorts]) -> None:
+        """Replace the Services, by namespace and name, that ``source`` shares."""
+        before = self._by_source.get(source, {})
+        # Unchanged ones stay the same objects, so that no load balancer compares their targets.
+        kept = {place: _same_ports(before.get(place, {}), ports) for place, ports in services.items()}
+        if kept:
+            self._by_source[source] = kept
+        else:
+            self._by_source.pop(source, None)
+        changed: dict[str, list[str]] = {}
+        for place in {*before, *kept}:
+            if before.get(place) is not kept.get(place) and place[0] in self._by_namespace:
+                changed.setdefault(place[0], []).append(place[1])
+        for namespace, names in changed.items():
+            known = dict(self._by_namespace[namespace])
+            for name in names:
+                sources = [key for key, places in self._by_source.items() if (namespace, name) in places]
+                if sources:
+                    known[name] = self._by_source[min(sources)][namespace, name]
+                else:
+                    known.pop(name, None)
+            self._by_namespace[namespace] = known
+            for listener in self._listeners:
+                listener(namespace, names)
+
+
+def _same_ports(before: SharedPorts, after: SharedPorts) -> SharedPorts:
+    ports = {port: before[port] if before.get(port) == shared else shared for port, shared in after.items()}
+    same = ports.keys() == before.keys() and all(ports[port] is before[port] for port in ports)
+    return before if same else ports
+
+
 class IntentContext(msgspec.Struct, frozen=True, kw_only=True):
     """The dependencies of intents. ``leading``: this replica may write at this moment.
 
@@ -118,6 +183,7 @@ class IntentContext(msgspec.Struct, frozen=True, kw_only=True):
     tenant_ports: int = 0
     read_only: bool = False
     target_counts: TargetCounts = msgspec.field(default_factory=TargetCounts)
+    shared: SharedServices = msgspec.field(default_factory=SharedServices)
 
     def may_write(self, key: LoadBalancerKey) -> bool:
         """Return whether this replica leads, and its hub decides about ``key``."""

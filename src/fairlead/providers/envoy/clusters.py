@@ -153,18 +153,22 @@ def _strict_dns(name: str, targets: list[Target], shares: Shares | None) -> Fiel
     }
     if shares is not None:
         assignment["policy"] = {"overprovisioning_factor": {"value": _FACTORS[shares.spillover]}}
+        own = [_endpoint(target) for target in targets if not target.locality]
         assignment["endpoints"] = [
-            {
-                "locality": {"region": locality.name},
-                "lb_endpoints": [
-                    _endpoint(target, idle=not locality.weight)
-                    for target in targets
-                    if target.locality == locality.name
-                ],
-                **({"load_balancing_weight": {"value": locality.weight}} if locality.weight else {}),
-                "priority": tier,
-            }
-            for locality, tier in _tiers(shares.localities)
+            *([{"lb_endpoints": own, "load_balancing_weight": {"value": 1}}] if own else []),
+            *(
+                {
+                    "locality": {"region": locality.name},
+                    "lb_endpoints": [
+                        _endpoint(target, idle=not locality.weight)
+                        for target in targets
+                        if target.locality == locality.name
+                    ],
+                    **({"load_balancing_weight": {"value": locality.weight}} if locality.weight else {}),
+                    "priority": tier,
+                }
+                for locality, tier in _tiers(shares.localities)
+            ),
         ]
     return {
         "type": "STRICT_DNS",
@@ -333,8 +337,13 @@ class EndpointSet:
         return text(1, cluster_name) + (delimited(2, joined) if joined else b"")
 
     def _by_locality(self, cluster_name: str, shares: Shares) -> bytes:
-        """Encode the targets of each member as a locality; of a target whose member is not listed, none."""
+        """Encode the targets of each member as a locality; of a target whose member is not listed, none.
+
+        Targets without a member are those from before the members shared anything: they serve until these are here.
+        """
         parts: list[bytes] = []
+        if own := [self._encoded[key] for key in self._order if not self._targets[key].locality]:
+            parts.append(delimited(2, b"".join(own) + delimited(3, number(1, 1))))
         for locality, tier in _tiers(shares.localities):
             targets = [(key, target) for key in self._order if (target := self._targets[key]).locality == locality.name]
             endpoints = [

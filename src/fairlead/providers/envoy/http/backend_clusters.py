@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fairlead.model.desired import FrontendSpec, ProxyProtocol, Target
+from fairlead.model.desired import FrontendSpec, ProxyProtocol, Shares, Target
 from fairlead.model.http import Backend, differing_part
 from fairlead.model.keys import ListenerKey, backend_key
 from fairlead.providers.envoy.clusters import (
@@ -48,6 +48,7 @@ class BackendClusters:
         self._given: Sequence[Backend] = ()
         self._with_tls = False
         self._settings: object = None
+        self._shares: Mapping[str, Shares] = {}
         #: What a cluster was encoded from.
         self._encoded: dict[str, tuple[object, EncodedResource]] = {}
 
@@ -55,15 +56,20 @@ class BackendClusters:
         """Take over the backends; returns what differs."""
         settings = (spec.affinity, spec.health_check, spec.proxy_protocol)
         same = settings == self._settings
-        if same and backends is self._given and not self._with_tls:
+        if same and backends is self._given and not self._with_tls and spec.backend_shares == self._shares:
             return []
+        shared_before, self._shares = self._shares, spec.backend_shares
+        moved = {name for name in {*shared_before, *self._shares} if shared_before.get(name) != self._shares.get(name)}
         # A secret of a backend with TLS may have become usable, or be no longer.
         again = not same or self._with_tls
         old, new = (slice(None), slice(None)) if again else differing_part(self._given, backends)
         before = {backend.name: backend for backend in self._given[old]}
         listed = {backend.name: backend for backend in backends[new]}
+        listed |= {backend.name: backend for backend in backends if backend.name in moved}
         changed = [
-            each for name, each in listed.items() if not same or before.get(name) is not each or each.tls is not None
+            each
+            for name, each in listed.items()
+            if not same or before.get(name) is not each or each.tls is not None or name in moved
         ]
         gone = [name for name in before if name not in listed]
         self._given, self._with_tls = backends, any(each.tls is not None for each in changed)
@@ -84,8 +90,9 @@ class BackendClusters:
             self.clusters[backend.name] = name
             self._put(changes, (ResourceType.CLUSTER, name), cluster)
             if not port.inline:
-                known = self.resources.get((ResourceType.ENDPOINTS, name))
-                self._put(changes, (ResourceType.ENDPOINTS, name), known or endpoints_of(name, port))
+                known = self.resources.get((ResourceType.ENDPOINTS, name)) if backend.name not in moved else None
+                endpoints = known or endpoints_of(name, port, self._shares.get(backend.name))
+                self._put(changes, (ResourceType.ENDPOINTS, name), endpoints)
         for each in gone:
             self.ports.pop(backend_key(each), None)
             changes += self._drop(each, cluster_name(spec.key, each))
@@ -113,7 +120,7 @@ class BackendClusters:
         changes: list[ResourceChange] = []
         if was_inline or port.inline:
             changes.append(ResourceChange(ResourceType.CLUSTER, port.name, self._cluster(spec, backend, port)))
-        endpoints = None if port.inline else endpoints_of(port.name, port)
+        endpoints = None if port.inline else endpoints_of(port.name, port, self._shares.get(key.backend))
         changes.append(ResourceChange(ResourceType.ENDPOINTS, port.name, endpoints))
         for change in changes:
             if change.resource is None:
@@ -133,7 +140,8 @@ class BackendClusters:
         if names is None:
             return None
         targets = tuple(port.targets.targets()) if port.inline else ()
-        source = (backend, names, targets, self._settings)
+        shares = self._shares.get(backend.name)
+        source = (backend, names, targets, self._settings, shares if port.inline else shares is not None)
         known = self._encoded.get(port.name)
         if known is None or known[0] != source:
             content = backend_cluster_bytes(
@@ -145,6 +153,7 @@ class BackendClusters:
                 authority=names[1],
                 targets=targets,
                 connections=self._connections,
+                shares=shares,
             )
             by_ack = port.inline or spec.health_check is not None
             resource = encoded_resource(ResourceType.CLUSTER, port.name, content, warms_by_ack=by_ack)
@@ -152,9 +161,9 @@ class BackendClusters:
         return known[1]
 
 
-def endpoints_of(name: str, port: TargetPort) -> EncodedResource:
-    """Encode the endpoints of a cluster."""
-    return encoded_resource(ResourceType.ENDPOINTS, name, port.targets.assignment(name))
+def endpoints_of(name: str, port: TargetPort, shares: Shares | None = None) -> EncodedResource:
+    """Encode the endpoints of a cluster, by member where several share it."""
+    return encoded_resource(ResourceType.ENDPOINTS, name, port.targets.assignment(name, shares))
 
 
 _OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
@@ -177,12 +186,13 @@ def backend_cluster_bytes(
     authority: str = "",
     targets: Iterable[Target] = (),
     connections: int,
+    shares: Shares | None = None,
 ) -> bytes:
     """Encode the cluster; ``targets`` are only those that must be inside it, else none.
 
     ``connections`` is how many it may have open to its targets.
     """
-    fields = cluster_fields(spec, name, targets, connections=connections)
+    fields = cluster_fields(spec, name, targets, connections=connections, shares=shares)
     fields["per_connection_buffer_limit_bytes"] = {"value": _BUFFER_BYTES}
     if backend.protocol in _EXPLICIT:
         fields["typed_extension_protocol_options"] = {_OPTIONS: schema.any(_OPTIONS, _http_options(backend))}

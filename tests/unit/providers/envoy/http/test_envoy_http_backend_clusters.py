@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.model.desired import FrontendSpec, HealthCheck, Target
+from fairlead.model.desired import FrontendSpec, HealthCheck, Locality, Shares, Target
 from fairlead.model.http import Backend, BackendTls, L7Config
 from fairlead.model.keys import LoadBalancerKey, TargetKey, backend_key
 from fairlead.providers.envoy.http.backend_clusters import BackendClusters
@@ -77,3 +77,21 @@ def test_a_backend_that_cannot_be_verified_is_not_served(clusters: BackendCluste
     assert [part.kind for part in secrets.refused] == ["backend"]
     system = Backend("a", tls=BackendTls("a", system_ca=True))
     assert names(clusters.update(SPEC, [system])) == ["cluster a", "endpoints a"]
+
+
+@pytest.mark.req("MC-9", "MC-10")
+def test_how_members_share_a_backend_concerns_that_backend(clusters: BackendClusters) -> None:
+    def shared(**weights: int) -> FrontendSpec:
+        localities = tuple(Locality(name, weight) for name, weight in sorted(weights.items()))
+        return msgspec.structs.replace(SPEC, backend_shares={"a": Shares(localities)})
+
+    clusters.update(SPEC, [A, B])
+    assert names(clusters.update(shared(west=1), [A, B])) == ["cluster a", "endpoints a"]
+    assert clusters.update(shared(west=1), [A, B]) == []
+    # A weight is in the endpoints: the cluster with its connections stays.
+    assert names(clusters.update(shared(west=2), [A, B])) == ["endpoints a"]
+    clusters.ports[backend_key("a")].put(Target(TargetKey("10.0.0.1", 80), locality="west"))
+    (change,) = clusters.target_changes(shared(west=2), backend_key("a"), was_inline=False)
+    assert change.resource is not None
+    assert b"west" in change.resource.field
+    assert names(clusters.update(SPEC, [A, B])) == ["cluster a", "endpoints a"]

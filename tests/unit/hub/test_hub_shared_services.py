@@ -1,0 +1,197 @@
+"""Routes to a Service that is part of a GlobalService: the requests go to all of its members."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hub_parts import intent_context
+
+from fairlead.api.globalservice import GlobalService
+from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
+from fairlead.api.kubernetes import EndpointSlice
+from fairlead.api.meta import ObjectKey
+from fairlead.api.names import LABEL_BACKEND, backend_label
+from fairlead.hub.intents.global_service import GlobalIntent
+from fairlead.hub.intents.http import HTTPIntent
+from fairlead.hub.intents.tcp import TCPIntent
+from fairlead.model.contract import AllocationKind
+from fairlead.model.desired import Locality
+from fairlead.model.keys import LoadBalancerKey, backend_key
+from fairlead.testing.builders import ABLE, decoded, endpoint_slice, lb_class, slice_body, tcp, tenant
+from fairlead.translate.addresses import AddressRanges
+
+GLOBAL = LoadBalancerKey("GlobalService", "tenant-east", "web")
+GATEWAY = LoadBalancerKey("HTTPLoadBalancer", "tenant-west", "gateway")
+CAPABILITIES = {"memory": msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS, l7=True)}
+
+
+def shared_by(*members, name="web", generation=1, **spec):
+    meta = {"name": name, "namespace": "tenant-east", "uid": name, "generation": generation, "resourceVersion": "1"}
+    return decoded({"metadata": meta, "spec": {"service": "shop/web", "members": list(members), **spec}}, GlobalService)
+
+
+class Hub:
+    """Two members that publish shop/web, and a Gateway of west with a route to it."""
+
+    def __init__(self, capabilities=None):
+        context = intent_context(pool=AddressRanges.parse("192.0.2.0/28"), capabilities=capabilities or CAPABILITIES)
+        self.inventory = context.inventory
+        self.woken: set[LoadBalancerKey] = set()
+        self.inventory.on_wake(lambda key, _cause: self.woken.add(key))
+        self.inventory.classes._store.put(lb_class())
+        self.http, self.tcp, self.shared = HTTPIntent(context), TCPIntent(context), GlobalIntent(context)
+        for intent in (self.http, self.tcp, self.shared):
+            intent.watch()
+        origin = {"kind": "Service", "namespace": "shop", "name": "web"}
+        for number, name in enumerate(("west", "east"), 1):
+            self.put(self.inventory.tenants, tenant(name))
+            spec = {"targets": "Pod", "origin": origin}
+            ports = [{"port": 80, "name": f"http-{name}"}]
+            self.put(self.tcp.objects.cache, tcp("shop.web", namespace=f"tenant-{name}", ports=ports, spec=spec))
+            self.endpoints(name, f"10.{number}.0.1")
+        own = slice_body("route", ["10.1.0.1"], namespace="tenant-west", ports=[{"port": 8080, "name": "http-west"}])
+        own["metadata"]["labels"][LABEL_BACKEND] = backend_label("shop/web")
+        self.put(self.inventory.slices, decoded(own, EndpointSlice))
+        meta = {"name": "gateway", "namespace": "tenant-west", "uid": "g", "generation": 1}
+        listeners = {"listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}], "targets": "Pod"}
+        self.put(self.http.objects.cache, decoded({"metadata": meta, "spec": listeners}, HTTPLoadBalancer))
+        route = {
+            "loadBalancer": "gateway",
+            "attachments": [{"listener": "http"}],
+            "rules": [{"backends": [{"backend": "web"}]}],
+            "backends": [{"name": "web", "service": "shop/web", "portName": "http-west"}],
+        }
+        meta = {"name": "route", "namespace": "tenant-west"}
+        self.put(self.http._http_objects.routes, decoded({"metadata": meta, "spec": route}, LoadBalancerRoute))
+
+    @staticmethod
+    def put(cache, obj):
+        cache._notify(cache._store.put(obj), obj)
+
+    def endpoints(self, member, *addresses):
+        ports = [{"port": 8080, "name": f"http-{member}"}]
+        namespace = f"tenant-{member}"
+        body = endpoint_slice(f"{member}-1", addresses, namespace=namespace, load_balancer="shop.web", ports=ports)
+        self.put(self.inventory.slices, body)
+
+    def reconcile(self):
+        """Decide about the GlobalServices that were woken, as its worker does."""
+        for key in [key for key in self.woken if key.kind == GLOBAL.kind]:
+            view = self.shared.view(key)
+            if view is None:
+                self.shared.forget(key)
+            else:
+                self.shared.decide(view)
+
+    def desired(self):
+        view = self.http.view(GATEWAY)
+        assert view is not None
+        desired = self.http.decide(view).desired
+        assert desired is not None
+        return desired
+
+    def localities(self):
+        shares = self.desired().spec.backend_shares.get("web")
+        return shares.localities if shares is not None else ()
+
+    def targets(self):
+        return {key.address: target.locality for key, target in self.desired().targets[backend_key("web")].items()}
+
+
+@pytest.fixture
+async def hub():
+    return Hub()
+
+
+@pytest.mark.req("MC-9", "MC-10")
+async def test_a_route_to_a_shared_service_has_a_locality_for_each_member(hub):
+    assert hub.targets() == {"10.1.0.1": ""}
+    hub.woken.clear()
+    hub.put(hub.shared.objects.cache, shared_by({"tenant": "west", "weight": 60}, {"tenant": "east", "priority": 1}))
+    assert GATEWAY not in hub.woken
+    hub.reconcile()
+    assert GATEWAY in hub.woken
+    assert hub.targets() == {"10.1.0.1": "west", "10.2.0.1": "east"}
+    assert hub.localities() == (Locality("east", 100, 1), Locality("west", 60))
+    # Each member goes without a guard once it has left.
+    assert hub.desired().owners[backend_key("web")] == {"Member/west/shop/web", "Member/east/shop/web"}
+
+
+@pytest.mark.req("MC-9")
+async def test_changes_of_members_reach_the_routes_to_them_and_nothing_else(hub):
+    hub.put(hub.shared.objects.cache, shared_by({"tenant": "west"}, {"tenant": "east"}))
+    hub.reconcile()
+    before = hub.desired()
+    other = shared_by({"tenant": "west"}, {"tenant": "east", "weight": 7}, generation=2)
+    for change, changes in (
+        (lambda: hub.endpoints("east", "10.2.0.1", "10.2.0.2"), True),
+        (lambda: hub.endpoints("east", "10.2.0.1", "10.2.0.2"), False),
+        (lambda: hub.put(hub.shared.objects.cache, other), True),
+    ):
+        hub.woken.clear()
+        change()
+        hub.reconcile()
+        assert (GATEWAY in hub.woken) == changes
+    after = hub.desired()
+    assert after.spec.l7 is before.spec.l7, "routes and listeners stay as they are"
+    assert hub.targets() == {"10.1.0.1": "west", "10.2.0.1": "east", "10.2.0.2": "east"}
+
+
+@pytest.mark.req("MC-9")
+async def test_a_service_is_single_again_once_it_is_not_shared(hub):
+    obj = shared_by({"tenant": "west"}, {"tenant": "east"})
+    hub.put(hub.shared.objects.cache, obj)
+    hub.reconcile()
+    assert hub.targets().keys() == {"10.1.0.1", "10.2.0.1"}
+    hub.shared.objects.cache._store.remove(obj.key)
+    hub.woken.clear()
+    hub.shared.objects.cache._notify(obj, None)
+    hub.reconcile()
+    assert GATEWAY in hub.woken
+    assert hub.targets() == {"10.1.0.1": ""}
+    assert hub.desired().spec.backend_shares == {}
+
+
+@pytest.mark.req("MC-10")
+async def test_the_last_valid_version_serves_routes_as_well(hub):
+    accepted = shared_by({"tenant": "west", "weight": 60}, {"tenant": "east", "weight": 40})
+    invalid = shared_by({"tenant": "west", "weight": 0}, {"tenant": "east", "weight": 0})
+    hub.put(hub.shared.objects.cache, invalid)
+    hub.reconcile()
+    assert hub.localities() == ()
+    ports = [{"port": 80, "name": "", "protocol": "TCP"}]
+    status = {"accepted": {**msgspec.to_builtins(accepted.spec), "ports": ports}}
+    body = {**msgspec.to_builtins(invalid), "status": status}
+    hub.put(hub.shared.objects.cache, decoded(body, GlobalService))
+    hub.reconcile()
+    assert hub.localities() == (Locality("east", 40), Locality("west", 60))
+
+
+@pytest.mark.req("MC-9")
+async def test_the_first_of_two_global_services_with_one_service_has_it(hub):
+    hub.put(hub.shared.objects.cache, shared_by({"tenant": "west"}, {"tenant": "east"}, name="web"))
+    hub.put(hub.shared.objects.cache, shared_by({"tenant": "west", "weight": 3}, name="another"))
+    hub.reconcile()
+    assert hub.localities() == (Locality("west", 3),)
+
+
+@pytest.mark.req("MC-19")
+async def test_nothing_of_a_route_is_removed_while_a_member_is_unread(hub):
+    hub.put(hub.shared.objects.cache, shared_by({"tenant": "west"}, {"tenant": "east"}))
+    hub.reconcile()
+    assert hub.desired().stale == ""
+    place = ObjectKey("tenant-east", "shop.web")
+    hub.tcp.objects.cache._store.remove(place)
+    hub.woken.clear()
+    hub.tcp.objects.cache.broken[place] = "spec: no integer"
+    hub.reconcile()
+    assert GATEWAY in hub.woken
+    assert "spec: no integer" in hub.desired().stale
+
+
+@pytest.mark.req("MC-9")
+async def test_a_class_that_knows_no_members_serves_its_own_endpoints():
+    hub = Hub({"memory": msgspec.structs.replace(CAPABILITIES["memory"], localities=False)})
+    hub.put(hub.shared.objects.cache, shared_by({"tenant": "west"}, {"tenant": "east"}))
+    hub.reconcile()
+    assert hub.targets() == {"10.1.0.1": ""}
