@@ -469,10 +469,25 @@ class Election:
         """Return the addresses that belong on the interface."""
         return frozenset(name for name, address in self._addresses.items() if address.owned)
 
+    def owns(self, address: str) -> bool:
+        """Return whether an address belongs on the interface."""
+        record = self._addresses.get(address)
+        return record is not None and record.owned
+
     @property
     def hears(self) -> frozenset[str]:
         """Return the machines that are heard on this link."""
         return self._hears
+
+    def has_successor(self, address: str) -> bool:
+        """Return whether another machine is heard that would take the address."""
+        record = self._addresses.get(address)
+        return record is not None and any(
+            peer.life is _Life.FRESH
+            and self._stepped_s >= peer.held_until_s
+            and self._entry(peer, record).status is Claiming.CANDIDATE
+            for peer in self._peers.values()
+        )
 
     @property
     def held(self) -> frozenset[str]:
@@ -734,7 +749,8 @@ class Election:
         record.changed_s = record.taken_s = now
         record.vacant_s = _NEVER
         record.probed = 0
-        record.offer_until_s, record.offer_after_s = -_NEVER, -_NEVER
+        # With three different plans, each pair of machines may agree, and the address would go around.
+        record.offer_until_s, record.offer_after_s = -_NEVER, now + _OFFER_AGAIN_S if former else -_NEVER
         record.foreign_mac = ""
         self._say(record, Entry(Claiming.OWNER, claim))
         self._burst(now, record)
@@ -767,7 +783,12 @@ class Election:
         """Return when this machine may take the address, as far as it knows now."""
         free_s = now
         if self._better(now, record, want, settled=False):
-            free_s = record.vacant_s + _PATIENCE_S
+            # One after the other: machines with different plans would all lose patience in the same moment.
+            before = sum(
+                peer.name < self.name and peer.life in _ALIVE and self._entry(peer, record).status is Claiming.CANDIDATE
+                for peer in self._peers.values()
+            )
+            free_s = record.vacant_s + _PATIENCE_S + before * self._probe_s
         free_s = max(free_s, now, self._listen_until_s if self._peers else now)
         for peer in self._peers.values():
             status = self._entry(peer, record).status

@@ -404,6 +404,16 @@ def test_machines_with_different_plans_leave_no_address_without_an_owner(link):
     assert len([name for name in link.owners() if name != "m1"]) == 1
 
 
+@pytest.mark.req("P-9")
+def test_machines_with_three_different_plans_do_not_pass_an_address_around(link):
+    link.run(6)
+    for name, better in (("m1", "m2"), ("m2", "m3"), ("m3", "m1")):
+        link.plan({A: want(better, name)}, only=(name,))
+    link.log.clear()
+    link.run(30)
+    assert len([line for line in link.log if line[1:] == ("add", A)]) <= 4
+
+
 def test_a_stalled_process_calls_no_other_machine_silent(link):
     link.run(5)
     link.now += 30
@@ -451,6 +461,12 @@ def test_without_a_key_nothing_is_taken_where_there_are_neighbours():
 @pytest.mark.parametrize("first", range(0, 300, 25))
 def test_random_schedules_violate_no_invariant(first):
     assert {seed: problems[0] for seed in range(first, first + 25) if (problems := run(seed).problems)} == {}
+
+
+@pytest.mark.req("P-39")
+@pytest.mark.parametrize("seed", [101381, 105222])
+def test_machines_whose_patience_ends_at_once_take_an_address_one_by_one(seed):
+    assert run(seed).problems == []
 
 
 @pytest.mark.req("P-39")
