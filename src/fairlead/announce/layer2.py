@@ -5,7 +5,9 @@
          other machines  the kernel's events              └─► hellos to the other machines (UDP, on that link only)
 
 The kernel answers ARP and neighbour discovery: an address is owned where it is on the interface. It stays there when
-this process ends, and the next one adopts it. Needs NET_ADMIN and NET_RAW, and nothing but the standard library.
+this process ends, and the next one adopts it. Where another machine would take it, the address has a lifetime in the
+kernel, which this process renews: on a machine whose processes were killed, the kernel soon stops answering.
+Needs NET_ADMIN and NET_RAW, and nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import structlog
 
 from fairlead.announce import layer2_packets as packets
 from fairlead.announce.layer2_moves import MOVED_S, Moves
-from fairlead.announce.layer2_netlink import IPNetwork, Kernel, KernelRoute, Link, NetworkState
+from fairlead.announce.layer2_netlink import PERMANENT_S, IPNetwork, Kernel, KernelRoute, Link, NetworkState
 from fairlead.announce.layer2_state import HOLD_S, REFRESH_S, Election, Hello, LinkAction, Want
 from fairlead.errors import Terminal
 from fairlead.model.machine import AddressState, AnnouncedAddress, LinkState, MachinePlan, SessionState
@@ -33,10 +35,15 @@ from fairlead.runtime.clock import Clock, SystemClock
 #: The UDP port of the hellos, open between the machines of a link.
 PORT = 9475
 
-_SNAPSHOT_EVERY_S = 30.0
+_SNAPSHOT_EVERY_S = 60.0
 _GATEWAY_EVERY_S, _GATEWAY_LOST_S = 0.5, 2.0
 _HELD_EVERY_S = 0.25
 _ADD_AGAIN_S = 5.0
+#: Lifetimes are renewed in a round of this time, and last for three of them. More than ``HOLD_S`` is always left.
+_RENEW_S, _ROUNDS = 7.0, 3
+#: CPU seconds to renew one address of IPv4, and one of IPv6 for each other one on the interface: the kernel looks at
+#: all of them. A round with many addresses is so long that renewals take a fifth of a percent of a core.
+_RENEW_V4_S, _RENEW_V6_S, _RENEW_SHARE = 12e-6, 0.35e-6, 0.002
 _IDLE_S, _ALONE_S = 0.15, 0.5
 _BUFFER_BYTES = 4 << 20
 _READ_AT_ONCE = 2000
@@ -154,7 +161,7 @@ class Layer2:
         """Do all that is due, and return for how many seconds nothing is."""
         assert self._kernel is not None
         now = self._now()
-        if self._kernel.changed(self._owned) or now >= self._snapshot_at_s + _SNAPSHOT_EVERY_S:
+        if self._kernel.changed(self._owns) or now >= self._snapshot_at_s + _SNAPSHOT_EVERY_S:
             self._read_kernel(now)
         if not self._configured and self._plan is not None:
             self._configure(self._plan, now)
@@ -173,8 +180,8 @@ class Layer2:
             self._on_change()
         return max(0.0, due_s - self._now())
 
-    def _owned(self) -> frozenset[str]:
-        return frozenset(address for port in self._links.values() for address in port.election.owned)
+    def _owns(self, address: str) -> bool:
+        return any(port.election.owns(address) for port in self._links.values())
 
     def _read_kernel(self, now: float) -> None:
         assert self._kernel is not None
@@ -304,6 +311,12 @@ class _Port:
         #: When each address came or went, by the monotonic clock and in seconds since 1970.
         self._since: dict[str, tuple[float, float]] = {}
         self._add_at_s = float("inf")
+        #: The addresses that the kernel has lost, and that are put back if this machine still owns them.
+        self._missing: frozenset[str] = frozenset()
+        #: What is left of this round of renewals, how many are renewed each second, and the addresses that can expire.
+        self._unrenewed: list[str] = []
+        self._renew_at_once, self._renew_at_s, self._valid_s = 1, now, int(_RENEW_S * _ROUNDS)
+        self._mortal = set(link.ours)  # a former process may have given these a lifetime
         self._gateway = ""
         self._gateway_seen_s = self._gateway_asked_s = -float("inf")
         self._gateway_since_s = now
@@ -380,15 +393,15 @@ class _Port:
             moved = sorted(address for address in owned & link.ours if ":" not in address)
             self._remove(kernel, moved)
             self._add(kernel, moved, now)
-        missing = sorted(owned - link.ours)
-        self._add(kernel, missing, now)
-        for address in owned if changed_mac else missing:
-            self.election.announce_again(now, address)
+        self._missing = owned - link.ours
+        if changed_mac:
+            for address in owned:
+                self.election.announce_again(now, address)
 
     def _add(self, kernel: Kernel, addresses: Sequence[str], now: float) -> None:
         for address in addresses:
             self.refused.pop(address, None)
-        errors = kernel.add(self.link.index, addresses) if addresses else {}
+        errors = kernel.add(self.link.index, self._lifetimes(addresses)) if addresses else {}
         for address, error in errors.items():
             self.refused[address] = (
                 f"The kernel refused {address} on {self.link.name}: {error}. The machine tries again every 5 seconds."
@@ -396,7 +409,45 @@ class _Port:
             log.warning("address refused", address=address, interface=self.link.name, error=error)
         self._add_at_s = now + _ADD_AGAIN_S if self.refused else float("inf")
 
+    def _put_back(self, kernel: Kernel, now: float) -> None:
+        """Add what the kernel has lost; after the hellos were read, because another machine may own it by now."""
+        if self._missing:
+            missing, self._missing = sorted(self._missing & self.election.owned), frozenset()
+            self._add(kernel, missing, now)
+            for address in missing:
+                self.election.announce_again(now, address)
+
+    def _renew(self, kernel: Kernel, now: float) -> None:
+        """Renew the lifetimes of some addresses, once a second, so that each has its turn in a round."""
+        if now < self._renew_at_s:
+            return
+        self._renew_at_s = now + 1.0
+        if not self._unrenewed:
+            owned = self.election.owned
+            self._unrenewed = sorted(owned)
+            v6 = sum(packets.is_v6(address) for address in owned)
+            cost_s = (len(owned) - v6) * _RENEW_V4_S + v6 * v6 * _RENEW_V6_S
+            round_s = max(_RENEW_S, cost_s / _RENEW_SHARE)
+            self._renew_at_once, self._valid_s = -int(-len(owned) // round_s), int(_ROUNDS * round_s)
+        turn = self._unrenewed[: self._renew_at_once]
+        del self._unrenewed[: self._renew_at_once]
+        mortal = self._mortal.intersection(turn)
+        lifetimes = self._lifetimes(filter(self.election.owns, turn))
+        # A permanent address stays as it is.
+        if due := {address: s for address, s in lifetimes.items() if s != PERMANENT_S or address in mortal}:
+            kernel.add(self.link.index, due)
+
+    def _lifetimes(self, addresses: Iterable[str]) -> dict[str, int]:
+        """Return how long addresses live; an address that no other machine would take never expires."""
+        lifetimes: dict[str, int] = {}
+        for address in addresses:
+            mortal = self.election.has_successor(address)
+            (self._mortal.add if mortal else self._mortal.discard)(address)
+            lifetimes[address] = self._valid_s if mortal else PERMANENT_S
+        return lifetimes
+
     def _remove(self, kernel: Kernel, addresses: Sequence[str]) -> None:
+        self._mortal.difference_update(addresses)
         for address, error in (kernel.remove(self.link.index, addresses) if addresses else {}).items():
             log.warning("address not removed", address=address, interface=self.link.name, error=error)
 
@@ -455,6 +506,8 @@ class _Port:
         if now >= self._add_at_s:
             self._add(kernel, sorted(self.refused.keys() & self.election.owned), now)
         actions = self.election.step(now)
+        self._put_back(kernel, now)
+        self._renew(kernel, now)
         removed = [action.address for action in actions if action.kind == "remove"]
         added = [action.address for action in actions if action.kind == "add"]
         if moved := sorted(self.election.handed_over.intersection(removed)):

@@ -12,7 +12,7 @@ import ipaddress
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -40,7 +40,9 @@ _GROUPS = 0x1 | 0x10 | 0x100  # links, addresses of IPv4, addresses of IPv6
 _NETLINK_GET_STRICT_CHK, _SOL_NETLINK = 12, 270
 _MAIN_TABLE, _UNIVERSE, _UNICAST = 254, 0, 1
 _UP, _LOOPBACK, _NO_ARP, _RUNNING, _LOWER_UP = 0x1, 0x8, 0x80, 0x40, 0x10000
-_NO_DAD, _PERMANENT_S = 0x2, 0xFFFFFFFF
+_NO_DAD = 0x2
+#: The lifetime of an address that never expires.
+PERMANENT_S = 0xFFFFFFFF
 _RULE_PRIORITY, _TABLE_BASE = 30_179, 179_000
 _BATCH = 64
 _LOOPBACK_INDEX = 1
@@ -122,9 +124,8 @@ class Kernel:
         """Return the descriptor that is readable when something may have changed."""
         return self._events.fileno()
 
-    def changed(self, expected: Callable[[], frozenset[str]]) -> bool:
-        """Return whether events came that are not the echo of our own changes; ``expected`` returns our addresses."""
-        wanted: frozenset[str] | None = None
+    def changed(self, owns: Callable[[str], bool]) -> bool:
+        """Return whether events came that are not the echo of our own changes; ``owns`` knows our addresses."""
         changed = False
         while True:
             try:
@@ -136,13 +137,12 @@ class Kernel:
                     raise
                 changed = True  # some were lost
                 continue
-            for kind, body in _messages(data):
+            for kind, body in _messages(data, but_from=self._socket.getsockname()[0]):
                 if kind not in (_NEW_ADDRESS, _DEL_ADDRESS):
                     changed = True
                     continue
                 _, address, ours = _address(body)
-                wanted = expected() if wanted is None else wanted
-                changed |= not ours or (address.split("/")[0] in wanted) != (kind == _NEW_ADDRESS)
+                changed |= not ours or owns(address.partition("/")[0]) != (kind == _NEW_ADDRESS)
 
     def snapshot(self) -> NetworkState:
         """Read interfaces, addresses and routes."""
@@ -169,14 +169,19 @@ class Kernel:
             )
         return NetworkState(links, tuple(self._routes()))
 
-    def add(self, index: int, addresses: Sequence[str]) -> dict[str, str]:
-        """Put addresses on an interface; return the errors by address. Those that are there stay as they are."""
-        return self._change_addresses(_NEW_ADDRESS, _CREATE | _REPLACE, index, addresses, (errno.EEXIST,))
+    def add(self, index: int, lifetimes: Mapping[str, int]) -> dict[str, str]:
+        """Put addresses on an interface, each with its lifetime in seconds; return the errors by address.
+
+        Addresses that are there get the new lifetime. When it ends, the kernel removes the address.
+        """
+        bodies = [_address_message(index, address, valid_s=valid_s) for address, valid_s in lifetimes.items()]
+        return self._change_addresses(_NEW_ADDRESS, _CREATE | _REPLACE, list(lifetimes), bodies, (errno.EEXIST,))
 
     def remove(self, index: int, addresses: Sequence[str]) -> dict[str, str]:
         """Remove addresses from an interface; return the errors by address."""
         gone = (errno.EADDRNOTAVAIL, errno.ENODEV)
-        return self._change_addresses(_DEL_ADDRESS, 0, index, addresses, gone)
+        bodies = [_address_message(index, address) for address in addresses]
+        return self._change_addresses(_DEL_ADDRESS, 0, addresses, bodies, gone)
 
     def keep_on_loopback(self, addresses: Sequence[str], seconds: int) -> None:
         """Keep addresses on ``lo`` for a while: their connections go on, and neighbours get no answer."""
@@ -228,10 +233,10 @@ class Kernel:
                 yield KernelRoute(network, gateway, _number(attributes, 4), _number(attributes, 6))
 
     def _change_addresses(
-        self, kind: int, flags: int, index: int, addresses: Sequence[str], harmless: tuple[int, ...]
+        self, kind: int, flags: int, addresses: Sequence[str], bodies: Sequence[bytes], harmless: tuple[int, ...]
     ) -> dict[str, str]:
         errors: dict[str, str] = {}
-        numbers = self._requests(kind, flags, [_address_message(index, address) for address in addresses])
+        numbers = self._requests(kind, flags, bodies)
         for address, number in zip(addresses, numbers, strict=True):
             if number and number not in harmless:
                 errors[address] = os.strerror(number)
@@ -289,11 +294,13 @@ def _open(groups: int) -> socket.socket:
     return opened
 
 
-def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
+def _messages(data: bytes, *, but_from: int = -1) -> Iterator[tuple[int, bytes]]:
+    """Yield kind and body of each message; ``but_from`` is the port of a socket whose changes are left out."""
     at = 0
     while at + _HEADER.size <= len(data):
-        length, kind, _, _, _ = _HEADER.unpack_from(data, at)
-        yield kind, data[at + _HEADER.size : at + length]
+        length, kind, _, _, port = _HEADER.unpack_from(data, at)
+        if port != but_from:
+            yield kind, data[at + _HEADER.size : at + length]
         at += max(_HEADER.size, (length + 3) & ~3)
 
 
@@ -336,7 +343,7 @@ def _address(body: bytes) -> tuple[int, str, bool]:
     return index, f"{_text(packed)}/{length}", attributes.get(11, b"\0")[0] == PROTOCOL
 
 
-def _address_message(index: int, address: str, *, valid_s: int = _PERMANENT_S) -> bytes:
+def _address_message(index: int, address: str, *, valid_s: int = PERMANENT_S) -> bytes:
     family, packed = _packed(address)
     flags = _NO_DAD if family == socket.AF_INET6 else 0
     # Deprecated, so that it is never chosen as the source of a connection from here.

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -84,6 +85,53 @@ async def test_new_connections_work_again_within_two_seconds(link, address, faul
     assert gap_s <= WORST_S
     assert second.address(address).trigger == "OwnerSilent"
     assert second.address(address).cause == f"{first.name} is silent"
+
+
+@pytest.mark.req("P-13")
+@BOTH
+async def test_the_kernel_of_a_machine_stops_answering_after_its_processes_were_killed(link, address):
+    first, second = link.machines
+    await started(link, address)
+    first.kill()
+    await link.taken(address, second.name)
+    assert first.name in link.owners(address), "the kernel still answers"
+    await link.settled(address, second.name, within_s=60)
+    await link.reported(second, address, reason="")
+    assert set(link.client.ask(address, 10)) == {second.mac}
+
+
+@pytest.mark.req("P-13", "P-21")
+async def test_an_address_that_no_other_machine_would_take_outlives_the_process(link):
+    first, second = link.machines
+    await started(link, A)
+    await link.eventually(lambda: "forever" not in lifetime(first, A))
+    second.lose_power()
+    await link.eventually(lambda: lifetime(first, A).startswith("valid_lft forever"))
+    first.kill()
+    assert link.owners(A) == [first.name]
+
+
+@pytest.mark.req("P-13")
+async def test_an_owner_that_was_stopped_for_long_does_not_take_the_address_back(link):
+    first, second = link.machines
+    await started(link, A)
+    link.plan({A: [second, first]}, machines=[second])
+    first.process.send_signal(signal.SIGSTOP)
+    try:
+        await link.settled(A, second.name, within_s=60)
+    finally:
+        first.process.send_signal(signal.SIGCONT)
+    with contextlib.closing(link.client.raw()) as heard:
+        await link.reported(first, A, cause=f"{second.name} owns the address with a later claim")
+        answers = [answer for answer in link.client.heard(heard) if answer.address == A and answer.mac == first.mac]
+    assert answers == []
+    assert link.owners(A) == [second.name]
+
+
+def lifetime(machine: Machine, address: str) -> str:
+    """Return what ``ip`` shows of the lifetime of an address."""
+    lines = machine.text("ip", "-o", "address", "show", "dev", "eth0").splitlines()
+    return next((line.partition("\\")[2].strip() for line in lines if f" {address}/" in line), "")
 
 
 @pytest.mark.req("P-12")
