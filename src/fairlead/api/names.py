@@ -122,6 +122,8 @@ LABEL_HISTORY = "fairlead.dev/history"
 
 #: On a ConfigMap in the hub's namespace: target health as one hub replica's proxies see it; the value is the replica.
 LABEL_PROXY_HEALTH = "fairlead.dev/proxy-health"
+#: On a ProxyMachine: serial number and time of its first certificate. No earlier one is accepted.
+ANNOTATION_FIRST_CERTIFICATE = "fairlead.dev/first-certificate"
 #: On the ProxyMachine of a node of the hub's cluster: Kubernetes says who it is, so it may join again.
 LABEL_NODE_MACHINE = "fairlead.dev/node"
 #: On a Lease in the hub's namespace: its renewTime is that of the last report of a proxy machine. Heartbeats of agents

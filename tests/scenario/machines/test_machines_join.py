@@ -16,7 +16,7 @@ from machines_world import MachinesWorld, TestMachine, fingerprint, new_world
 from fairlead.api.kubernetes import CONFIG_MAPS, SECRETS
 from fairlead.api.names import MANAGER_HUB, SYSTEM_NAMESPACE
 from fairlead.api.proxymachine import PROXY_MACHINES
-from fairlead.errors import AlreadyExists
+from fairlead.errors import AlreadyExists, Retry
 from fairlead.hub.machines.control import ENDPOINTS, HubEndpoint, read_endpoints
 from fairlead.model.machine import MachineReport, ProxyState
 from fairlead.providers.envoy.certificates import (
@@ -185,6 +185,44 @@ async def test_a_removed_machine_gets_nothing_while_another_joins_under_its_name
     assert asked == [403]
     assert (await removed.report()).status == 403
     assert (await joined.report()).status == 204
+
+
+@pytest.mark.req("P-2")
+async def test_a_removed_machine_gets_nothing_after_the_hub_died_while_another_joined(
+    world: MachinesWorld, monkeypatch: pytest.MonkeyPatch
+):
+    removed = await world.join("m1")
+    await world.user.delete(PROXY_MACHINES, "", "m1")
+
+    async def die(_machine, _certificate):
+        raise Retry("the hub dies here")
+
+    with monkeypatch.context() as dying:
+        dying.setattr(world.endpoint.machines, "_record", die)
+        assert (await TestMachine(world, "m1").enrol(await world.token())).status == 503
+    obj = await world.machine("m1")
+    assert obj is not None
+    assert not obj.status.certificate.serial
+    assert (await removed.report()).status == 403
+    async with removed.xds() as stream:
+        with pytest.raises(aio.AioRpcError) as refused:
+            await stream.read()
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert (await (await world.join("m1")).report()).status == 204
+
+
+@pytest.mark.req("P-2")
+async def test_a_machine_is_known_after_a_backup_without_statuses_was_restored(world: MachinesWorld):
+    machine, renewed = await world.join("m1"), await world.join("m2")
+    second = int(time.time())
+    await world.until(lambda: time.time() >= second + 1, "times of certificates are in seconds")
+    assert (await renewed.renew()).status == 200
+    known = world.endpoint.machines.machines
+    for name in ("m1", "m2"):
+        nothing = {"status": {"certificate": None}}
+        await world.user.merge_patch(PROXY_MACHINES, "", name, nothing, subresource="status")
+        await world.until(lambda name=name: not known.get("", name).status.certificate.serial, "the hub sees that")
+    assert [(await each.report()).status for each in (machine, renewed)] == [204, 204]
 
 
 @pytest.mark.req("P-2")

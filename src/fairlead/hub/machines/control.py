@@ -27,6 +27,7 @@ from fairlead.api.kubernetes import CONFIG_MAPS, CONFIG_MAPS_WITH_DATA, LEASES, 
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import JSONObject, transitions
 from fairlead.api.names import (
+    ANNOTATION_FIRST_CERTIFICATE,
     LABEL_MANAGED_BY,
     LABEL_NODE_MACHINE,
     LABEL_PROXY_MACHINE,
@@ -44,7 +45,7 @@ from fairlead.api.proxymachine import (
     ProxyMachineStatus,
     lease_name,
 )
-from fairlead.api.times import wire_time
+from fairlead.api.times import parsed_time, wire_time
 from fairlead.errors import AlreadyExists, FairleadError, Forbidden, Invalid, NotFound, Retry
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.machines.announcing import AnnouncementObjects
@@ -72,11 +73,12 @@ from fairlead.model.machine import (
 )
 from fairlead.providers.envoy.certificates import (
     SharedAuthority,
+    ShownCertificate,
     SignedKey,
     data_of,
     machine_certificate,
     machine_named_in,
-    serial_of,
+    shown_certificate,
 )
 from fairlead.providers.kernel import KernelProvider
 from fairlead.runtime.clock import Clock
@@ -186,8 +188,6 @@ class Machines:
         self._dirty = asyncio.Event()
         self._news = asyncio.Event()
         self._enrolling = asyncio.Lock()
-        #: The machine whose object is made, and whose certificate is not recorded yet.
-        self._joining = ""
         self._present: Overlay[ProxyMachine] = Overlay(self.machines)
         self._events = EventRecorder(cluster, component="fairlead-hub")
         self.announcements = AnnouncementObjects(cluster=cluster, events=self._events, changed=self.changed)
@@ -290,16 +290,10 @@ class Machines:
             signed = self._sign(request.name, request.csr)
             if not ticket.of_node:
                 await consume(self._cluster, ticket)
-            self._joining = request.name
-            try:
-                if machine is None:
-                    labels: JSONObject = {LABEL_NODE_MACHINE: "true"} if ticket.of_node else {}
-                    meta: JSONObject = {"name": request.name, "labels": labels}
-                    body: JSONObject = {"metadata": meta, "spec": {"group": ticket.group}}
-                    machine = self._present.written(await self._cluster.create(PROXY_MACHINES, body), before=None)
-                await self._record(machine, MachineCertificate(serial=signed.serial, expires=wire_time(signed.expires)))
-            finally:
-                self._joining = ""
+            if machine is None:
+                labels: JSONObject = {LABEL_NODE_MACHINE: "true"} if ticket.of_node else {}
+                machine = await self._create(request.name, signed.serial, labels, {"group": ticket.group})
+            await self._record(machine, MachineCertificate(serial=signed.serial, expires=wire_time(signed.expires)))
             if again:
                 self._revoked(node_group(request.name))
         log.info("machine joined", machine=request.name, group=ticket.group)
@@ -337,9 +331,7 @@ class Machines:
                 f"fairlead-proxy), then: fairlead proxy remove {name}. Or start the hub without --announce"
             )
         if machine is None:
-            machine = self._present.written(
-                await self._cluster.create(PROXY_MACHINES, {"metadata": {"name": name}, "spec": {}}), before=None
-            )
+            machine = await self._create(name, OF_THE_HUB, {}, {})
         if not machine.is_of_hub:
             await self._record(machine, MachineCertificate(serial=OF_THE_HUB))
             log.info("this host is a machine of the hub", machine=name)
@@ -392,7 +384,7 @@ class Machines:
         if now_s - heard.leased_s >= _LEASE_S or self._status(obj) != obj.status:
             self._queue.add(machine)
 
-    async def identify(self, uris: Sequence[str], serial: str) -> ProxyMachine:
+    async def identify(self, uris: Sequence[str], shown: ShownCertificate) -> ProxyMachine:
         """Return the machine of a verified certificate.
 
         Raises:
@@ -402,12 +394,12 @@ class Machines:
         if not name:
             raise Forbidden("The certificate does not name a proxy machine; join with a token of: fairlead proxy token")
         machine = await self.member(name)
-        mine = machine.status.certificate
+        mine, serial = machine.status.certificate, shown.serial
         if serial not in (mine.serial, mine.previous_serial) and mine.serial:
             # The cache may be a moment behind the replica that signed.
             machine = await self._get(name) or machine
             mine = machine.status.certificate
-        if not self._knows(machine, serial):
+        if not _knows(machine, shown):
             raise Forbidden(
                 f"The certificate of machine {name} was replaced by a newer one, perhaps of a copy with its state "
                 "directory. Delete that directory here, and join with a token of: fairlead proxy token"
@@ -421,8 +413,8 @@ class Machines:
         name = machine_of(group)
         if not name:
             return f"node group {group} is not that of a proxy machine"
-        machine, serial = self._present.get("", name), serial_of(certificate)
-        if machine is None or not self._knows(machine, serial):
+        machine, shown = self._present.get("", name), shown_certificate(certificate)
+        if machine is None or not _knows(machine, shown):
             try:
                 machine = await self._get(name)
             except FairleadError as error:
@@ -430,7 +422,7 @@ class Machines:
                 return "" if machine is not None else error.sentence
         if machine is None or machine.deleting:
             return _removed(name)
-        return "" if self._knows(machine, serial) else f"the certificate of machine {name} was replaced"
+        return "" if _knows(machine, shown) else f"the certificate of machine {name} was replaced"
 
     async def member(self, name: str) -> ProxyMachine:
         """Return the object of a machine.
@@ -668,6 +660,13 @@ class Machines:
         )
         await heartbeat.beat()
 
+    async def _create(self, name: str, serial: str, labels: JSONObject, spec: JSONObject) -> ProxyMachine:
+        """Create the object of a machine, with the serial number of its first certificate."""
+        annotations: JSONObject = {ANNOTATION_FIRST_CERTIFICATE: f"{serial} {wire_time(self._clock.now())}"}
+        meta: JSONObject = {"name": name, "labels": labels, "annotations": annotations}
+        created = await self._cluster.create(PROXY_MACHINES, {"metadata": meta, "spec": spec})
+        return self._present.written(created, before=None)
+
     async def _record(self, machine: ProxyMachine, certificate: MachineCertificate) -> ProxyMachine:
         """Record which certificate of a machine is valid."""
         body: JSONObject = {
@@ -676,16 +675,6 @@ class Machines:
         }
         written = await self._cluster.apply(PROXY_MACHINES, body, manager=_MANAGER_CERTIFICATE, subresource="status")
         return self._present.written(written, before=self._present.get("", machine.metadata.name))
-
-    def _knows(self, machine: ProxyMachine, serial: str) -> bool:
-        """Return whether a certificate is the machine's; any is after a backup without statuses was restored.
-
-        None is while the machine joins: that of a machine which was removed has the same name.
-        """
-        certificate = machine.status.certificate
-        if not certificate.serial:
-            return machine.metadata.name != self._joining
-        return serial in (certificate.serial, certificate.previous_serial)
 
     async def _get(self, name: str) -> ProxyMachine | None:
         try:
@@ -776,6 +765,20 @@ def _planned(machine: ProxyMachine) -> tuple[object, ...]:
     """Return the part of a machine that plans, and the statuses of routers, depend on."""
     status = machine.status
     return machine.spec, machine.metadata.labels, status.links, status.sessions, status.upgrade.phase
+
+
+def _knows(machine: ProxyMachine, shown: ShownCertificate) -> bool:
+    """Return whether a certificate is the machine's.
+
+    While the status has no serial number, the first one is, and those that were signed later: a backup without statuses
+    was restored, or the hub died before it recorded the first one. Earlier ones are of a removed machine of that name.
+    """
+    certificate = machine.status.certificate
+    if certificate.serial:
+        return shown.serial in (certificate.serial, certificate.previous_serial)
+    serial, _, time = (machine.metadata.annotations or {}).get(ANNOTATION_FIRST_CERTIFICATE, "").partition(" ")
+    joined = parsed_time(time)
+    return joined is None or shown.serial == serial or shown.signed > joined
 
 
 def _removed(name: str) -> str:

@@ -46,7 +46,7 @@ from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.model.in_words import host_port
 from fairlead.model.machine import HUB_NAME, EnrolRequest, HubProblem, MachineReport, RenewRequest
-from fairlead.providers.envoy.certificates import SharedAuthority
+from fairlead.providers.envoy.certificates import SharedAuthority, shown_certificate
 from fairlead.providers.envoy.fleet import ServerCertificate
 from fairlead.providers.envoy.server import XdsServer
 from fairlead.providers.kernel import KernelProvider
@@ -263,14 +263,14 @@ class MachineServer:
         return web.Response(status=204)
 
     async def _caller(self, request: web.Request) -> tuple[ProxyMachine, str]:
-        """Return the machine of the client certificate, and the serial number of that."""
+        """Return the machine of the client certificate, and the serial number of that certificate."""
         connection = request.transport.get_extra_info("ssl_object") if request.transport is not None else None
         certificate: dict[str, Any] = (connection.getpeercert() if connection is not None else None) or {}
-        if not certificate:
+        if connection is None or not certificate:
             raise Unauthorized("A machine has to show its certificate here; it gets one with: fairlead proxy join")
         names = [name for kind, name in certificate.get("subjectAltName", ()) if kind == "URI"]
-        serial = str(certificate.get("serialNumber", "")).lstrip("0").lower()
-        return await self._machines.identify(names, serial), serial
+        shown = shown_certificate(connection.getpeercert(binary_form=True))
+        return await self._machines.identify(names, shown), shown.serial
 
 
 @web.middleware

@@ -149,9 +149,18 @@ def machine_certificate(
     return SignedKey(leaf.public_bytes(serialization.Encoding.PEM), f"{leaf.serial_number:x}", expires)
 
 
-def serial_of(certificate: bytes) -> str:
-    """Return the serial number of a certificate (PEM) in hexadecimal digits."""
-    return f"{_parsed(certificate).serial_number:x}"
+class ShownCertificate(NamedTuple):
+    """What identifies the certificate that a machine shows: its serial number, and when it was signed."""
+
+    serial: str
+    signed: datetime
+
+
+def shown_certificate(certificate: bytes) -> ShownCertificate:
+    """Read a certificate (PEM or DER)."""
+    pem = certificate.startswith(b"-----")
+    parsed = _parsed(certificate) if pem else x509.load_der_x509_certificate(certificate)
+    return ShownCertificate(f"{parsed.serial_number:x}", parsed.not_valid_before_utc + _SKEW)
 
 
 def machine_uri(machine: str) -> str:
