@@ -49,7 +49,14 @@ def files() -> dict[str, str]:
         made[f"{here}/Chart.yaml"] = _chart(name)
         made[f"{here}/values.yaml"] = "# Written by `make docs` from values.schema.json.\n" + _values(schema)
         made[f"{here}/README.md"] = _with_table(readme, schema)
-        made[f"{here}/templates/rbac.yaml"] = _if("rbac.create", f"{name}.yaml", _rights(name))
+        made[f"{here}/templates/rbac.yaml"] = _if("rbac.create", f"{name}.yaml", "\n---\n".join(_documents(name)))
+    gates, agent = "readiness-gates", "deploy/charts/fairlead-agent/templates"
+    made[f"{agent}/readiness-gates-rbac.yaml"] = _if(
+        "rbac.create readinessGates.enabled", f"{gates}.yaml", "\n---\n".join(_documents(gates))
+    )
+    made[f"{agent}/readiness-gates.yaml"] = _if(
+        "readinessGates.enabled readinessGates.inject", f"{gates}.yaml", "\n---\n".join(_documents(gates, rights=False))
+    )
     hub = "deploy/charts/fairlead-hub"
     for name, value in _OPTIONAL.items():
         text = (MANIFESTS / f"{name}.yaml").read_text(encoding="utf-8")
@@ -64,15 +71,18 @@ def _copy(source: str) -> str:
     return f"# Written by `make docs` from {source}.\n"
 
 
-def _if(value: str, source: str, text: str) -> str:
-    return f"{{{{- if .Values.{value} }}}}\n{_copy('deploy/kubernetes/' + source)}{text.rstrip()}\n{{{{- end }}}}\n"
+def _if(values: str, source: str, text: str) -> str:
+    """Return a template that is there if all of ``values``, separated by spaces, are true."""
+    names = [f".Values.{value}" for value in values.split()]
+    condition = names[0] if len(names) == 1 else " ".join(["and", *names])
+    return f"{{{{- if {condition} }}}}\n{_copy('deploy/kubernetes/' + source)}{text.rstrip()}\n{{{{- end }}}}\n"
 
 
-def _rights(name: str) -> str:
-    """Return the documents of a manifest that grant rights, as they stand there with their comments."""
+def _documents(name: str, *, rights: bool = True) -> list[str]:
+    """Return the documents of a manifest that grant rights, or the others, as they stand there with their comments."""
     documents = (MANIFESTS / f"{name}.yaml").read_text(encoding="utf-8").split("\n---\n")
     kinds: list[dict[str, Any]] = [yaml.safe_load(text) or {} for text in documents]
-    return "\n---\n".join(text for text, doc in zip(documents, kinds, strict=True) if doc.get("kind") in _RIGHTS)
+    return [text for text, doc in zip(documents, kinds, strict=True) if (doc.get("kind") in _RIGHTS) is rights]
 
 
 def _definitions() -> str:

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fairlead.errors import BadConfiguration, FairleadError
-from fairlead_demo.stories import clusterapi, members, names, proxies, regions, web
+from fairlead_demo.stories import clusterapi, members, names, proxies, regions, rollout, web
 from fairlead_demo.stories.context import DOMAIN, FleetContext, NamesContext, StoryContext
 from fairlead_demo.worlds.apis import EmbeddedApis
 from fairlead_demo.worlds.bgp import bird_missing
@@ -57,6 +57,11 @@ async def run_demo(settings: DemoSettings) -> bool:
 async def run_http_demo(settings: DemoSettings) -> bool:
     """Run the demo of an Ingress and a Gateway over HTTPS; return whether every check has passed."""
     return await _run_fleet(web.WebContext, web.STEPS, settings)
+
+
+async def run_rollout_demo(settings: DemoSettings) -> bool:
+    """Run the demo of rollouts with and without the readiness gate; return whether every check has passed."""
+    return await _run_fleet(rollout.RolloutContext, rollout.STEPS, settings, agent_options=("--readiness-gates",))
 
 
 async def run_names_demo(settings: DemoSettings) -> bool:
@@ -104,6 +109,7 @@ STORIES: dict[str, Callable[[DemoSettings], Awaitable[bool]]] = {
     "http": run_http_demo,
     "machines": run_machines_demo,
     "names": run_names_demo,
+    "rollout": run_rollout_demo,
 }
 
 
@@ -139,12 +145,23 @@ def sum_up(context: StoryContext, *, passed: bool) -> None:
 
 
 async def _run_fleet(
-    kind: type[F], steps: Sequence[Callable[[F], Awaitable[None]]], settings: DemoSettings, *hub_options: str
+    kind: type[F],
+    steps: Sequence[Callable[[F], Awaitable[None]]],
+    settings: DemoSettings,
+    *hub_options: str,
+    agent_options: Sequence[str] = (),
 ) -> bool:
     directory = _directory(settings)
     apis = EmbeddedApis(directory, ("hub", "east", "west"))
     both = {"east": "Pod", "west": "Pod"}
-    fleet = Fleet(apis=apis, directory=directory, members=both, drain="3s", hub_options=hub_options)
+    fleet = Fleet(
+        apis=apis,
+        directory=directory,
+        members=both,
+        drain="3s",
+        hub_options=hub_options,
+        agent_options=agent_options,
+    )
     context = kind(fleet=fleet, apis=apis, console=Console(), plain=_plain(settings))
     return await _run(context, steps, settings, directory)
 

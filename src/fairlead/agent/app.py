@@ -26,6 +26,7 @@ from fairlead.agent.checks import find_problems, find_system_namespace
 from fairlead.agent.config import AgentConfig
 from fairlead.agent.engine import AgentMetrics, Engine
 from fairlead.agent.events import SILENT_HUB
+from fairlead.agent.readiness import ReadinessGates
 from fairlead.agent.sources.gateway.caches import GatewayCaches
 from fairlead.agent.sources.gateway.infrastructure_writer import InfrastructureWriter
 from fairlead.agent.sources.gateway.source import GatewaySource
@@ -74,7 +75,9 @@ class Agent:
         self.identity = config.identity or f"{socket.gethostname()}_{os.getpid()}_{uuid4().hex[:8]}"
         self.registry = CollectorRegistry()
         self.problems: list[str] = ["both clusters have not been checked yet"]
-        self.caches = ServiceCaches(member=member, hub=hub, hub_namespace=self.hub_namespace)
+        self.caches = ServiceCaches(
+            member=member, hub=hub, hub_namespace=self.hub_namespace, readiness_gates=config.readiness_gates
+        )
         self.http = IngressCaches(member=member, hub=hub, hub_namespace=self.hub_namespace)
         self.gateways = GatewayCaches(member=member, http=self.http)
         self._gateway_seen = asyncio.Event()
@@ -131,6 +134,17 @@ class Agent:
             for queue in self.engine.queues:
                 cluster.reachable.on_back(queue.retry_now)
         self._add_sources(metrics)
+        self._gates = gates = ReadinessGates(
+            member=member,
+            services=self.caches,
+            http=self.http,
+            engine=self.engine,
+            recorder=self._recorder,
+            tenant=config.tenant,
+        )
+        metrics.watch(
+            "pods_waiting_for_gate", "Pods that wait for their readiness gate alone.", lambda: float(gates.waiting)
+        )
 
     def _add_sources(self, metrics: AgentMetrics) -> None:
         config, engine, caches, http = self.config, self.engine, self.caches, self.http
@@ -180,7 +194,10 @@ class Agent:
         """Return one sentence for each thing that is in the way; a copy that waits for its turn is ready."""
         reasons = [
             *self.problems,
-            *filter(None, [self._token.problem, self.eligibility.problem, self.offboarding.problem]),
+            *filter(
+                None,
+                [self._token.problem, self.eligibility.problem, self.offboarding.problem, self._gates.problem],
+            ),
         ]
         for cache in self.caches.all:
             if cache.problem:
@@ -199,6 +216,7 @@ class Agent:
             group.create_task(self._recorder.run(), name="events")
             group.create_task(self._check(), name="checks")
             group.create_task(self._report_silent_hub(), name="silent-hub")
+            group.create_task(self._gates.run(), name="readiness-gates")
             if self.config.renew_token:
                 group.create_task(self._token.run(), name="token")
             group.create_task(self.leadership.run(), name="election")
@@ -231,6 +249,7 @@ class Agent:
                 hub_namespace=self.hub_namespace,
                 system_namespace=self.config.system_namespace,
                 tenant=self.config.tenant,
+                readiness_gates=self.config.readiness_gates,
             )
             for sentence in self.problems:
                 if sentence not in logged:

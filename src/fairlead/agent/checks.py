@@ -24,6 +24,7 @@ from fairlead.api.kubernetes import (
     LEASES,
     NAMESPACES,
     NODES,
+    PODS,
     SECRETS,
     SERVICES,
 )
@@ -50,6 +51,11 @@ def member_needs(*, system_namespace: str) -> list[AccessNeed]:
         *_needs(EVENTS, "", "create", "list", "patch"),
         *_needs(LEASES, system_namespace, *_LEASE),
     ]
+
+
+def readiness_needs() -> list[AccessNeed]:
+    """Return the rights that the agent needs in the member to open readiness gates of pods."""
+    return [*_needs(PODS, "", *_READ), AccessNeed("patch", PODS, "", "status")]
 
 
 def ingress_needs() -> list[AccessNeed]:
@@ -94,12 +100,19 @@ def hub_needs(*, namespace: str) -> list[AccessNeed]:
 
 
 async def find_problems(
-    *, member: Cluster, hub: Cluster, hub_namespace: str, system_namespace: str, tenant: str
+    *,
+    member: Cluster,
+    hub: Cluster,
+    hub_namespace: str,
+    system_namespace: str,
+    tenant: str,
+    readiness_gates: bool = False,
 ) -> list[str]:
     """Check both sides; one that does not answer is a problem with the sentence of its error."""
     try:
         meeting_place = await find_system_namespace(member, preferred=system_namespace)
-        problems = await _access(member, member_needs(system_namespace=meeting_place))
+        needs = member_needs(system_namespace=meeting_place)
+        problems = await _access(member, [*needs, *readiness_needs()] if readiness_gates else needs)
     except FairleadError as error:
         problems = [error.sentence]
     not_served = await _not_served(hub)

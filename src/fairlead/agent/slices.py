@@ -15,7 +15,7 @@ known: the last set is kept and marked as stale.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 import msgspec
@@ -30,15 +30,24 @@ from fairlead.agent.identity import (
 )
 from fairlead.api.kubernetes import (
     LAST_APPLIED,
+    READINESS_GATES_FIELD,
     Endpoint,
     EndpointConditions,
     EndpointPort,
     EndpointSlice,
     Node,
+    Pod,
     Service,
 )
 from fairlead.api.meta import KubeObject, ObjectMeta
-from fairlead.api.names import ANNOTATION_STALE, LABEL_EXCLUDE_NODE, LABEL_ORIGIN_UID, TAINT_TO_BE_DELETED, label_value
+from fairlead.api.names import (
+    ANNOTATION_STALE,
+    CONDITION_SERVING,
+    LABEL_EXCLUDE_NODE,
+    LABEL_ORIGIN_UID,
+    TAINT_TO_BE_DELETED,
+    label_value,
+)
 from fairlead.model.keys import IPV4, IPV6, Family, family_of
 from fairlead.publish.objects import (
     canonical_endpoints,
@@ -164,6 +173,27 @@ def local_slices(
         template.make("local", f"{prefix}{number}", endpoints[start : start + MAX_ENDPOINTS_PER_SLICE], None, family)
         for number, start in enumerate(starts)
     )
+
+
+def with_gated_pods(endpoint_slice: EndpointSlice, pod_of: Callable[[str], Pod | None]) -> EndpointSlice:
+    """List pods as ready that would be if they were served, and mark those that wait for just that.
+
+    Kubernetes lists a pod as ready once its readiness gate is open, and a proxy checks only what is listed as ready.
+    ``pod_of`` returns the pod with a readiness gate of ours that has this uid.
+    """
+    endpoints = [_as_gated(endpoint, pod_of) for endpoint in _endpoints(endpoint_slice)]
+    same = all(new is old for new, old in zip(endpoints, _endpoints(endpoint_slice), strict=True))
+    return endpoint_slice if same else msgspec.structs.replace(endpoint_slice, endpoints=canonical_endpoints(endpoints))
+
+
+def _as_gated(endpoint: Endpoint, pod_of: Callable[[str], Pod | None]) -> Endpoint:
+    ref = endpoint.target_ref
+    pod = pod_of(ref.uid) if ref is not None and ref.uid and not endpoint.terminating else None
+    if ref is None or pod is None or not pod.waits_only_for(CONDITION_SERVING):
+        return endpoint
+    if not pod.is_open(CONDITION_SERVING):
+        ref = msgspec.structs.replace(ref, field_path=READINESS_GATES_FIELD)
+    return msgspec.structs.replace(endpoint, conditions=_READY, target_ref=ref)
 
 
 class Departed:
@@ -307,6 +337,22 @@ T = TypeVar("T", bound=KubeObject)
 def compact_node(raw: Node) -> Node:
     """Reduce a Node to its addresses, its Ready condition and what its spec says."""
     return Node(metadata=canonical_meta(raw.metadata), spec=raw.spec, status=node_status(raw.status))
+
+
+def compact_pod(raw: Pod) -> Pod:
+    """Reduce a Pod to what its readiness gate depends on."""
+    meta = raw.metadata
+    kept = ObjectMeta(
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        deletion_timestamp=meta.deletion_timestamp,
+        labels=meta.labels,
+    )
+    read = {"Ready", "ContainersReady", *(gate.condition_type for gate in raw.spec.readiness_gates or ())}
+    conditions = [condition for condition in raw.status.conditions or () if condition.type in read]
+    return Pod(metadata=kept, spec=raw.spec, status=msgspec.structs.replace(raw.status, conditions=conditions))
 
 
 def without_last_applied(raw: T) -> T:

@@ -329,13 +329,31 @@ class HeldChange(Wire, frozen=True, gc=False):
     owners: Annotated[list[str] | None, Meta(extra_json_schema=LIST_ATOMIC)] = None
 
 
+#: Pods that a status lists at most as served, and as not served yet; others follow as these become ready.
+GATED_LISTED = 1000
+_Uids = Annotated[tuple[str, ...], Meta(extra_json_schema={**LIST_ATOMIC, "maxItems": GATED_LISTED})]
+
+
+class GatedPods(Wire, frozen=True, gc=False):
+    """The pods that wait for readiness gate fairlead.dev/serving, by uid.
+
+    Every proxy that reports has those in serving healthy; those in waiting are not healthy yet, or not checked. A pod
+    that no proxy reports is in neither. time is renewed while pods wait.
+    """
+
+    serving: _Uids = ()
+    waiting: _Uids = ()
+    time: str = ""
+
+
 class IntentStatus(ProvisionedStatus, frozen=True, gc=False):
     """What became of an intent, as far as every kind has it.
 
     address is the first of loadBalancer.ingress. placement is absent while the hub's own proxies serve it.
     provisioned has what its provider was asked for. held has the first
     changes that are held, of heldTotal. repaired is the value of annotation fairlead.dev/repair that was done last.
-    unhealthyTargets names the first fifty targets that a proxy sees unhealthy.
+    unhealthyTargets names the first fifty targets that a proxy sees unhealthy. gatedPods answers for pods that wait for
+    their readiness gate, and is absent without any.
     """
 
     address: str = ""
@@ -347,6 +365,7 @@ class IntentStatus(ProvisionedStatus, frozen=True, gc=False):
     held_total: int = 0
     repaired: str = ""
     unhealthy_targets: Annotated[list[str] | None, Meta(extra_json_schema={**LIST_ATOMIC, "maxItems": 50})] = None
+    gated_pods: GatedPods | None = None
     conditions: Conditions = None
 
     @property

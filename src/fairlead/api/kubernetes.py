@@ -143,10 +143,15 @@ class EndpointConditions(Wire, frozen=True, gc=False):
     terminating: bool | None = None
 
 
+#: The part of a pod that an endpoint names while it is listed as ready only for the sake of the pod's readiness gate.
+READINESS_GATES_FIELD = "spec.readinessGates"
+
+
 class TargetRef(Wire, frozen=True, gc=False):
-    """The object behind an endpoint."""
+    """The object behind an endpoint; ``field_path``: the part of it that is meant."""
 
     uid: str = ""
+    field_path: str = ""
 
 
 class Endpoint(Wire, frozen=True, gc=False):
@@ -158,6 +163,11 @@ class Endpoint(Wire, frozen=True, gc=False):
     zone: str | None = None
     hostname: str | None = None
     target_ref: TargetRef | None = None
+
+    @property
+    def awaits_gate(self) -> bool:
+        """Return whether its pod waits to be served, which is all that it lacks to be ready."""
+        return self.target_ref is not None and self.target_ref.field_path == READINESS_GATES_FIELD
 
     @property
     def ready(self) -> bool:
@@ -291,17 +301,29 @@ CRDS = Resource(
 )
 
 
+#: The reason by which a kubelet says that a pod lacks nothing but its readiness gates.
+_WAITS_FOR_GATES = "ReadinessGatesNotReady"
+
+
 class PodCondition(Wire, frozen=True, gc=False):
     """One condition."""
 
     type: str = ""
     status: str = ""
+    reason: str | None = None
+
+
+class PodReadinessGate(Wire, frozen=True, gc=False):
+    """A condition that a pod needs, besides those of its containers, to be ready."""
+
+    condition_type: str = ""
 
 
 class PodSpec(Wire, frozen=True, gc=False):
-    """The spec of a pod: where it runs."""
+    """The spec of a pod: where it runs, and what it waits for to be ready."""
 
     node_name: str | None = None
+    readiness_gates: list[PodReadinessGate] | None = None
 
 
 class PodStatus(Wire, frozen=True, gc=False):
@@ -329,6 +351,34 @@ class Pod(KubeObject, frozen=True, gc=False):
         conditions = self.status.conditions or ()
         is_ready = any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
         return bool(self.status.pod_ip) and is_ready
+
+    def condition(self, kind: str) -> PodCondition | None:
+        """Return the condition of this type, None when there is none."""
+        return next((condition for condition in self.status.conditions or () if condition.type == kind), None)
+
+    def has_gate(self, kind: str) -> bool:
+        """Return whether one of its readiness gates is the condition of this type."""
+        return any(gate.condition_type == kind for gate in self.spec.readiness_gates or ())
+
+    def is_open(self, kind: str) -> bool:
+        """Return whether the condition of this type is True."""
+        condition = self.condition(kind)
+        return condition is not None and condition.status == "True"
+
+    def waits_only_for(self, kind: str) -> bool:
+        """Return whether it is ready, or would be if the condition of its readiness gate ``kind`` were True.
+
+        A node that is lost makes a pod unready whose containers still count as ready: the reason is another one then.
+        """
+        if self.deleting or not self.status.pod_ip or not self.has_gate(kind):
+            return False
+        ready = self.condition("Ready")
+        if ready is None or ready.status != "True":
+            if (ready.reason if ready is not None else None) not in {None, "", _WAITS_FOR_GATES}:
+                return False
+            others = (gate.condition_type for gate in self.spec.readiness_gates or () if gate.condition_type != kind)
+            return self.is_open("ContainersReady") and all(map(self.is_open, others))
+        return True
 
 
 PODS = Resource("", "v1", "Pod", "pods", True, Pod)

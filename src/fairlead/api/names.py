@@ -20,6 +20,11 @@ SERVICE_CLASS_VALUES = frozenset({"kubelb", "fairlead"})
 ANNOTATION_PROXY_PROTOCOL = "fairlead.dev/proxy-protocol"
 #: ``Node`` or ``Pod``: which targets, for this Service only.
 ANNOTATION_TARGET = "fairlead.dev/target"
+#: On a namespace, a Service or a pod, with the value ``enabled``: pods are ready only once they are served.
+LABEL_READINESS_GATE = "fairlead.dev/readiness-gate"
+READINESS_GATE_ENABLED = "enabled"
+#: The condition of a pod that its readiness gate names: every proxy of its load balancers has it healthy.
+CONDITION_SERVING = "fairlead.dev/serving"
 #: On an Ingress, HTTPRoute or GRPCRoute: so many requests a second each of its rules takes at each proxy; what is above
 #: that is answered 429.
 ANNOTATION_REQUESTS_PER_SECOND = "fairlead.dev/requests-per-second"

@@ -83,6 +83,10 @@ Target = Annotated[
     TrafficTarget,
     typer.Option("--target", metavar="Node|Pod", help="Node: each node's nodePort. Pod: pods directly."),
 ]
+ReadinessGates = Annotated[
+    bool,
+    typer.Option("--readiness-gates", help="Open readiness gate fairlead.dev/serving of pods once they are served."),
+]
 ClusterKubeconfig = Annotated[
     Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The cluster's API"))
 ]
@@ -208,6 +212,7 @@ def agent(
     cloud_load_balancer: Cloud = CloudLoadBalancer.ABSENT,
     target: Target = TrafficTarget.NODE,
     region: Annotated[str, typer.Option("--region", metavar="NAME", help="Region that the member is in.")] = "",
+    readiness_gates: ReadinessGates = False,
     *,
     replica: ReplicaOptions,
     logs: LogOptions,
@@ -225,6 +230,7 @@ def agent(
         region=region,
         cloud_load_balancer=cloud_load_balancer.value,
         target=target.value,
+        readiness_gates=readiness_gates,
         identity=replica.identity,
         metrics=metrics_at(replica.metrics),
     )
@@ -249,6 +255,7 @@ def run(
     ] = DEFAULT_DIR,
     target: Target = TrafficTarget.POD,
     cloud_load_balancer: Cloud = CloudLoadBalancer.ABSENT,
+    readiness_gates: ReadinessGates = False,
     domain: Domain = "",
     metrics: HubMetrics = "",
     machines: MachinesAt = "",
@@ -272,6 +279,7 @@ def run(
         address_pool=address_pool,
         target=target.value,
         cloud_load_balancer=cloud_load_balancer.value,
+        readiness_gates=readiness_gates,
         domain=domain,
         metrics=metrics_at(metrics),
         machines=machines_at(machines),

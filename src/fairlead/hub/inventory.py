@@ -288,6 +288,7 @@ class Inventory:
                 "backend": backend_labels,
                 "nodes": nodes_namespaces,
                 "address": addresses_of_slice,
+                "gated": gated_namespaces,
             },
         )
         self.records: WatchCache[BackendRecord] = WatchCache(
@@ -536,6 +537,15 @@ class Inventory:
         slices, broken = self.slices.by_index(index, value), self.slices.broken
         return tuple(item for item in slices if item.key not in broken) if broken else tuple(slices)
 
+    def gated_pods(self, namespace: str) -> dict[str, str]:
+        """Return the uids of the pods of a member that wait for their readiness gate, by address in canonical form."""
+        return {
+            canonical_address(endpoint.addresses[0]): endpoint.target_ref.uid
+            for endpoint_slice in self.slices.indexed("gated", namespace)
+            for endpoint in endpoint_slice.endpoints or ()
+            if endpoint.addresses and endpoint.target_ref is not None and endpoint.awaits_gate
+        }
+
     def members_with_node(self, address: str) -> set[str]:
         """Return the namespaces of the members that have a node at ``address``, in canonical form."""
         slices = self.slices.indexed("address", address)
@@ -634,6 +644,12 @@ def nodes_namespaces(endpoint_slice: EndpointSlice) -> list[str]:
     """Return the namespace of the member whose nodes a slice holds; empty for slices of one load balancer."""
     of_nodes = endpoint_slice.label(LABEL_NODES) or endpoint_slice.label(LABEL_NODES_IPV6)
     return [endpoint_slice.metadata.namespace] if of_nodes else []
+
+
+def gated_namespaces(endpoint_slice: EndpointSlice) -> list[str]:
+    """Return the namespace of a slice that lists pods which wait for their readiness gate; empty for any other."""
+    gated = any(endpoint.awaits_gate for endpoint in endpoint_slice.endpoints or ())
+    return [endpoint_slice.metadata.namespace] if gated else []
 
 
 def addresses_of_slice(endpoint_slice: EndpointSlice) -> set[str]:

@@ -4,8 +4,8 @@
     Programmed was true, and now only awaits an answer                   waits ``patience_s``
     a condition awaits its first answer                                  waits ``AWAITED_S``, with the counts
     counts and messages (*progress*)                                     gathered for a moment, at most once a second
-    a condition is decided, appears or disappears; an address or the
-    generation changes                                                   at once
+    a condition is decided, appears or disappears; an address, the
+    answer for pods that wait, or the generation changes                 at once
 
 In: the written status and the next one. Out: seconds to wait. Never: a delay of a record, which is written elsewhere,
 before it is used. A status that waits when a term ends is left to the next leader, which compares every status.
@@ -103,7 +103,7 @@ def has_stopped(old: Sequence[WireCondition] | None, new: Sequence[WireCondition
 
 def is_progress(old: PacedStatus, new: PacedStatus) -> bool:
     """Return whether two statuses differ only in counts, messages, and conditions that await an answer."""
-    if old.observed_generation != new.observed_generation or _addresses(old) != _addresses(new):
+    if old.observed_generation != new.observed_generation or _read_at_once(old) != _read_at_once(new):
         return False
     before = {condition.type: condition for condition in old.conditions or ()}
     after = {condition.type: condition for condition in new.conditions or ()}
@@ -125,9 +125,9 @@ def _is_same_or_awaits(before: WireCondition, after: WireCondition) -> bool:
     return before.status != "True" and after.status != "True" and after.reason in _UNDECIDED
 
 
-def _addresses(status: PacedStatus) -> object:
-    """Return the addresses that users read in a status; some kinds have none."""
-    return getattr(status, "load_balancer", None)
+def _read_at_once(status: PacedStatus) -> object:
+    """Return the addresses that users read in a status, and the pods that wait for it; some kinds have neither."""
+    return getattr(status, "load_balancer", None), getattr(status, "gated_pods", None)
 
 
 class Pace(msgspec.Struct):

@@ -182,7 +182,7 @@ class SeesHealth(Protocol):
     """A provider that knows which targets pass their health check now, without a request."""
 
     def seen_of(self, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> Seen:
-        """Return what is seen of one target; ``UNCHECKED`` when nothing is known."""
+        """Return what is seen of one target: ``UNCHECKED`` without a check, ``SILENT`` while no proxy reports."""
         ...
 
 

@@ -215,6 +215,8 @@ class KernelProvider:
             return Seen.UNCHECKED
         machines = self._heard(load_balancer)
         seen = [self._seen(load_balancer, listener, target, machine) for machine in machines.values()]
+        if not seen:
+            return Seen.SILENT
         return next((kind for kind in (Seen.UNHEALTHY, Seen.WAITING, Seen.HEALTHY) if kind in seen), Seen.UNCHECKED)
 
     # --- the machines -----------------------------------------------------------------------------------------

@@ -64,6 +64,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     context: str = ""
     target: NodeOrPod = "Pod"
     cloud_load_balancer: CloudLoadBalancer = "absent"
+    readiness_gates: bool = False
     domain: str = ""
     metrics: tuple[str, int] | None = None
     machines: tuple[str, int] | None = None
@@ -97,6 +98,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
             hub_namespace=TENANT_NAMESPACE_PREFIX + OWN_TENANT,
             target=self.target,
             cloud_load_balancer=self.cloud_load_balancer,
+            readiness_gates=self.readiness_gates,
             identity=identity,
             reclaim_lease=bool(identity),
             renew_token=False,

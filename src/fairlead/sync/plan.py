@@ -398,7 +398,8 @@ def _best_seen(case: _Case, listener: ListenerKey, keys: Iterable[TargetKey]) ->
         if (state := _seen(case, listener, key)) is Seen.HEALTHY:
             return state
         states.add(state)
-    return next(state for state in (Seen.UNCHECKED, Seen.WAITING, Seen.UNHEALTHY) if state in states)
+    order = (Seen.UNCHECKED, Seen.SILENT, Seen.WAITING, Seen.UNHEALTHY)
+    return next(state for state in order if state in states)
 
 
 def _seen(case: _Case, listener: ListenerKey, key: TargetKey) -> Seen:

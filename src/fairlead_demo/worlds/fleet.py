@@ -30,7 +30,8 @@ class Fleet:
     """A hub and its members. ``members``: the targets (``Pod`` or ``Node``) that each member's agent prefers.
 
     ``drain`` replaces the drain time of the default class, whose thirty seconds are too long for tests.
-    ``environment`` is added to that of processes created from now on, ``hub_options`` to the options of hubs.
+    ``environment`` is added to that of processes created from now on, ``hub_options`` to the options of hubs,
+    ``agent_options`` to those of agents.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Fleet:
         log_level: str = "info",
         environment: Mapping[str, str] | None = None,
         hub_options: Sequence[str] = (),
+        agent_options: Sequence[str] = (),
     ) -> None:
         self.apis = apis
         self.directory = directory
@@ -54,6 +56,7 @@ class Fleet:
         self._log_level = log_level
         self._environment = environment
         self._hub_options = tuple(hub_options)
+        self._agent_options = tuple(agent_options)
         self._cluster: Cluster | None = None
         self.hub = self.hub_process("hub", directory / "envoy")
 
@@ -94,6 +97,7 @@ class Fleet:
             targets=targets,
             network=network,
             environment=self._environment,
+            options=self._agent_options,
         )
         return member
 
@@ -134,13 +138,14 @@ async def start_member(
     targets: str,
     network: str,
     environment: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
 ) -> Member:
     """Add a Tenant by the command line, and start the agent of a cluster whose API is there."""
     at_hub = await _tenant_kubeconfig(name, hub_kubeconfig, directory, environment)
-    options = ("--kubeconfig", str(kubeconfig), "--hub-kubeconfig", str(at_hub), "--tenant", name)
+    needed = ("--kubeconfig", str(kubeconfig), "--hub-kubeconfig", str(at_hub), "--tenant", name)
     more = ("--target", targets, "--data-dir", str(directory / "agents"), "--log-format", "json")
     log = directory / f"{name}-agent.log"
-    agent = Child(f"{name} agent", fairlead("agent", *options, *more), log=log, environment=environment)
+    agent = Child(f"{name} agent", fairlead("agent", *needed, *more, *options), log=log, environment=environment)
     await agent.start()
     cluster = Cluster.from_kubeconfig(kubeconfig, name=name)
     return Member(name=name, cluster=cluster, hub=hub, agent=agent, network=network)

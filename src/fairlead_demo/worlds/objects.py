@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES, PODS
+from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES, PODS, Pod
 from fairlead.api.meta import JSONObject
+from fairlead.api.names import CONDITION_SERVING, LABEL_READINESS_GATE, READINESS_GATE_ENABLED
 from fairlead.kube.cluster import Cluster
 
 _KUBELET = "kubelet"
@@ -30,17 +31,38 @@ async def write_node(
     await cluster.merge_patch(NODES, "", name, {"status": status}, manager=_KUBELET, subresource="status")
 
 
-async def write_pod(cluster: Cluster, name: str, address: str, *, node: str, app: str, port: int) -> None:
-    """Write a Pod of the namespace ``default`` that is ready; ``app`` is the value of its label of this name."""
+async def write_pod(
+    cluster: Cluster, name: str, address: str, *, node: str, app: str, port: int, gated: bool = False
+) -> Pod:
+    """Write a Pod of the namespace ``default`` whose containers are ready, and return it.
+
+    ``app`` is the value of its label of this name. One that is ``gated`` has the readiness gate of Fairlead, so it is
+    ready once its condition is True (``write_readiness``).
+    """
     meta: JSONObject = {"name": name, "namespace": "default"}
     container: JSONObject = {"name": "web", "image": "demo/web:1", "ports": [{"containerPort": port}]}
     spec: JSONObject = {"nodeName": node, "containers": [container]}
-    await cluster.apply(PODS, {"metadata": {**meta, "labels": {"app": app}}, "spec": spec}, manager=_KUBELET)
+    labels = {"app": app}
+    if gated:
+        labels[LABEL_READINESS_GATE] = READINESS_GATE_ENABLED
+        spec["readinessGates"] = [{"conditionType": CONDITION_SERVING}]
+    pod = await cluster.apply(PODS, {"metadata": {**meta, "labels": labels}, "spec": spec}, manager=_KUBELET)
+    await write_readiness(cluster, name, address, is_open=not gated)
+    return pod
+
+
+async def write_readiness(cluster: Cluster, name: str, address: str, *, is_open: bool) -> None:
+    """Write the status of a Pod whose containers are ready; ``is_open``: all of its readiness gates are open, too."""
+    meta: JSONObject = {"name": name, "namespace": "default"}
     running: JSONObject = {"name": "web", "image": "demo/web:1", "imageID": "", "ready": True, "restartCount": 0}
+    ready: JSONObject = {"type": "Ready", "status": "True" if is_open else "False"}
     status: JSONObject = {
         "phase": "Running",
         "podIP": address,
-        "conditions": [{"type": "Ready", "status": "True"}],
+        "conditions": [
+            {"type": "ContainersReady", "status": "True"},
+            ready if is_open else {**ready, "reason": "ReadinessGatesNotReady"},
+        ],
         "containerStatuses": [{**running, "state": {"running": {}}}],
     }
     await cluster.apply(PODS, {"metadata": meta, "status": status}, manager=_KUBELET, subresource="status")

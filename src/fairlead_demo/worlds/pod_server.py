@@ -2,15 +2,16 @@
 
 ``python -m fairlead_demo.worlds.pod_server ADDRESS PORT NAME [CERTIFICATE KEY]``; the last two are files in PEM. The
 head of a response is sent at once and the body a little later, so that there are always requests in flight. On SIGTERM
-it goes on accepting for a moment, sends ``Connection: close``, and ends with the last connection. It imports only the
-standard library, because many of them start at once.
-
+it goes on accepting for a moment, sends ``Connection: close``, and ends with the last connection. With
+``REACHED_AFTER_S`` in its environment nothing reaches it for so long after it is ready. It imports only the standard
+library, because many of them start at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import ssl
 import sys
@@ -32,9 +33,13 @@ class PodServer:
 
     async def serve(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> None:
         """Serve until ``draining`` is set and the last connection has ended."""
+        later_s = float(os.environ.get("REACHED_AFTER_S") or 0)
+        if later_s:
+            _say_ready()
+            await asyncio.sleep(later_s)
         server = await asyncio.start_server(self._connected, host, port, backlog=512, ssl=tls)
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
+        if not later_s:
+            _say_ready()
         await self.draining.wait()
         await asyncio.sleep(_STILL_ACCEPTING_S)
         server.close()
@@ -72,6 +77,11 @@ class PodServer:
             await writer.drain()
             if last:
                 return
+
+
+def _say_ready() -> None:
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
 
 
 async def _main(host: str, port: int, name: str, *pair: str) -> None:

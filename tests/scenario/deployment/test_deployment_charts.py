@@ -182,6 +182,7 @@ OTHER = {
 }
 #: Values that count only when something else is asked for.
 TOGETHER = {
+    "readinessGates.inject": {"readinessGates.enabled": "true"},
     "serviceMonitor.interval": {"serviceMonitor.enabled": "true"},
     "serviceMonitor.labels": {"serviceMonitor.enabled": "true"},
     "prometheusRule.labels": {"prometheusRule.enabled": "true"},

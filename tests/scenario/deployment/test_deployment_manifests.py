@@ -13,7 +13,7 @@ from deployment_needs import group_needs, tenant_needs
 from deployment_run import work
 from deployment_world import World
 
-from fairlead.agent.checks import gateway_needs, ingress_needs, member_needs
+from fairlead.agent.checks import gateway_needs, ingress_needs, member_needs, readiness_needs
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import GROUP, PROXIES_NAMESPACE, SYSTEM_NAMESPACE
@@ -153,6 +153,20 @@ def test_rights_for_proxies_of_clusters_are_minimal() -> None:
 def test_agent_has_the_rights_that_it_checks_for_and_no_more() -> None:
     needs = [*member_needs(system_namespace=SYSTEM_NAMESPACE), *ingress_needs(), *gateway_needs()]
     assert rights(objects("agent")) == needed(needs)
+
+
+@pytest.mark.req("KI-8", "F-1")
+def test_rights_for_readiness_gates_are_minimal() -> None:
+    assert rights(objects("readiness-gates")) == needed(readiness_needs())
+
+
+@pytest.mark.req("F-2")
+def test_policies_of_readiness_gates_cannot_block_a_cluster() -> None:
+    policies = [obj for obj in objects("readiness-gates") if obj["kind"] == "MutatingAdmissionPolicy"]
+    assert {policy["spec"]["failurePolicy"] for policy in policies} == {"Ignore"}
+    for policy in policies:
+        (spared,) = policy["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
+        assert (spared["operator"], spared["values"]) == ("NotIn", [SYSTEM_NAMESPACE, "kube-system"])
 
 
 @pytest.mark.req("KI-8", "P-1")

@@ -208,6 +208,7 @@ class Intent(Generic[V, T]):
             queue=context.status_queue,
             publication=context.publication,
             counts=context.target_counts,
+            gated_pods=context.inventory.gated_pods,
         )
 
     def view(self, key: LoadBalancerKey) -> V | None:

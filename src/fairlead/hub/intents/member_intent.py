@@ -29,7 +29,7 @@ from fairlead.api.tenant import Tenant
 from fairlead.errors import FairleadError
 from fairlead.hub.intents.intent import Exclusion, Intent, IntentContext, RecordResult, RemainsHolder
 from fairlead.hub.intents.status import StatusRules
-from fairlead.hub.inventory import UNTIL_READ, IntentObjects, Inventory, nodes_namespaces
+from fairlead.hub.inventory import UNTIL_READ, IntentObjects, Inventory, gated_namespaces, nodes_namespaces
 from fairlead.hub.providers.migration import Phase, Placement
 from fairlead.hub.tenants.addresses import NOTHING
 from fairlead.kube.cache import WatchCache
@@ -263,6 +263,14 @@ class MemberIntent(Intent[V, Decision]):
     def watch(self) -> None:
         """Subscribe to slices."""
         self._inventory.slices.on_change(self._views.objects.slice_changed)
+        self._inventory.slices.on_change(self._gates_changed)
+
+    def _gates_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        """Answer for pods that wait for their readiness gate: which ones do changes no target."""
+        for endpoint_slice in filter(None, (old, new)):
+            if gated_namespaces(endpoint_slice):
+                for key in self._views.objects.keys_of_slice(endpoint_slice):
+                    self.status.refresh(key)
 
     def restore(self) -> None:
         """Hold every recorded address and port, so that none of them is allocated to another load balancer."""

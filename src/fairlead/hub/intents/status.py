@@ -15,12 +15,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from fairlead.api.intent import IntentObject
+from fairlead.api.intent import GATED_LISTED, GatedPods, IntentObject
 from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
 from fairlead.api.meta import (
     Resource,
@@ -32,7 +32,7 @@ from fairlead.api.meta import (
     wire_conditions,
 )
 from fairlead.api.names import DEFAULT_CLASS, MANAGER_HUB
-from fairlead.api.times import wire_time
+from fairlead.api.times import parsed_time, wire_time
 from fairlead.hub.intents.conditions import (
     build_conditions,
     build_deletion_waits,
@@ -58,8 +58,9 @@ from fairlead.kube.pacing import (
 from fairlead.kube.status import emit_transitions
 from fairlead.ledger.frontends import held_before, held_wire
 from fairlead.model.condition import Condition, ConditionReason, ConditionType, reason_from
+from fairlead.model.contract import Provider, SeesHealth
 from fairlead.model.desired import DesiredLoadBalancer
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Health, Observed, Seen, health_of
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
@@ -91,6 +92,11 @@ _FLAPPING = Condition(
     f"the targets change between healthy and unhealthy; Serving becomes true after {STABLE_S:g} s healthy",
 )
 _STATUS = {"True": True, "False": False}
+
+#: How often the health of targets is looked at whose pods wait for their readiness gate, and once all are served.
+_LOOK_AT_GATES_S, _GATES_OPEN_S = 0.25, 2.0
+#: The answer for pods that wait is renewed this often, so that agents notice a hub that has stopped.
+GATES_RENEWED_S = 20.0
 
 STATES = ("healthy", "unhealthy", "unknown")
 
@@ -378,8 +384,10 @@ class StatusWriter(Generic[Obj, T]):
         queue: KeyedQueue[LoadBalancerKey],
         counts: TargetCounts,
         publication: FirstPublication,
+        gated_pods: Callable[[str], Mapping[str, str]] = lambda _namespace: {},
     ) -> None:
         self._objects = objects
+        self._gated_pods = gated_pods
         self._rules = rules
         self._providers = providers
         self._clock = clock
@@ -499,8 +507,14 @@ class StatusWriter(Generic[Obj, T]):
         again_s = self._damp(known, conditions, old)
         generation, now = obj.metadata.generation, wire_time(self._clock.now())
         wire = wire_conditions(conditions, old.conditions, generation=generation, now=now)
+        gated = self._gated(key, obj, provider, observed)
+        if gated is not None:
+            again_s = min(
+                again_s or math.inf, _LOOK_AT_GATES_S if gated.waiting or not gated.serving else _GATES_OPEN_S
+            )
         new = msgspec.structs.replace(
             self._rules.compose(obj, known.decision, wire, observed),
+            gated_pods=gated,
             held=held_wire(held.rows),
             held_total=held.total,
             repaired=self._repaired(key, obj, provider),
@@ -515,6 +529,9 @@ class StatusWriter(Generic[Obj, T]):
         written, wait_s = await self._writer.write(obj, old, new, at_least_s=at_least_s)
         if written is not None:
             self._rules.announce(obj, new, known.report)
+        elif wait_s > 0 and old.gated_pods != gated:
+            # Pods wait for this part, and the rest awaits an answer or gathers.
+            await self._writer.write(obj, old, msgspec.structs.replace(old, gated_pods=gated))
         # Statuses that wait for publication are compared again at publication.
         return min(wait_s, again_s or wait_s) if 0 < wait_s < math.inf else again_s
 
@@ -540,6 +557,32 @@ class StatusWriter(Generic[Obj, T]):
         written = condition_of(old.conditions, ConditionType.SERVING)
         conditions[at], again_s = known.damping.shown(conditions[at], written, now_s=self._clock.monotonic())
         return again_s or None
+
+    def _gated(
+        self, key: LoadBalancerKey, obj: IntentObject, provider: str, observed: Observed | None
+    ) -> GatedPods | None:
+        """Return the answer for the targets of ``key`` whose pods wait for their readiness gate; None without any."""
+        uids, runner = self._gated_pods(key.namespace), self._providers.get(provider)
+        state = runner.tracker.state(key) if uids and runner is not None else None
+        if runner is None or state is None or state.desired is None:
+            return None
+        places: dict[str, list[tuple[ListenerKey, TargetKey]]] = {}
+        for listener, targets in state.desired.targets.items():
+            for target in targets.values():
+                if not target.draining and (uid := uids.get(target.key.address)):
+                    places.setdefault(uid, []).append((listener, target.key))
+        if not places:
+            return None
+        see = _seen_by(runner.provider, key, observed)
+        seen = {uid: {see(*place) for place in at} for uid, at in places.items()}
+        serving = sorted(uid for uid, views in seen.items() if views == {Seen.HEALTHY})
+        waiting = sorted(uid for uid, views in seen.items() if views & {Seen.UNHEALTHY, Seen.WAITING})
+        before, now = obj.status.gated_pods or GatedPods(), self._clock.now()
+        answer = GatedPods(tuple(serving[:GATED_LISTED]), tuple(waiting[:GATED_LISTED]), before.time)
+        renewed = parsed_time(before.time)
+        late = renewed is None or (now - renewed).total_seconds() >= GATES_RENEWED_S
+        is_same = (before.serving, before.waiting) == (answer.serving, answer.waiting)
+        return answer if is_same and not (waiting and late) else msgspec.structs.replace(answer, time=wire_time(now))
 
     def _repaired(self, key: LoadBalancerKey, obj: IntentObject, provider: str) -> str:
         """Return the last request for a repair that was answered."""
@@ -603,6 +646,28 @@ class StatusWriter(Generic[Obj, T]):
         """
         if new is not None and (key := self._objects.key(new)) in self._known:
             self._queue.add(key)
+
+
+def _seen_by(
+    provider: Provider, key: LoadBalancerKey, observed: Observed | None
+) -> Callable[[ListenerKey, TargetKey], Seen]:
+    """Return what answers how the data plane sees a target of ``key``.
+
+    A target that nothing checks counts as healthy once all proxies have acknowledged it.
+    """
+    unchecked = Seen.HEALTHY if observed is not None and observed.programmed else Seen.WAITING
+    if isinstance(provider, SeesHealth):
+
+        def see(listener: ListenerKey, target: TargetKey) -> Seen:
+            seen = provider.seen_of(key, listener, target)
+            return unchecked if seen is Seen.UNCHECKED else seen
+
+        return see
+    if observed is None or observed.targets is None:
+        return lambda _listener, _target: Seen.SILENT if observed is None else unchecked
+    healthy = {(each.listener, each.key): each.healthy for each in observed.targets if not each.draining}
+    views = {True: Seen.HEALTHY, False: Seen.UNHEALTHY, None: unchecked}
+    return lambda listener, target: views[healthy[listener, target]] if (listener, target) in healthy else Seen.WAITING
 
 
 def _in_conditions(report: Report) -> tuple[object, ...]:

@@ -186,7 +186,7 @@ class HealthBoard:
         own, others = self._of(frontend)
         sees = (*(stream.seen for stream in own), *others)
         views = {see(port.name, target) for see in sees} - {Seen.SILENT}
-        return next((each for each in (Seen.UNHEALTHY, Seen.WAITING, Seen.HEALTHY) if each in views), Seen.UNCHECKED)
+        return next((each for each in (Seen.UNHEALTHY, Seen.WAITING, Seen.HEALTHY) if each in views), Seen.SILENT)
 
     def unhealthy(self, frontend: EnvoyFrontend) -> dict[Place, float | None]:
         """Return the targets of one load balancer that a proxy sees unhealthy, and since when.

@@ -23,6 +23,8 @@ BY_SERVICE = "service"
 BY_PLACE = "place"
 BY_SECRET = "secret"  # noqa: S105 - the name of an index
 BY_ORIGIN = "origin"
+#: Routes at the hub by the Services whose pods they reach.
+BY_BACKEND = "backend"
 #: Objects at the hub by the kind that they were published for.
 BY_KIND = "kind"
 _TLS = "type=kubernetes.io/tls"
@@ -48,7 +50,7 @@ class IngressCaches:
             hub, HTTP_LOAD_BALANCERS, namespace=hub_namespace, indexes=_PUBLISHED
         )
         self.routes: WatchCache[LoadBalancerRoute] = WatchCache(
-            hub, LOAD_BALANCER_ROUTES, namespace=hub_namespace, indexes=_PUBLISHED
+            hub, LOAD_BALANCER_ROUTES, namespace=hub_namespace, indexes={**_PUBLISHED, BY_BACKEND: _services_reached}
         )
         self.certificates: WatchCache[Secret] = WatchCache(
             hub,
@@ -125,6 +127,11 @@ def services_named(ingress: IngressObject) -> list[tuple[str, str]]:
 def secrets_named(ingress: IngressObject) -> list[tuple[str, str]]:
     """Return (namespace, name) of the Secrets that an Ingress names."""
     return [(ingress.metadata.namespace, name) for name in secrets_of(ingress)]
+
+
+def _services_reached(route: LoadBalancerRoute) -> Iterable[Hashable]:
+    """Return the Services, as namespace/name, whose pods a route reaches without a node between."""
+    return {backend.service for backend in route.spec.backends if backend.service and not backend.node_port}
 
 
 def _origin(obj: KubeObject) -> Iterable[Hashable]:

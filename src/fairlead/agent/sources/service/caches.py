@@ -11,18 +11,18 @@ from collections.abc import Iterable
 import msgspec
 
 from fairlead.agent.identity import ServiceKey
-from fairlead.agent.slices import Departed, compact_node, without_last_applied
-from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES, EndpointSlice, Node, Service
+from fairlead.agent.slices import Departed, compact_node, compact_pod, with_gated_pods, without_last_applied
+from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES, PODS, EndpointSlice, Node, Pod, Service
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
 from fairlead.api.meta import ObjectMeta, Resource, Wire
-from fairlead.api.names import LABEL_SERVICE_NAME, MANAGER_AGENT
+from fairlead.api.names import LABEL_READINESS_GATE, LABEL_SERVICE_NAME, MANAGER_AGENT, READINESS_GATE_ENABLED
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.publish.objects import canonical_slice
 from fairlead.publish.publisher import published_load_balancers, published_slices
 
-_BY_SERVICE = "service"
+_BY_SERVICE, _BY_NAMESPACE, _BY_POD, _BY_UID = "service", "namespace", "pod", "uid"
 _INGRESS_FIELD = b'"f:ingress"'
 
 
@@ -69,16 +69,31 @@ def compact_service(raw: MemberService) -> MemberService:
 class ServiceCaches:
     """The caches of both sides. Hub ones see only the tenant's namespace."""
 
-    def __init__(self, *, member: Cluster, hub: Cluster, hub_namespace: str) -> None:
+    def __init__(self, *, member: Cluster, hub: Cluster, hub_namespace: str, readiness_gates: bool = False) -> None:
         self.hub_namespace = hub_namespace
-        self.services: WatchCache[MemberService] = WatchCache(member, MEMBER_SERVICES, transform=compact_service)
+        #: The pods with a readiness gate of ours; None unless the agent opens readiness gates.
+        self.pods: WatchCache[Pod] | None = None
+        if readiness_gates:
+            self.pods = WatchCache(
+                member,
+                PODS,
+                label_selector=f"{LABEL_READINESS_GATE}={READINESS_GATE_ENABLED}",
+                transform=compact_pod,
+                indexes={_BY_UID: lambda pod: [pod.metadata.uid]},
+            )
+        self.services: WatchCache[MemberService] = WatchCache(
+            member,
+            MEMBER_SERVICES,
+            transform=compact_service,
+            indexes={_BY_NAMESPACE: lambda service: [service.metadata.namespace]} if readiness_gates else None,
+        )
         self.slices: WatchCache[EndpointSlice] = WatchCache(
             member,
             ENDPOINT_SLICES,
             # Slices of ours carry no such label: where hub and member are one cluster, we do not read our own.
             label_selector=LABEL_SERVICE_NAME,
             transform=lambda raw: canonical_slice(raw, owners=True, targets=True),
-            indexes={_BY_SERVICE: _services_of},
+            indexes={_BY_SERVICE: _services_of, **({_BY_POD: _uids_of} if readiness_gates else {})},
         )
         self.departed = Departed()
         self.slices.on_change(self._note_departed)
@@ -128,10 +143,28 @@ class ServiceCaches:
         """Return the member's slices of one Service; not those of an earlier one, which wait for their deletion."""
         slices, service = self.slices.by_index(_BY_SERVICE, key), self.services.get(*key)
         return tuple(
-            endpoint_slice
+            endpoint_slice if self.pods is None else with_gated_pods(endpoint_slice, self._pod)
             for endpoint_slice in slices
             if service is None or is_of_service(endpoint_slice, service.metadata.uid)
         )
+
+    def services_of_pod(self, pod: Pod) -> set[ServiceKey]:
+        """Return the Services that list a pod with a readiness gate, or will: their selectors match its labels."""
+        listed = {
+            key
+            for endpoint_slice in self.slices.indexed(_BY_POD, pod.metadata.uid)
+            if (key := service_of_slice(endpoint_slice)) is not None
+        }
+        labels = pod.metadata.labels or {}
+        selected: set[ServiceKey] = {
+            service.key
+            for service in self.services.by_index(_BY_NAMESPACE, pod.metadata.namespace)
+            if (wanted := service.spec.selector) and wanted.items() <= labels.items()
+        }
+        return listed | selected
+
+    def _pod(self, uid: str) -> Pod | None:
+        return next(iter(self.pods.indexed(_BY_UID, uid)), None) if self.pods is not None else None
 
     def reused_endpoints(self, key: ServiceKey, published: Iterable[EndpointSlice]) -> tuple[EndpointSlice, ...]:
         """Return what left the slices of a Service and is another pod's by now; ``published`` are at the hub."""
@@ -168,6 +201,11 @@ def is_of_service(endpoint_slice: EndpointSlice, uid: str) -> bool:
     """Return whether a slice may belong to the Service ``uid``: no other Service owns it."""
     owners = {owner.uid for owner in endpoint_slice.metadata.owner_references or () if owner.kind == "Service"}
     return uid in owners or not owners
+
+
+def _uids_of(endpoint_slice: EndpointSlice) -> Iterable[str]:
+    refs = (endpoint.target_ref for endpoint in endpoint_slice.endpoints or ())
+    return {ref.uid for ref in refs if ref is not None and ref.uid}
 
 
 def _services_of(endpoint_slice: EndpointSlice) -> Iterable[ServiceKey]:
