@@ -65,6 +65,22 @@ def parse_network(text: str) -> IPNetwork | None:
         return None
 
 
+def exact_network(text: str) -> IPNetwork | str:
+    """Return the network of a CIDR or address whose meaning is certain, else what is wrong with it."""
+    text = text.strip()
+    if "/" not in text:
+        network = parse_network(text) if "%" not in text else None
+        mapped = network.network_address if network is not None else None
+        if network is None or (isinstance(mapped, ipaddress.IPv6Address) and mapped.ipv4_mapped is not None):
+            return f"{text[:60]!r} is not an IP address or a CIDR such as 192.0.2.0/24"
+        return network
+    cidr = parse_cidr(text)
+    if cidr is None:
+        return f"{text[:60]!r} is not a CIDR such as 192.0.2.0/24"
+    ambiguous = next((warning for warning in cidr.warnings if not warning.startswith("IPv6")), "")
+    return ambiguous or cidr.network
+
+
 def _without_leading_zeros(address: str) -> str:
     """Return an address whose IPv4 part is decimal, as Kubernetes reads ``010`` as 10."""
     head, colon, quad = address.rpartition(":")

@@ -28,8 +28,13 @@ CONDITION_SERVING = "fairlead.dev/serving"
 #: On an Ingress, HTTPRoute or GRPCRoute: so many requests a second each of its rules takes at each proxy; what is above
 #: that is answered 429.
 ANNOTATION_REQUESTS_PER_SECOND = "fairlead.dev/requests-per-second"
-#: On an Ingress: the annotations of ingress-nginx that keep requests out (``auth-url, whitelist-source-range``) and may
-#: be ignored here. An Ingress with others of them is not served.
+#: On a Gateway, Ingress, HTTPRoute or GRPCRoute: CIDRs or addresses, with commas, of the only clients that are served;
+#: others are answered 403. On a Gateway, a dot and the name of a listener may follow: for that listener alone.
+ANNOTATION_ALLOWED_SOURCES = "fairlead.dev/allowed-sources"
+#: On the same objects: CIDRs or addresses of clients that are answered 403, even if they are allowed.
+ANNOTATION_DENIED_SOURCES = "fairlead.dev/denied-sources"
+#: On an Ingress: the annotations of ingress-nginx that keep requests out (``auth-url, auth-type``) and may be
+#: ignored here. An Ingress with others of them is not served.
 ANNOTATION_IGNORED_ANNOTATIONS = "fairlead.dev/ignored-annotations"
 #: On an Ingress or Gateway: the CertificateIssuer of the hub that issues what its TLS sections name and the member does
 #: not have. On a LoadBalancerClass: the one for all that ask for none.

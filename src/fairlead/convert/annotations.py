@@ -2,7 +2,7 @@
 
     READ            converted; by ``nginx``, ``routes`` and ``listeners``
     LOST            has an effect on requests that Gateway API cannot express: the reason, and what to do instead
-    PROTECTING      the part of LOST that keeps requests out: without it more clients get in
+    PROTECTING      the part that keeps requests out: without it more clients get in
     WITHOUT_EFFECT  tunes nginx itself: dropped, and nothing is lost
 
 Source: https://kubernetes.github.io/ingress-nginx/user-guide/nginx-configuration/annotations/
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import msgspec
 
 from fairlead.api.kubernetes import IngressObject
-from fairlead.api.names import GROUP
+from fairlead.api.names import ANNOTATION_ALLOWED_SOURCES, ANNOTATION_DENIED_SOURCES, GROUP
 from fairlead.model.in_words import whole_number
 
 PREFIX = "nginx.ingress.kubernetes.io/"
@@ -31,6 +31,7 @@ READ = frozenset(
         "proxy-ssl-name", "proxy-ssl-secret", "proxy-ssl-verify", "rewrite-target", "server-alias",
         "session-cookie-expires", "session-cookie-max-age", "session-cookie-name", "ssl-passthrough", "ssl-redirect",
         "temporal-redirect", "temporal-redirect-code", "upstream-vhost", "use-regex", "x-forwarded-prefix",
+        "whitelist-source-range", "allowlist-source-range", "denylist-source-range",
     }
 )  # fmt: skip
 
@@ -39,7 +40,11 @@ _CLIENT = (
     "client certificates are asked for by the whole Gateway: set spec.tls.frontend with a ConfigMap of the authority"
 )
 _LIMIT = "Gateway API has no limits of rates or connections"
-_RANGES = "Gateway API has no source ranges: limit them at the load balancer or in the backend"
+#: The annotations of ingress-nginx that become one of ours.
+SOURCE_RANGES: Mapping[str, tuple[str, ...]] = {
+    ANNOTATION_ALLOWED_SOURCES: ("whitelist-source-range", "allowlist-source-range"),
+    ANNOTATION_DENIED_SOURCES: ("denylist-source-range",),
+}
 _SNIPPET = "a piece of nginx's own configuration has no equal; say what it does with filters"
 _TIMEOUT = (
     "nginx counts between two reads or writes, Gateway API the whole request: set timeouts.request if you want it"
@@ -65,7 +70,6 @@ LOST: Mapping[str, str] = {
          "global-rate-limit-ignored-cidrs", "limit-allowlist"),
         _LIMIT,
     ),
-    **dict.fromkeys(("whitelist-source-range", "allowlist-source-range", "denylist-source-range"), _RANGES),
     **dict.fromkeys(
         ("configuration-snippet", "server-snippet", "stream-snippet", "modsecurity-snippet"), _SNIPPET
     ),
@@ -97,8 +101,8 @@ LOST: Mapping[str, str] = {
 PROTECTING = frozenset(
     name
     for name, reason in LOST.items()
-    if reason in {_AUTH, _CLIENT, _RANGES} or name in {"enable-modsecurity", "enable-owasp-core-rules"}
-)
+    if reason in {_AUTH, _CLIENT} or name in {"enable-modsecurity", "enable-owasp-core-rules"}
+).union(*SOURCE_RANGES.values())
 #: The directives by which a snippet keeps requests out.
 _PROTECTING_SNIPPET = re.compile(r"\b(?:allow|deny|auth_\w+|satisfy|access_by_lua\w*|valid_referers|return\s+4\d\d)\b")
 #: What strconv.ParseBool of Go takes.
@@ -143,7 +147,7 @@ def protecting_any(annotations: Mapping[str, str] | None) -> tuple[str, ...]:
         prefix, _, name = key.rpartition("/")
         if not prefix or prefix == GROUP:
             continue
-        if protecting({name: value.strip()}) or (name in _PROTECTING_ELSEWHERE and not _admits_all(name, value)):
+        if protecting({name: value.strip()}) or (name in _PROTECTING_ELSEWHERE and not admits_all(name, value)):
             names.append(key.removeprefix(PREFIX))
     return tuple(names)
 
@@ -153,12 +157,12 @@ def protecting(annotations: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(
         name
         for name, value in annotations.items()
-        if (name in PROTECTING and value.lower() not in _OFF and not _admits_all(name, value))
+        if (name in PROTECTING and value.lower() not in _OFF and not admits_all(name, value))
         or (name.endswith("-snippet") and _PROTECTING_SNIPPET.search(value))
     )
 
 
-def _admits_all(name: str, value: str) -> bool:
+def admits_all(name: str, value: str) -> bool:
     """Return whether these source ranges are all addresses, as on the Ingresses of cert-manager's solvers."""
     return name in _ADMITTING and {part.strip() for part in value.split(",")} >= _ALL_ADDRESSES
 

@@ -69,7 +69,7 @@ from fairlead.api.kubernetes import IngressBackend, IngressObject, IngressPath, 
 from fairlead.api.meta import AnyResource, KubeObject, ObjectKey, ObjectMeta
 from fairlead.api.names import fit
 from fairlead.convert.accepted import accepted_part, problem_of
-from fairlead.convert.annotations import Remark, Remarks, flag_of, nginx_annotations, number_of
+from fairlead.convert.annotations import SOURCE_RANGES, Remark, Remarks, flag_of, nginx_annotations, number_of
 from fairlead.convert.nginx import (
     ConvertedPath,
     NginxSettings,
@@ -225,6 +225,8 @@ def _canaries(
     by_namespace: dict[str, dict[PathKey, list[Canary]]] = {}
     for ingress in canaries:
         namespace = ingress.metadata.namespace
+        for name in annotations[ingress.key].keys() & set[str]().union(*SOURCE_RANGES.values()):
+            remarks.note(ingress, name, "a canary has the source ranges of its main Ingress; dropped, as in nginx")
         for host, paths in hosts_of(ingress).items():
             for path in paths:
                 key = path_key(host, path)
@@ -462,7 +464,10 @@ class _Routes:
         parts = [(names, part) for names in by_hostnames or [[]] for part in _parts(rules)]
         for number, (names, part) in enumerate(parts, 1):
             more = f"-{number:02}" if number > 1 else ""
-            yield HTTPRoute(self._meta(f"{suffix}{more}"), HTTPRouteSpec(parents, names or None, part))
+            meta = msgspec.structs.replace(
+                self._meta(f"{suffix}{more}"), annotations=dict(self._view.settings.sources) or None
+            )
+            yield HTTPRoute(meta, HTTPRouteSpec(parents, names or None, part))
 
     def _www(self) -> HTTPRoute:
         other = self._host.removeprefix("www.") if self._host.startswith("www.") else f"www.{self._host}"

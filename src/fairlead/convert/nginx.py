@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 import re2
 
+from fairlead.api.cidrs import parse_network
 from fairlead.api.gateway import (
     CorsFilter,
     HeaderFilter,
@@ -28,7 +29,7 @@ from fairlead.api.gateway import (
 from fairlead.api.kubernetes import IngressObject, IngressPath
 from fairlead.api.meta import ObjectKey
 from fairlead.api.times import gateway_duration
-from fairlead.convert.annotations import Remarks, flag_of, number_of
+from fairlead.convert.annotations import SOURCE_RANGES, Remarks, admits_all, flag_of, number_of
 from fairlead.model.in_words import whole_number
 
 _REDIRECT_CODES = frozenset({301, 302, 303, 307, 308})
@@ -47,11 +48,13 @@ _TARGET = re.compile(r"/[!\"%-\x3e@-~]*")
 class NginxSettings(msgspec.Struct, frozen=True):
     """The settings of all paths of an Ingress. With ``redirect`` nothing reaches a backend.
 
-    ``unserved``: nginx answers every request itself in a way that cannot be converted. ``force_https``: plain requests
-    are redirected where a host has TLS; ``always_https`` also where it has none.
+    ``sources`` are our annotations with lists of client addresses. ``unserved``: nginx answers all requests itself in a
+    way that cannot be converted. ``force_https``: plain requests are redirected where a host has TLS; ``always_https``
+    also where it has none.
     """
 
     filters: tuple[RouteFilter, ...] = ()
+    sources: Mapping[str, str] = {}
     hostname: str = ""
     redirect: RedirectFilter | None = None
     unserved: bool = False
@@ -73,11 +76,13 @@ def is_request_path(text: str) -> bool:
 def read_settings(ingress: IngressObject, annotations: Mapping[str, str], remarks: Remarks) -> NginxSettings:
     """Return the settings of the annotations."""
     redirect, unserved = _redirect(ingress, annotations, remarks)
+    sources, closed = _sources(ingress, annotations, remarks)
     return NginxSettings(
         filters=tuple(_filters(ingress, annotations, remarks)),
+        sources=sources,
         hostname=_hostname(ingress, annotations, remarks),
         redirect=redirect,
-        unserved=unserved,
+        unserved=unserved or closed,
         app_root=_app_root(ingress, annotations, remarks),
         retry=_retry(ingress, annotations, remarks),
         session=_session(ingress, annotations, remarks),
@@ -100,6 +105,27 @@ def _filters(ingress: IngressObject, annotations: Mapping[str, str], remarks: Re
         else:
             header = HeaderFilter(set=[HeaderPair("X-Forwarded-Prefix", prefix)])
             yield RouteFilter(type="RequestHeaderModifier", request_header_modifier=header)
+
+
+def _sources(ingress: IngressObject, annotations: Mapping[str, str], remarks: Remarks) -> tuple[dict[str, str], bool]:
+    """Return our annotations with client addresses, and whether nginx refuses all clients."""
+    sources: dict[str, str] = {}
+    for own, names in SOURCE_RANGES.items():
+        name = next((each for each in names if annotations.get(each, "")), "")
+        if not name or admits_all(name, annotations[name]):
+            continue
+        networks = {part: parse_network(part) for part in _list(annotations[name])}
+        for part in (part for part, network in networks.items() if network is None):
+            remarks.lost(
+                ingress, name, f"{part} is not an IP address or CIDR, so nginx serves nobody; nor do the routes"
+            )
+            return {}, True
+        sources[own] = ",".join(dict.fromkeys(map(str, networks.values())))
+        if flag_of(annotations, "ssl-passthrough"):
+            remarks.note(ingress, name, "nginx does not check the clients of connections that are passed through")
+        else:
+            remarks.note(ingress, name, f"becomes annotation {own}, which only Fairlead reads")
+    return sources, False
 
 
 def _cors(ingress: IngressObject, annotations: Mapping[str, str], remarks: Remarks) -> CorsFilter | None:

@@ -45,6 +45,12 @@ PortNumber = Annotated[int, Meta(ge=1, le=65535)]
 Text = Annotated[str, Meta(max_length=4096, pattern=PRINTABLE)]
 Name = Annotated[str, Meta(min_length=1, max_length=512, pattern=PRINTABLE)]
 Hostname = Annotated[str, Meta(max_length=253, pattern=PRINTABLE)]
+#: The most CIDRs of one list of client addresses.
+MAX_SOURCES = 1000
+#: Canonical CIDRs of client addresses.
+Sources = Annotated[tuple[Annotated[str, Meta(max_length=64, pattern=PRINTABLE)], ...], Meta(max_length=MAX_SOURCES)]
+#: All addresses.
+EVERYONE = ("0.0.0.0/0", "::/0")
 
 
 #: A token of HTTP: the name of a header or of a cookie.
@@ -212,7 +218,8 @@ class Rule(Value, frozen=True, gc=False):
     """Requests that fulfil one of ``matches`` go to the backends by weight; no match: all requests.
 
     No backend and no redirect: 500. ``requests_per_second`` is the most that each proxy takes, 0 for no limit: what is
-    above it is answered 429. ``request_timeout_ms`` None is none; ``backend_timeout_ms`` is for each try.
+    above it is answered 429. Clients in ``denied_sources``, or outside of ``allowed_sources`` unless that is empty, are
+    answered 403. ``request_timeout_ms`` None is none; ``backend_timeout_ms`` is for each try.
     TCP, UDP and TLS rules have backends only.
     """
 
@@ -225,6 +232,13 @@ class Rule(Value, frozen=True, gc=False):
     retry: RetryRule | None = None
     session: SessionPersistence | None = None
     requests_per_second: Annotated[int, Meta(ge=0, le=10_000_000)] = 0
+    allowed_sources: Sources = ()
+    denied_sources: Sources = ()
+
+    @property
+    def checks_sources(self) -> bool:
+        """Return whether the address of a client decides."""
+        return bool(self.allowed_sources or self.denied_sources)
 
 
 def unsafe_parts(rule: Rule) -> Iterator[str]:
@@ -348,6 +362,8 @@ class L7Listener(Value, frozen=True, gc=False):
 
     ``hostname`` empty: every host; a listener with a more specific hostname keeps its requests for itself.
     ``certificates`` name Secrets of type kubernetes.io/tls in the namespace of the hub's object; the first is default.
+    Clients in ``denied_sources``, or outside of ``allowed_sources`` unless that is empty, are answered 403, or their
+    connections are closed. Rules can only narrow this.
     """
 
     name: Name
@@ -357,6 +373,13 @@ class L7Listener(Value, frozen=True, gc=False):
     passthrough: bool = False
     certificates: tuple[Annotated[str, Meta(max_length=253)], ...] = ()
     client_validation: ClientValidation | None = None
+    allowed_sources: Sources = ()
+    denied_sources: Sources = ()
+
+    @property
+    def checks_sources(self) -> bool:
+        """Return whether the address of a client decides."""
+        return bool(self.allowed_sources or self.denied_sources)
 
 
 class Route(msgspec.Struct, frozen=True, dict=True):

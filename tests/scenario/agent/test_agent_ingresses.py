@@ -427,6 +427,32 @@ async def test_an_ingress_whose_protection_would_be_ignored_is_withdrawn(world: 
     await until(addresses)
 
 
+@pytest.mark.req("F-8")
+async def test_an_ingress_with_an_invalid_list_keeps_its_last_valid_one(world: World) -> None:
+    await served(world)
+    await ingress(world, "shop", path())
+    await world.start()
+    await until(lambda: routes(world))
+
+    async def annotate(text: str) -> None:
+        patch = {"metadata": {"annotations": {"fairlead.dev/allowed-sources": text}}}
+        await world.member.merge_patch(INGRESSES, "shop", "shop", patch, manager=USER)
+
+    async def allowed() -> set[tuple[str, ...]]:
+        return {rule.allowed_sources for route in await routes(world) for rule in route.spec.rules}
+
+    async def holds(*sources: str) -> bool:
+        return await allowed() == {sources}
+
+    await annotate("192.0.2.0/24")
+    await until(lambda: holds("192.0.2.0/24"))
+    await annotate("192.0.2.1/24")
+    await reasons(world, "Invalid")
+    assert await allowed() == {("192.0.2.0/24",)}
+    await annotate("198.51.100.0/24")
+    await until(lambda: holds("198.51.100.0/24"))
+
+
 @pytest.mark.req("L4-6")
 async def test_an_ingress_that_a_finalizer_holds_gives_up_its_address(world: World) -> None:
     await served(world)

@@ -278,3 +278,20 @@ def test_other_annotations_of_nginx_are_named_with_the_command(annotations: dict
     assert translated.routes.keys() == {"a.example"}
     assert named in translated.ignored
     assert ("fairlead convert" in translated.ignored) == bool(named)
+
+
+@pytest.mark.req("F-8")
+def test_our_list_takes_the_place_of_that_of_another_controller() -> None:
+    written = {f"{NGINX}whitelist-source-range": "10.0.0.0/8", "fairlead.dev/allowed-sources": "10.0.0.0/8"}
+    routes = translate(one_host(), service(), annotations=written).routes
+    assert [rule.allowed_sources for rule in routes["a.example"].rules] == [("10.0.0.0/8",)]
+    denied = {f"{NGINX}denylist-source-range": "10.0.0.0/8", "fairlead.dev/allowed-sources": "10.0.0.0/8"}
+    assert translate(one_host(), service(), annotations=denied).routes == {}
+
+
+@pytest.mark.req("F-8")
+def test_an_ingress_with_an_invalid_list_keeps_what_is_published() -> None:
+    plan = translate(one_host(), service(), annotations={"fairlead.dev/denied-sources": "10.0.0.1/8"})
+    assert plan.refused
+    assert plan.routes == {}
+    assert "fairlead.dev/denied-sources" in plan.problems[0]

@@ -204,3 +204,37 @@ def test_the_age_of_a_session_is_a_duration_of_gateway_api(age: str, timeout: st
     assert rule.session_persistence is not None
     assert rule.session_persistence.absolute_timeout == timeout
     assert conversion.lossless == (age != "360000000")
+
+
+ALLOWED, DENIED = "fairlead.dev/allowed-sources", "fairlead.dev/denied-sources"
+
+
+def lists(conversion: ConvertedIngresses) -> list[dict[str, str]]:
+    return [dict(each.metadata.annotations or {}) for each in routes(conversion).values()]
+
+
+@pytest.mark.req("F-8")
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        ({"whitelist_source_range": "10.0.0.5/8, 192.0.2.7"}, {ALLOWED: "10.0.0.0/8,192.0.2.7/32"}),
+        ({"allowlist_source_range": "2001:db8::/32"}, {ALLOWED: "2001:db8::/32"}),
+        (
+            {"whitelist_source_range": "10.0.0.0/8", "denylist_source_range": "10.1.0.0/16"},
+            {ALLOWED: "10.0.0.0/8", DENIED: "10.1.0.0/16"},
+        ),
+        ({"whitelist_source_range": "0.0.0.0/0,::/0"}, {}),
+        ({"whitelist_source_range": ""}, {}),
+    ],
+)
+def test_source_ranges_become_our_lists(annotations: dict[str, Any], expected: dict[str, str]) -> None:
+    conversion = convert(ingress(**annotations))
+    assert lists(conversion) == [expected]
+    assert conversion.lossless
+
+
+@pytest.mark.req("F-8")
+def test_an_invalid_source_range_refuses_all_clients_as_in_nginx() -> None:
+    conversion = convert(ingress(whitelist_source_range="10.0.0.0/8,office"))
+    assert routes(conversion) == {}
+    assert "office" in remarks(conversion)[0]

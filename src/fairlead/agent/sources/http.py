@@ -1,4 +1,4 @@
-"""Parts that Ingresses and routes share: ports of Services as backends, copies of Services, families and rate limits.
+"""Parts that Ingresses and routes share: backends, copies of Services, families, rate limits, client addresses.
 
     Service that a route names, backends are nodes     how it is reached
     -------------------------------------------------  --------------------------------------
@@ -15,13 +15,17 @@ written. In: Services and annotations of the member. Out: backends, copies, rule
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
+from fairlead.api.cidrs import exact_network
 from fairlead.api.intent import FamilyPolicy
 from fairlead.api.kubernetes import SERVICES, Service, ServicePort, ServiceSpec
 from fairlead.api.meta import KubeObject, ObjectMeta, OwnerReference
 from fairlead.api.names import (
+    ANNOTATION_ALLOWED_SOURCES,
+    ANNOTATION_DENIED_SOURCES,
     ANNOTATION_IP_FAMILIES,
     ANNOTATION_REQUESTS_PER_SECOND,
     LABEL_COPY_OF,
@@ -30,7 +34,7 @@ from fairlead.api.names import (
     fit,
     label_value,
 )
-from fairlead.model.http import Backend, BackendProtocol, Rule
+from fairlead.model.http import MAX_SOURCES, Backend, BackendProtocol, Rule
 from fairlead.model.in_words import listed, whole_number
 from fairlead.model.keys import IPV4, IPV6, Family, family_of
 from fairlead.publish.objects import families_of, written_families
@@ -247,3 +251,49 @@ def limit_problem(of: KubeObject) -> str:
         return ""
     name = ANNOTATION_REQUESTS_PER_SECOND
     return f"annotation {name} is {text[:40]!r}, so there is no limit: give a number from 1 to {_MOST}"
+
+
+# --- addresses of clients --------------------------------------------------------------------------------------------
+
+
+class SourceLists(NamedTuple):
+    """The clients that an object admits, as canonical CIDRs; with a ``problem`` the lists say nothing."""
+
+    allowed: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()
+    problem: str = ""
+
+    def on(self, rules: Iterable[Rule]) -> tuple[Rule, ...]:
+        """Return ``rules`` with these lists."""
+        if not (self.allowed or self.denied):
+            return tuple(rules)
+        lists = {"allowed_sources": self.allowed, "denied_sources": self.denied}
+        return tuple(msgspec.structs.replace(rule, **lists) for rule in rules)
+
+
+def source_lists(of: KubeObject, listener: str = "") -> SourceLists:
+    """Return the lists in the annotations of an object, or of one of its listeners.
+
+    A listener without lists of its own has those of the object.
+    """
+    lists: list[tuple[str, ...]] = []
+    for name in (ANNOTATION_ALLOWED_SOURCES, ANNOTATION_DENIED_SOURCES):
+        annotations = of.metadata.annotations or {}
+        own = f"{name}.{listener}" if listener and f"{name}.{listener}" in annotations else name
+        networks = [exact_network(part) for part in annotations[own].split(",")] if own in annotations else []
+        problem = next((network for network in networks if isinstance(network, str)), "")
+        if len(networks) > MAX_SOURCES:
+            problem = f"the list has {len(networks)} entries; at most {MAX_SOURCES} are allowed"
+        if problem:
+            return SourceLists(problem=f"annotation {own}: {problem}")
+        lists.append(tuple(dict.fromkeys(map(str, networks))))
+    allowed, denied = lists
+    return SourceLists(allowed, denied)
+
+
+def listed_sources(of: KubeObject) -> list[str]:
+    """Return the annotations of an object that have lists of clients."""
+    names = (ANNOTATION_ALLOWED_SOURCES, ANNOTATION_DENIED_SOURCES)
+    return [
+        key for key in of.metadata.annotations or () if key in names or key.startswith(tuple(f"{n}." for n in names))
+    ]

@@ -116,6 +116,11 @@ class GatewayForm:
             for listener in config.listeners
             if listener.client_validation is not None
         ]
+        refused += [
+            RefusedPart("listener", listener.name, "this provider does not support lists of client addresses")
+            for listener in config.listeners
+            if listener.checks_sources
+        ]
         unserved = {part.name for part in refused}
         listeners = [listener for listener in config.listeners if listener.name not in unserved]
         refused += unrendered_parts(config)
@@ -231,6 +236,8 @@ def _problems_of_rule(title: str, rule: Rule, backends: Mapping[str, Backend]) -
             yield f"{title}: backend {ref.backend} requires TLS, which this provider does not support"
     if rule.session is not None:
         yield f"{title} has sessions, which this provider does not support"
+    if rule.checks_sources:
+        yield f"{title} has lists of client addresses, which Gateway API cannot express"
     if rule.requests_per_second:
         yield f"{title} limits requests per second, which Gateway API cannot express"
     yield from (f"{title}: {problem}" for problem in unsafe_parts(rule))

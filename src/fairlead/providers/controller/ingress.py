@@ -117,6 +117,8 @@ def _refused_listeners(config: L7Config) -> Iterator[RefusedPart]:
             )
         elif listener.client_validation is not None:
             yield RefusedPart("listener", listener.name, "an Ingress cannot request client certificates")
+        elif listener.checks_sources:
+            yield RefusedPart("listener", listener.name, "an Ingress has no lists of client addresses")
 
 
 def _problems(route: Route, attachments: tuple[Attachment, ...]) -> Iterator[str]:
@@ -141,6 +143,8 @@ def _rule_problems(rule: Rule, backends: Mapping[str, Backend]) -> Iterator[str]
         yield "has filters"
     if rule.request_timeout_ms or rule.backend_timeout_ms or rule.retry is not None or rule.session is not None:
         yield "has timeouts, retries or sessions"
+    if rule.checks_sources:
+        yield "has lists of client addresses"
     if rule.requests_per_second:
         yield "limits requests per second"
     wanted = [ref for ref in rule.backends if ref.weight]

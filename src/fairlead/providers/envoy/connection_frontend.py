@@ -9,17 +9,17 @@ Source: https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/listener/v3/li
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from ipaddress import ip_network
 
 import msgspec
 
 from fairlead.model.desired import Affinity, FrontendSpec, Listener, Shares
+from fairlead.model.http import L7Listener
 from fairlead.model.keys import ListenerKey, Protocol, family_of
 from fairlead.model.observed import RefusedPart
 from fairlead.providers.envoy.clusters import EndpointSet, cluster_bytes
 from fairlead.providers.envoy.fleet import Fleet
 from fairlead.providers.envoy.http.names import connections_of
-from fairlead.providers.envoy.http.route_action import connection_limit
+from fairlead.providers.envoy.http.route_action import connection_limit, source_ranges
 from fairlead.providers.envoy.resources import ResourceType, encoded_resource, listener_name, resource_name
 from fairlead.providers.envoy.schema import Fields, Schema, duration
 from fairlead.providers.envoy.serving import TargetPort
@@ -208,8 +208,10 @@ def _tcp_proxy(schema: Schema, spec: FrontendSpec, name: str) -> Fields:
     )
 
 
-def udp_proxy(schema: Schema, spec: FrontendSpec, name: str, *, cluster: str) -> Fields:
-    """Build the filter of a UDP port."""
+def udp_proxy(
+    schema: Schema, spec: FrontendSpec, name: str, *, cluster: str, listener: L7Listener | None = None
+) -> Fields:
+    """Build the filter of a UDP port, for the clients that the load balancer and its ``listener`` admit."""
     route: Fields = {
         "action": {
             "name": "route",
@@ -217,8 +219,13 @@ def udp_proxy(schema: Schema, spec: FrontendSpec, name: str, *, cluster: str) ->
         }
     }
     matcher: Fields = {"on_no_match": route}
-    if spec.source_ranges:
-        matcher = {"matcher_list": {"matchers": [{"predicate": _from(schema, spec, name), "on_match": route}]}}
+    allowed = (spec.source_ranges, *(() if listener is None else (listener.allowed_sources,)))
+    predicates = [_from(schema, sources, name) for sources in allowed if sources]
+    if listener is not None and listener.denied_sources:
+        predicates.append({"not_matcher": _from(schema, listener.denied_sources, name)})
+    if predicates:
+        predicate = predicates[0] if len(predicates) == 1 else {"and_matcher": {"predicate": predicates}}
+        matcher = {"matcher_list": {"matchers": [{"predicate": predicate, "on_match": route}]}}
     fields: dict[str, object] = {"stat_prefix": name, "matcher": matcher, "idle_timeout": duration(_UDP_IDLE_S)}
     if spec.affinity is Affinity.CLIENT_IP:
         fields["hash_policies"] = [{"source_ip": True}]
@@ -227,20 +234,11 @@ def udp_proxy(schema: Schema, spec: FrontendSpec, name: str, *, cluster: str) ->
     )
 
 
-def _from(schema: Schema, spec: FrontendSpec, name: str) -> Fields:
+def _from(schema: Schema, sources: Sequence[str], name: str) -> Fields:
     source = schema.extension("source-ip", "envoy.extensions.matching.common_inputs.network.v3.SourceIPInput")
     ranges = schema.extension(
         "source-ranges",
         "envoy.extensions.matching.input_matchers.ip.v3.Ip",
-        {"cidr_ranges": source_ranges(spec.source_ranges), "stat_prefix": name},
+        {"cidr_ranges": source_ranges(sources), "stat_prefix": name},
     )
     return {"single_predicate": {"input": source, "custom_match": ranges}}
-
-
-def source_ranges(ranges: Iterable[str]) -> list[Fields]:
-    """Return ranges of client addresses as a match has them."""
-    networks = [ip_network(text, strict=False) for text in ranges]
-    return [
-        {"address_prefix": str(network.network_address), "prefix_len": {"value": network.prefixlen}}
-        for network in networks
-    ]

@@ -58,7 +58,14 @@ from fairlead.agent.sources.gateway.plan import (
     validations_of,
 )
 from fairlead.agent.sources.gateway.routes import namespaces_allowed
-from fairlead.agent.sources.http import annotation_problem, families_by_annotation, of_each_family, policy_of
+from fairlead.agent.sources.http import (
+    annotation_problem,
+    families_by_annotation,
+    listed_sources,
+    of_each_family,
+    policy_of,
+    source_lists,
+)
 from fairlead.api.gateway import (
     GATEWAY_GROUP,
     FrontendValidation,
@@ -204,7 +211,22 @@ def _refusal(gateway: Gateway) -> Judgement | None:
     if kinds:
         message = f"spec.addresses: type {kinds[0]} is not supported; use {_IP_ADDRESS}"
         return bad(ACCEPTED, "UnsupportedAddress", message)
+    if problem := _sources_problem(gateway):
+        return bad(
+            ACCEPTED, "InvalidParameters", f"{problem}. Until this is corrected, the last valid version is served"
+        )
     return None
+
+
+def _sources_problem(gateway: Gateway) -> str:
+    """Return what is wrong with the lists of clients of a Gateway or its listeners; empty when nothing is."""
+    names = [listener.name for listener in gateway.spec.listeners or ()]
+    for annotation in listed_sources(gateway):
+        _, dot, listener = annotation.rpartition("/")[2].partition(".")
+        if dot and listener not in names:
+            return f"annotation {annotation}: the Gateway has no listener {listener!r}"
+    problems = (source_lists(gateway, listener).problem for listener in ("", *names))
+    return next(filter(None, problems), "")
 
 
 def _accepted(listeners: Sequence[ListenerPlan]) -> Judgement:
@@ -258,10 +280,17 @@ def _refused_sets(view: GatewayView, sets: Iterable[ListenerSet]) -> dict[Parent
         )
     except BadSelector as error:
         namespaces, why = frozenset[str](), f"the Gateway's spec.allowedListeners: {error}"
+    with_lists = {
+        _set_key(listener_set): bad(
+            ACCEPTED, "NotAllowed", f"a ListenerSet cannot have annotation {', '.join(names)}; set it on the Gateway"
+        )
+        for listener_set in sets
+        if (names := listed_sources(listener_set))
+    }
     if namespaces is None:
-        return {}
+        return with_lists
     refused = (listener_set for listener_set in sets if listener_set.metadata.namespace not in namespaces)
-    return {_set_key(listener_set): bad(ACCEPTED, "NotAllowed", why) for listener_set in refused}
+    return with_lists | {_set_key(listener_set): bad(ACCEPTED, "NotAllowed", why) for listener_set in refused}
 
 
 def _judge_set(listeners: Sequence[ListenerPlan], gateway: Judgement) -> tuple[Judgement, ...]:
@@ -337,6 +366,7 @@ class ListenerPlanner:
             usable = ()
         key = listener.name if parent == self._gateway else _listener_plans_set_key(parent, listener)
         passthrough = _passes_through(listener)
+        sources = source_lists(self._view.gateway, listener.name if parent == self._gateway else "")
         if served and opening is not None:
             self._add(
                 L7Listener(
@@ -347,6 +377,8 @@ class ListenerPlanner:
                     passthrough=passthrough,
                     certificates=tuple(certificate.name for certificate in usable),
                     client_validation=validation,
+                    allowed_sources=sources.allowed,
+                    denied_sources=sources.denied,
                 ),
                 usable,
             )

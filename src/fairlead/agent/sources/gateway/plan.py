@@ -145,13 +145,15 @@ class ParentJudgement(msgspec.Struct, frozen=True):
 class RoutePlan(msgspec.Struct, frozen=True):
     """One route: what is published by load balancer, what is reported by parent of ours, and where it is attached.
 
-    ``services`` are the (namespace, name) of the Services whose endpoints it needs at the hub.
+    ``services`` are the (namespace, name) of the Services whose endpoints it needs at the hub. ``is_refused``: the
+    route asks for what cannot be done, and what was published of it before stays.
     """
 
     specs: Mapping[str, LoadBalancerRouteSpec]
     parents: tuple[ParentJudgement, ...]
     attached: frozenset[AttachedListener]
     services: frozenset[tuple[str, str]]
+    is_refused: bool = False
 
 
 # --- references ------------------------------------------------------------------------------------------------------

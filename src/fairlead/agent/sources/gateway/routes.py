@@ -48,7 +48,7 @@ from fairlead.agent.sources.gateway.plan import (
     find,
     good,
 )
-from fairlead.agent.sources.http import limit_problem, limited
+from fairlead.agent.sources.http import SourceLists, limit_problem, limited, listed_sources, source_lists
 from fairlead.api.gateway import (
     GATEWAY_GROUP,
     AnyRoute,
@@ -144,6 +144,7 @@ def plan_route(view: RouteView) -> RoutePlan:
             for key in listeners
         ),
         services=frozenset(_service_of(backend) for spec in specs.values() for backend in spec.backends),
+        is_refused=any(of_parent.is_refused for of_parent in rules.values()),
     )
 
 
@@ -181,22 +182,30 @@ class _Rules:
         of_requests = isinstance(route, HTTPRoute | GRPCRoute)
         usable = (rule.rule for rule in planned if rule.rule is not None)
         self.rules: tuple[Rule, ...] = limited(usable, route) if of_requests else tuple(usable)
+        self._sources = _sources(route)
         self._ignored = limit_problem(route) if of_requests else ""
         named = {name for rule in self.rules for name in _names(rule)}
         self.backends: tuple[Backend, ...] = tuple(
             backend for name, backend in sorted(refs.backends.items()) if name in named
         )
+        # With invalid lists, the backends stay those of what was published before.
+        closed = (Rule(name=rule.name, matches=rule.matches) for rule in self.rules)
+        self.rules = tuple(closed) if self._sources.problem else self._sources.on(self.rules)
         self._resolved = refs.judgement()
         self._problems = {
             rule.name or str(number): planned_rule.problem
             for number, (rule, planned_rule) in enumerate(zip(route.spec.rules or (), planned, strict=True), start=1)
             if planned_rule.problem is not None
         }
-        self.all_unusable = bool(planned) and len(self._problems) == len(planned)
+        self.is_refused = bool(self._sources.problem)
+        self.all_unusable = self.is_refused or (bool(planned) and len(self._problems) == len(planned))
 
     def judgements(self, acceptance: Acceptance) -> tuple[Judgement, ...]:
         """Return the conditions at a parent."""
         accepted = acceptance.judgement
+        if self.is_refused and accepted.status == "True":
+            message = f"{self._sources.problem}. Until this is corrected, the last valid version is served"
+            return (bad(ACCEPTED, "UnsupportedValue", message), self._resolved)
         if self._ignored and accepted.status == "True":
             accepted = msgspec.structs.replace(accepted, message=self._ignored)
         if not self._problems or not acceptance.taken_by:
@@ -212,6 +221,15 @@ class _Rules:
             self._resolved,
             bad(PARTIALLY_INVALID, "UnsupportedValue", message, status="True"),
         )
+
+
+def _sources(route: AnyRoute) -> SourceLists:
+    """Return the clients that a route admits; only routes of requests can have lists of their own."""
+    if isinstance(route, HTTPRoute | GRPCRoute):
+        return source_lists(route)
+    names = ", ".join(listed_sources(route))
+    problem = f"{type(route).__name__}s cannot have annotation {names}; set it on the Gateway, for a listener"
+    return SourceLists(problem=problem if names else "")
 
 
 def _planned(route: AnyRoute, refs: BackendRefs) -> list[PlannedRule]:

@@ -457,18 +457,20 @@ class GatewaySource(Source):
             LoadBalancerRoute(metadata=self._shared.meta(origin, route_name(origin, load_balancer)), spec=spec)
             for load_balancer, spec in plan.specs.items()
         ]
+        kept = self._kept(origin, plan)
+        names = {route.metadata.name for route in kept} if plan.is_refused else set[str]()
         for wanted_route in wanted:
-            await self._shared.routes.apply(wanted_route)
-        kept = self._of_refused_gateways(origin, plan)
+            if wanted_route.metadata.name not in names:
+                await self._shared.routes.apply(wanted_route)
         held = await self._shared.remove(self._shared.routes, origin, self, keep=[*wanted, *kept])
         self._engine.report(origin)
         self._release(route, before, plan)
         return held
 
-    def _of_refused_gateways(self, origin: Key, plan: RoutePlan) -> list[LoadBalancerRoute]:
-        """Return what is published of a route at Gateways that are refused as they are now."""
+    def _kept(self, origin: Key, plan: RoutePlan) -> list[LoadBalancerRoute]:
+        """Return what stays published of a route that is refused as it is now, or at Gateways that are."""
         names = {parent.load_balancer for parent in plan.parents}
-        refused = {name for name in names if self._is_refused(name)}
+        refused = {name for name in names if plan.is_refused or self._is_refused(name)}
         return [route for route in self._shared.routes_of(origin) if route.spec.load_balancer in refused]
 
     def _is_refused(self, load_balancer: str) -> bool:
@@ -573,7 +575,7 @@ class GatewaySource(Source):
                 return True
             if plan is not None and any(
                 backend.service == f"{namespace}/{name}"
-                for route in self._of_refused_gateways(origin, plan)
+                for route in self._kept(origin, plan)
                 for backend in route.spec.backends
             ):
                 return True

@@ -39,6 +39,7 @@ from fairlead.agent.sources.http import (
     limited,
     policy_of,
     ports_of,
+    source_lists,
 )
 from fairlead.api.hostname import WILDCARD, wildcards_over
 from fairlead.api.httploadbalancer import CertificateRef, HTTPLoadBalancerSpec, LoadBalancerRouteSpec
@@ -54,7 +55,7 @@ from fairlead.api.kubernetes import (
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import ANNOTATION_IGNORED_ANNOTATIONS, DEFAULT_CLASS
 from fairlead.api.tcploadbalancer import Origin, TargetType
-from fairlead.convert.annotations import PREFIX, WITHOUT_EFFECT, by_name, protecting_any
+from fairlead.convert.annotations import PREFIX, SOURCE_RANGES, WITHOUT_EFFECT, by_name, protecting_any
 from fairlead.model.http import Attachment, Backend, BackendRef, L7Listener, PathMatch, RequestMatch, Rule
 
 # --- routes ----------------------------------------------------------------------------------------------------------
@@ -84,12 +85,14 @@ class IngressView(msgspec.Struct, frozen=True):
 class IngressRoutes(msgspec.Struct, frozen=True):
     """The routes of one Ingress by host (empty: every host), and sentences about what cannot be served.
 
-    ``ignored`` says which annotations of ingress-nginx have no effect.
+    ``ignored`` says which annotations of ingress-nginx have no effect. ``refused``: the Ingress asks for what cannot be
+    done; what was published of it before stays.
     """
 
     routes: Mapping[str, LoadBalancerRouteSpec]
     problems: tuple[str, ...] = ()
     ignored: str = ""
+    refused: bool = False
 
 
 def https_listener(host: str) -> str:
@@ -110,6 +113,10 @@ def unprotected(ingress: IngressObject) -> str:
     acknowledged = {
         part.strip().removeprefix(PREFIX) for part in ingress.annotation(ANNOTATION_IGNORED_ANNOTATIONS).split(",")
     }
+    # Our own lists take the place of those of another controller.
+    acknowledged |= {
+        name for own, others in SOURCE_RANGES.items() if own in (ingress.metadata.annotations or {}) for name in others
+    }
     protections = protecting_any(ingress.metadata.annotations)
     if not set(protections) - acknowledged:
         return ""
@@ -127,6 +134,10 @@ def translate_ingress(view: IngressView) -> IngressRoutes:
     ignored = _ignored(view.ingress)
     if refusal := unprotected(view.ingress):
         return IngressRoutes({}, (refusal,), ignored)
+    if problem := source_lists(view.ingress).problem:
+        return IngressRoutes(
+            {}, (f"{problem}. Until this is corrected, the last valid version is served",), ignored, refused=True
+        )
     return msgspec.structs.replace(_Translation(view).routes(), ignored=ignored)
 
 
@@ -180,7 +191,7 @@ class _Translation:
         return LoadBalancerRouteSpec(
             load_balancer=self._view.load_balancer,
             attachments=tuple(self._attachments(host)),
-            rules=limited(rules, self._view.ingress),
+            rules=source_lists(self._view.ingress).on(limited(rules, self._view.ingress)),
             backends=tuple(self._backends[name] for name in sorted(self._backends)),
             created=meta.creation_timestamp or "",
             origin=Origin(kind="Ingress", namespace=meta.namespace, name=meta.name, uid=meta.uid),

@@ -293,6 +293,8 @@ class IngressSource(Source):
         ]
         for route in wanted:
             await self._shared.routes.apply(route)
+        if translated.refused:
+            wanted = list(self._caches.routes_of(origin))
         of_certificates = (*plan.problems.get(ingress.key, ()), *self._certificate_flaws(ingress))
         self._refusals.put(origin, "; ".join(dict.fromkeys(of_certificates)))
         problems = (*translated.problems, *of_certificates, *self._overlaps(ingress, of_class))

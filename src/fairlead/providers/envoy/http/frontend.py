@@ -41,11 +41,14 @@ from fairlead.providers.envoy.http.names import (
     unresolved_name,
 )
 from fairlead.providers.envoy.http.refused_routes import (
+    UNSEEN_CLIENTS,
     RefusedRoutes,
     checked_route,
+    closed_to_all,
     invalid_hostnames,
     listeners_by_port,
     refused_parts,
+    without_clients,
 )
 from fairlead.providers.envoy.http.route_action import (
     LOCAL_RATE_LIMIT,
@@ -172,6 +175,10 @@ class HttpFrontend:
     def _changes(self, config: L7Config) -> list[ResourceChange]:
         """Return what differs from what was last returned."""
         spec = self._spec
+        settings = http_settings(spec.parameters)
+        sees = self._fleet.sees_clients(spec) or settings.trusted_hops or settings.accept_proxy_protocol
+        if not sees:
+            config = msgspec.structs.replace(config, listeners=tuple(map(closed_to_all, config.listeners)))
         self._secrets.update(config)
         changes = self._backends.update(spec, self._held.backends)
         wanted: dict[Name, EncodedResource] = {}
@@ -180,11 +187,14 @@ class HttpFrontend:
             config.listeners,
             (lambda route: figures_name(spec.key, route)) if config.route_figures else None,
             self._idle_of,
+            sees_clients=bool(sees),
         )
         self._update_listeners(config, wanted)
         self._secrets.drop_unused()
         wanted |= {(ResourceType.SECRET, name): secret for name, secret in self._secrets.resources.items()}
-        self.refused = tuple(sorted({*self._refused_of_routes(), *self._secrets.refused}))
+        unseen = () if sees else (each.name for each in config.listeners if each.checks_sources)
+        closed = (RefusedPart("listener", name, UNSEEN_CLIENTS) for name in unseen)
+        self.refused = tuple(sorted({*self._refused_of_routes(), *self._secrets.refused, *closed}))
         changes += [
             ResourceChange(kind, name, resource)
             for (kind, name), resource in wanted.items()
@@ -304,12 +314,13 @@ class HttpFrontend:
                     wanted,
                     resource_name(spec.key, key),
                     (cluster,),
-                    lambda address, port=opened[key], cluster=cluster: encoder.encode_udp(
-                        port, cluster, bind_address=address
+                    lambda address, port=opened[key], listener=listeners[0], cluster=cluster: encoder.encode_udp(
+                        port, listener, cluster, bind_address=address
                     ),
                 )
             else:
                 port = self._port(opened[key], listeners)
+                self._route_configs.guard(listeners, port.guarded)
                 needs = tuple(sorted(self._needs(port)))
                 made_of = (port, needs, seen.source_ranges, settings, self._fleet.reuse_port)
                 owners = self._route_configs.owners(key, listeners)
@@ -352,7 +363,10 @@ class HttpFrontend:
                 rules[listener.name] = rules_by_server_name(listener, self._routes.streams("TLS"), owners)
             elif listener.protocol == "TCP" and (rule := first_rule(listener, self._routes.streams("TCP"))) is not None:
                 rules[listener.name] = {"": rule}
-        return PortListeners(port, listeners, rules, certificates, frozenset(closed))
+        guarded = {each.name for each in listeners if each.checks_sources or self._table.guarded[each.name]}
+        if guarded and listeners[0].protocol == "HTTP":
+            guarded = {each.name for each in listeners}
+        return PortListeners(port, listeners, rules, certificates, frozenset(closed), frozenset(guarded))
 
     def _needs(self, port: PortListeners) -> set[str]:
         """Return the clusters without which a listener's connections would fail."""
@@ -538,6 +552,7 @@ class Routes:
         self._total = NO_COST
         self._listeners: tuple[L7Listener, ...] = ()
         self._counted = False
+        self._sees_clients = True
         self._streams: dict[str, Attached] = {}
         #: What is above the limits.
         self._excess: dict[str, ReducedRoute] = {}
@@ -550,13 +565,20 @@ class Routes:
         listeners: Sequence[L7Listener] = (),
         figures_of: Callable[[Route], str] | None = None,
         idle_of: Callable[[frozenset[str]], frozenset[str]] = lambda _names: frozenset(),
+        *,
+        sees_clients: bool = True,
     ) -> None:
         """Take over the routes of ``listeners``; only changed ones are checked and encoded.
 
         ``figures_of`` returns the name under which the requests of one are counted, None when they are not counted;
-        ``idle_of`` those of several backends that have no usable target.
+        ``idle_of`` those of several backends that have no usable target. ``sees_clients``: the proxies see the
+        addresses of clients.
         """
-        again = self._counted != (figures_of is not None)
+        again = (self._counted, self._sees_clients) != (figures_of is not None, sees_clients)
+        if self._sees_clients != sees_clients:
+            self._sees_clients = sees_clients
+            for name in list(self._served):
+                self._drop(name)
         old, new = differing_part(() if again else self._given, routes)
         before = {route.name: route for route in self._given[slice(None) if again else old]}
         given = {route.name: route for route in routes[new]}
@@ -623,6 +645,8 @@ class Routes:
         if isinstance(checked, RefusedPart):
             self._checked[name] = checked
             return
+        if not self._sees_clients:
+            checked = without_clients(checked)
         if checked.problems:
             self._checked[name] = checked
         encoded = EncodedRoute(self._schema, route, self._cluster_of, figures, idle_of, checked.rules)
@@ -682,6 +706,13 @@ class RouteConfigs:
         #: The listeners of each port by hostname, as they were given first.
         self._owners: dict[ListenerKey, Mapping[str, L7Listener]] = {}
         self._http3 = False
+        #: The names of the listeners that check the addresses of clients.
+        self._guarded: set[str] = set()
+
+    def guard(self, listeners: Iterable[L7Listener], guarded: frozenset[str]) -> None:
+        """Set which of these listeners check the addresses of clients."""
+        self._guarded.difference_update(listener.name for listener in listeners)
+        self._guarded |= guarded
 
     def serve_http3(self, on: bool) -> None:
         """Set whether answers over HTTPS say that HTTP/3 is served at the same port."""
@@ -711,7 +742,7 @@ class RouteConfigs:
     def name(self, listener: L7Listener) -> str:
         """Return the name of the route configuration of a listener."""
         hostname = None if listener.protocol == "HTTP" else normal(listener.hostname)
-        return routes_name(self._key, listener.port, hostname)
+        return routes_name(self._key, listener.port, hostname, guarded=listener.name in self._guarded)
 
     def encode(
         self,

@@ -17,7 +17,7 @@ import msgspec
 
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.http import Backend, ClientValidation, L7Listener, Rule, SubjectAltName
-from fairlead.providers.envoy.connection_frontend import LISTENER, UDP_SOCKET, source_ranges, udp_proxy
+from fairlead.providers.envoy.connection_frontend import LISTENER, UDP_SOCKET, udp_proxy
 from fairlead.providers.envoy.http.names import (
     HttpSettings,
     certificate_name,
@@ -27,12 +27,17 @@ from fairlead.providers.envoy.http.names import (
 )
 from fairlead.providers.envoy.http.route_action import (
     CORS,
+    HTTP_RBAC,
+    LISTENER_SOURCES,
     LOCAL_RATE_LIMIT,
     RATE_LIMIT,
+    SOURCES,
     STREAM_IDLE_S,
     ClusterOf,
     class_rate_limit,
     connection_limit,
+    connection_sources,
+    source_ranges,
 )
 from fairlead.providers.envoy.http.sessions import STATEFUL_SESSION
 from fairlead.providers.envoy.resources import listener_name, resource_name
@@ -46,7 +51,7 @@ class PortListeners(msgspec.Struct, frozen=True):
     """The listeners of one port. ``rules`` are those of listeners without requests, by listener and server name.
 
     ``certificates`` are the usable ones of each listener; ``closed`` are the names of listeners that cannot be served,
-    whose connections are closed.
+    whose connections are closed. ``guarded`` are listeners of requests that check the addresses of clients.
     """
 
     port: Listener
@@ -54,6 +59,7 @@ class PortListeners(msgspec.Struct, frozen=True):
     rules: Mapping[str, Mapping[str, Rule]]
     certificates: Mapping[str, Sequence[str]]
     closed: frozenset[str] = frozenset()
+    guarded: frozenset[str] = frozenset()
 
 
 def http3_listeners(port: PortListeners) -> list[L7Listener]:
@@ -106,7 +112,7 @@ class ListenerEncoder:
                 listener.hostname,
                 [
                     *connection_limit(self._schema, self._settings.connections),
-                    connection_manager(self._schema, self._routes_of(listener), self._settings, quic=True),
+                    self._requests(port, listener, quic=True),
                 ],
                 self._terminate(listener, port.certificates[listener.name], quic=True),
             )
@@ -132,7 +138,7 @@ class ListenerEncoder:
             },
         )
 
-    def encode_udp(self, port: Listener, cluster: str, *, bind_address: str) -> bytes:
+    def encode_udp(self, port: Listener, listener: L7Listener, cluster: str, *, bind_address: str) -> bytes:
         """Encode the listener of a UDP port."""
         name = resource_name(self._spec.key, port.key)
         socket = {"protocol": "UDP", "address": bind_address, "port_value": port.bind_port}
@@ -142,7 +148,7 @@ class ListenerEncoder:
                 "name": listener_name(name, bind_address),
                 "address": {"socket_address": socket},
                 "udp_listener_config": UDP_SOCKET,
-                "listener_filters": [udp_proxy(self._schema, self._spec, name, cluster=cluster)],
+                "listener_filters": [udp_proxy(self._schema, self._spec, name, cluster=cluster, listener=listener)],
             },
         )
 
@@ -154,13 +160,13 @@ class ListenerEncoder:
         first = port.listeners[0]
         if first.protocol in {"HTTP", "TCP"}:
             rule = port.rules.get(first.name, {}).get("")
-            filters = self._http(first) if first.protocol == "HTTP" else self._stream(first, rule)
+            filters = self._http(port, first) if first.protocol == "HTTP" else self._stream(first, rule)
             return [self._chain(None, filters)]
         chains: dict[str, Fields] = {}
         for listener in port.listeners:
             if listener.protocol == "HTTPS" and listener.name not in port.closed:
                 socket = self._terminate(listener, port.certificates[listener.name])
-                chains[normal(listener.hostname)] = self._chain(listener.hostname, self._http(listener), socket)
+                chains[normal(listener.hostname)] = self._chain(listener.hostname, self._http(port, listener), socket)
                 continue
             rules = {} if listener.name in port.closed else port.rules.get(listener.name, {})
             for hostname, rule in rules.items():
@@ -184,14 +190,19 @@ class ListenerEncoder:
             chain["transport_socket"] = socket
         return chain
 
-    def _http(self, listener: L7Listener) -> list[Fields]:
+    def _http(self, port: PortListeners, listener: L7Listener) -> list[Fields]:
         limit = connection_limit(self._schema, self._settings.connections)
-        return [*limit, connection_manager(self._schema, self._routes_of(listener), self._settings)]
+        return [*limit, self._requests(port, listener)]
+
+    def _requests(self, port: PortListeners, listener: L7Listener, *, quic: bool = False) -> Fields:
+        routes, guarded = self._routes_of(listener), listener.name in port.guarded
+        return connection_manager(self._schema, routes, self._settings, guarded=guarded, quic=quic)
 
     def _stream(self, listener: L7Listener, rule: Rule | None) -> list[Fields]:
         limit = connection_limit(self._schema, self._settings.connections if rule is not None else 0)
         stat_prefix = f"{self._spec.key}/{listener.port}"
-        return [*limit, tcp_proxy(self._schema, rule, stat_prefix=stat_prefix, cluster_of=self._cluster_of)]
+        sources = connection_sources(self._schema, listener, stat_prefix) if rule is not None else []
+        return [*sources, *limit, tcp_proxy(self._schema, rule, stat_prefix=stat_prefix, cluster_of=self._cluster_of)]
 
     def _terminate(self, listener: L7Listener, certificates: Sequence[str], *, quic: bool = False) -> Fields:
         key = self._spec.key
@@ -337,8 +348,14 @@ _LOGGED = {
 }
 
 
-def connection_manager(schema: Schema, routes: str, settings: HttpSettings, *, quic: bool = False) -> Fields:
-    """Build the filter; ``routes`` is the name of its route configuration, and of its statistics."""
+def connection_manager(
+    schema: Schema, routes: str, settings: HttpSettings, *, guarded: bool = False, quic: bool = False
+) -> Fields:
+    """Build the filter; ``routes`` is the name of its route configuration, and of its statistics.
+
+    ``guarded``: routes check the addresses of clients.
+    """
+    source_filters = [{**schema.extension(name, HTTP_RBAC), "disabled": True} for name in (LISTENER_SOURCES, SOURCES)]
     fields: dict[str, object] = {
         "codec_type": "HTTP3" if quic else "AUTO",
         "stat_prefix": routes,
@@ -348,6 +365,7 @@ def connection_manager(schema: Schema, routes: str, settings: HttpSettings, *, q
         },
         "http_filters": [
             *class_rate_limit(schema, settings.requests_per_second),
+            *(source_filters if guarded else ()),
             # A filter that is disabled costs a request nothing; routes that have settings for it enable it.
             {**schema.extension(RATE_LIMIT, LOCAL_RATE_LIMIT, {"stat_prefix": "rate_limit"}), "disabled": True},
             {**schema.extension(CORS, f"{_EXTENSIONS}.cors.v3.Cors"), "disabled": True},

@@ -46,9 +46,13 @@ def figures_name(key: LoadBalancerKey, route: Route) -> str:
     return f"{key}/route/{route.name.partition('.')[0]}/{route.origin or route.name}"
 
 
-def routes_name(key: LoadBalancerKey, port: int, hostname: str | None) -> str:
-    """Name the route configuration of a port (None), or of the listener with this hostname on it."""
-    name = f"{key}/routes/{port}"
+def routes_name(key: LoadBalancerKey, port: int, hostname: str | None, *, guarded: bool = False) -> str:
+    """Name the route configuration of a port (None), or of the listener with this hostname on it.
+
+    ``guarded``: its routes check the addresses of clients. Connections of a listener that cannot do so, and drains,
+    never get these routes.
+    """
+    name = f"{key}/{'guarded-routes' if guarded else 'routes'}/{port}"
     return name if hostname is None else f"{name}/{hostname or ANY_HOST}"
 
 

@@ -20,11 +20,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import blake2b
+from typing import TypeVar
 
 import msgspec
 
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import (
+    EVERYONE,
     HEADER_NAME,
     Filters,
     HeaderModifier,
@@ -47,6 +49,8 @@ from fairlead.providers.envoy.http.route_budget import ReducedRoute
 from fairlead.providers.envoy.http.route_match import encoded_regex, invalid_expression, invalid_regex, is_every_path
 from fairlead.providers.envoy.http.route_table import EncodedRoute
 from fairlead.providers.envoy.store import shortened
+
+_Part = TypeVar("_Part", Rule, L7Listener)
 
 _SPACE = re.compile(r"\s+")
 _NOTE = "-without-"
@@ -457,6 +461,26 @@ def checked_route(route: Route) -> ReducedRoute | RefusedPart:
         rules.append(None if rule.matches and not usable else Rule(name=rule.name, matches=usable))
         refused[number] = _joined(problems, shown=1)
     return ReducedRoute(route, tuple(rules), refused) if refused else ReducedRoute(route, route.rules)
+
+
+UNSEEN_CLIENTS = (
+    "the proxies do not see the addresses of clients, so all of them are refused; use externalTrafficPolicy: Local, or "
+    "acceptProxyProtocol or trustedHops of the class"
+)
+
+
+def closed_to_all(part: _Part) -> _Part:
+    """Return a listener or rule that refuses everybody, if it checks the addresses of clients."""
+    if not part.checks_sources:
+        return part
+    return msgspec.structs.replace(part, allowed_sources=(), denied_sources=EVERYONE)
+
+
+def without_clients(checked: ReducedRoute) -> ReducedRoute:
+    """Return what is served of a route where the proxies do not see the addresses of clients."""
+    rules = tuple(rule if rule is None else closed_to_all(rule) for rule in checked.rules)
+    unseen = {number for number, rule in enumerate(checked.rules) if rule is not None and rule.checks_sources}
+    return checked._replace(rules=rules, problems={**checked.problems, **dict.fromkeys(unseen, UNSEEN_CLIENTS)})
 
 
 def refused_parts(reduced: ReducedRoute) -> list[RefusedPart]:

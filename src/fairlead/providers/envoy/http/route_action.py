@@ -18,6 +18,9 @@ route configuration has on its way to the router, which removes it.
     connections of a class          a filter of each chain of connections; of UDP, a limit of the cluster
 
 Each proxy counts alone. A request above a limit is answered 429, and a connection above it is closed.
+
+Lists of client addresses are settings of two filters, for a listener and for a rule: each can only refuse. The address
+is that of the connection or PROXY protocol header, or the one behind the trusted hops of X-Forwarded-For.
 Source: https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_filters/router_filter
 """
 
@@ -25,6 +28,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from ipaddress import ip_network
 from typing import Literal, cast
 
 from fairlead.model.http import (
@@ -34,6 +38,7 @@ from fairlead.model.http import (
     Filters,
     HeaderModifier,
     HeaderValue,
+    L7Listener,
     Mirror,
     PathMatch,
     PathModifier,
@@ -264,11 +269,60 @@ def _regex(pattern: str, value: str) -> Fields:
 
 
 CORS = "envoy.filters.http.cors"
+#: Refuse clients by the lists of a rule, and by those of a listener: a route cannot replace the settings of the latter.
+SOURCES = "envoy.filters.http.rbac"
+LISTENER_SOURCES = f"{SOURCES}.listener"
+HTTP_RBAC = "envoy.extensions.filters.http.rbac.v3.RBAC"
+_NETWORK_RBAC = "envoy.filters.network.rbac"
+_RBAC_OF_ROUTE = "envoy.extensions.filters.http.rbac.v3.RBACPerRoute"
+
+
+def source_settings(schema: Schema, of: Rule | L7Listener) -> Fields:
+    """Build the settings of a filter that answers 403 to clients that the lists exclude."""
+    return schema.any(_RBAC_OF_ROUTE, {"rbac": {"rules": _excluded_sources(of)}})
+
+
+def connection_sources(schema: Schema, of: L7Listener, stat_prefix: str) -> list[Fields]:
+    """Build the filter that closes connections of clients that the lists exclude; none without lists."""
+    if not of.checks_sources:
+        return []
+    kind = "envoy.extensions.filters.network.rbac.v3.RBAC"
+    return [schema.extension(_NETWORK_RBAC, kind, {"rules": _excluded_sources(of), "stat_prefix": stat_prefix})]
+
+
+def _excluded_sources(of: Rule | L7Listener) -> Fields:
+    """Build the rules; access logs have the name of the policy as the reason of the 403."""
+    policies: dict[str, list[Fields]] = {}
+    if of.denied_sources:
+        policies["in_deniedSources"] = _principals(of.denied_sources)
+    if of.allowed_sources:
+        policies["not_in_allowedSources"] = [{"not_id": {"or_ids": {"ids": _principals(of.allowed_sources)}}}]
+    return {
+        "action": "DENY",
+        "policies": {
+            name: {"permissions": [{"any": True}], "principals": principals} for name, principals in policies.items()
+        },
+    }
+
+
+def _principals(ranges: Iterable[str]) -> list[Fields]:
+    return [{"remote_ip": source} for source in source_ranges(ranges)]
+
+
+def source_ranges(ranges: Iterable[str]) -> list[Fields]:
+    """Return ranges of client addresses as a match has them."""
+    networks = [ip_network(text, strict=False) for text in ranges]
+    return [
+        {"address_prefix": str(network.network_address), "prefix_len": {"value": network.prefixlen}}
+        for network in networks
+    ]
 
 
 def filter_settings(schema: Schema, route: Route, rule: Rule) -> dict[str, Fields]:
     """Build the settings by filter; empty when the rule has none."""
     settings = {**session_settings(schema, route, rule)}
+    if rule.checks_sources:
+        settings[SOURCES] = source_settings(schema, rule)
     if rule.filters.cors is not None:
         settings[CORS] = schema.any("envoy.extensions.filters.http.cors.v3.CorsPolicy", _cors(rule.filters.cors))
     return settings

@@ -35,7 +35,14 @@ from fairlead.model.http import (
     differing_part,
 )
 from fairlead.providers.envoy.http.names import has_one_label_more, most_specific, normal, patterns_for
-from fairlead.providers.envoy.http.route_action import ClusterOf, action_fields, filter_settings, in_bucket
+from fairlead.providers.envoy.http.route_action import (
+    LISTENER_SOURCES,
+    ClusterOf,
+    action_fields,
+    filter_settings,
+    in_bucket,
+    source_settings,
+)
 from fairlead.providers.envoy.http.route_budget import Cost, cost_of
 from fairlead.providers.envoy.http.route_match import Rank, age, match_fields, rank, takes_every_request
 from fairlead.providers.envoy.http.sessions import (
@@ -69,6 +76,8 @@ class RouteTable:
         self.backends: dict[str, Counter[str]] = {}
         #: The requests of a second that each bucket of a limited rule takes, by listener and bucket.
         self.buckets: dict[str, dict[str, int]] = {}
+        #: How many entries of routes check the addresses of clients, by listener.
+        self.guarded: Counter[str] = Counter()
         #: At how many places each route is, by listener.
         self._at: dict[str, Counter[EncodedRoute]] = {}
         #: The listeners that got another backend, or lost one, in the last update.
@@ -89,6 +98,7 @@ class RouteTable:
             self.backends = {name: Counter() for name in hostnames}
             self.buckets = {name: {} for name in hostnames}
             self._at = {name: Counter() for name in hostnames}
+            self.guarded.clear()
         new = dict.fromkeys(routes)
         for route in self._routes.keys() - new.keys():
             for listener, hostname, host_route in self._places(route):
@@ -103,6 +113,7 @@ class RouteTable:
                     self.renamed.add(listener)
                 counts.update(route.backends)
                 self._at[listener][route] += 1
+                self.guarded[listener] += route.guarded
                 self.buckets[listener].update(route.buckets)
                 if touched is not None:
                     touched.add((listener, hostname))
@@ -118,6 +129,7 @@ class RouteTable:
         at_listener[hostname].pop(host_route, None)
         if not at_listener[hostname]:
             del at_listener[hostname]
+        self.guarded[listener] -= host_route.route.guarded
         at = self._at[listener]
         at[host_route.route] -= 1
         if at[host_route.route] <= 0:
@@ -175,6 +187,7 @@ class EncodedRoute:
         "_schema",
         "backends",
         "figures",
+        "guarded",
         "idle",
         "is_empty",
         "names_cookies",
@@ -197,6 +210,8 @@ class EncodedRoute:
         self.rules: tuple[Rule | None, ...] = route.rules if rules is None else rules
         served = [rule for rule in self.rules if rule is not None]
         self.is_empty = not served
+        #: Whether a rule checks the addresses of clients.
+        self.guarded = any(rule.checks_sources for rule in served)
         #: Whether users named cookies of its sessions.
         self.names_cookies = any(map(named_cookie, served))
         #: The backends that a session can name, and those of them that have no usable target now.
@@ -346,6 +361,9 @@ class VirtualHosts:
         #: The domains in their order.
         self._domains: list[str] = []
         self._misdirected = delimited(3, schema.encode("envoy.config.route.v3.Route", _MISDIRECTED))
+        self._schema = schema
+        #: The settings of the filter that checks the clients of a listener, by its name.
+        self._sources: dict[str, bytes] = {}
 
     def encode(
         self,
@@ -361,6 +379,7 @@ class VirtualHosts:
         """
         if touched is None:
             self._groups, self._hosts = {listener.name: {} for listener in served}, {}
+            self._sources = {listener.name: self._sources_of(listener) for listener in served}
             for listener in served:
                 for hostname in routes.get(listener.name, {}):
                     self._regroup(listener.name, hostname, routes)
@@ -410,8 +429,16 @@ class VirtualHosts:
         groups = tuple(met(domain, self._groups[listener.name]))
         known = self._hosts.get(domain)
         if known is None or known[:2] != (listener.name, groups):
-            host = virtual_host(domain, b"".join(group.content for group in groups))
+            content = b"".join(group.content for group in groups)
+            host = virtual_host(domain, content + self._sources[listener.name])
             self._hosts[domain] = (listener.name, groups, host)
+
+    def _sources_of(self, listener: L7Listener) -> bytes:
+        """Return the settings that check the clients of a listener, as a field of a virtual host; empty for none."""
+        if not listener.checks_sources:
+            return b""
+        settings = {LISTENER_SOURCES: source_settings(self._schema, listener)}
+        return self._schema.encode("envoy.config.route.v3.VirtualHost", {"typed_per_filter_config": settings})
 
     def _others(self, served: Sequence[L7Listener], owners: Mapping[str, L7Listener]) -> Iterable[str]:
         """Return the domains of requests that came to the wrong listener: with TLS the name was known before.
