@@ -116,9 +116,8 @@ def _sources(ingress: IngressObject, annotations: Mapping[str, str], remarks: Re
             continue
         networks = {part: parse_network(part) for part in _list(annotations[name])}
         for part in (part for part, network in networks.items() if network is None):
-            remarks.lost(
-                ingress, name, f"{part} is not an IP address or CIDR, so nginx serves nobody; nor do the routes"
-            )
+            why = f"{part} is not an IP address or CIDR, so nginx refuses all clients; its paths are left out"
+            remarks.lost(ingress, name, why)
             return {}, True
         sources[own] = ",".join(dict.fromkeys(map(str, networks.values())))
         if flag_of(annotations, "ssl-passthrough"):

@@ -470,7 +470,7 @@ UNSEEN_CLIENTS = (
 
 
 def closed_to_all(part: _Part) -> _Part:
-    """Return a listener or rule that refuses everybody, if it checks the addresses of clients."""
+    """Return a listener or rule that refuses all clients, if it checks the addresses of clients."""
     if not part.checks_sources:
         return part
     return msgspec.structs.replace(part, allowed_sources=(), denied_sources=EVERYONE)
