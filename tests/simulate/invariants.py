@@ -429,8 +429,7 @@ def _may_wait(world: World, intended: Intended, obj: Obj) -> bool:
         if key != (intended.namespace, intended.name) and _allocation(entry.obj)
     ]
     mine = set(intended.ports)
-    tenant = world.hub_api.get("tenants", "", intended.namespace.removeprefix("tenant-")) or {}
-    limit = (tenant.get("spec") or {}).get("maxPorts", 0)
+    limit = (_owner(world, intended.namespace).get("spec") or {}).get("maxPorts", 0)
     if limit:
         taken = sum(len(other["spec"]["ports"]) for key, other in others if key[0] == intended.namespace)
         if taken + len(mine) > limit:
@@ -455,6 +454,13 @@ def _may_wait(world: World, intended: Intended, obj: Obj) -> bool:
         )
     taken_addresses = {_allocation(other) for _, other in others}
     return not any(str(address) not in taken_addresses for pool in pools for address in pool.hosts())
+
+
+def _owner(world: World, namespace: str) -> Obj:
+    """Return the Tenant that has a namespace: another one may name it, too."""
+    home = world.hub_api.get("namespaces", "", namespace, "") or {}
+    name = ((home.get("metadata") or {}).get("labels") or {}).get("fairlead.dev/tenant", "")
+    return world.hub_api.get("tenants", "", name) or {}
 
 
 def _ports(world: World, key: tuple[str, str], obj: Obj) -> set[int]:

@@ -125,3 +125,24 @@ def test_a_cache_that_lists_again_brings_a_status_up_to_date() -> None:
     )
     run = simulate("--story", story, "--no-trace")
     assert run.returncode == 0, run.stdout
+
+
+def test_a_region_without_its_hub_is_torn_down_from_what_is_recorded() -> None:
+    story = (
+        'seed 145534073 shape {"kind":"hub","hubs":2,"lease_s":30.0,"pool":"192.0.2.0/29"}; 0 tenant east {}; '
+        "0 class hw; 95 stop hub-0; 104.1 start hub-0 region=eu; 107.1 lb east a hw 80,443 - - eu; "
+        "107.1 endpoints east a 3:R; 182.6 unlb east a; 182.7 stop hub-0; 184.7 start hub-0 region=; 188.2 end"
+    )
+    run = simulate("--story", story, "--no-trace")
+    assert run.returncode == 0, run.stdout
+
+
+def test_an_object_made_again_does_not_keep_the_address_of_the_former_one() -> None:
+    story = (
+        'seed 278209510 shape {"kind":"agent","hubs":1,"agents":["east"],"lease_s":15.0,"pool":"192.0.2.0/30"}; '
+        "0 tenant east {}; 0 tenant west {}; 86 lb east a envoy 443 - - -; 86 lb west a envoy 80,443 - - -; "
+        "93.1 lag hub-0 hub * 2.0; 93.6 unlb east a; 94.3 lb east a envoy 80,443 192.0.2.1 - -; "
+        "94.8 lb east c envoy 80,443 192.0.2.2 - -; 95.8 end"
+    )
+    run = simulate("--story", story, "--no-trace")
+    assert run.returncode == 0, run.stdout

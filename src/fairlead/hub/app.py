@@ -245,8 +245,11 @@ class Hub:
         return self._lead
 
     def _may_write(self) -> bool:
-        """Return whether this replica leads at this moment: a process that was suspended may have lost its lease."""
-        return self._lead and self.elector.is_leader
+        """Return whether this replica leads at this moment, and has read the records of the regions that it serves.
+
+        A process that was suspended may have lost its lease.
+        """
+        return self._lead and self.elector.is_leader and not self._regions_changed.is_set()
 
     async def _raise_epoch(self, above: int) -> int:
         return await self.elector.raise_epoch(above)
@@ -572,7 +575,7 @@ class Reconciler:
             if await self._finalization.finalize(key):
                 intent.status.await_deletion(key)
             return None
-        self._finalization.cancel(key)
+        self._finalization.cancel(key, view.load_balancer.metadata.uid)
         decision = intent.decide(view)
         self._charge(key, clock.processor_s() - began_s)
         if self._context.may_write(key):

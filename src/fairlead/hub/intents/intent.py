@@ -418,6 +418,8 @@ class Finalization:
         self._moved: set[LoadBalancerKey] = set()
         #: Objects that exist and have never been read.
         self._unread: set[LoadBalancerKey] = set()
+        #: The UID of the object that each name had when it was last served.
+        self._uids: dict[LoadBalancerKey, str] = {}
         for objects in context.inventory.intents.values():
             objects.cache.on_change(self._note_moves(objects))
 
@@ -436,6 +438,7 @@ class Finalization:
             self._unread.discard(key)
             if not self._request_removal(key, though_unknown=unread) and not self._in_flight(key):
                 self._requested.discard(key)
+                self._uids.pop(key, None)
                 self._context.allocator.leave(key)
             return False
         # Requested each time: records may have been read since the last request.
@@ -448,8 +451,14 @@ class Finalization:
         await release(self._context.cluster, resource, obj, FINALIZER_CLEANUP, manager=MANAGER_HUB)
         return False
 
-    def cancel(self, key: LoadBalancerKey) -> None:
-        """Forget the removal or move of ``key``: an object of the same name exists again."""
+    def cancel(self, key: LoadBalancerKey, uid: str) -> None:
+        """Forget the removal or move of ``key``: an object of this name and ``uid`` is served.
+
+        What was given to a former object of the name is free: the new one may request something else.
+        """
+        if self._uids.setdefault(key, uid) != uid:
+            self._uids[key] = uid
+            self._context.allocator.leave(key)
         self._requested.discard(key)
         self._moved.discard(key)
         self._unread.discard(key)
