@@ -23,6 +23,7 @@ TESTED_ELSEWHERE = {
     "announce/layer2_netlink.py": "needs network namespaces: tests/scenario/announce",
     "agent/sources/gateway/source.py": "connects caches to queues: tests/scenario/agent/test_agent_gateways.py",
     "agent/sources/gateway/reports.py": "writes what status decides: tests/scenario/agent/test_agent_gateways.py",
+    "hub/machines/server.py": "TLS and HTTP to machines: tests/scenario/machines",
     "providers/haproxy": "speaks to a real HAProxy: tests/contract/providers",
     "providers/memory.py": "held to the provider contract: tests/contract/providers",
     "hub/providers/runner.py": "one term of a durable provider: tests/scenario/hub and tests/scenario/lbcf",
