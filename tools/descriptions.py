@@ -133,6 +133,7 @@ REASONS = {
     "WildcardNotGranted": (
         "A wildcard for a top-level domain or a DNSZone needs its domain in `spec.domains` of the Tenant."
     ),
+    "ShiftStopped": "More errors than spec.shift.stopOn allows: the shift went back a step and ended.",
     "Flapping": "The targets change between healthy and unhealthy; Serving is True again once they stay healthy.",
     "Issued": "The certificate exists, and is renewed automatically.",
     "NoSuchIssuer": "No CertificateIssuer has the requested name: correct the annotation.",

@@ -185,6 +185,7 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "ports": "Ports that clients connect to; those of the members' Services when empty.",
         "spillover": "strict: the next priority gets connections once no endpoint of the first is healthy. "
         "proportional: it gets a part of them as soon as fewer than 72 % are healthy.",
+        "shift": "How changed weights come into force: in steps. At once when empty.",
         "className": "Requested LoadBalancerClass.",
         "sessionAffinity": "ClientIP sends all connections of a client to the same target.",
         "loadBalancerSourceRanges": "CIDR ranges that clients may connect from; all when empty.",
@@ -195,6 +196,26 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "region": "Region of the hub that serves the load balancer. A hub without a region serves all.",
         "hostnames": "DNS names that resolve to the load balancer.",
         "generateHostname": "Whether the hub generates a DNS name in the domain of the namespace's Tenant.",
+    },
+    "GlobalShift": {
+        "step": "Percentage of all connections that each step moves.",
+        "every": "Time between two steps.",
+        "stopOn": "Share of errors since the last step that stops the shift and goes back a step. 5xx>1%: of answers "
+        "over HTTP. failed>1%: of connections. Never when empty.",
+        "request": "Any text; another one begins again after a stop.",
+    },
+    "ShiftedMember": {
+        "tenant": "Name of the Tenant of the member.",
+        "start": "Weight before the shift.",
+        "target": "Weight after the shift.",
+    },
+    "GlobalShiftStatus": {
+        "state": "Shifting, Done, or Stopped (by stopOn).",
+        "members": "Members with their weights before and after.",
+        "moved": "By how many percent the share has changed that changes most.",
+        "steppedAt": "Time of the last step; empty before the first.",
+        "request": "Request of the spec that it answers.",
+        "message": "Why it stopped, or what it waits for.",
     },
     "GlobalMemberStatus": {
         "tenant": "Name of the Tenant of the member.",
@@ -209,6 +230,7 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         **INTENT_STATUS,
         "shares": "All members with their shares or states, in one line.",
         "members": "State of each member.",
+        "shift": "Change of weights in steps, under way or last.",
     },
     "NamesStatus": {"hostname": "DNS name that the hub generated for the object; empty for none.",
                     "conditions": "HostnamesAccepted (ownership of the names) and HostnamesPublished (DNS records)."},

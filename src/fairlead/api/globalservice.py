@@ -10,6 +10,7 @@ from msgspec import Meta
 from fairlead.api.crd import AGE, PAUSED, PROGRAMMED, SERVING, Column, Crd
 from fairlead.api.hostname import Host
 from fairlead.api.intent import Families, FamilyPolicy, IntentObject, IntentStatus, NamesStatus, Port, ProtocolName
+from fairlead.api.loadbalancerclass import Duration
 from fairlead.api.meta import LIST_ATOMIC, LIST_BY_PORT, LIST_SET, ONE_LINE, Resource, Wire, list_by
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
 from fairlead.api.tcploadbalancer import Origin
@@ -44,6 +45,20 @@ class GlobalMember(Wire, frozen=True, gc=False):
     min_healthy_percent: Percent = 0
 
 
+class GlobalShift(Wire, frozen=True, gc=False):
+    """Weights that change do so in steps.
+
+    Every so often, step percent of all connections move. stopOn goes back to the step before and ends the shift when
+    more than a share of the answers since the last step are errors: 5xx>1% of routes, failed>1% of connections. Another
+    request begins again after a stop.
+    """
+
+    step: Annotated[int, Meta(ge=1, le=100)] = 10
+    every: Duration = "1m"
+    stop_on: Annotated[str, Meta(max_length=32, pattern=r"^((5xx|failed)>[0-9]{1,3}([.][0-9]{1,3})?%)?$")] = ""
+    request: Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)] = ""
+
+
 class GlobalServiceSpec(Wire, frozen=True, gc=False):
     """The members that share one load balancer, and how.
 
@@ -57,6 +72,7 @@ class GlobalServiceSpec(Wire, frozen=True, gc=False):
         default_factory=list[GlobalPort]
     )
     spillover: Literal["strict", "proportional"] = "strict"
+    shift: GlobalShift | None = None
     class_name: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = DEFAULT_CLASS
     session_affinity: Literal["None", "ClientIP"] = "None"
     load_balancer_source_ranges: Annotated[
@@ -94,6 +110,28 @@ class GlobalMemberStatus(Wire, frozen=True, gc=False):
     message: str = ""
 
 
+class ShiftedMember(Wire, frozen=True, gc=False):
+    """The weight of one member before a shift and after it."""
+
+    tenant: str
+    start: int = 0
+    target: int = 0
+
+
+class GlobalShiftStatus(Wire, frozen=True, gc=False):
+    """A change of weights in steps; moved is by how many percent the share has changed that changes most.
+
+    Without members there was none.
+    """
+
+    state: Literal["Shifting", "Done", "Stopped"] = "Shifting"
+    members: Annotated[tuple[ShiftedMember, ...], Meta(max_length=64, extra_json_schema=list_by("tenant"))] = ()
+    moved: int = 0
+    stepped_at: str = ""
+    request: str = ""
+    message: str = ""
+
+
 class GlobalServiceStatus(IntentStatus, frozen=True, gc=False):
     """What became of it; accepted is the served version of spec, with the ports that are open.
 
@@ -104,6 +142,7 @@ class GlobalServiceStatus(IntentStatus, frozen=True, gc=False):
     names: NamesStatus = NamesStatus()
     shares: str = ""
     members: Annotated[list[GlobalMemberStatus] | None, Meta(extra_json_schema=list_by("tenant"))] = None
+    shift: GlobalShiftStatus = GlobalShiftStatus()
     accepted: GlobalServiceSpec | None = None
 
 

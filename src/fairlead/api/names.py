@@ -193,6 +193,8 @@ MANAGER_NAMES = "fairlead-hub-names"
 MANAGER_PLACEMENT = "fairlead-hub-placement"
 #: Owns ``status.certificate`` of Hostnames alone.
 MANAGER_CERTIFICATES = "fairlead-hub-certificates"
+#: Owns ``status.shift`` of GlobalServices alone.
+MANAGER_SHIFT = "fairlead-hub-shift"
 MANAGER_CLI = "fairlead-cli"
 MANAGER_REGIONS = "fairlead-regions"
 MANAGER_BALANCER = "fairlead-balancer"

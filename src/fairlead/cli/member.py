@@ -1,26 +1,27 @@
-"""``fairlead member``: drain a member of all GlobalServices, and use it again.
+"""``fairlead member`` drains a member of all GlobalServices, ``fairlead shift`` moves weights of one in steps.
 
-The commands change ``spec.members`` of each GlobalService that lists the member; the hub does the rest. Either all of
-them may be drained, or none is.
+The commands change ``spec.members`` and ``spec.shift``; the hub does the rest. Either all GlobalServices that list a
+member may be drained, or none is.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated
 
 import msgspec
 import typer
 
-from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalMember, GlobalService
+from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalMember, GlobalService, GlobalShift
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import MANAGER_CLI
+from fairlead.api.times import wire_time
 from fairlead.cli.hub_reader import connect_hub
 from fairlead.cli.options import HubApi, Output, OutputOption, PlainCommand, PlainGroup, takes_groups
 from fairlead.cli.output import emit
 from fairlead.cli.run import epilog_of, run_async
-from fairlead.errors import Terminal
+from fairlead.errors import BadConfiguration, Terminal
 from fairlead.kube.cluster import Cluster
 from fairlead.model.in_words import counted
 
@@ -111,5 +112,99 @@ async def _write(cluster: Cluster, obj: GlobalService) -> None:
     members: list[JSONObject] = msgspec.to_builtins(obj.spec.members)
     # A list is replaced as a whole: the version keeps a change by others from being lost.
     meta = {"uid": obj.metadata.uid, "resourceVersion": obj.metadata.resource_version}
-    patch: JSONObject = {"metadata": meta, "spec": {"members": members}}
+    spec: JSONObject = {"members": members}
+    if obj.spec.shift is not None:
+        spec["shift"] = msgspec.to_builtins(obj.spec.shift)
+    patch: JSONObject = {"metadata": meta, "spec": spec}
     await cluster.merge_patch(GLOBAL_SERVICES, obj.metadata.namespace, obj.metadata.name, patch, manager=MANAGER_CLI)
+
+
+@takes_groups
+def shift(
+    service: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAMESPACE/NAME", help="A GlobalService, or the Service that it is of.", show_default=False
+        ),
+    ],
+    weights: Annotated[
+        list[str] | None, typer.Argument(metavar="MEMBER=WEIGHT", help="New weight of a member.", show_default=False)
+    ] = None,
+    step: Annotated[int, typer.Option(min=1, max=100, help="Percentage of connections that a step moves.")] = 10,
+    every: Annotated[str, typer.Option(help="Time between two steps.")] = "1m",
+    stop_on: Annotated[
+        str, typer.Option(help="Go back a step and stop at more errors: 5xx>1% of routes, failed>1% of connections.")
+    ] = "",
+    stay: Annotated[bool, typer.Option("--stay", help="End the shift that is under way where it is.")] = False,
+    output: OutputOption = Output.TABLE,
+    *,
+    api: HubApi,
+) -> None:
+    """Move the weights of a GlobalService in steps.
+
+    The hub takes the steps, also when this command has ended. Existing connections are kept. Rejected while another
+    shift is under way, and when a member would exceed its maxShare.
+    """
+    if stay == bool(weights):
+        raise BadConfiguration("give new weights such as west=10 east=90, or --stay to end a shift where it is")
+    wanted = _parsed_weights(weights or ())
+    run_async(lambda: _shift(service, wanted, GlobalShift(step, every, stop_on), api, output))
+
+
+def _parsed_weights(texts: Iterable[str]) -> dict[str, int]:
+    """Return the weight of each member; several may be in one text, separated by commas."""
+    weights: dict[str, int] = {}
+    for part in ",".join(texts).split(",") if texts else ():
+        name, _, weight = part.partition("=")
+        if not name or not weight.isdecimal() or int(weight) > 1000:
+            raise BadConfiguration(f"{part!r} is not a weight such as west=10; weights are 0 to 1000")
+        weights[name] = int(weight)
+    return weights
+
+
+async def _shift(service: str, weights: Mapping[str, int], how: GlobalShift, api: HubApi, output: Output) -> None:
+    from fairlead.translate.global_service import share_problem
+    from fairlead.translate.shift import in_words, weights_in_force
+
+    async with connect_hub(api) as cluster:
+        obj = _global_service(await cluster.list(GLOBAL_SERVICES), service)
+        subject = f"GlobalService {obj.metadata.namespace}/{obj.metadata.name}"
+        known, asked = obj.status.shift, obj.spec.shift
+        begins = asked is not None and asked.request != known.request
+        under_way = begins or (bool(known.members) and known.state == "Shifting")
+        if weights and under_way:
+            where = in_words(known) or "the first step is due"
+            raise Terminal(f"{subject} is being shifted already ({where}); wait, or end that with --stay")
+        if not weights:
+            if not under_way or not known.members:
+                raise Terminal(f"{subject} is not being shifted")
+            weights = weights_in_force(known)
+        names = [member.tenant for member in obj.spec.members]
+        if missing := sorted(set(weights) - set(names)):
+            raise Terminal(f"{subject} has no member {missing[0]}; its members are {', '.join(names)}")
+        members = [
+            msgspec.structs.replace(member, weight=weights.get(member.tenant, member.weight))
+            for member in obj.spec.members
+        ]
+        request = wire_time(cluster.server_clock.now())
+        spec = msgspec.structs.replace(obj.spec, members=members, shift=msgspec.structs.replace(how, request=request))
+        if problem := share_problem(spec):
+            raise Terminal(f"{subject}: {problem}")
+        await _write(cluster, msgspec.structs.replace(obj, spec=spec))
+    to = ", ".join(f"{member.tenant} {member.weight}" for member in members)
+    line = f"{subject} moves to {to}, {how.step} % every {how.every}. Its progress: fairlead status"
+    value = {"globalService": f"{obj.metadata.namespace}/{obj.metadata.name}", "weights": dict(weights)}
+    emit(output, value, lines=lambda: [line], names=lambda: [f"globalservice/{value['globalService']}"])
+
+
+def _global_service(listing: Iterable[GlobalService], service: str) -> GlobalService:
+    """Return the GlobalService with this namespace/name, else the one of this Service."""
+    objects = list(listing)
+    named = [obj for obj in objects if f"{obj.metadata.namespace}/{obj.metadata.name}" == service]
+    matches = named or [obj for obj in objects if obj.spec.service == service]
+    if not matches:
+        raise Terminal(f"no GlobalService is {service}, nor of Service {service}; kubectl get globalservices -A")
+    if len(matches) > 1:
+        names = ", ".join(f"{obj.metadata.namespace}/{obj.metadata.name}" for obj in matches)
+        raise Terminal(f"{service} is ambiguous: {names}; give the GlobalService")
+    return matches[0]

@@ -176,6 +176,7 @@ class Hub:
             tenant_ports=config.tenant_ports,
         )
         self.intents = Intents(context, intents)
+        self.watched = context.watched
         self._names = Names(
             cluster=cluster, inventory=self.inventory, clock=self._clock, leading=self._may_write, domain=config.domain
         )

@@ -123,6 +123,7 @@ class ConditionReason(StrEnum):
     NOT_CHECKED = "NotChecked"
     SOME_BACKENDS_UNHEALTHY = "SomeBackendsUnhealthy"
     FLAPPING = "Flapping"
+    SHIFT_STOPPED = "ShiftStopped"
     EXISTS = "Exists"
     MATCHES_CONFIG = "MatchesConfig"
     ENDPOINT_PUBLISHED = "EndpointPublished"

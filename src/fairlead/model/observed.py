@@ -379,6 +379,8 @@ class Totals(msgspec.Struct, frozen=True, gc=False):
     requests: Classes = NO_ANSWERS
     p50_ms: float | None = None
     p99_ms: float | None = None
+    #: Connections for which no target was found, or that none accepted; counted for GlobalServices.
+    failed: int = 0
 
 
 def summed(parts: Iterable[Totals]) -> Totals:
@@ -392,6 +394,7 @@ def summed(parts: Iterable[Totals]) -> Totals:
         cast("Classes", tuple(sum(part.requests[number] for part in listed) for number in range(len(NO_ANSWERS)))),
         max((part.p50_ms for part in listed if part.p50_ms is not None), default=None),
         max((part.p99_ms for part in listed if part.p99_ms is not None), default=None),
+        sum(part.failed for part in listed),
     )
 
 
@@ -409,6 +412,7 @@ def added(before: Totals, now: Totals) -> Totals:
         cast("Classes", tuple(map(grown, before.requests, now.requests))),
         now.p50_ms,
         now.p99_ms,
+        grown(before.failed, now.failed),
     )
 
 

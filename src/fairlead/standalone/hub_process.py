@@ -41,7 +41,7 @@ from fairlead.kube.transport import KubeMetrics
 from fairlead.machine.checks import allow_nonlocal_bind
 from fairlead.model.in_words import listed
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.observed import CountsTraffic, TrafficReader
+from fairlead.model.observed import Counted, CountsTraffic, Totals, TrafficReader
 from fairlead.page.board import Board
 from fairlead.page.tables import (
     Detail,
@@ -414,7 +414,12 @@ def make_traffic(
         of_classes = [provider.traffic for provider in counting if isinstance(provider, CountsTraffic)]
         return [*of_classes, *own]
 
-    traffic = Traffic(readers, clock=clock, now=now, added=metrics.add)
+    def count(added: Mapping[Counted, Totals]) -> None:
+        metrics.add(added)
+        hub.watched.add(added)
+
+    traffic = Traffic(readers, clock=clock, now=now, added=count)
+    hub.watched.ask = traffic.ask
     metrics.active = traffic.active
     registry.register(metrics)
     return traffic

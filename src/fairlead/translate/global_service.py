@@ -44,6 +44,7 @@ from fairlead.translate.member import (
     tcp_targets,
     without_load_balancers,
 )
+from fairlead.translate.shift import shifted
 from fairlead.translate.view import (
     Allocated,
     Decision,
@@ -88,6 +89,7 @@ def shared_backends(view: GlobalView) -> dict[tuple[str, str], SharedPorts]:
         if as_it_was is None or accepted is None:
             return {}
         view, spec = as_it_was, accepted
+    spec = shifted(spec, view.load_balancer.status)
     joined = _joined(view, spec)
     _without_shared(joined)
     shares, owners = _shares(view, spec, joined), frozenset(map(_owner, joined))
@@ -162,8 +164,14 @@ def _without_localities(spec: GlobalServiceSpec, capabilities: Capabilities) -> 
 def drain_problem(spec: GlobalServiceSpec) -> str:
     """Return which member a drain would give more than its maxShare, empty when none; forced drains do not count."""
     drained = [member for member in spec.members if member.drain]
-    if not drained or all(member.force for member in drained):
+    if not drained or all(member.force for member in drained) or not (problem := share_problem(spec)):
         return ""
+    names = " and ".join(sorted(other.tenant for other in drained))
+    return f"with {names} drained, {problem}, drain another member, or set force on {names}"
+
+
+def share_problem(spec: GlobalServiceSpec) -> str:
+    """Return which member of the first priority gets more than its maxShare, empty when none does."""
     left = [member for member in spec.members if member.weight and not member.drain]
     first = min((member.priority for member in left), default=0)
     tier = [member for member in left if member.priority == first]
@@ -171,11 +179,7 @@ def drain_problem(spec: GlobalServiceSpec) -> str:
     for member in tier:
         share = 100 * member.weight / whole
         if share > member.max_share:
-            names = " and ".join(sorted(other.tenant for other in drained))
-            return (
-                f"with {names} drained, {member.tenant} would get {share:.0f} % and its maxShare is "
-                f"{member.max_share} %; raise maxShare, drain another member, or set force on {names}"
-            )
+            return f"{member.tenant} would get {share:.0f} % and its maxShare is {member.max_share} %; raise maxShare"
     return ""
 
 
@@ -202,6 +206,7 @@ class _Serving:
 
     def serve(self, view: GlobalView, spec: GlobalServiceSpec) -> Decision:
         """Return the decision to serve ``spec``."""
+        spec = shifted(spec, view.load_balancer.status)
         self._spec, self._joined = spec, _joined(view, spec)
         shared = _without_shared(self._joined)
         loop_targets = set[TargetKey]()

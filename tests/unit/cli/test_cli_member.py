@@ -1,4 +1,4 @@
-"""``fairlead member``: a member is drained in all GlobalServices, or in none."""
+"""``fairlead member`` and ``fairlead shift``: all that is asked for is written, or nothing is."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from cli_api import api
 
-from fairlead.api.globalservice import GLOBAL_SERVICES
+from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalShift
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.cli import member
 from fairlead.cli.options import HubApi, Output
-from fairlead.errors import Terminal
+from fairlead.errors import BadConfiguration, Terminal
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import install_crds
 
@@ -71,3 +71,54 @@ async def test_an_unknown_member_is_an_error_that_says_where_to_look(tmp_path):
     async with hub(tmp_path, a=[{"tenant": "east"}]) as (_, hub_api):
         with pytest.raises(Terminal, match="no GlobalService lists member north"):
             await change("north", hub_api)
+
+
+async def shift(cluster: Cluster, hub_api: HubApi, service: str = "tenant-east/web", **weights: int):
+    await member._shift(service, weights, GlobalShift(20, "30s", "failed>1%"), hub_api, Output.JSON)
+    return await cluster.get(GLOBAL_SERVICES, "tenant-east", "web")
+
+
+@pytest.mark.req("MC-14")
+async def test_a_shift_is_written_for_the_hub_and_a_second_one_is_refused(tmp_path):
+    async with hub(tmp_path, web=[{"tenant": "east", "drain": True}, {"tenant": "west"}, {"tenant": "north"}]) as (
+        cluster,
+        hub_api,
+    ):
+        obj = await shift(cluster, hub_api, east=10, west=90)
+        assert [(entry.tenant, entry.weight) for entry in obj.spec.members] == [
+            ("east", 10),
+            ("west", 90),
+            ("north", 100),
+        ]
+        assert obj.spec.members[0].drain
+        assert (obj.spec.shift.step, obj.spec.shift.every, obj.spec.shift.stop_on) == (20, "30s", "failed>1%")
+        with pytest.raises(Terminal, match="being shifted already"):
+            await shift(cluster, hub_api, east=20)
+        members = [{"tenant": "east", "start": 0, "target": 10}, {"tenant": "west", "start": 100, "target": 90}]
+        status = {"shift": {"state": "Shifting", "members": members, "moved": 5, "request": obj.spec.shift.request}}
+        about = {"metadata": {"name": "web", "namespace": "tenant-east"}, "status": status}
+        await cluster.apply(GLOBAL_SERVICES, about, manager="hub", subresource="status")
+        with pytest.raises(Terminal, match="being shifted already"):
+            await shift(cluster, hub_api, east=20)
+        # It can be ended where it is.
+        assert [entry.weight for entry in (await shift(cluster, hub_api)).spec.members] == [50, 950, 100]
+
+
+@pytest.mark.req("MC-14")
+async def test_a_shift_that_cannot_be_is_refused_before_anything_is_written(tmp_path):
+    web = [{"tenant": "east"}, {"tenant": "west", "maxShare": 60}]
+    async with hub(tmp_path, web=web) as (cluster, hub_api):
+        for wrong, weights in (
+            ("no member nobody", {"nobody": 1}),
+            ("its maxShare is 60", {"east": 30, "west": 70}),
+            ("is not being shifted", {}),
+        ):
+            with pytest.raises(Terminal, match=wrong):
+                await shift(cluster, hub_api, "tenant-east/web", **weights)
+        with pytest.raises(Terminal, match="no GlobalService"):
+            await shift(cluster, hub_api, "shop/other", east=1)
+        assert (await cluster.get(GLOBAL_SERVICES, "tenant-east", "web")).spec.shift is None
+    for text in ("west", "west=1001", "west=x", "=1", "west=1,,east=2"):
+        with pytest.raises(BadConfiguration, match="is not a weight"):
+            member._parsed_weights([text])
+    assert member._parsed_weights(["west=1,east=2", "north=3"]) == {"west": 1, "east": 2, "north": 3}

@@ -24,9 +24,11 @@ from fairlead.api.meta import JSONMapping, ObjectKey, WireCondition
 from fairlead.api.names import hub_name
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS, Tenant
+from fairlead.errors import FairleadError
 from fairlead.hub.intents.conditions import ingress_of
-from fairlead.hub.intents.intent import Controller, Exclusion, IntentContext
+from fairlead.hub.intents.intent import Controller, Exclusion, IntentContext, RecordResult
 from fairlead.hub.intents.member_intent import MemberIntent, MemberObjects, MemberViews, excluded_nodes
+from fairlead.hub.intents.shift import Shifts
 from fairlead.hub.intents.status import StatusRules, shown_targets
 from fairlead.hub.inventory import UNTIL_READ, Inventory, first_broken, slice_labels
 from fairlead.hub.providers.runner import observed_of
@@ -44,6 +46,7 @@ from fairlead.translate.global_service import (
     shared_backends,
     shares_in_line,
 )
+from fairlead.translate.shift import in_words
 from fairlead.translate.view import Decision, GlobalDecision, GlobalView, MemberState, TCPView
 
 
@@ -57,6 +60,7 @@ class GlobalIntent(MemberIntent[GlobalView]):
         super().__init__(context, views=self._global_views, rules=rules)
         #: GlobalServices with members whose health may have changed.
         self._health: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=context.clock)
+        self._shifts = Shifts(context, self._global_objects, context.shared.backends)
         self._shared = context.shared
         self._shared.on_ask(self._share_with_routes)
 
@@ -69,8 +73,26 @@ class GlobalIntent(MemberIntent[GlobalView]):
             runner.provider.on_change(self._note_health)
 
     def controllers(self) -> Sequence[Controller]:
-        """Return the controller that decides which members are down."""
-        return (Controller("global-health", self._health, self._judge),)
+        """Return the controllers that decide which members are down, and that move weights in steps."""
+        return (Controller("global-health", self._health, self._judge), self._shifts.controller())
+
+    def lead(self) -> None:
+        """Go on with all shifts."""
+        for obj in self._global_objects.served():
+            self._shifts.note(obj)
+
+    async def record(self, view: GlobalView, decision: Decision) -> RecordResult:
+        """Record what is accepted, and first where a shift to its weights begins."""
+        if not decision.serving_last_accepted:
+            try:
+                obj = await self._shifts.begin(view.load_balancer)
+            except FairleadError as error:
+                return msgspec.structs.replace(self.placement_from_record(view, decision), failure=error)
+            self._shifts.note(obj)
+            status = msgspec.structs.replace(view.load_balancer.status, shift=obj.status.shift)
+            load_balancer = msgspec.structs.replace(view.load_balancer, metadata=obj.metadata, status=status)
+            view = msgspec.structs.replace(view, load_balancer=load_balancer)
+        return await super().record(view, decision)
 
     def decide(self, view: GlobalView) -> Decision:
         """Return the decision about ``view``; routes to its Services get the same members."""
@@ -87,6 +109,7 @@ class GlobalIntent(MemberIntent[GlobalView]):
         super().forget(key)
         self._global_views.forget_down(key)
         self._health.forget(key)
+        self._shifts.forget(key)
         self._shared.put(key, {})
 
     def _share_with_routes(self, namespace: str) -> None:
@@ -112,6 +135,7 @@ class GlobalIntent(MemberIntent[GlobalView]):
         # Another minHealthyPercent may apply.
         if new is not None and self._global_objects.serves(new):
             self._health.add(self._global_objects.key(new))
+            self._shifts.note(new)
 
     def _note_health(self, key: LoadBalancerKey) -> None:
         if key.kind == GLOBAL_SERVICES.kind:
@@ -223,7 +247,7 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
 class GlobalStatus(StatusRules[GlobalService, GlobalDecision]):
     """The status of GlobalServices; the record (``AcceptedStatus``) has its own field managers."""
 
-    owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "names")
+    owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "names", "shift")
 
     def compose(
         self, obj: GlobalService, decision: GlobalDecision, conditions: list[WireCondition], observed: Observed | None
@@ -235,7 +259,7 @@ class GlobalStatus(StatusRules[GlobalService, GlobalDecision]):
             status,
             targets=shown_targets(decision.targets, observed),
             members=members or None,
-            shares=shares_in_line(members),
+            shares="; ".join(filter(None, (shares_in_line(members), in_words(obj.status.shift)))),
         )
 
     def ingress(self, obj: GlobalService, addresses: Sequence[str]) -> list[Ingress]:
@@ -260,6 +284,10 @@ class GlobalObjects(MemberObjects[GlobalService]):
         )
         super().__init__(cache, GLOBAL_SERVICES, inventory)
         inventory.register(self)
+
+    def _same(self, old: GlobalService, new: GlobalService) -> bool:
+        # Other replicas serve each step of a shift as well.
+        return super()._same(old, new) and old.status.shift == new.status.shift
 
     @property
     def _parts(self) -> WatchCache[TCPLoadBalancer]:

@@ -50,7 +50,7 @@ from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.http import Certificate, FixedAnswer
 from fairlead.model.in_words import listed
 from fairlead.model.keys import ListenerKey, LoadBalancerKey
-from fairlead.model.observed import Observed
+from fairlead.model.observed import Counted, Observed
 from fairlead.runtime.queue import KeyedQueue, TokenBucket
 from fairlead.translate.certificates import UNREAD, UNREAD_VERSION, certificate_of
 from fairlead.translate.generated import (
@@ -92,6 +92,7 @@ class HTTPIntent(MemberIntent[HTTPView]):
         self._http_objects.watch_routes()
         self._http_objects.routes.on_change(self._route_counted)
         self._context.shared.on_change(self._members_changed)
+        self._context.shared.backends_of = self._http_objects.backends_of
         self.objects.cache.on_change(self._certificates_unused)
         self._inventory.managed.on_change(self._managed_gone)
 
@@ -345,6 +346,15 @@ class HTTPObjects(MemberObjects[HTTPLoadBalancer]):
         """Return the load balancers with a route to the Service of a slice."""
         labels = backend_labels(endpoint_slice)
         return {load_balancer_of(route) for label in labels for route in self.routes.by_index("service", label)}
+
+    def backends_of(self, namespace: str, service: str) -> set[Counted]:
+        """Return the backends of load balancers that are a Service of the member with this namespace."""
+        return {
+            Counted(load_balancer_of(route), backend.name)
+            for route in self.routes.by_index("service", (namespace, backend_label(service)))
+            for backend in route.spec.backends
+            if backend.service == service
+        }
 
     def watch_routes(self) -> None:
         """Wake load balancers when routes change."""

@@ -40,6 +40,7 @@ from fairlead.kube.writes import release
 from fairlead.model.change import TargetChange
 from fairlead.model.condition import ConditionReason, warning_event
 from fairlead.model.keys import ListenerKey, LoadBalancerKey
+from fairlead.model.observed import Counted, Totals, summed
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.view import Decision, SharedPorts
@@ -104,6 +105,8 @@ class SharedServices:
     """
 
     def __init__(self) -> None:
+        #: Returns the backends of routes that a Service, by namespace of the member and name, is behind.
+        self.backends_of: Callable[[str, str], Iterable[Counted]] = lambda _namespace, _service: ()
         self._readers: list[Callable[[str], None]] = []
         self._listeners: list[Callable[[str, Collection[str]], None]] = []
         self._by_source: dict[LoadBalancerKey, Mapping[tuple[str, str], SharedPorts]] = {}
@@ -128,6 +131,11 @@ class SharedServices:
     def is_asked(self, namespaces: Iterable[str]) -> bool:
         """Return whether one of these has been asked for."""
         return not self._by_namespace.keys().isdisjoint(namespaces)
+
+    def backends(self, source: LoadBalancerKey) -> set[Counted]:
+        """Return the backends of routes whose requests ``source`` shares among members."""
+        places = self._by_source.get(source, {})
+        return {backend for place in places for backend in self.backends_of(*place)}
 
     def put(self, source: LoadBalancerKey, services: Mapping[tuple[str, str], SharedPorts]) -> None:
         """Replace the Services, by namespace and name, that ``source`` shares."""
@@ -161,6 +169,42 @@ def _same_ports(before: SharedPorts, after: SharedPorts) -> SharedPorts:
     return before if same else ports
 
 
+class WatchedCounts:
+    """What proxies have counted of some load balancers since these are watched; of others nothing is read.
+
+    ``ask`` has the proxies read for some seconds, which then calls ``add`` with what each reading adds.
+    """
+
+    def __init__(self) -> None:
+        self.ask: Callable[[], None] = lambda: None
+        self._watched: dict[LoadBalancerKey, frozenset[Counted]] = {}
+        self._sums: dict[Counted, Totals] = {}
+        #: The next reading may have what was counted long before they were watched.
+        self._new: set[Counted] = set()
+
+    def of(self, key: LoadBalancerKey, counted: Iterable[Counted]) -> Totals | None:
+        """Return the sum of ``counted`` since ``key`` watches them; None before the first reading."""
+        self.ask()
+        wanted = self._watched[key] = frozenset(counted)
+        for subject in wanted - self._sums.keys():
+            self._sums[subject] = Totals()
+            self._new.add(subject)
+        return summed(map(self._sums.__getitem__, wanted)) if wanted.isdisjoint(self._new) else None
+
+    def add(self, added: Mapping[Counted, Totals]) -> None:
+        """Add what one reading of all proxies has counted."""
+        for subject in (self._sums.keys() - self._new) & added.keys():
+            self._sums[subject] = summed((self._sums[subject], added[subject]))
+        self._new.clear()
+
+    def forget(self, key: LoadBalancerKey) -> None:
+        """Watch nothing for ``key`` any longer."""
+        if (dropped := self._watched.pop(key, None)) is not None:
+            for subject in dropped.difference(*self._watched.values()):
+                self._sums.pop(subject, None)
+                self._new.discard(subject)
+
+
 class IntentContext(msgspec.Struct, frozen=True, kw_only=True):
     """The dependencies of intents. ``leading``: this replica may write at this moment.
 
@@ -184,6 +228,7 @@ class IntentContext(msgspec.Struct, frozen=True, kw_only=True):
     read_only: bool = False
     target_counts: TargetCounts = msgspec.field(default_factory=TargetCounts)
     shared: SharedServices = msgspec.field(default_factory=SharedServices)
+    watched: WatchedCounts = msgspec.field(default_factory=WatchedCounts)
 
     def may_write(self, key: LoadBalancerKey) -> bool:
         """Return whether this replica leads, and its hub decides about ``key``."""

@@ -21,6 +21,7 @@ _FILTER = (
     r"^(tcp|http)\.[A-Za-z]+/.*\.downstream_(cx_total|cx_active|cx_[rt]x_bytes_total|rq_[1-5]xx|rq_time)$"
     r"|^udp\.[A-Za-z]+/.*\.downstream_sess_(total|active|[rt]x_bytes)$"
     r"|^cluster\.(TCPLoadBalancer|LoadBalancer)/.*\.upstream_cx_(active|connect_ms)$"
+    r"|^cluster\.GlobalService/.*\.upstream_cx_(connect_attempts_exceeded|none_healthy|connect_ms)$"
     r"|^cluster\.HTTPLoadBalancer/.*/backend/.*\.upstream_(cx_total|cx_active|cx_[rt]x_bytes_total|rq_[1-5]xx|rq_time)$"
     r"|^vhost\..*\.route\.HTTPLoadBalancer/.*\.upstream_rq_([1-5]xx|time)$"
 )
@@ -36,6 +37,8 @@ _COUNTS = {
     "downstream_sess_rx_bytes": "bytes_in",
     "downstream_cx_tx_bytes_total": "bytes_out",
     "downstream_sess_tx_bytes": "bytes_out",
+    "upstream_cx_connect_attempts_exceeded": "failed",
+    "upstream_cx_none_healthy": "failed",
     # Of a backend; what it receives is what clients send.
     "upstream_cx_total": "connections",
     "upstream_cx_tx_bytes_total": "bytes_in",

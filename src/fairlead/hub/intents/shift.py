@@ -1,0 +1,133 @@
+"""Moves the weights of GlobalServices in steps, and stops on errors.
+
+Each step is a write of ``status.shift``, and in force once it is on record: a hub that dies leaves the shift where it
+is, and the next one goes on. Errors are those that the proxies have counted since the last step: 5xx of all routes to
+the Services of the members, and failed connections of the load balancer itself. After a restart
+they are counted again from zero, and no step is taken before the first count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalService, GlobalServiceStatus, GlobalShiftStatus
+from fairlead.api.names import MANAGER_SHIFT
+from fairlead.hub.intents.intent import Controller, IntentContext
+from fairlead.hub.inventory import IntentObjects
+from fairlead.kube.lease import check_leads
+from fairlead.kube.status import write_status
+from fairlead.model.condition import ConditionReason
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.observed import Counted
+from fairlead.runtime.queue import KeyedQueue
+from fairlead.translate.shift import Errors, begun, in_words, next_step, wait_s
+
+_log = structlog.get_logger(__name__)
+#: Errors are looked at this often between two steps.
+_LOOK_S = 5.0
+#: States of a member that must not gain connections.
+_NOT_SERVING = ("Draining", "Down", "Dropped", "NoEndpoints", "Missing")
+
+
+class Shifts:
+    """The shifts of all GlobalServices; ``counted`` returns whose answers over HTTP count for one of them."""
+
+    def __init__(
+        self,
+        context: IntentContext,
+        objects: IntentObjects[GlobalService],
+        counted: Callable[[LoadBalancerKey], Iterable[Counted]],
+    ) -> None:
+        self._context = context
+        self._objects = objects
+        self._counted = counted
+        self._queue: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=context.clock)
+        #: What had been answered at the last step, with the time of that step.
+        self._base: dict[LoadBalancerKey, tuple[str, Errors]] = {}
+
+    def controller(self) -> Controller:
+        """Return the controller that takes the steps."""
+        return Controller("global-shift", self._queue, self.step)
+
+    def note(self, obj: GlobalService) -> None:
+        """Have an object looked at whose shift may have begun or ended."""
+        if obj.spec.shift is not None:
+            self._queue.add(self._objects.key(obj))
+
+    def forget(self, key: LoadBalancerKey) -> None:
+        """Drop the state of a load balancer that is to be removed."""
+        self._queue.forget(key)
+        self._base.pop(key, None)
+        self._context.watched.forget(key)
+
+    async def begin(self, obj: GlobalService) -> GlobalService:
+        """Record where the shift to the spec of ``obj`` begins, before its spec is on record; return the object."""
+        return await self._write(obj, begun(obj.spec, obj.status))
+
+    async def step(self, key: LoadBalancerKey) -> float | None:
+        """Take the next step if it is due; return in how many seconds the key is due again, None when it is at an end."""
+        obj = self._objects.get(key)
+        if obj is None or obj.spec.shift is None or not self._context.may_write(key):
+            return None
+        wanted, shift = obj.spec.shift, obj.status.shift
+        if begun(obj.spec, obj.status) != shift:
+            return _LOOK_S  # The spec is newer than the record: its shift begins with that.
+        if shift.state != "Shifting":
+            self.forget(key)
+            return None
+        errors, waits = self._errors(key, wanted.stop_on, shift)
+        if errors is None:
+            return _LOOK_S
+        now = self._context.clock.now()
+        after = next_step(wanted, shift, now=now, errors=errors, waits=waits or _why_waiting(obj, shift))
+        if after != shift:
+            await self._write(obj, after)
+            self._context.inventory.wake([key], f"the weights of the members: {in_words(after) or 'all is moved'}")
+            _log.info("shift", load_balancer=str(key), state=after.state, moved=after.moved, message=after.message)
+        if after.state == "Stopped":
+            self._context.events.emit_about(
+                GLOBAL_SERVICES, obj, warning=True, reason=ConditionReason.SHIFT_STOPPED, message=after.message
+            )
+        if after.state != "Shifting":
+            return None
+        due_s = max(0.1, wait_s(wanted, after, now=now))
+        return min(_LOOK_S, due_s) if wanted.stop_on or after.message else due_s
+
+    def _errors(self, key: LoadBalancerKey, stop_on: str, shift: GlobalShiftStatus) -> tuple[Errors | None, str]:
+        """Return the errors since the last step, None while they are not known; and why they never will be."""
+        if not stop_on:
+            return Errors(), ""
+        of_routes = stop_on.startswith("5xx")
+        counted = [*self._counted(key)] if of_routes else [Counted(key)]
+        if not counted:
+            return Errors(), "no route to the Services of its members counts 5xx; stopOn failed>1% is of connections"
+        totals = self._context.watched.of(key, counted)
+        if totals is None:
+            return None, ""
+        errors = totals.requests[4] if of_routes else totals.failed
+        now = Errors(sum(totals.requests) if of_routes else totals.connections, errors)
+        stepped_at, base = self._base.get(key, (None, now))
+        if stepped_at != shift.stepped_at:
+            self._base[key] = (shift.stepped_at, now)
+            return None, ""
+        return Errors(now.answers - base.answers, now.errors - base.errors), ""
+
+    async def _write(self, obj: GlobalService, shift: GlobalShiftStatus) -> GlobalService:
+        old, new = GlobalServiceStatus(shift=obj.status.shift), GlobalServiceStatus(shift=shift)
+        check_leads(self._context.leading, f"GlobalService {obj.key}")
+        cluster = self._context.cluster
+        answer = await write_status(cluster, GLOBAL_SERVICES, obj, old, new, manager=MANAGER_SHIFT)
+        return self._objects.present.written(answer, before=obj) if answer is not None else obj
+
+
+def _why_waiting(obj: GlobalService, shift: GlobalShiftStatus) -> str:
+    """Return which member that gains connections does not serve, empty when all do; also while the object is paused."""
+    gaining = {member.tenant for member in shift.members if member.target > member.start}
+    for member in obj.status.members or ():
+        if member.tenant in gaining and member.state in _NOT_SERVING:
+            return f"waits for {member.tenant}, which is {member.state}"
+    if any(condition.type == "Paused" and condition.status == "True" for condition in obj.status.conditions or ()):
+        return "waits until the load balancer is no longer paused"
+    return ""

@@ -1,0 +1,161 @@
+"""A gradual change of weights: where it is, its next step, and when it stops.
+
+    weights of the spec differ from those in force    begins where it is: 0 % moved
+    its time has come, and no stop condition holds     moves ``step`` percent of all connections more
+    all is moved                                       Done: the weights of the spec are in force
+    a member that gains is not serving                 waits
+    more errors than ``stopOn`` since the last step    Stopped: back to the step before, until another is requested
+    the spec has other weights meanwhile               goes on to those, from where it is
+
+In: the spec, the status on record, errors. Out: the next status, the weights in force. Pure. A step is in force once it
+is on record, so a hub that dies goes on where another one was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from fairlead.api.globalservice import (
+    GlobalServiceSpec,
+    GlobalServiceStatus,
+    GlobalShift,
+    GlobalShiftStatus,
+    ShiftedMember,
+)
+from fairlead.api.times import parsed_time, seconds_from_duration, wire_time
+
+#: Fewer answers say nothing of a share of errors.
+_LEAST_ANSWERS = 20
+#: Weights in force are parts of this.
+_WHOLE = 1000
+
+
+class Errors(NamedTuple):
+    """The answers since the last step, and how many of them were errors."""
+
+    answers: int = 0
+    errors: int = 0
+
+
+def begun(spec: GlobalServiceSpec, status: GlobalServiceStatus) -> GlobalShiftStatus:
+    """Return the shift to the weights of ``spec``, as it goes on or begins; of no member when they apply at once."""
+    if spec.shift is None:
+        return GlobalShiftStatus()
+    targets, known = _weights(spec), status.shift
+    if known.request == spec.shift.request and _targets(known) == targets:
+        return known
+    if known.members:
+        before = weights_in_force(known)
+    elif status.accepted is not None:
+        before = _weights(status.accepted)
+    else:
+        before = targets
+    members = tuple(ShiftedMember(name, before.get(name, 0), weight) for name, weight in sorted(targets.items()))
+    begins = GlobalShiftStatus("Shifting", members, request=spec.shift.request)
+    return msgspec.structs.replace(begins, state="Done") if not _farthest(begins) else begins
+
+
+def shifted(spec: GlobalServiceSpec, status: GlobalServiceStatus) -> GlobalServiceSpec:
+    """Return ``spec`` with the weights in force."""
+    shift = begun(spec, status)
+    if not shift.members or shift.state == "Done":
+        return spec
+    weights = weights_in_force(shift)
+    members = [msgspec.structs.replace(member, weight=weights[member.tenant]) for member in spec.members]
+    return msgspec.structs.replace(spec, members=members)
+
+
+def weights_in_force(shift: GlobalShiftStatus) -> dict[str, int]:
+    """Return the weight of each member at this step; parts of 1000 until all is moved."""
+    farthest = _farthest(shift)
+    if shift.state == "Done" or not farthest:
+        return _targets(shift)
+    part = min(1.0, shift.moved / farthest)
+    return {
+        name: round(_WHOLE / 100 * (start + (target - start) * part))
+        for name, (start, target) in _shares(shift).items()
+    }
+
+
+def next_step(
+    wanted: GlobalShift, shift: GlobalShiftStatus, *, now: datetime, errors: Errors, waits: str = ""
+) -> GlobalShiftStatus:
+    """Return ``shift`` as it is from now on; ``waits``: why it must not move on, empty when it may."""
+    if shift.state != "Shifting":
+        return shift
+    if (problem := stop_reason(wanted.stop_on, errors)) and shift.stepped_at:
+        back = max(0, shift.moved - wanted.step)
+        return msgspec.structs.replace(shift, state="Stopped", moved=back, message=problem)
+    if wait_s(wanted, shift, now=now) > 0:
+        return shift
+    if waits:
+        return msgspec.structs.replace(shift, message=waits)
+    farthest = _farthest(shift)
+    moved = min(shift.moved + wanted.step, -int(-farthest // 1))
+    done = moved >= farthest
+    return msgspec.structs.replace(
+        shift, state="Done" if done else "Shifting", moved=moved, stepped_at=wire_time(now), message=""
+    )
+
+
+def wait_s(wanted: GlobalShift, shift: GlobalShiftStatus, *, now: datetime) -> float:
+    """Return in how many seconds its next step is due."""
+    last = parsed_time(shift.stepped_at)
+    if last is None:
+        return 0.0
+    # A clock that went back must not hold the shift for longer than a step takes.
+    every_s = seconds_from_duration(wanted.every)
+    return min(every_s, (last + timedelta(seconds=every_s) - now).total_seconds())
+
+
+def stop_reason(stop_on: str, errors: Errors) -> str:
+    """Return why ``errors`` end the shift, empty when they do not."""
+    match = re.fullmatch(r"(5xx|failed)>([0-9.]+)%", stop_on)
+    if match is None or errors.answers < _LEAST_ANSWERS:
+        return ""
+    percent = 100 * errors.errors / errors.answers
+    if percent <= float(match[2]):
+        return ""
+    what = "answers were 5xx" if match[1] == "5xx" else "connections failed"
+    return f"{percent:.1f} % of {errors.answers} {what} since the last step, and spec.shift.stopOn is {stop_on}"
+
+
+def in_words(shift: GlobalShiftStatus) -> str:
+    """Return how far a shift is, for a column; empty when none is under way or stopped."""
+    if not shift.members or shift.state == "Done":
+        return ""
+    ends = ", ".join(f"{name} {target:.0f}%" for name, (_, target) in _shares(shift).items())
+    if shift.state == "Stopped":
+        return f"shift to {ends} stopped: {shift.message}"
+    return f"shifting to {ends}: {shift.moved} of {_farthest(shift):.0f} % moved" + (
+        f"; {shift.message}" if shift.message else ""
+    )
+
+
+def _weights(spec: GlobalServiceSpec) -> dict[str, int]:
+    return {member.tenant: member.weight for member in spec.members}
+
+
+def _targets(shift: GlobalShiftStatus) -> dict[str, int]:
+    return {member.tenant: member.target for member in shift.members}
+
+
+def _shares(shift: GlobalShiftStatus) -> Mapping[str, tuple[float, float]]:
+    """Return the first and the last share of each member in percent."""
+    starts = sum(member.start for member in shift.members)
+    targets = sum(member.target for member in shift.members) or 1
+    shares: dict[str, tuple[float, float]] = {}
+    for member in shift.members:
+        target = 100 * member.target / targets
+        shares[member.tenant] = (100 * member.start / starts if starts else target, target)
+    return shares
+
+
+def _farthest(shift: GlobalShiftStatus) -> float:
+    """Return the largest change of a share in percent."""
+    return round(max((abs(target - start) for start, target in _shares(shift).values()), default=0.0), 6)

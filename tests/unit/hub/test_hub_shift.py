@@ -1,0 +1,169 @@
+"""Shifts of weights at a real API: what is on record before it is in force, and what a hub that dies leaves."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator
+
+import msgspec
+import pytest
+from hub_parts import intent_context
+
+from fairlead.api.globalservice import GLOBAL_SERVICES
+from fairlead.api.kinds import all_crds
+from fairlead.api.kubernetes import NAMESPACES
+from fairlead.hub.intents.global_service import GlobalIntent
+from fairlead.hub.intents.http import HTTPIntent
+from fairlead.hub.intents.tcp import TCPIntent
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import ClusterConfig, bearer
+from fairlead.kube.discovery import install_crds
+from fairlead.model.contract import AllocationKind
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.observed import Counted, Totals
+from fairlead.runtime.clock import VirtualClock
+from fairlead.testing.builders import ABLE, endpoint_slice, lb_class, tcp, tenant
+from fairlead.translate.addresses import AddressRanges
+from podless import ApiServer
+
+KEY = LoadBalancerKey("GlobalService", "tenant-east", "web")
+CAPABILITIES = {"memory": msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS)}
+
+
+class Hub:
+    """One process of a hub; ``read`` is what its watch would show it."""
+
+    def __init__(self, cluster):
+        pool = AddressRanges.parse("192.0.2.0/28")
+        self.context = intent_context(pool=pool, capabilities=CAPABILITIES, cluster=cluster)
+        inventory = self.context.inventory
+        inventory.classes._store.put(lb_class())
+        HTTPIntent(self.context)
+        parts, self.intent = TCPIntent(self.context), GlobalIntent(self.context)
+        self.intent.watch()
+        origin = {"kind": "Service", "namespace": "shop", "name": "web"}
+        for number, name in enumerate(("west", "east"), 1):
+            inventory.tenants._store.put(tenant(name))
+            namespace, spec = f"tenant-{name}", {"targets": "Pod", "origin": origin}
+            parts.objects.cache._store.put(tcp("shop.web", namespace=namespace, spec=spec))
+            slices = endpoint_slice(name, [f"10.{number}.0.1"], namespace=namespace, load_balancer="shop.web")
+            inventory.slices._store.put(slices)
+
+    async def read(self):
+        cache = self.intent.objects.cache
+        obj = await self.context.cluster.get(GLOBAL_SERVICES, KEY.namespace, KEY.name)
+        cache._notify(cache._store.put(obj), obj)
+        return obj
+
+    async def reconcile(self):
+        await self.read()
+        view = self.intent.view(KEY)
+        assert view is not None
+        await self.intent.record(view, self.intent.decide(view))
+        return await self.read()
+
+    def weights(self):
+        view = self.intent.view(KEY)
+        assert view is not None
+        desired = self.intent.decide(view).desired
+        return {locality.name: locality.weight for locality in desired.spec.shares.localities}
+
+    async def step(self):
+        await self.read()
+        await self.intent._shifts.step(KEY)
+        return (await self.read()).status.shift
+
+
+@contextlib.asynccontextmanager
+async def api(west, east) -> AsyncGenerator[Cluster]:
+    """Run an API with a GlobalService of these weights, which a hub has recorded."""
+    server = ApiServer(admin_token="for-these-tests-only")
+    await server.start()
+    try:
+        config = ClusterConfig(server=server.url, sign_in=bearer("for-these-tests-only"))
+        async with Cluster(config, name="hub") as cluster:
+            await install_crds(cluster, all_crds(), "tests")
+            await cluster.create(NAMESPACES, {"metadata": {"name": KEY.namespace}})
+            await apply(cluster, west, east)
+            await Hub(cluster).reconcile()
+            yield cluster
+    finally:
+        await server.stop()
+
+
+async def apply(cluster, west, east, **shift):
+    members = [{"tenant": "west", "weight": west}, {"tenant": "east", "weight": east}]
+    spec = {"service": "shop/web", "members": members, **({"shift": shift} if shift else {})}
+    body = {"metadata": {"name": KEY.name, "namespace": KEY.namespace}, "spec": spec}
+    await cluster.apply(GLOBAL_SERVICES, body, manager="operator")
+
+
+@pytest.mark.req("MC-14")
+async def test_a_shift_goes_on_with_another_hub_after_every_step():
+    async with api(100, 0) as cluster:
+        await apply(cluster, 10, 90, step=30, every="1m")
+        first = Hub(cluster)
+        await first.reconcile()
+        assert first.weights() == {"west": 1000, "east": 0}, "nothing moves before the first step is on record"
+        seen = []
+        for number in range(4):
+            hub = Hub(cluster)
+            assert isinstance(hub.context.clock, VirtualClock)
+            await hub.context.clock.advance(60.0 * number)
+            shift = await hub.step()
+            seen.append((shift.state, shift.moved, hub.weights()["east"]))
+            assert await hub.step() == shift, "its time has not come"
+        assert seen[:3] == [("Shifting", 30, 300), ("Shifting", 60, 600), ("Done", 90, 90)]
+        assert seen[3] == seen[2]
+
+
+@pytest.mark.req("MC-14")
+async def test_a_hub_that_dies_before_the_spec_is_on_record_moves_nothing():
+    async with api(100, 0) as cluster:
+        await apply(cluster, 0, 100, step=50)
+        hub = Hub(cluster)
+        obj = await hub.read()
+        await hub.intent._shifts.begin(obj)
+        other = Hub(cluster)
+        obj = await other.reconcile()
+        assert [member.weight for member in obj.status.accepted.members] == [0, 100]
+        assert other.weights() == {"west": 1000, "east": 0}
+        # Without spec.shift, the weights are in force at once.
+        await cluster.merge_patch(GLOBAL_SERVICES, KEY.namespace, KEY.name, {"spec": {"shift": None}}, manager="u")
+        obj = await other.reconcile()
+        assert not obj.status.shift.members
+        version = obj.metadata.resource_version
+        assert (await other.reconcile()).metadata.resource_version == version, "nothing is written again"
+        assert other.weights() == {"west": 0, "east": 100}
+
+
+@pytest.mark.req("MC-14")
+async def test_failed_connections_since_the_last_step_stop_it():
+    async with api(100, 0) as cluster:
+        await apply(cluster, 0, 100, step=20, every="1m", stopOn="failed>1%")
+        hub = Hub(cluster)
+        await hub.reconcile()
+        watched, failing = hub.context.watched, {Counted(KEY): Totals(connections=100, failed=50)}
+        assert (await hub.step()).moved == 0, "errors are not known yet"
+        watched.add(failing)  # from before it was watched
+        await hub.step()
+        assert (await hub.step()).moved == 20
+        await hub.step()
+        watched.add({Counted(KEY): Totals(connections=1000, failed=10)})
+        assert (await hub.step()).state == "Shifting"
+        watched.add({Counted(KEY): Totals(connections=100, failed=5)})
+        shift = await hub.step()
+        assert (shift.state, shift.moved) == ("Stopped", 0)
+        assert "1.4 %" in shift.message
+        assert hub.weights() == {"west": 1000, "east": 0}
+
+
+@pytest.mark.req("MC-14")
+async def test_a_share_of_5xx_needs_a_route_that_counts_them():
+    async with api(100, 0) as cluster:
+        await apply(cluster, 0, 100, step=20, every="1m", stopOn="5xx>1%")
+        hub = Hub(cluster)
+        await hub.reconcile()
+        shift = await hub.step()
+        assert (shift.state, shift.moved) == ("Shifting", 0)
+        assert "route" in shift.message

@@ -1,0 +1,132 @@
+"""Gradual changes of weights: their steps, what stops them, and what they survive."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.api.globalservice import (
+    GlobalMember,
+    GlobalServiceSpec,
+    GlobalServiceStatus,
+    GlobalShift,
+)
+from fairlead.translate.shift import Errors, begun, in_words, next_step, shifted, wait_s, weights_in_force
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SHIFT = GlobalShift(step=10, every="1m", stop_on="5xx>1%")
+
+
+def spec(shift: GlobalShift | None = SHIFT, **weights):
+    return GlobalServiceSpec(members=[GlobalMember(name, weight) for name, weight in weights.items()], shift=shift)
+
+
+def in_force(wanted, status):
+    return {member.tenant: member.weight for member in shifted(wanted, status).members}
+
+
+def served(**weights):
+    return GlobalServiceStatus(accepted=spec(**weights))
+
+
+def steps(wanted, status):
+    """Return the weights in force after each step, until the shift is at an end."""
+    seen, now = [], NOW
+    status = msgspec.structs.replace(status, shift=begun(wanted, status))
+    while status.shift.state == "Shifting":
+        status = msgspec.structs.replace(status, shift=next_step(wanted.shift, status.shift, now=now, errors=Errors()))
+        seen.append(in_force(wanted, status))
+        now += timedelta(seconds=wait_s(wanted.shift, status.shift, now=now))
+    return seen, status.shift
+
+
+@pytest.mark.req("MC-14")
+def test_each_step_moves_so_many_percent_until_the_weights_of_the_spec_are_in_force():
+    wanted = spec(west=10, east=90)
+    seen, shift = steps(wanted, served(west=100, east=0))
+    assert [weights["east"] for weights in seen] == [100, 200, 300, 400, 500, 600, 700, 800, 90]
+    assert seen[-1] == {"west": 10, "east": 90}
+    assert shift.state == "Done"
+    assert begun(wanted, msgspec.structs.replace(served(west=10, east=90), shift=shift)) == shift
+
+
+@pytest.mark.req("MC-14")
+def test_nothing_moves_before_the_shift_is_on_record():
+    wanted = spec(west=10, east=90)
+    assert in_force(wanted, served(west=3, east=1)) == {"west": 750, "east": 250}
+    # Without spec.shift, and for an object that was never served, the weights are in force at once.
+    assert in_force(spec(None, west=10, east=90), served(west=3, east=1)) == {"west": 10, "east": 90}
+    assert in_force(wanted, GlobalServiceStatus()) == {"west": 10, "east": 90}
+
+
+@pytest.mark.req("MC-14")
+def test_errors_stop_it_at_the_step_before_until_another_request():
+    wanted = spec(west=0, east=100)
+    status = served(west=100, east=0)
+    first = next_step(SHIFT, begun(wanted, status), now=NOW, errors=Errors(100, 50))
+    assert (first.state, first.moved) == ("Shifting", 10), "errors from before the first step are not its own"
+    second = next_step(SHIFT, first, now=NOW + timedelta(minutes=1), errors=Errors(1000, 10))
+    assert second.moved == 20
+    assert next_step(SHIFT, second, now=NOW + timedelta(minutes=1), errors=Errors(10, 10)) == second, "too few answers"
+    stopped = next_step(SHIFT, second, now=NOW + timedelta(minutes=1), errors=Errors(1000, 11))
+    assert (stopped.state, stopped.moved) == ("Stopped", 10)
+    assert "1.1 %" in stopped.message
+    status = msgspec.structs.replace(status, shift=stopped)
+    assert in_force(wanted, status) == {"west": 900, "east": 100}
+    assert next_step(SHIFT, stopped, now=NOW + timedelta(days=1), errors=Errors()) == stopped
+    again = msgspec.structs.replace(wanted, shift=msgspec.structs.replace(SHIFT, request="2"))
+    assert begun(again, status).state == "Shifting"
+    assert in_force(again, status) == {"west": 900, "east": 100}
+
+
+@pytest.mark.req("MC-14")
+def test_a_step_waits_for_its_time_and_for_the_members_that_gain():
+    wanted = spec(west=0, east=100)
+    first = next_step(SHIFT, begun(wanted, served(west=1, east=0)), now=NOW, errors=Errors())
+    assert next_step(SHIFT, first, now=NOW + timedelta(seconds=59), errors=Errors()) == first
+    waiting = next_step(SHIFT, first, now=NOW + timedelta(hours=1), errors=Errors(), waits="east is Down")
+    assert (waiting.moved, waiting.message) == (10, "east is Down")
+    assert "east is Down" in in_words(waiting)
+    moved = next_step(SHIFT, waiting, now=NOW + timedelta(hours=1), errors=Errors())
+    assert (moved.moved, moved.message) == (20, "")
+    # A clock that went back holds it for one step at most.
+    assert wait_s(SHIFT, moved, now=NOW - timedelta(days=1)) == 60
+
+
+@pytest.mark.req("MC-14")
+def test_other_weights_meanwhile_are_approached_from_where_it_is():
+    status = served(west=100, east=0)
+    first = next_step(SHIFT, begun(spec(west=0, east=100), status), now=NOW, errors=Errors())
+    status = msgspec.structs.replace(status, shift=first)
+    other = spec(west=50, east=40, north=10)
+    assert in_force(other, status) == {"west": 900, "east": 100, "north": 0}
+    assert steps(other, status)[0][-1] == {"west": 50, "east": 40, "north": 10}
+
+
+@pytest.mark.req("MC-14")
+@given(
+    st.lists(st.integers(0, 1000), min_size=2, max_size=5),
+    st.lists(st.integers(0, 1000), min_size=2, max_size=5),
+    st.integers(1, 100),
+)
+def test_every_shift_ends_and_no_step_moves_more_than_it_should(before, after, step):
+    names = [f"m{number}" for number in range(max(len(before), len(after)))]
+    start = dict(zip(names, before, strict=False))
+    end = {name: (after[number] if number < len(after) else 0) for number, name in enumerate(names)}
+    if not any(start.values()) or not any(end.values()):
+        return
+    wanted = spec(GlobalShift(step=step), **end)
+    begins = served(**{name: start.get(name, 0) for name in names})
+    seen, shift = steps(wanted, begins)
+    assert shift.state == "Done"
+    assert weights_in_force(shift) == end
+    assert len(seen) <= -(-100 // step)
+    last = {name: 100 * start.get(name, 0) / sum(start.values()) for name in names}
+    for weights in seen:
+        now = {name: 100 * weight / sum(weights.values()) for name, weight in weights.items()}
+        assert all(abs(now[name] - last[name]) <= step + 0.6 for name in names), (last, now)
+        last = now
