@@ -26,6 +26,7 @@ INTENT_STATUS = {
     "placement": "Proxy machines of the load balancer; absent while the hub's own proxies serve it.",
     "held": "First 16 changes that a pause or a guard holds back, with reasons.",
     "heldTotal": "Number of held changes.",
+    "gatedPods": "Pods that wait for readiness gate fairlead.dev/serving; absent without any.",
     "repaired": "Last handled value of the annotation fairlead.dev/repair.",
     "unhealthyTargets": "First 50 targets that the data plane reports as not healthy, as address:port "
     "(listener or backend).",
@@ -287,6 +288,11 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "backendPort": "Port of the backend.",
         "source": "Object of the backend, as kind/namespace/name/uid.",
         "backend": "Backend name of an HTTP load balancer; the port is then 0.",
+    },
+    "GatedPods": {
+        "serving": "Pods, by uid, that every reporting proxy has healthy.",
+        "waiting": "Pods, by uid, that a proxy does not have healthy, or has not checked yet.",
+        "time": "Time of the answer; renewed while pods wait.",
     },
     "TCPLoadBalancerStatus": {
         **INTENT_STATUS,

@@ -40,6 +40,7 @@ from fairlead.api.kubernetes import (
     LEASES,
     NAMESPACES,
     NODES,
+    PODS,
     SERVICES,
     EndpointSlice,
     Node,
@@ -56,6 +57,7 @@ from fairlead.api.names import (
     ANNOTATION_REFUSED,
     ANNOTATION_TARGET,
     COMMAND_NAMES,
+    CONDITION_SERVING,
     DEFAULT_CLASS,
     GROUP,
     HUB_LEASE,
@@ -63,11 +65,13 @@ from fairlead.api.names import (
     LABEL_MANAGED_BY,
     LABEL_NODES,
     LABEL_NODES_IPV6,
+    LABEL_READINESS_GATE,
     LABEL_SERVICE_NAME,
     LABEL_TENANT,
     LOAD_BALANCER_CLASS_PREFIX,
     MANAGED_BY,
     PROXIES_NAMESPACE,
+    READINESS_GATE_ENABLED,
     SERVICE_ANNOTATIONS,
     SYSTEM_NAMESPACE,
     TAINT_TO_BE_DELETED,
@@ -105,7 +109,7 @@ from fairlead.doctor.facts import (
 from fairlead.errors import BadConfiguration
 from fairlead.kube.transport import NOTICEABLE_S
 from fairlead.model.condition import ConditionReason
-from fairlead.model.in_words import listed, split_host_port
+from fairlead.model.in_words import counted, listed, split_host_port
 from fairlead.model.key_pair import covers
 from fairlead.model.keys import canonical_address
 from fairlead.standalone.proxy_report import NAME as PROXY_REPORTS
@@ -1305,6 +1309,42 @@ def gateway_classes(facts: Facts) -> Iterator[Finding]:
                 yield error(path_to("GatewayClass", gateway_class), fault.message or "not accepted", fix)
 
 
+def readiness_gates(facts: Facts) -> Iterator[Finding]:
+    """Name namespaces with pods that lack the readiness gate which is asked for, or wait for it alone."""
+    member = facts.member_read
+    if member is None:
+        return
+    labelled = {
+        namespace.metadata.name
+        for namespace in member.read(NAMESPACES)
+        if namespace.label(LABEL_READINESS_GATE) == READINESS_GATE_ENABLED
+    } - {SYSTEM_NAMESPACE, "kube-system"}
+    services = [item for item in member.read(SERVICES) if item.label(LABEL_READINESS_GATE) == READINESS_GATE_ENABLED]
+    without, closed = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    for pod in member.read(PODS):
+        namespace, labels = pod.metadata.namespace, pod.metadata.labels or {}
+        selected = any(
+            (selector := service.spec.selector) and selector.items() <= labels.items()
+            for service in services
+            if service.metadata.namespace == namespace
+        )
+        if pod.deleting or pod.label(LABEL_READINESS_GATE) == "disabled" or not (namespace in labelled or selected):
+            continue
+        if not pod.has_gate(CONDITION_SERVING):
+            without[namespace].append(pod.metadata.name)
+        elif pod.waits_only_for(CONDITION_SERVING) and not pod.is_open(CONDITION_SERVING):
+            closed[namespace].append(pod.metadata.name)
+    for namespace, names in sorted(without.items()):
+        pods = f"{counted(len(names), 'pod')} ({listed(sorted(names), 3)})"
+        fault = f"{pods} without the readiness gate, as from before the label, so rollouts do not wait for them"
+        yield warning(f"Namespace/{namespace}", fault, f"kubectl -n {namespace} rollout restart deployment")
+    for namespace, names in sorted(closed.items()):
+        pods = f"{counted(len(names), 'pod')} ({listed(sorted(names), 3)})"
+        fault = f"{pods} waiting for readiness gate {CONDITION_SERVING} alone"
+        fix = f"kubectl -n {namespace} get pods -o wide   the agent opens gates if it runs with --readiness-gates"
+        yield warning(f"Namespace/{namespace}", fault, fix)
+
+
 def _services(facts: Facts) -> list[Service]:
     """Return the Services that are ours to serve: of type LoadBalancer, of no class or one of ours."""
     member = facts.member_read
@@ -1384,6 +1424,7 @@ CHECKS = (
         services_without_node_ports,
         side="member",
     ),
+    Check("readiness-gates", "Do pods have the readiness gates that are asked for?", readiness_gates, side="member"),
     Check("service-address", "Do Services have addresses?", services_pending, side="member"),
     Check("ingress-class", "Do the classes of Ingresses exist?", ingress_classes, side="member"),
     Check("gateway-class", "Are our GatewayClasses accepted?", gateway_classes, side="member"),

@@ -37,6 +37,7 @@ from fairlead.api.kubernetes import (
     LEASES,
     NAMESPACES,
     NODES,
+    PODS,
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
@@ -51,8 +52,10 @@ from fairlead.api.names import (
     LABEL_MANAGED_BY,
     LABEL_NODES,
     LABEL_NODES_IPV6,
+    LABEL_READINESS_GATE,
     LABEL_TENANT,
     MANAGED_BY,
+    READINESS_GATE_ENABLED,
     SYSTEM_NAMESPACE,
     VERSION,
     label_value,
@@ -139,6 +142,10 @@ async def gather(cluster: Cluster, name: str, wanted: Sequence[KindToRead]) -> A
         return ApiFacts(name=name, server=cluster.server, flags=flags, error=error.sentence)
     served = await _served(cluster)
     objects, unread = await read_objects(cluster, wanted, installed=bool(served) or name != "hub")
+    if name != "hub":
+        pods, unread_pods = await read_objects(cluster, _gated(objects))
+        objects |= pods
+        unread |= unread_pods
     systems = [namespace for namespace in objects.get(NAMESPACES.full_name, []) if name_of(namespace) == "kube-system"]
     return ApiFacts(
         name=name,
@@ -153,6 +160,17 @@ async def gather(cluster: Cluster, name: str, wanted: Sequence[KindToRead]) -> A
         objects=objects,
         unread=unread,
     )
+
+
+def _gated(objects: Objects) -> list[KindToRead]:
+    """Return the pods to read: those of namespaces where a namespace or a Service asks for readiness gates."""
+    namespaces = {
+        name_of(obj) if kind is NAMESPACES else str(meta(obj, "namespace"))
+        for kind in (NAMESPACES, SERVICES)
+        for obj in objects.get(kind.full_name, [])
+        if mapping(meta(obj, "labels")).get(LABEL_READINESS_GATE) == READINESS_GATE_ENABLED
+    }
+    return [KindToRead(PODS, namespace) for namespace in sorted(namespaces)]
 
 
 async def read_objects(

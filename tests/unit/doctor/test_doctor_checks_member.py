@@ -10,7 +10,16 @@ import pytest
 from doctor_facts import obj, only, with_condition, with_more, with_object, without
 
 from fairlead.api.gateway import GATEWAY_CLASSES
-from fairlead.api.kubernetes import ENDPOINT_SLICES, INGRESS_CLASSES, INGRESSES, LEASES, NODES, SERVICES
+from fairlead.api.kubernetes import (
+    ENDPOINT_SLICES,
+    INGRESS_CLASSES,
+    INGRESSES,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SERVICES,
+)
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.doctor.checks import examine
 
@@ -213,3 +222,43 @@ def test_a_fix_can_be_pasted_for_the_cluster_that_was_looked_at(check: str) -> N
     side = "/k/hub" if check == "service-class" else "/k/east"
     assert fixes
     assert all(fix[:3] == ["kubectl", "--kubeconfig", side] for fix in fixes)
+
+
+def gated_pod(name: str, namespace: str = "default", *, gated: bool = True, app: str = "web") -> dict[str, Any]:
+    conditions = [
+        {"type": "ContainersReady", "status": "True"},
+        {"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady"},
+    ]
+    spec = {"readinessGates": [{"conditionType": "fairlead.dev/serving"}]} if gated else {}
+    pod = obj(name, namespace, spec=spec, status={"podIP": "10.1.0.1", "conditions": conditions})
+    pod["metadata"]["labels"] = {"app": app}
+    return pod
+
+
+def with_gate(name: str, resource: Any) -> dict[str, Any]:
+    labelled = obj(name, "" if resource is NAMESPACES else "default", spec={"selector": {"app": "web"}})
+    labelled["metadata"]["labels"] = {"fairlead.dev/readiness-gate": "enabled"}
+    return labelled
+
+
+@pytest.mark.req("F-2")
+@pytest.mark.parametrize("resource", [NAMESPACES, SERVICES])
+def test_pods_from_before_the_label_are_named(resource: Any) -> None:
+    facts = with_more("member", resource, with_gate("default", resource))
+    assert facts.member is not None
+    facts.member.objects[PODS.full_name] = [
+        gated_pod("old", gated=False),
+        gated_pod("elsewhere", "other", gated=False),
+    ]
+    finding = only(facts, "readiness-gates")
+    assert finding.object == "Namespace/default"
+    assert "old" in finding.fault
+    assert "elsewhere" not in finding.fault
+
+
+@pytest.mark.req("F-2")
+def test_pods_that_wait_for_their_gate_are_named() -> None:
+    facts = with_more("member", NAMESPACES, with_gate("default", NAMESPACES))
+    assert facts.member is not None
+    facts.member.objects[PODS.full_name] = [gated_pod("new")]
+    assert "--readiness-gates" in only(facts, "readiness-gates").fix
