@@ -322,6 +322,11 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "routes": "Number of LoadBalancerRoutes that refer to the load balancer.",
         "refused": "First 50 parts that the proxies do not serve.",
         "failingRoutes": "First 200 routes with a backend that has no healthy target.",
+        "maintenance": "Hosts that are answered with a maintenance page now.",
+    },
+    "MaintenanceStatus": {
+        "host": "Host in maintenance; every host when empty.",
+        "until": "Time at which the maintenance ends by itself.",
     },
     "FailingRoute": {
         "name": "Name of the LoadBalancerRoute.",

@@ -11,14 +11,27 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
+from fairlead.api.cidrs import exact_network
 from fairlead.api.crd import AGE, Column, Crd
 from fairlead.api.intent import Families, FamilyPolicy, IntentObject, IntentStatus, NamesStatus
 from fairlead.api.meta import KubeObject, Resource, Wire, list_by
-from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
+from fairlead.api.names import ANNOTATION_MAINTENANCE, DEFAULT_CLASS, GROUP, VERSION
 from fairlead.api.tcploadbalancer import ORIGIN_COLUMNS, STATE_COLUMNS, Origin, TargetType
-from fairlead.model.http import Attachment, Backend, L7Listener, Route, RouteKind, Rule
+from fairlead.api.times import parsed_time
+from fairlead.model.http import (
+    MAX_PAGE_BYTES,
+    Attachment,
+    Backend,
+    L7Listener,
+    Maintenance,
+    Route,
+    RouteKind,
+    Rule,
+    hostname_problem,
+)
 
 
 class CertificateRef(Wire, frozen=True, gc=False):
@@ -91,19 +104,56 @@ class FailingRoute(Wire, frozen=True, gc=False):
         return f"requests{hosts} fail: no healthy target behind {noun} {', '.join(self.backends)}"
 
 
+class MaintenanceStatus(Wire, frozen=True, gc=False):
+    """A host in maintenance, empty for all hosts, and until when."""
+
+    host: str = ""
+    until: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """Return what clients get, and until when."""
+        return f"{f'host {self.host}' if self.host else 'every host'} is in maintenance until {self.until}"
+
+
+def read_maintenance(text: str) -> tuple[Maintenance, ...]:
+    """Return the hosts in maintenance that an annotation lists, the last entry of each.
+
+    Raises:
+        ValueError: names what is wrong.
+    """
+    try:
+        entries = msgspec.json.decode(text or "[]", type=tuple[Maintenance, ...])
+    except msgspec.DecodeError as error:
+        raise ValueError(f"annotation {ANNOTATION_MAINTENANCE}: {error}") from error
+    for entry in entries:
+        where = f"annotation {ANNOTATION_MAINTENANCE}: {entry.host or 'every host'}"
+        if parsed_time(entry.until) is None:
+            raise ValueError(f"{where}: until is {entry.until!r}; write a time such as 2026-01-31T12:00:00Z")
+        if problem := hostname_problem(entry.host):
+            raise ValueError(f"{where}: {problem}")
+        size = len(entry.page.encode())
+        if size > MAX_PAGE_BYTES:
+            raise ValueError(f"{where}: page has {size} bytes; at most {MAX_PAGE_BYTES} are allowed")
+        if ambiguous := [each for each in map(exact_network, entry.allowed_sources) if isinstance(each, str)]:
+            raise ValueError(f"{where}: allowedSources: {ambiguous[0]}")
+    return tuple({entry.host.lower(): entry for entry in entries}.values())
+
+
 class HTTPLoadBalancerStatus(IntentStatus, frozen=True, gc=False):
     """What became of it.
 
     accepted is the version of spec that is served: when spec is refused, the last one that was not. targets is
     ready/total over all backends; routes is how many LoadBalancerRoutes name it. refused are the parts that the proxies
     do not serve, 50 at most. failingRoutes are those with a backend that has no healthy target, 200 at most. names says
-    what became of the host names of its listeners.
+    what became of the host names of its listeners. maintenance are the hosts that are in maintenance now.
     """
 
     targets: str = ""
     routes: int = 0
     refused: Annotated[tuple[RefusedPartStatus, ...], Meta(max_length=50)] = ()
     failing_routes: Annotated[tuple[FailingRoute, ...], Meta(max_length=FAILING_LISTED)] = ()
+    maintenance: tuple[MaintenanceStatus, ...] = ()
     names: NamesStatus = NamesStatus()
     accepted: HTTPLoadBalancerSpec | None = None
 

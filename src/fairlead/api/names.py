@@ -123,6 +123,8 @@ ANNOTATION_MACHINES = "fairlead.dev/machines"
 #: On an HTTPLoadBalancer: count the requests of each of its routes, which costs proxies memory for each. Any value but
 #: "false".
 ANNOTATION_ROUTE_FIGURES = "fairlead.dev/route-figures"
+#: On an HTTPLoadBalancer, written by ``fairlead maintenance``: the hosts in maintenance with their pages, as JSON.
+ANNOTATION_MAINTENANCE = "fairlead.dev/maintenance"
 #: The value of the pause annotation when it is there because a Cluster of Cluster API is paused.
 PAUSED_BY_CAPI = "cluster-api"
 #: On a LoadBalancer, TCPLoadBalancer or BackendGroup, with any value: deleted or not, it stays until the label goes.

@@ -313,6 +313,7 @@ def _notes(lb: Previewed) -> Iterator[str]:
         # The first routes are in the message of Programmed.
         if not any(part.name in condition.message for condition in lb.conditions):
             yield f"{part.title} is not served: {part.reason}"
+    yield from (entry.sentence for entry in lb.maintenance)
     if lb.unread_references:
         yield (
             "this user cannot read some references, so ResolvedRefs is shown as the hub wrote it: "

@@ -51,6 +51,7 @@ VERBS = {
     "version": Verb(_LOOK, "main:version", "Print the version."),
     "pause": Verb(_OPERATE, "verbs:pause", "Hold all changes of a load balancer or class."),
     "resume": Verb(_OPERATE, "verbs:resume", "Apply the changes that pause held."),
+    "maintenance": Verb(_OPERATE, "maintenance:app", "Answer requests with a page for a time."),
     "repair": Verb(_OPERATE, "verbs:repair", "Revert changes made outside Fairlead."),
     "gc": Verb(_OPERATE, "verbs:gc", "Find and delete orphaned backends."),
     "member": Verb(_OPERATE, "member:app", "Drain a member of GlobalServices, and use it again."),

@@ -591,4 +591,4 @@ class Reconciler:
             self._history.note(key, HistoryKind.DECIDED, decision_text(result.decision, result.waiting_for))
         if result.failure is not None:
             raise result.failure
-        return AGAIN_S if moving else None
+        return AGAIN_S if moving else view.due_s

@@ -427,11 +427,29 @@ class FixedAnswer(msgspec.Struct, frozen=True):
     content: str
 
 
+#: The longest page, in bytes of UTF-8.
+MAX_PAGE_BYTES = 65_536
+
+
+class Maintenance(Value, frozen=True, gc=False, forbid_unknown_fields=True):
+    """The answer to requests of a host, or of every host (empty), instead of its routes, until a time (RFC 3339).
+
+    Clients in ``allowed_sources`` reach the routes all the same. ``retry_after_s`` 0 sends no Retry-After.
+    """
+
+    host: Hostname = ""
+    status: Annotated[int, Meta(ge=400, le=599)] = 503
+    retry_after_s: Annotated[int, Meta(ge=0, le=31_536_000)] = 0
+    allowed_sources: Sources = ()
+    page: Annotated[str, Meta(max_length=MAX_PAGE_BYTES)] = ""
+    until: Annotated[str, Meta(max_length=64)] = ""
+
+
 class L7Config(msgspec.Struct, frozen=True):
     """The HTTP configuration of a load balancer; backends' addresses are targets, by backend name.
 
     ``listeners`` are in order of precedence, ``routes`` and ``backends`` ordered by name. ``route_figures``: the
-    requests of each route are counted.
+    requests of each route are counted. ``maintenance`` is in effect now, at most one for each host.
     """
 
     listeners: tuple[L7Listener, ...]
@@ -440,6 +458,7 @@ class L7Config(msgspec.Struct, frozen=True):
     certificates: Mapping[str, Certificate] = msgspec.field(default_factory=dict[str, Certificate])
     answers: tuple[FixedAnswer, ...] = ()
     route_figures: bool = False
+    maintenance: tuple[Maintenance, ...] = ()
 
 
 class IdleBackends:

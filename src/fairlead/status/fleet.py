@@ -561,6 +561,9 @@ def load_balancer_faults(objects: Iterable[AnyLoadBalancer], rows: Iterable[Load
         for part in parts:
             text = f"{part.title} is not served: {part.reason}"
             yield ObjectFault(Trouble.ATTENTION, *key, "Refused", subject, text)
+        for entry in lb.status.maintenance if isinstance(lb, HTTPLoadBalancer) else ():
+            step = f"end it earlier with: fairlead maintenance off {ObjectRef(row.kind, row.namespace, row.name).path}"
+            yield ObjectFault(Trouble.ATTENTION, *key, "Maintenance", subject, entry.sentence, step)
         for route in failing:
             ref = ObjectRef(route.kind, route.namespace, route.object, row.origin.partition("/")[0])
             step = f"does a pod listen there? {_explain(row)}"

@@ -43,7 +43,7 @@ from fairlead.model.desired import (
     Spillover,
     Targets,
 )
-from fairlead.model.http import Backend, Certificate, FixedAnswer
+from fairlead.model.http import Backend, Certificate, FixedAnswer, Maintenance
 from fairlead.model.keys import Family, ListenerKey, LoadBalancerKey, TargetKey
 
 
@@ -167,6 +167,8 @@ class MemberView(msgspec.Struct, frozen=True):
     loopback_targets: bool = False
     provider_problems: Mapping[str, str] = {}
     given: Mapping[TargetKey, Collection[LoadBalancerKey]] = {}
+    #: In how many seconds another view is due, if nothing changes before.
+    due_s: float | None = None
 
     #: What applies instead of the class: of the version that was last accepted, while that is served.
     in_force: ClassBehaviour | None = None
@@ -234,6 +236,7 @@ class HTTPView(MemberView, frozen=True, kw_only=True):
     ``missing_certificates`` maps the others to the reason. ``domain_certificates`` name that for the names that the
     hub makes for the member, by domain, where there is one. ``answers`` are to challenges of an authority. ``shared``
     are the Services whose requests other members serve as well, by "namespace/name"; routes may name none of them.
+    ``maintenance`` is in effect now.
     """
 
     load_balancer: HTTPLoadBalancer
@@ -244,6 +247,7 @@ class HTTPView(MemberView, frozen=True, kw_only=True):
     domain_certificates: Mapping[str, str] = {}
     answers: tuple[FixedAnswer, ...] = ()
     shared: Mapping[str, SharedPorts] = {}
+    maintenance: tuple[Maintenance, ...] = ()
 
     def shared_backend(self, backend: Backend) -> SharedBackend | None:
         """Return what serves a backend whose Service several members share; None when the Service serves it alone."""
@@ -330,6 +334,8 @@ class LoadBalancerView(msgspec.Struct, frozen=True):
     allocation: Allocation = Allocation()
     #: A provider has been asked about the load balancer or a group, and has not answered yet.
     pending: bool = False
+    #: As in MemberView.
+    due_s: float | None = None
 
     @property
     def behaviour(self) -> ClassBehaviour:
@@ -376,6 +382,8 @@ class Decision(msgspec.Struct, frozen=True):
     serving_last_accepted: bool = False
     allocation: Allocation = Allocation()
     complete: bool | None = None
+    #: Of a load balancer of requests, the hosts that are in maintenance now.
+    maintenance: tuple[Maintenance, ...] = ()
 
     def summary(self) -> Self:
         """Return the decision without what is only needed to carry it out."""

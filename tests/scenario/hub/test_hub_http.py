@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hub_http_world import KEY, NAMESPACE, at_cloud, condition, endpoints, load_
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import SECRETS
+from fairlead.api.times import wire_time
 from fairlead.cli.changes import plan_of
 from fairlead.cli.explain import explained
 from fairlead.errors import Forbidden, Unreachable
@@ -197,3 +199,46 @@ async def test_a_certificate_being_read_causes_no_warning(world, hub):
     await world.until(lambda: "cert" in world.cloud.load_balancers[KEY].spec.l7.certificates)
     await says(world, "ResolvedRefs", "True")
     assert [reason for kind, reason in await world.events("shop.gw", NAMESPACE) if kind == "Warning"] == []
+
+
+@pytest.mark.req("F-22")
+async def test_maintenance_is_shown_and_ends_by_itself(world, hub):
+    await load_balancer(world)
+    await route(world)
+    await says(world, "Programmed", "True")
+    until = wire_time(world.clock.now() + timedelta(seconds=600))
+
+    async def annotate(text: str | None) -> None:
+        patch = {"metadata": {"annotations": {"fairlead.dev/maintenance": text}}}
+        await world.user.merge_patch(HTTP_LOAD_BALANCERS, *KEY[1:], patch, manager="kubectl")
+
+    def hosts() -> list[str]:
+        return [entry.host for entry in world.cloud.load_balancers[KEY].spec.l7.maintenance]
+
+    async def shown() -> list[tuple[str, str]]:
+        return [(entry.host, entry.until) for entry in (await read(world)).status.maintenance]
+
+    await annotate(json.dumps([{"host": "shop.example.com", "until": until}]))
+    await world.until(lambda: hosts() == ["shop.example.com"])
+
+    async def is_shown() -> bool:
+        return await shown() == [("shop.example.com", until)]
+
+    await world.until(is_shown)
+    # What cannot be read changes nothing, and is named.
+    await annotate(json.dumps([{"host": "other.example.com"}]))
+
+    async def named() -> bool:
+        return any("until" in part.reason for part in (await read(world)).status.refused)
+
+    await world.until(named)
+    assert hosts() == ["shop.example.com"]
+    await annotate(json.dumps([{"until": until}]))
+    await world.until(lambda: hosts() == [""])
+    await world.clock.advance(601)
+    await world.until(lambda: hosts() == [])
+
+    async def is_over() -> bool:
+        return await shown() == []
+
+    await world.until(is_over)

@@ -18,7 +18,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from fairlead.api.backendgroup import BackendRecord
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer, RefusedPartStatus
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer, MaintenanceStatus, RefusedPartStatus
 from fairlead.api.intent import IntentObject, Provisioned
 from fairlead.api.meta import WireCondition
 from fairlead.api.names import ANNOTATION_PAUSED, DEFAULT_CLASS, KERNEL_PROVIDER, MACHINE_PROVIDERS
@@ -86,6 +86,8 @@ class Previewed(msgspec.Struct, frozen=True, kw_only=True):
     more_held: int = 0
     #: The parts that the proxies refused, as the hub wrote them last.
     refused: tuple[RefusedPartStatus, ...] = ()
+    #: The hosts in maintenance, as the hub wrote them last.
+    maintenance: tuple[MaintenanceStatus, ...] = ()
     #: Names of targets whose health checks fail at the hub's own proxies; the first ``model.health.NAMED`` of them.
     unhealthy: frozenset[str] = frozenset()
     #: The provider's own identity of it.
@@ -260,6 +262,7 @@ class _Preview:
             conditions=tuple(obj.status.conditions or ()) if obj is not None else (),
             unhealthy=frozenset((obj.status.unhealthy_targets or ()) if obj is not None else ()),
             refused=obj.status.refused if isinstance(obj, HTTPLoadBalancer) else (),
+            maintenance=obj.status.maintenance if isinstance(obj, HTTPLoadBalancer) else (),
             translation=translation,
             plan=Plan(key),
             records=tuple(self._inventory.records.by_index("lb", key)),

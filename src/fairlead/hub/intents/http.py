@@ -13,8 +13,10 @@ import itertools
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from operator import itemgetter
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -29,14 +31,17 @@ from fairlead.api.httploadbalancer import (
     HTTPLoadBalancerSpec,
     HTTPLoadBalancerStatus,
     LoadBalancerRoute,
+    MaintenanceStatus,
     RefusedPartStatus,
+    read_maintenance,
 )
 from fairlead.api.kubernetes import SECRETS, EndpointSlice, Ingress, PortStatus
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import ManagedCertificate
 from fairlead.api.meta import JSONMapping, JSONObject, WireCondition, only_status_changed
-from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER, backend_label
+from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER, ANNOTATION_MAINTENANCE, backend_label
 from fairlead.api.tenant import Tenant
+from fairlead.api.times import parsed_time
 from fairlead.errors import FairleadError, NotFound, Retry
 from fairlead.hub.intents.conditions import ingress_of
 from fairlead.hub.intents.intent import IntentContext
@@ -47,7 +52,7 @@ from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.model.condition import ConditionReason, ConditionType
-from fairlead.model.http import Certificate, FixedAnswer
+from fairlead.model.http import Certificate, FixedAnswer, Maintenance
 from fairlead.model.in_words import listed
 from fairlead.model.keys import ListenerKey, LoadBalancerKey
 from fairlead.model.observed import Counted, Observed
@@ -98,7 +103,9 @@ class HTTPIntent(MemberIntent[HTTPView]):
 
     def decide(self, view: HTTPView) -> Decision:
         """Return the decision about ``view``."""
-        return decide_http(view, self.allocation_of(view), self._translated.setdefault(view.key, Translated()))
+        translated = self._translated.setdefault(view.key, Translated())
+        decision = decide_http(view, self.allocation_of(view), translated)
+        return msgspec.structs.replace(decision, maintenance=view.maintenance)
 
     def decision_on_record(self, view: HTTPView) -> Decision | None:
         """Return the decision about the accepted version."""
@@ -194,6 +201,7 @@ class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
         if unreadable := self._http_objects.unreadable_routes(namespace):
             fields["stale"] = fields["stale"] or unreadable
             fields["unreadable"] = f"{unreadable}; the route is not served until it is corrected, all others are"
+        maintenance, due_s = self._maintenance(obj)
         return HTTPView(
             load_balancer=obj,
             routes=routes,
@@ -203,8 +211,23 @@ class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
             missing_certificates=missing,
             domain_certificates={domain: ref.name for domain, ref in of_domains.items() if ref.name in certificates},
             answers=managed.answers(namespace, obj.metadata.name),
+            maintenance=maintenance,
+            due_s=due_s,
             **fields,
         )
+
+    def _maintenance(self, obj: HTTPLoadBalancer) -> tuple[tuple[Maintenance, ...], float | None]:
+        """Return what is in effect now, and in how many seconds the first of it ends."""
+        key, now = self._http_objects.key(obj), self._context.clock.now()
+        try:
+            entries, problem = read_maintenance(obj.annotation(ANNOTATION_MAINTENANCE)), ""
+        except ValueError as error:
+            # What was served before stays, as long as it was asked for.
+            entries, problem = self._http_objects.maintenance.get(key, Maintained()).entries, str(error)
+        left = [(entry, (parsed_time(entry.until) or now) - now) for entry in entries]
+        active = tuple(entry for entry, rest in left if rest > timedelta(0))
+        self._http_objects.maintenance[key] = Maintained(active, problem)
+        return active, min((rest.total_seconds() for _, rest in left if rest > timedelta(0)), default=None)
 
     def listeners(self, spec: HTTPLoadBalancerSpec) -> Sequence[ListenerKey]:
         """Return the distinct ports that ``spec`` opens."""
@@ -238,12 +261,18 @@ class HTTPStatus(StatusRules[HTTPLoadBalancer, Decision]):
         status = super().compose(obj, decision, conditions, observed)
         routes = self._objects.routes_of(self._objects.key(obj))
         health = observed.health if observed is not None else None
+        maintained = self._objects.maintenance.get(self._objects.key(obj), Maintained())
+        refused = refused_parts(observed, obj.status.refused, conditions)
+        if maintained.problem:
+            part = RefusedPartStatus("annotation", ANNOTATION_MAINTENANCE, maintained.problem)
+            refused = (part, *refused[: REFUSED_SHOWN - 1]) if part not in refused else refused
         return msgspec.structs.replace(
             status,
             targets=shown_targets(decision.targets, observed),
             routes=len(routes),
             failing_routes=failing_routes(routes, health.failing if health is not None else frozenset()),
-            refused=refused_parts(observed, obj.status.refused, conditions),
+            refused=refused,
+            maintenance=tuple(MaintenanceStatus(entry.host, entry.until) for entry in decision.maintenance),
         )
 
     def ingress(self, obj: HTTPLoadBalancer, addresses: Sequence[str]) -> list[Ingress]:
@@ -300,6 +329,13 @@ def failing_routes(routes: Iterable[LoadBalancerRoute], failing: frozenset[str])
 # --- the objects ---------------------------------------------------------------------------------------------------
 
 
+class Maintained(NamedTuple):
+    """The hosts of a load balancer that are in maintenance, and what is wrong with the request for others."""
+
+    entries: tuple[Maintenance, ...] = ()
+    problem: str = ""
+
+
 class HTTPObjects(MemberObjects[HTTPLoadBalancer]):
     """HTTPLoadBalancers with the routes that are attached to them."""
 
@@ -318,6 +354,8 @@ class HTTPObjects(MemberObjects[HTTPLoadBalancer]):
             },
         )
         self.managed = ManagedObjects(inventory.managed, wake=self._managed_changed)
+        #: What was in maintenance when the view of a load balancer was last made.
+        self.maintenance: dict[LoadBalancerKey, Maintained] = {}
         inventory.register(self, {LOAD_BALANCER_ROUTES.plural: self.routes})
         #: The routes of a load balancer until one of them changes: each reconcile reads all, which may be thousands.
         self._routes: dict[LoadBalancerKey, tuple[LoadBalancerRoute, ...]] = {}
@@ -388,6 +426,7 @@ class HTTPObjects(MemberObjects[HTTPLoadBalancer]):
         """Drop the state of a load balancer that is gone."""
         self._slices.pop(key, None)
         self._routes.pop(key, None)
+        self.maintenance.pop(key, None)
 
     def unreadable_routes(self, namespace: str) -> str:
         """Return which route in ``namespace`` cannot be decoded, empty when there is none."""

@@ -297,10 +297,14 @@ UNRESOLVED = "fairlead-unresolved-backend"
 
 
 def unrendered_parts(config: L7Config) -> list[RefusedPart]:
-    """Return as refused what no form has an object for: fixed answers, and figures of routes."""
+    """Return as refused what no form has an object for: fixed answers, maintenance, figures of routes."""
     reason = "another controller cannot serve fixed answers; prove the name with DNS-01"
     refused = [
         RefusedPart("answer", f"{answer.hostname}{answer.path}"[:_LONGEST_NAME], reason) for answer in config.answers
+    ]
+    refused += [
+        RefusedPart("maintenance", entry.host or "*", "another controller cannot answer in place of routes")
+        for entry in config.maintenance
     ]
     if config.route_figures:
         reason = "another controller does not report the requests of each route; remove the annotation"

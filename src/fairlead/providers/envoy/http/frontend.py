@@ -13,11 +13,13 @@ import msgspec
 
 from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.http import (
+    MAX_PAGE_BYTES,
     Attachment,
     BackendRef,
     FixedAnswer,
     L7Config,
     L7Listener,
+    Maintenance,
     Route,
     RouteKind,
     Rule,
@@ -287,6 +289,7 @@ class HttpFrontend:
         spec = self._spec
         settings = http_settings(spec.parameters)
         self._route_configs.serve_http3(settings.http3)
+        self._route_configs.maintain(config.maintenance)
         # Where clients hide behind a node's address, their ranges are checked in front of the proxy, not here.
         seen = spec if self._fleet.sees_clients(spec) else msgspec.structs.replace(spec, source_ranges=())
         encoder = ListenerEncoder(
@@ -483,6 +486,8 @@ _FIRST: Rank = (-1, 0, 0, 0, 0, "", "", "", 0, 0)
 
 class AnswerRoute(EncodedRoute):
     """One answer, as a route without a backend."""
+
+    is_answer = True
 
     __slots__ = ("_answer",)
 
@@ -708,6 +713,13 @@ class RouteConfigs:
         self._http3 = False
         #: The names of the listeners that check the addresses of clients.
         self._guarded: set[str] = set()
+        self._maintenance: tuple[Maintenance, ...] = ()
+
+    def maintain(self, maintenance: tuple[Maintenance, ...]) -> None:
+        """Set which hosts are in maintenance."""
+        if maintenance != self._maintenance:
+            self._maintenance = maintenance
+            self._hosts.clear()
 
     def guard(self, listeners: Iterable[L7Listener], guarded: frozenset[str]) -> None:
         """Set which of these listeners check the addresses of clients."""
@@ -764,8 +776,11 @@ class RouteConfigs:
         known = self._hosts.get(name)
         if known is not None and self.is_same(name, served, owners):
             hosts = known[1]
+            touched = None if self._maintenance else touched
         else:
-            hosts = VirtualHosts(self._schema, port=served[0].port, secure=served[0].protocol == "HTTPS")
+            secure = served[0].protocol == "HTTPS"
+            maintenance = self._maintenance
+            hosts = VirtualHosts(self._schema, port=served[0].port, secure=secure, maintenance=maintenance)
             self._hosts[name] = ((served, owners), hosts)
             touched = None
         http3_port = served[0].port if self._http3 and served[0].protocol == "HTTPS" else 0
@@ -785,6 +800,8 @@ class RouteConfigs:
         if http3_port:
             header = {"key": "alt-svc", "value": f'h3=":{http3_port}"; ma=86400'}
             fields["response_headers_to_add"] = [{"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}]
+        if self._maintenance:
+            fields["max_direct_response_body_size_bytes"] = {"value": MAX_PAGE_BYTES}
         if buckets:
             fields["typed_per_filter_config"] = {
                 RATE_LIMIT: self._schema.any(LOCAL_RATE_LIMIT, rule_rate_limits(buckets))

@@ -20,7 +20,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,7 @@ from fairlead.model.http import (
     BackendRef,
     L7Config,
     L7Listener,
+    Maintenance,
     RequestMatch,
     Route,
     Rule,
@@ -41,6 +42,7 @@ from fairlead.providers.envoy.http.route_action import (
     action_fields,
     filter_settings,
     in_bucket,
+    source_ranges,
     source_settings,
 )
 from fairlead.providers.envoy.http.route_budget import Cost, cost_of
@@ -52,8 +54,8 @@ from fairlead.providers.envoy.http.sessions import (
     named_cookie,
     set_backend_cookie,
 )
-from fairlead.providers.envoy.resources import delimited, text
-from fairlead.providers.envoy.schema import Fields, Schema
+from fairlead.providers.envoy.resources import delimited, fields_of, text
+from fairlead.providers.envoy.schema import TYPE_URL_PREFIX, Fields, Schema
 
 
 class HostRoute(NamedTuple):
@@ -179,6 +181,9 @@ class RouteEntry(msgspec.Struct, frozen=True, gc=False):
 
 class EncodedRoute:
     """A route with its entries, by variant. Two are never equal: a changed route is another one."""
+
+    #: Whether the load balancer itself answers, to an authority that issues certificates.
+    is_answer: ClassVar[bool] = False
 
     __slots__ = (
         "_cluster_of",
@@ -335,7 +340,7 @@ _MISDIRECTED = {"match": {"prefix": "/"}, "direct_response": {"status": 421}}
 class Group:
     """The entries of one hostname of one listener, in order of precedence."""
 
-    __slots__ = ("content", "routes", "whole")
+    __slots__ = ("answers", "content", "routes", "whole")
 
     def __init__(self, routes: tuple[HostRoute, ...], hostname: str, *, port: int, secure: bool) -> None:
         self.routes = routes
@@ -343,6 +348,13 @@ class Group:
         for host_route in routes:
             variant = Variant(port, secure, hostname if host_route.one_label else "")
             chosen += host_route.route.entries(variant)
+        #: The entries of answers alone, which maintenance does not replace.
+        self.answers = b"".join(
+            entry.content
+            for each in routes
+            if each.route.is_answer
+            for entry in each.route.entries(Variant(port, secure))
+        )
         chosen.sort(key=lambda entry: entry.rank)
         whole = next((number for number, entry in enumerate(chosen) if entry.whole), None)
         self.whole = whole is not None
@@ -352,7 +364,7 @@ class Group:
 class VirtualHosts:
     """The virtual hosts of one route configuration; only what a change has touched is encoded again."""
 
-    def __init__(self, schema: Schema, *, port: int, secure: bool) -> None:
+    def __init__(self, schema: Schema, *, port: int, secure: bool, maintenance: Sequence[Maintenance] = ()) -> None:
         self._port, self._secure = port, secure
         #: For each listener its groups by hostname.
         self._groups: dict[str, dict[str, Group]] = {}
@@ -364,6 +376,7 @@ class VirtualHosts:
         self._schema = schema
         #: The settings of the filter that checks the clients of a listener, by its name.
         self._sources: dict[str, bytes] = {}
+        self._maintenance = {normal(each.host): each for each in maintenance}
 
     def encode(
         self,
@@ -383,7 +396,7 @@ class VirtualHosts:
             for listener in served:
                 for hostname in routes.get(listener.name, {}):
                     self._regroup(listener.name, hostname, routes)
-                for domain in {normal(listener.hostname), *self._groups[listener.name]}:
+                for domain in {normal(listener.hostname), *self._groups[listener.name], *self._maintenance}:
                     self._host(domain, listener, owners)
             for domain in self._others(served, owners):
                 host = virtual_host(domain, self._misdirected)
@@ -430,6 +443,10 @@ class VirtualHosts:
         known = self._hosts.get(domain)
         if known is None or known[:2] != (listener.name, groups):
             content = b"".join(group.content for group in groups)
+            pattern = most_specific(domain, self._maintenance)
+            if pattern is not None:
+                answers = b"".join(group.answers for group in groups)
+                content = maintained(self._schema, self._maintenance[pattern], answers, content)
             host = virtual_host(domain, content + self._sources[listener.name])
             self._hosts[domain] = (listener.name, groups, host)
 
@@ -454,6 +471,59 @@ class VirtualHosts:
         below = tuple(hostname[1:] for hostname in mine if hostname.startswith("*."))
         foreign = [each for each in owners if each not in mine and ("" in mine or each.endswith(below))]
         return foreign if "" in mine else [*foreign, ""]
+
+
+#: Envoy writes the address of the client there, behind the trusted hops, over what the client wrote.
+_CLIENT_ADDRESS = "x-envoy-external-address"
+#: A message with one field, the name of a header.
+_HEADER_INPUT = "envoy.type.matcher.v3.HttpRequestHeaderMatchInput"
+
+
+def maintained(schema: Schema, maintenance: Maintenance, answers: bytes, routes: bytes) -> bytes:
+    """Return the content of a virtual host in maintenance; ``answers`` and ``routes`` are its encoded fields."""
+    headers = {"content-type": "text/html; charset=utf-8", "cache-control": "no-store"}
+    if maintenance.retry_after_s:
+        headers["retry-after"] = str(maintenance.retry_after_s)
+    response: dict[str, object] = {"status": maintenance.status}
+    if maintenance.page:
+        response["body"] = {"inline_string": maintenance.page}
+    page: Fields = {
+        "name": f"maintenance/{maintenance.host or '*'}",
+        "match": {"prefix": "/"},
+        "direct_response": response,
+        "response_headers_to_add": [
+            {"header": {"key": name, "value": value}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}
+            for name, value in headers.items()
+        ],
+    }
+    closed = answers + route_field(schema.encode(ROUTE, page))
+    if not maintenance.allowed_sources:
+        return closed
+    predicate: Fields = {
+        "single_predicate": {
+            "input": {
+                "name": "client",
+                "typed_config": {"type_url": TYPE_URL_PREFIX + _HEADER_INPUT, "value": text(1, _CLIENT_ADDRESS)},
+            },
+            "custom_match": schema.extension(
+                "allowed",
+                "envoy.extensions.matching.input_matchers.ip.v3.Ip",
+                {"cidr_ranges": source_ranges(maintenance.allowed_sources), "stat_prefix": "maintenance"},
+            ),
+        }
+    }
+    matcher: Fields = {
+        "matcher_list": {"matchers": [{"predicate": predicate, "on_match": _route_list(routes)}]},
+        "on_no_match": _route_list(closed),
+    }
+    return schema.encode("envoy.config.route.v3.VirtualHost", {"matcher": matcher})
+
+
+def _route_list(routes: bytes) -> Fields:
+    """Return the action that chooses among routes, which are encoded fields of a virtual host."""
+    content = b"".join(delimited(1, route) for route in fields_of(routes, _ROUTES_OF_VIRTUAL_HOST))
+    kind = "envoy.config.route.v3.RouteList"
+    return {"action": {"name": "routes", "typed_config": {"type_url": TYPE_URL_PREFIX + kind, "value": content}}}
 
 
 def met(domain: str, groups: Mapping[str, Group]) -> Iterator[Group]:

@@ -1,0 +1,253 @@
+"""``fairlead maintenance``: answer the requests of hosts with a page for a time, instead of their routes.
+
+The commands change an annotation of HTTPLoadBalancers at the hub, which survives restarts; the hub ends each entry at
+its time. In: a load balancer, a Gateway, or an Ingress, route or Service whose hosts are meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from fairlead.api.cidrs import exact_network
+from fairlead.api.httploadbalancer import (
+    HTTP_LOAD_BALANCERS,
+    LOAD_BALANCER_ROUTES,
+    HTTPLoadBalancer,
+    LoadBalancerRoute,
+    read_maintenance,
+)
+from fairlead.api.names import ANNOTATION_MAINTENANCE, MANAGER_CLI
+from fairlead.api.times import wire_time
+from fairlead.cli.hub_reader import connect_hub
+from fairlead.cli.options import (
+    HubApi,
+    Namespace,
+    Output,
+    OutputOption,
+    PlainCommand,
+    PlainGroup,
+    duration_s,
+    takes_groups,
+)
+from fairlead.cli.output import emit
+from fairlead.cli.run import epilog_of, run_async
+from fairlead.cli.selection import member_of, resolve_one
+from fairlead.errors import BadConfiguration, NotFound
+from fairlead.kube.cluster import Cluster
+from fairlead.model.http import MAX_PAGE_BYTES, Maintenance
+from fairlead.status.object_ref import SERVICE, ObjectRef, parse_object_ref
+
+#: What the annotations of an object may hold together, less what others write there.
+_MOST_BYTES = 200_000
+_OF_ROUTES = frozenset({"Ingress", "HTTPRoute", "GRPCRoute"})
+_EVERY_HOST = ""
+
+Subject = Annotated[
+    str,
+    typer.Argument(
+        metavar="KIND/NAME",
+        help="gateway, httplb: all hosts, or those of --host. ingress, httproute, grpcroute, svc: their hosts.",
+        show_default=False,
+    ),
+]
+Hosts = Annotated[list[str] | None, typer.Option("--host", metavar="HOST", help="Only this host; may be repeated.")]
+
+app = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Answer requests with a page for a time.")
+
+
+@app.callback()
+def maintenance() -> None:
+    """Answer requests with a page for a time."""
+
+
+@app.command("on", cls=PlainCommand, epilog=epilog_of("maintenance on"))
+@takes_groups
+def on(
+    subject: Subject,
+    namespace: Namespace = "",
+    hosts: Hosts = None,
+    page: Annotated[
+        Path | None, typer.Option("--page", metavar="FILE", help=f"HTML page of at most {MAX_PAGE_BYTES} bytes.")
+    ] = None,
+    status: Annotated[int, typer.Option("--status", min=400, max=599, help="Status code of the answers.")] = 503,
+    retry_after: Annotated[
+        str,
+        typer.Option("--retry-after", metavar="DURATION", help="When clients should try again, such as 600 or 10m."),
+    ] = "0",
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="CIDR", help="Clients that reach the routes; may be repeated."),
+    ] = None,
+    lasts: Annotated[
+        str, typer.Option("--for", metavar="DURATION", help="When the maintenance ends by itself.")
+    ] = "1h",
+    output: OutputOption = Output.TABLE,
+    *,
+    api: HubApi,
+) -> None:
+    """Answer the requests of hosts with a page, instead of their routes.
+
+    A second call for a host replaces the first one. Challenges of certificate authorities are still answered.
+    """
+    until = datetime.now(UTC) + timedelta(seconds=duration_s(lasts, "--for"))
+    entry = Maintenance(
+        status=status,
+        retry_after_s=int(duration_s(retry_after, "--retry-after")),
+        allowed_sources=tuple(_network(text) for text in allow or ()),
+        page=_read(page) if page is not None else "",
+        until=wire_time(until),
+    )
+    ref = parse_object_ref(subject, namespace, sharing=True)
+    run_async(lambda: _change(ref, hosts or [], api, output, entry))
+
+
+@app.command("off", cls=PlainCommand, epilog=epilog_of("maintenance off"))
+@takes_groups
+def off(
+    subject: Subject,
+    namespace: Namespace = "",
+    hosts: Hosts = None,
+    output: OutputOption = Output.TABLE,
+    *,
+    api: HubApi,
+) -> None:
+    """Serve the routes of hosts again; without --host, all hosts of a load balancer or Gateway."""
+    ref = parse_object_ref(subject, namespace, sharing=True)
+    run_async(lambda: _change(ref, hosts or [], api, output, None))
+
+
+def _network(text: str) -> str:
+    network = exact_network(text)
+    if isinstance(network, str):
+        raise BadConfiguration(f"--allow: {network}")
+    return str(network)
+
+
+def _read(page: Path) -> str:
+    try:
+        content = page.read_bytes()
+        text = content.decode()
+    except OSError as error:
+        raise BadConfiguration(f"--page: cannot read {page}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadConfiguration(f"--page: {page} is not text in UTF-8") from error
+    if len(content) > MAX_PAGE_BYTES:
+        raise BadConfiguration(f"--page: {page} has {len(content)} bytes; at most {MAX_PAGE_BYTES} are allowed")
+    return text
+
+
+async def _change(ref: ObjectRef, hosts: list[str], api: HubApi, output: Output, entry: Maintenance | None) -> None:
+    rows: list[Mapping[str, str]] = []
+    async with connect_hub(api, quiet=True) as cluster:
+        for load_balancer, meant in (await _meant(cluster, ref, hosts)).items():
+            obj = await _load_balancer(cluster, load_balancer)
+            now = _entries(obj)
+            if entry is None:
+                ended = list(now) if _EVERY_HOST in meant and not hosts else [host for host in meant if host in now]
+                kept = [each for host, each in now.items() if host not in ended]
+                rows += [{"loadBalancer": load_balancer.path, "host": host, "until": ""} for host in ended]
+            else:
+                kept = [each for host, each in now.items() if host not in meant]
+                kept += [msgspec.structs.replace(entry, host=host) for host in meant]
+                rows += [{"loadBalancer": load_balancer.path, "host": host, "until": entry.until} for host in meant]
+            await _write(cluster, obj, kept)
+    emit(
+        output,
+        {"maintenance": rows},
+        lines=lambda: [_line(row, ref) for row in rows] or [f"{ref.title} was not in maintenance."],
+        names=lambda: dict.fromkeys(row["loadBalancer"] for row in rows),
+    )
+
+
+def _line(row: Mapping[str, str], ref: ObjectRef) -> str:
+    what = f"Host {row['host']}" if row["host"] else "Every host"
+    if not row["until"]:
+        return f"{what} of {row['loadBalancer']} is served by its routes again."
+    return (
+        f"{what} of {row['loadBalancer']} is in maintenance until {row['until']}. "
+        f"To end it earlier: fairlead maintenance off {ref.argument}"
+    )
+
+
+async def _meant(cluster: Cluster, ref: ObjectRef, hosts: list[str]) -> dict[ObjectRef, list[str]]:
+    """Return the hosts that are meant, by load balancer; empty: all hosts."""
+    names = list(dict.fromkeys(host.lower() for host in hosts))
+    if ref.kind not in {*_OF_ROUTES, SERVICE}:
+        load_balancer = await resolve_one(cluster, ref)
+        if load_balancer.kind != HTTP_LOAD_BALANCERS.kind:
+            raise BadConfiguration(f"{load_balancer.title} serves connections, which have no pages")
+        return {load_balancer: names or [_EVERY_HOST]}
+    routes = [route for route in await cluster.list(LOAD_BALANCER_ROUTES) if route.spec.kind in {"HTTP", "GRPC"}]
+    chosen = [route for route in routes if _is_of(route, ref)]
+    if not chosen:
+        raise NotFound(f"No route of {ref.title} is at the hub; routes of connections have no pages")
+    meant: dict[ObjectRef, dict[str, None]] = {}
+    for route in chosen:
+        at = ObjectRef(HTTP_LOAD_BALANCERS.kind, route.metadata.namespace, route.spec.load_balancer)
+        meant.setdefault(at, {}).update(dict.fromkeys(_hosts(route)))
+    for at, of_routes in meant.items():
+        others = [
+            route
+            for route in routes
+            if (route.metadata.namespace, route.spec.load_balancer) == (at.namespace, at.name)
+            and not of_routes.keys().isdisjoint(_hosts(route))
+            and (
+                route not in chosen or (ref.kind == SERVICE and len({each.service for each in route.spec.backends}) > 1)
+            )
+        ]
+        if others and not names:
+            title = f"{others[0].spec.origin.kind} {others[0].route.origin}"
+            raise BadConfiguration(
+                f"{title} shares hosts with {ref.title} and would be in maintenance too; "
+                f"name the hosts with --host: {', '.join(host or '*' for host in of_routes)}"
+            )
+    return {
+        at: [host for host in names or of_routes if not names or host in of_routes] for at, of_routes in meant.items()
+    }
+
+
+def _is_of(route: LoadBalancerRoute, ref: ObjectRef) -> bool:
+    if ref.member not in ("", member_of(route)):
+        return False
+    if ref.kind == SERVICE:
+        return any(backend.service == f"{ref.namespace}/{ref.name}" for backend in route.spec.backends)
+    origin = route.spec.origin
+    return (origin.kind, origin.namespace, origin.name) == (ref.kind, ref.namespace, ref.name)
+
+
+def _hosts(route: LoadBalancerRoute) -> Iterable[str]:
+    return (host for attachment in route.spec.attachments for host in attachment.hostnames or (_EVERY_HOST,))
+
+
+async def _load_balancer(cluster: Cluster, ref: ObjectRef) -> HTTPLoadBalancer:
+    try:
+        return await cluster.get(HTTP_LOAD_BALANCERS, ref.namespace, ref.name)
+    except NotFound as error:
+        raise NotFound(ref.not_found, detail=error.sentence) from error
+
+
+def _entries(obj: HTTPLoadBalancer) -> dict[str, Maintenance]:
+    """Return what is in maintenance by host, without what has ended or cannot be read."""
+    try:
+        entries = read_maintenance(obj.annotation(ANNOTATION_MAINTENANCE))
+    except ValueError:
+        return {}
+    now = wire_time(datetime.now(UTC))
+    return {entry.host: entry for entry in entries if entry.until > now}
+
+
+async def _write(cluster: Cluster, obj: HTTPLoadBalancer, entries: list[Maintenance]) -> None:
+    text = msgspec.json.encode(entries).decode() if entries else None
+    if text is not None and len(text.encode()) > _MOST_BYTES:
+        raise BadConfiguration(
+            f"--page: the pages of {obj.metadata.name} would have {len(text.encode())} bytes together; at most "
+            f"{_MOST_BYTES} fit into the object. Use a smaller page or fewer hosts"
+        )
+    meta = {"resourceVersion": obj.metadata.resource_version, "annotations": {ANNOTATION_MAINTENANCE: text}}
+    await cluster.merge_patch(HTTP_LOAD_BALANCERS, *obj.key, {"metadata": meta}, manager=MANAGER_CLI)
