@@ -61,6 +61,8 @@ IN_USE = '.status.conditions[?(@.type=="InUse")]'
 PAUSED = '.status.conditions[?(@.type=="Paused")]'
 PROGRAMMED = '.status.conditions[?(@.type=="Programmed")]'
 SERVING = '.status.conditions[?(@.type=="Serving")]'
+#: How long the agent of the member has been silent.
+SILENT = Column("Silent", '.status.conditions[?(@.reason=="MemberLost")].lastTransitionTime', "date", priority=1)
 READY = '.status.conditions[?(@.type=="Ready")]'
 
 

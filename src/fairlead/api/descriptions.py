@@ -89,6 +89,8 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "may resolve to a loopback address of that machine.",
         "drainWhenLost": "Time after which the targets of a silent agent are taken out of service, such as 10m. When "
         "empty, the last state is served without a time limit.",
+        "dropWhenLost": "Time after which the targets of a silent agent are removed, such as 24h. When empty, they are "
+        "kept.",
     },
     "TenantStatus": {
         **OBSERVED,
@@ -184,6 +186,8 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "members": "Members that may join, and their shares.",
         "service": "Service in each member, as namespace/name.",
         "ports": "Ports that clients connect to; those of the members' Services when empty.",
+        "drainWhenLost": "Replaces drainWhenLost of the members' Tenants: a time such as 10m, or never.",
+        "dropWhenLost": "Replaces dropWhenLost of the members' Tenants: a time such as 24h, or never.",
         "spillover": "strict: the next priority gets connections once no endpoint of the first is healthy. "
         "proportional: it gets a part of them as soon as fewer than 72 % are healthy.",
         "shift": "How changed weights come into force: in steps. At once when empty.",
@@ -224,8 +228,10 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "share": "Present share of new connections, such as 60%.",
         "tier": "Position of its priority, from 0.",
         "endpoints": "Ready and total endpoints, or healthy and checked ones.",
-        "state": "Serving, Standby (a later priority), Draining, Down, NoEndpoints or Missing (publishes no Service).",
-        "message": "Reason for a state other than Serving and Standby.",
+        "state": "Serving, UnreachableFromSomeProxies, Standby (a later priority), Draining, Down, Dropped (silent for "
+        "dropWhenLost), NoEndpoints or Missing (publishes no Service).",
+        "message": "Reason for the state; for a silent member also what is served of it.",
+        "silentSince": "When its agent last reported, while it is silent.",
     },
     "GlobalServiceStatus": {
         **INTENT_STATUS,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.crd import AGE, PAUSED, PROGRAMMED, SERVING, Column, Crd
+from fairlead.api.crd import AGE, PAUSED, PROGRAMMED, SERVING, SILENT, Column, Crd
 from fairlead.api.hostname import Host
 from fairlead.api.intent import Families, FamilyPolicy, IntentObject, IntentStatus, NamesStatus, Port, ProtocolName
 from fairlead.api.loadbalancerclass import Duration
@@ -15,7 +15,11 @@ from fairlead.api.meta import LIST_ATOMIC, LIST_BY_PORT, LIST_SET, ONE_LINE, Res
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
 from fairlead.api.tcploadbalancer import Origin
 
-GlobalMemberState = Literal["Serving", "Standby", "Draining", "Down", "NoEndpoints", "Missing"]
+GlobalMemberState = Literal[
+    "Serving", "UnreachableFromSomeProxies", "Standby", "Draining", "Down", "Dropped", "NoEndpoints", "Missing"
+]
+#: A time after which something is done about a silent member; empty: as its Tenant says.
+_WhenLost = Annotated[str, Meta(pattern=r"^(never|[0-9]{1,9}s|[0-9]{1,7}m|[0-9]{1,5}h)?$", max_length=16)]
 Percent = Annotated[int, Meta(ge=0, le=100)]
 
 
@@ -64,6 +68,7 @@ class GlobalServiceSpec(Wire, frozen=True, gc=False):
 
     service is the Service as namespace/name, the same in each member; a Service of another name joins by annotation
     fairlead.dev/global with the name of this object. Without ports, those of all these Services are open.
+    drainWhenLost and dropWhenLost replace those of the members' Tenants; "never" keeps a silent member in service.
     """
 
     members: Annotated[list[GlobalMember], Meta(min_length=1, max_length=64, extra_json_schema=list_by("tenant"))]
@@ -73,6 +78,8 @@ class GlobalServiceSpec(Wire, frozen=True, gc=False):
     )
     spillover: Literal["strict", "proportional"] = "strict"
     shift: GlobalShift | None = None
+    drain_when_lost: _WhenLost = ""
+    drop_when_lost: _WhenLost = ""
     class_name: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = DEFAULT_CLASS
     session_affinity: Literal["None", "ClientIP"] = "None"
     load_balancer_source_ranges: Annotated[
@@ -98,7 +105,8 @@ class GlobalServiceSpec(Wire, frozen=True, gc=False):
 class GlobalMemberStatus(Wire, frozen=True, gc=False):
     """One member as it is served.
 
-    share is its part of new connections now, such as 60%; tier counts the priorities from 0 without gaps.
+    share is its part of new connections now, such as 60%; tier counts the priorities from 0 without gaps. silentSince
+    is when its agent last reported, while it is silent.
     """
 
     tenant: str
@@ -108,6 +116,7 @@ class GlobalMemberStatus(Wire, frozen=True, gc=False):
     endpoints: str = ""
     state: GlobalMemberState = "Missing"
     message: str = ""
+    silent_since: str | None = None
 
 
 class ShiftedMember(Wire, frozen=True, gc=False):
@@ -172,6 +181,7 @@ GLOBAL_SERVICE_CRD = Crd(
         Column("Serving", f"{SERVING}.status"),
         Column("Serving-Reason", f"{SERVING}.reason", priority=1),
         Column("Paused", f"{PAUSED}.status", priority=1),
+        SILENT,
         Column("Shares", ".status.shares"),
         Column("Targets", ".status.targets"),
         AGE,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.crd import AGE, PAUSED, PROGRAMMED, SERVING, Column, Crd
+from fairlead.api.crd import AGE, PAUSED, PROGRAMMED, SERVING, SILENT, Column, Crd
 from fairlead.api.hostname import Host
 from fairlead.api.intent import (
     Families,
@@ -136,6 +136,7 @@ STATE_COLUMNS = (
     Column("Serving", f"{SERVING}.status"),
     Column("Serving-Reason", f"{SERVING}.reason", priority=1),
     Column("Paused", f"{PAUSED}.status", priority=1),
+    SILENT,
 )
 ORIGIN_COLUMNS = (
     Column("Targets", ".status.targets"),

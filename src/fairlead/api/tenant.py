@@ -50,6 +50,7 @@ class TenantSpec(Wire, frozen=True, gc=False):
     below them. keepFormerDomain is for how long names in a former domain are kept once those in the new one resolve, by
     default "1h"; "0s" drops them at once, also ones that are kept. drainWhenLost takes its targets out of service once
     it has been lost that long, such as "10m"; by default the last known state is served without a time limit.
+    dropWhenLost removes them.
     """
 
     namespace: Annotated[str, Meta(max_length=63)] = ""
@@ -67,6 +68,7 @@ class TenantSpec(Wire, frozen=True, gc=False):
     ] = msgspec.field(default_factory=list[str])
     host_name_targets: bool = False
     drain_when_lost: _Duration = ""
+    drop_when_lost: _Duration = ""
 
 
 class FormerDomain(Wire, frozen=True, gc=False):

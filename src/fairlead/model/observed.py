@@ -61,6 +61,19 @@ class Seen(StrEnum):
     __hash__ = str.__hash__
 
 
+class MemberSeen(NamedTuple):
+    """The targets of one locality: ``healthy`` of ``known`` at the proxy that sees most of them healthy.
+
+    ``blind`` of ``proxies`` see none of them healthy.
+    """
+
+    name: str
+    healthy: int
+    known: int
+    blind: int = 0
+    proxies: int = 0
+
+
 class Health(msgspec.Struct, frozen=True, gc=False):
     """The health of the targets of one load balancer as the data plane sees it; ``fairlead.model.observed`` makes it.
 
@@ -77,8 +90,8 @@ class Health(msgspec.Struct, frozen=True, gc=False):
     unhealthy: tuple[str, ...] = ()
     unknown: int = 0
     failing: frozenset[str] = frozenset()
-    #: Of targets with localities: the name of each, and how many of its targets are healthy, and known; ordered.
-    members: tuple[tuple[str, int, int], ...] = ()
+    #: Of targets with localities, ordered by name.
+    members: tuple[MemberSeen, ...] = ()
 
     @property
     def checked(self) -> bool:
@@ -276,15 +289,32 @@ class HealthTally:
             return health(True, ConditionReason.SOME_BACKENDS_UNHEALTHY, f"{summary}; {failing}")
         return health(True, ConditionReason.SERVING, summary)
 
-    def members(self, locality_of: Mapping[TargetKey, str]) -> tuple[tuple[str, int, int], ...]:
-        """Return the healthy and the known targets of each locality, ordered by name."""
-        healthy, known = Counter[str](), Counter[str]()
+    def members(self, locality_of: Mapping[TargetKey, str]) -> tuple[MemberSeen, ...]:
+        """Return what is seen of each locality, ordered by name.
+
+        A target is healthy at a proxy when it is so behind all listeners there.
+        """
+        known = Counter[str]()
+        healthy: dict[str, dict[int, int]] = {}
         for key, at in self._seen.items():
-            seen = set(chain.from_iterable(at.values()))
-            if _is_known(seen) and (locality := locality_of.get(key)):
-                known[locality] += 1
-                healthy[locality] += Seen.HEALTHY in seen and Seen.UNHEALTHY not in seen
-        return tuple((name, healthy[name], known[name]) for name in sorted(known))
+            locality = locality_of.get(key)
+            if not locality or not _is_known(set(chain.from_iterable(at.values()))):
+                continue
+            known[locality] += 1
+            counts = healthy.setdefault(locality, {})
+            for proxy, seen in enumerate(zip(*at.values(), strict=False)):
+                if Seen.UNHEALTHY in seen or Seen.HEALTHY in seen:
+                    counts[proxy] = counts.get(proxy, 0) + (Seen.UNHEALTHY not in seen)
+        return tuple(
+            MemberSeen(
+                name,
+                max(counts.values(), default=0),
+                known[name],
+                sum(not count for count in counts.values()),
+                len(counts),
+            )
+            for name, counts in sorted(healthy.items())
+        )
 
     def _count(self, key: TargetKey, by: int) -> None:
         """Add a target to the counts as it is seen now, or take it away again."""

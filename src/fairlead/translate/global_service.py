@@ -5,14 +5,21 @@
     publishes no such Service                 (not listed)     Missing
     no endpoint                               as in the spec   NoEndpoints
     drain, or its Tenant is drained           0                Draining
+    silent for drainWhenLost                  in the last tier Draining
+    silent for dropWhenLost                   no target        Dropped
     fewer healthy endpoints than it needs     0                Down
+    no healthy endpoint                       as in the spec   Down
     in the lowest tier with an endpoint       as in the spec   Serving
     in a later tier                           as in the spec   Standby
 
 A provider that knows localities gets weights and tiers, and decides by its own health checks. For another one that
 weighs targets, the share of a member is divided among its targets; tiers are then rejected.
 
-In: a ``GlobalView``. Out: ``GlobalDecision``. Pure. Never: a member counts as down when all others are down, too.
+A silent agent says nothing of the endpoints: whether they get connections is decided by health. Only drainWhenLost and
+dropWhenLost take a silent member out of service.
+
+In: a ``GlobalView``. Out: ``GlobalDecision``. Pure. Never: a member counts as down when all others are down, too, and
+silence never takes the last member with an endpoint out of service.
 """
 
 from __future__ import annotations
@@ -21,12 +28,19 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 import msgspec
 
-from fairlead.api.globalservice import GlobalMember, GlobalMemberStatus, GlobalPort, GlobalServiceSpec
+from fairlead.api.globalservice import (
+    GlobalMember,
+    GlobalMemberState,
+    GlobalMemberStatus,
+    GlobalPort,
+    GlobalServiceSpec,
+)
 from fairlead.api.tcploadbalancer import TCPLoadBalancerSpec
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import Locality, Shares, Spillover, Target, Targets
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey
+from fairlead.model.observed import MemberSeen
 from fairlead.translate.endpoints import MAX_TARGETS, Admission
 from fairlead.translate.member import (
     Refusal,
@@ -51,6 +65,7 @@ from fairlead.translate.view import (
     GlobalDecision,
     GlobalView,
     MemberShare,
+    MemberState,
     SharedBackend,
     SharedPorts,
     TCPView,
@@ -92,7 +107,8 @@ def shared_backends(view: GlobalView) -> dict[tuple[str, str], SharedPorts]:
     spec = shifted(spec, view.load_balancer.status)
     joined = _joined(view, spec)
     _without_shared(joined)
-    shares, owners = _shares(view, spec, joined), frozenset(map(_owner, joined))
+    _judge_lost(view, joined)
+    shares, owners = _shares(view, spec, joined), _owners(joined)
     targets = without_load_balancers(view, _all_targets(spec, joined), set())
     by_port = {key: SharedBackend(by_key, shares, owners, view.stale) for key, by_key in targets.items()}
     services: dict[tuple[str, str], SharedPorts] = {}
@@ -193,8 +209,17 @@ class _Joined(msgspec.Struct):
     service: str
     targets: dict[ListenerKey, dict[TargetKey, Target]]
     nodes: bool
+    #: Why its Tenant is drained, empty when it is not.
     why_drained: str = ""
+    #: The state of its agent, and whether a silence of it takes the member out of service.
+    agent: MemberState = MemberState()
+    lost: bool = False
     problem: Condition | None = None
+
+    @property
+    def weight(self) -> int:
+        """Return its weight when it is neither down nor silent."""
+        return 0 if self.entry.drain or self.why_drained else self.entry.weight
 
 
 class _Serving:
@@ -209,6 +234,7 @@ class _Serving:
         spec = shifted(spec, view.load_balancer.status)
         self._spec, self._joined = spec, _joined(view, spec)
         shared = _without_shared(self._joined)
+        _judge_lost(view, self._joined)
         loop_targets = set[TargetKey]()
         targets = without_load_balancers(view, _all_targets(spec, self._joined), loop_targets)
         frontend = connection_frontend(view, spec, spec.origin)
@@ -230,7 +256,7 @@ class _Serving:
             view,
             frontend,
             targets,
-            dict.fromkeys(targets, frozenset(map(_owner, self._joined))),
+            dict.fromkeys(targets, _owners(self._joined)),
             next(filter(None, problems), resolved()),
             node_families=(),
             count=_count(self._joined),
@@ -267,13 +293,15 @@ def _joined(view: GlobalView, spec: GlobalServiceSpec) -> list[_Joined]:
         targets = _targets(part, spec, admission)
         left = admission.left
         origin = part.load_balancer.spec.origin
-        drained = view.parts[entry.tenant, spec.service].member
+        own_member = view.parts[entry.tenant, spec.service].member
+        agent = view.agents.get((entry.tenant, spec.drain_when_lost, spec.drop_when_lost), own_member)
         member = _Joined(
             entry,
             f"{origin.namespace}/{origin.name}" if origin.name else part.load_balancer.metadata.name,
             {},
             nodes=part.load_balancer.spec.targets == "Node",
-            why_drained=drained.message if drained.drained else "",
+            why_drained=agent.message if agent.drained and not agent.silent_since else "",
+            agent=agent,
             problem=_of_member(entry.tenant, not_admitted(admission)),
         )
         owner = _owner(member)
@@ -293,8 +321,12 @@ def _of_member(name: str, problem: Condition | None) -> Condition | None:
 
 
 def _owner(member: _Joined) -> str:
-    """Return who owns the targets of a member: they go without a guard once the member leaves."""
+    """Return who owns the targets of a member: they go without a guard once the member leaves, or is dropped."""
     return f"Member/{member.entry.tenant}/{member.service}"
+
+
+def _owners(joined: Sequence[_Joined]) -> frozenset[str]:
+    return frozenset(_owner(member) for member in joined if not (member.lost and member.agent.dropped))
 
 
 def _targets(part: TCPView, spec: GlobalServiceSpec, admission: Admission) -> dict[ListenerKey, Targets]:
@@ -307,26 +339,37 @@ def _targets(part: TCPView, spec: GlobalServiceSpec, admission: Admission) -> di
     return tcp_targets(part, own, tcp_node_families(own, admission.policy), admission)
 
 
+def _judge_lost(view: GlobalView, joined: Sequence[_Joined]) -> None:
+    """Decide which silent members are out of service; those that are dropped have no targets then."""
+    lost = [member for member in joined if member.agent.drained and member.agent.silent_since]
+    with_endpoints = {member.entry.tenant for member in joined if member.weight and _ready(member)}
+    others, down = with_endpoints - {member.entry.tenant for member in lost}, _down(view, joined)
+    needed = not others - down if with_endpoints - down else not others
+    if with_endpoints and needed:
+        return
+    for member in lost:
+        member.lost = True
+        if member.agent.dropped:
+            member.targets = {key: {} for key in member.targets}
+
+
+def _down(view: GlobalView, joined: Sequence[_Joined]) -> frozenset[str]:
+    return view.down & {member.entry.tenant for member in joined if member.entry.min_healthy_percent}
+
+
 def _localities(view: GlobalView, joined: Sequence[_Joined]) -> dict[str, Locality]:
     """Return the weight and tier of each member that publishes its Service, by name."""
-    weights = {
-        member.entry.tenant: 0 if member.entry.drain or member.why_drained else member.entry.weight for member in joined
-    }
-    with_endpoints = {member.entry.tenant for member in joined if weights[member.entry.tenant] and _ready(member)}
-    down = view.down & {member.entry.tenant for member in joined if member.entry.min_healthy_percent}
-    if with_endpoints <= down:
-        # Every member is down: healthy endpoints serve all the same.
-        down = frozenset[str]()
-    weights |= dict.fromkeys(weights.keys() & down, 0)
-    priorities = sorted({member.entry.priority for member in joined if weights[member.entry.tenant]})
-    return {
-        member.entry.tenant: Locality(
-            member.entry.tenant,
-            weights[member.entry.tenant],
-            priorities.index(member.entry.priority) if weights[member.entry.tenant] else 0,
-        )
-        for member in joined
-    }
+    weights = {member.entry.tenant: member.weight for member in joined}
+    if view.capabilities is not None and not view.capabilities.localities:
+        weights |= {member.entry.tenant: 0 for member in joined if member.lost}
+    serving = {member.entry.tenant for member in joined if member.weight and not member.lost and _ready(member)}
+    if not serving <= (down := _down(view, joined)):
+        # Otherwise every member is down: healthy endpoints serve all the same.
+        weights |= dict.fromkeys(weights.keys() & down, 0)
+    # A silent member that is drained serves when no endpoint of any other is healthy.
+    ranks = {member.entry.tenant: (member.lost, member.entry.priority) for member in joined}
+    tiers = sorted({ranks[name] for name, weight in weights.items() if weight})
+    return {name: Locality(name, weight, tiers.index(ranks[name]) if weight else 0) for name, weight in weights.items()}
 
 
 def _shares(view: GlobalView, spec: GlobalServiceSpec, joined: Sequence[_Joined]) -> Shares:
@@ -440,13 +483,23 @@ def _share(
         return MemberShare(entry.tenant, why=_why_missing(view, spec, entry.tenant))
     total = len({key for by_key in member.targets.values() for key in by_key})
     share = MemberShare(
-        entry.tenant, member.service, locality.weight, locality.tier, len(_ready(member)), total, "Standby"
+        entry.tenant,
+        member.service,
+        locality.weight,
+        locality.tier,
+        len(_ready(member)),
+        total,
+        "Standby",
+        silent_since=member.agent.silent_since,
     )
     if entry.drain or member.why_drained:
         why = member.why_drained or "drained by spec.members; existing connections are kept"
         return msgspec.structs.replace(share, state="Draining", why=why)
     if not entry.weight:
         return msgspec.structs.replace(share, why="weight 0 in spec.members: no new connections")
+    if member.lost:
+        state: GlobalMemberState = "Dropped" if member.agent.dropped else "Draining"
+        return msgspec.structs.replace(share, state=state, why=member.agent.message)
     if not locality.weight:
         why = f"fewer healthy endpoints than minHealthyPercent {entry.min_healthy_percent}"
         return msgspec.structs.replace(share, state="Down", why=why)
@@ -456,37 +509,47 @@ def _share(
 
 
 def member_statuses(
-    members: Sequence[MemberShare], spillover: Spillover, healthy: Mapping[str, tuple[int, int]]
+    members: Sequence[MemberShare], spillover: Spillover, healthy: Mapping[str, MemberSeen]
 ) -> list[GlobalMemberStatus]:
     """Return the members with their shares of new connections now.
 
-    ``healthy`` are the healthy and the known endpoints of each member by name; a member without an entry is as healthy
-    as it is ready.
+    ``healthy`` is what proxies see of each member by name; a member without an entry is as healthy as it is ready.
     """
-    seen = {member.tenant: healthy.get(member.tenant, (member.ready, member.ready)) for member in members}
+    seen = {member.tenant: (member.ready, member.ready) for member in members}
+    seen |= {name: (known.healthy, known.known) for name, known in healthy.items() if name in seen}
     parts = _parts(members, spillover, seen)
     whole = sum(parts.values())
-    statuses: list[GlobalMemberStatus] = []
-    for member in members:
-        good, known = seen[member.tenant]
-        share = 100 * parts.get(member.tenant, 0.0) / whole if whole else 0.0
-        state, why = member.state, member.why
-        if state == "Standby" and share:
-            state = "Serving"
-        elif state == "Standby" and member.weight and known and not good:
-            state, why = "Down", f"none of {known} endpoints is healthy"
-        statuses.append(
-            GlobalMemberStatus(
-                member.tenant,
-                member.service,
-                f"{share:.0f}%",
-                member.tier,
-                f"{good}/{known} healthy" if member.tenant in healthy else f"{member.ready}/{member.total}",
-                state,
-                why,
-            )
+    return [
+        _member_status(
+            member, 100 * parts.get(member.tenant, 0.0) / whole if whole else 0.0, healthy.get(member.tenant)
         )
-    return statuses
+        for member in members
+    ]
+
+
+def _member_status(member: MemberShare, share: float, seen: MemberSeen | None) -> GlobalMemberStatus:
+    state, health, silence = member.state, "", ""
+    if state in {"Standby", "Draining"} and member.weight:
+        if seen is not None and seen.known and not seen.healthy:
+            state, health = "Down", f"none of {seen.known} endpoints is healthy"
+        elif share and seen is not None and seen.blind:
+            state = "UnreachableFromSomeProxies"
+            health = f"{seen.blind} of {seen.proxies} proxies reach none of its endpoints, and use the other members"
+        elif share:
+            health = "no other member has a healthy endpoint" if state == "Draining" else ""
+            state = "Serving"
+    if member.silent_since:
+        silence = f"the agent last reported at {member.silent_since}; its last state is served"
+    return GlobalMemberStatus(
+        member.tenant,
+        member.service,
+        f"{share:.0f}%",
+        member.tier,
+        f"{seen.healthy}/{seen.known} healthy" if seen is not None else f"{member.ready}/{member.total}",
+        state,
+        "; ".join(filter(None, (health, member.why or silence))),
+        member.silent_since or None,
+    )
 
 
 def _parts(
@@ -515,22 +578,29 @@ def _parts(
 
 def shares_in_line(statuses: Collection[GlobalMemberStatus]) -> str:
     """Return the members in one line for a column, as west 60%, east 40%, north standby."""
-    return ", ".join(
-        f"{status.tenant} {status.share if status.state == 'Serving' else status.state.lower()}" for status in statuses
-    )
+    return ", ".join(f"{status.tenant} {_in_words(status)}" for status in statuses)
+
+
+def _in_words(status: GlobalMemberStatus) -> str:
+    if status.state == "UnreachableFromSomeProxies":
+        return f"{status.share} from some proxies"
+    return status.share if status.state == "Serving" else status.state.lower()
 
 
 def down_members(
-    spec: GlobalServiceSpec, healthy: Mapping[str, tuple[int, int]], before: Collection[str] = ()
+    spec: GlobalServiceSpec, healthy: Mapping[str, MemberSeen], before: Collection[str] = ()
 ) -> frozenset[str]:
-    """Return the members with fewer healthy endpoints than their minHealthyPercent; unknown ones stay as ``before``."""
+    """Return the members with fewer healthy endpoints than their minHealthyPercent; unknown ones stay as ``before``.
+
+    The proxy that sees most of them healthy counts: one that alone reaches too few uses the other members by itself.
+    """
     down: set[str] = set()
     for member in spec.members:
-        good, known = healthy.get(member.tenant, (0, 0))
         if not member.min_healthy_percent:
             continue
-        if not known:
+        seen = healthy.get(member.tenant)
+        if seen is None or not seen.known:
             down |= {member.tenant} & set(before)
-        elif 100 * good < member.min_healthy_percent * known:
+        elif 100 * seen.healthy < member.min_healthy_percent * seen.known:
             down.add(member.tenant)
     return frozenset(down)

@@ -293,7 +293,7 @@ def desired_load_balancer(
     return DesiredLoadBalancer(
         spec=frontend,
         targets=targets,
-        drain_s=behaviour.drain_s,
+        drain_s=0.0 if view.member.dropped else behaviour.drain_s,
         # Draining a member is the operator's intention; the guard protects from accidents only.
         guard=GuardPolicy(100, 0) if view.member.drained else behaviour.guard,
         stale=view.stale,

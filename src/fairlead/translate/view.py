@@ -133,11 +133,17 @@ class NodeAddresses(msgspec.Struct, frozen=True):
 
 
 class MemberState(msgspec.Struct, frozen=True, gc=False):
-    """The liveness of a member's agent; ``message`` is empty while its lease is renewed."""
+    """The liveness of a member's agent; ``message`` is empty while its lease is renewed.
+
+    ``drained``: its targets get no new connections, since its Tenant is being removed, or drainWhenLost has passed.
+    ``dropped``: dropWhenLost has passed, so they are removed. ``silent_since`` is when the agent
+    last reported (RFC 3339), empty unless it is silent.
+    """
 
     message: str = ""
-    #: The tenant's drainWhenLost has passed: its targets get no new connections.
     drained: bool = False
+    dropped: bool = False
+    silent_since: str = ""
 
 
 class MemberView(msgspec.Struct, frozen=True):
@@ -273,13 +279,14 @@ class GlobalView(MemberView, frozen=True, kw_only=True):
 
     ``tenants`` are those that the present and the accepted spec name, by name. ``parts`` are the views of the load
     balancers of their Services, by Tenant and spec.service. ``down`` are the members with fewer healthy endpoints than
-    they need.
+    they need. ``agents`` are the states of members by Tenant, drainWhenLost and dropWhenLost.
     """
 
     load_balancer: GlobalService
     tenants: Mapping[str, Tenant] = {}
     parts: Mapping[tuple[str, str], TCPView] = {}
     down: frozenset[str] = frozenset()
+    agents: Mapping[tuple[str, str, str], MemberState] = {}
 
     @property
     def accepted_class_name(self) -> str | None:
@@ -398,7 +405,8 @@ class MemberShare(msgspec.Struct, frozen=True, gc=False):
     """One member of a GlobalService as it was decided.
 
     ``weight`` 0: no new connections, for ``why``. ``tier`` counts from 0 without gaps. ``ready`` of ``total``
-    endpoints take connections; for nodes they are not counted.
+    endpoints take connections; for nodes they are not counted. ``silent_since`` is when its agent last reported, empty
+    unless it is silent.
     """
 
     tenant: str
@@ -409,6 +417,7 @@ class MemberShare(msgspec.Struct, frozen=True, gc=False):
     total: int = 0
     state: GlobalMemberState = "Missing"
     why: str = ""
+    silent_since: str = ""
 
 
 class GlobalDecision(Decision, frozen=True):

@@ -178,6 +178,7 @@ CASES = [
             ({"members": [{"tenant": "west", "weight": 1001}]}, "should be less than or equal to 1000"),
             ({"members": [{"tenant": "west", "priority": 10}]}, "should be less than or equal to 9"),
             ({"service": "web"}, "spec.service in body should match"),
+            ({"dropWhenLost": "soon"}, "spec.dropWhenLost in body should match"),
             ({"spillover": "some"}, 'spec.spillover: Unsupported value: "some"'),
         ],
         [

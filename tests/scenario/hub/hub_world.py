@@ -65,8 +65,10 @@ class WatchedCluster(Cluster):
         #: Patches of this kind are answered once ``answers`` is set.
         self.slow_kind = ""
         self.answers = asyncio.Event()
-        #: The watch of this kind shows nothing until ``caught_up`` is set.
+        #: The watch of this kind, or what watches show of this namespace, waits until ``caught_up`` is set; the next
+        #: event of a kind then comes after those of the namespace.
         self.lagging_kind = ""
+        self.lagging_namespace = ""
         self.caught_up = asyncio.Event()
 
     def _note(self, verb: str, resource: AnyResource, name: str) -> None:
@@ -81,10 +83,19 @@ class WatchedCluster(Cluster):
         async with super().watch(resource, namespace, **text) as chunks:
 
             async def delayed() -> AsyncIterator[bytes]:
+                waiting, rest = b"", b""
                 async for chunk in chunks:
                     if resource.kind == self.lagging_kind:
                         await self.caught_up.wait()
-                    yield chunk
+                    if not self.lagging_namespace:
+                        yield chunk
+                        continue
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    name = f'"{self.lagging_namespace}"'.encode()
+                    late = [line for line in lines if name in line and not self.caught_up.is_set()]
+                    waiting += b"".join(line + b"\n" for line in late)
+                    shown, waiting = (waiting, b"") if self.caught_up.is_set() else (b"", waiting)
+                    yield shown + b"".join(line + b"\n" for line in lines if line not in late)
 
             yield delayed()
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 from hub_parts import intent_context
 
 from fairlead.api.globalservice import GlobalService
 from fairlead.api.meta import ObjectKey
+from fairlead.api.tenant import TenantStatus
+from fairlead.api.times import wire_time
 from fairlead.hub.intents.global_service import GlobalIntent, healthy_members
 from fairlead.hub.intents.tcp import TCPIntent
+from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.listing import Undecodable
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.observed import Health, Observed
-from fairlead.testing.builders import ABLE, decoded, endpoint_slice, lb_class, tcp, tenant
+from fairlead.model.observed import Health, MemberSeen, Observed
+from fairlead.testing.builders import ABLE, agent_lease, decoded, endpoint_slice, lb_class, tcp, tenant
 from fairlead.translate.addresses import AddressRanges
+from fairlead.translate.global_service import member_statuses
 
 KEY = LoadBalancerKey("GlobalService", "tenant-east", "web")
 CAPABILITIES = {"memory": msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS)}
@@ -36,7 +42,10 @@ def part(member, **spec):
 class Hub:
     def __init__(self):
         context = intent_context(pool=AddressRanges.parse("192.0.2.0/28"), capabilities=CAPABILITIES)
-        self.inventory = context.inventory
+        self.inventory, self.clock = context.inventory, context.clock
+        self.leases = self.inventory.leases
+        self.members = MemberHealth(clock=self.clock, changed=lambda _namespace: None, leases=self.leases)
+        context = msgspec.structs.replace(context, member_health=self.members)
         self.woken: list[LoadBalancerKey] = []
         self.inventory.on_wake(lambda key, _cause: self.woken.append(key))
         self.inventory.classes._store.put(lb_class())
@@ -53,6 +62,10 @@ class Hub:
         view = self.intent.view(KEY)
         assert view is not None
         return self.intent.decide(view)
+
+    def beat(self, member):
+        now = wire_time(self.clock.now())
+        self.members.lease_changed(None, agent_lease(f"tenant-{member}", renewed=now, stored=now))
 
 
 @pytest.fixture
@@ -110,8 +123,8 @@ async def test_changes_of_endpoints_nodes_and_members_wake_it(hub):
 
 @pytest.mark.req("MC-12")
 async def test_the_health_of_members_is_read_from_the_report_of_proxies(hub):
-    observed = Observed(health=Health(members=(("east", 1, 2), ("west", 3, 3))))
-    assert healthy_members(observed) == {"east": (1, 2), "west": (3, 3)}
+    observed = Observed(health=Health(members=(MemberSeen("east", 1, 2), MemberSeen("west", 3, 3))))
+    assert healthy_members(observed)["east"] == ("east", 1, 2, 0, 0)
     assert healthy_members(None) == {}
 
 
@@ -193,3 +206,85 @@ async def test_a_member_that_was_down_stays_down_over_a_restart_until_proxies_re
     assert {member.tenant: member.state for member in hub.decide().members}["west"] == "Down"
     hub.put(hub.intent.objects.cache, global_service("east", "west", status=status))
     assert {member.tenant: member.state for member in hub.decide().members}["west"] != "Down"
+
+
+#: policy -> fault -> the state of west after 8 minutes, and after 20; both policies are set to 10 minutes.
+DARK = {
+    "keep": {
+        "agent killed": ("Serving", "Serving"),
+        "API cut": ("Serving", "Serving"),
+        "pods dead": ("Down", "Down"),
+        "both": ("Down", "Down"),
+        "one proxy cut": ("UnreachableFromSomeProxies", "UnreachableFromSomeProxies"),
+        "hub cut": ("Serving", "Serving"),
+    },
+    "drain": {
+        "agent killed": ("Serving", "Draining"),
+        "API cut": ("Serving", "Draining"),
+        "pods dead": ("Down", "Down"),
+        "both": ("Down", "Down"),
+        "one proxy cut": ("UnreachableFromSomeProxies", "UnreachableFromSomeProxies"),
+        "hub cut": ("Serving", "Serving"),
+    },
+    "drop": {
+        "agent killed": ("Serving", "Dropped"),
+        "API cut": ("Serving", "Dropped"),
+        "pods dead": ("Down", "Down"),
+        "both": ("Down", "Dropped"),
+        "one proxy cut": ("UnreachableFromSomeProxies", "UnreachableFromSomeProxies"),
+        "hub cut": ("Serving", "Serving"),
+    },
+}
+#: An agent that does not see its member sends no heartbeat, as one that is killed.
+SILENCED = {"agent killed": ("west",), "API cut": ("west",), "both": ("west",), "hub cut": ("west", "east")}
+SEEN_BY_PROXIES = {"pods dead": (0, 2, 2), "both": (0, 2, 2), "one proxy cut": (1, 1, 2)}
+
+
+@pytest.mark.req("MC-18")
+@pytest.mark.parametrize("by", ["Tenant", "GlobalService"])
+@pytest.mark.parametrize(("policy", "fault"), [(policy, fault) for policy, faults in DARK.items() for fault in faults])
+async def test_silent_agents_and_dead_pods_are_distinguished(hub, policy, fault, by):
+    fields = {"drain": {"drainWhenLost": "10m"}, "drop": {"dropWhenLost": "10m"}}.get(policy, {})
+    other = {"drainWhenLost": "never", "dropWhenLost": "never"} if not fields else {}
+    for member, address in (("east", "10.1.0.1"), ("west", "10.2.0.1")):
+        hub.put(hub.tcp.objects.cache, part(member))
+        slices = endpoint_slice(member, [address], namespace=f"tenant-{member}", load_balancer="shop.web")
+        hub.put(hub.inventory.slices, slices)
+        # What the GlobalService says replaces what the Tenant says.
+        of_tenant = fields if by == "Tenant" else {"drainWhenLost": "1s"} if policy == "keep" else {}
+        engaged = msgspec.structs.replace(tenant(member, spec=of_tenant), status=TenantStatus(state="Engaged"))
+        hub.put(hub.inventory.tenants, engaged)
+    of_service = {**fields, **other} if by == "GlobalService" else {}
+    hub.put(hub.intent.objects.cache, global_service("east", "west", **of_service))
+    watching = asyncio.create_task(hub.members.run())
+    for member in ("east", "west"):
+        hub.beat(member)
+    await hub.clock.advance(10)
+    hub.leases.problem = "the server answered 502" if fault == "hub cut" else ""
+    healthy, blind, proxies = SEEN_BY_PROXIES.get(fault, (1, 0, 2))
+    seen = {"west": MemberSeen("west", healthy, 1, blind, proxies), "east": MemberSeen("east", 1, 1, 0, 2)}
+
+    async def state_after(minutes):
+        for _ in range(6 * minutes):
+            for member in {"east", "west"} - set(SILENCED.get(fault, ())):
+                hub.beat(member)
+            await hub.clock.advance(10)
+        return shown()
+
+    def shown():
+        decision = hub.decide()
+        return {each.tenant: each for each in member_statuses(decision.members, decision.spillover, seen)}
+
+    states = [(await state_after(minutes)) for minutes in (8, 12)]
+    assert tuple(each["west"].state for each in states) == DARK[policy][fault]
+    assert {each["east"].state for each in states} == {"Serving"}
+    silent = fault in {"agent killed", "API cut", "both"}
+    assert [bool(each["west"].silent_since) for each in states] == [silent, silent]
+    hub.leases.problem = ""
+    await hub.clock.advance(30)
+    assert shown()["west"].state == DARK[policy][fault][1], "the hub has only begun to listen"
+    hub.beat("west")
+    decision = shown()["west"]
+    assert decision.silent_since is None
+    assert decision.state == DARK["keep"][fault][1]
+    watching.cancel()

@@ -235,3 +235,40 @@ async def test_agents_are_not_drained_for_time_without_a_hub(watch):
     assert watch.changed
     watch.renew()
     assert watch.members.view(lost, NAMESPACE) == MemberState()
+
+
+@pytest.mark.req("MC-18")
+async def test_time_in_which_the_hub_cannot_hear_does_not_count(watch):
+    east = msgspec.structs.replace(tenant(spec={"drainWhenLost": "10m"}), status=TenantStatus(state="Engaged"))
+    watch.renew()
+    await watch.clock.advance(120)
+    watch.leases.problem = "the server answered 502"
+    await watch.clock.advance(3600)
+    watch.leases.problem = ""
+    await watch.clock.advance(470)
+    view = watch.members.view(east, NAMESPACE)
+    assert view.silent_since
+    assert not view.drained, "the hub has heard 590 s of silence"
+    await watch.clock.advance(30)
+    assert watch.members.view(east, NAMESPACE).drained
+
+
+@pytest.mark.req("MC-18")
+@pytest.mark.parametrize(
+    ("of_tenant", "drain", "drop", "state"),
+    [
+        ({}, "", "", (False, False)),
+        ({"drainWhenLost": "10m", "dropWhenLost": "1h"}, "", "", (True, False)),
+        ({"drainWhenLost": "10m", "dropWhenLost": "20m"}, "", "", (True, True)),
+        ({"dropWhenLost": "20m"}, "", "never", (False, False)),
+        ({"drainWhenLost": "10m", "dropWhenLost": "20m"}, "", "never", (True, False)),
+        ({"drainWhenLost": "10m"}, "never", "", (False, False)),
+        ({}, "10m", "", (True, False)),
+        ({"drainWhenLost": "10m"}, "2h", "", (False, False)),
+    ],
+)
+async def test_a_service_may_replace_what_its_tenant_says(watch, of_tenant, drain, drop, state):
+    watch.renew()
+    await watch.clock.advance(1800)
+    view = watch.members.view(tenant(spec=of_tenant), NAMESPACE, drain=drain, drop=drop)
+    assert (view.drained, view.dropped) == state

@@ -12,6 +12,7 @@ from fairlead.model.observed import (
     NAMED,
     Health,
     HealthTally,
+    MemberSeen,
     Observed,
     ObservedTarget,
     Seen,
@@ -153,6 +154,30 @@ def test_http_load_balancer_serves_while_one_backend_serves(shop, blog, serving,
     health = health_of({SHOP: shop, BLOG: blog})
     assert (health.serving, health.reason) == (serving, reason)
     assert subject in health.message
+
+
+@pytest.mark.req("MC-18")
+@pytest.mark.parametrize(
+    ("west", "east", "seen"),
+    [
+        (((H, H), (H, H)), ((H, H),), (MemberSeen("east", 1, 1, 0, 2), MemberSeen("west", 2, 2, 0, 2))),
+        (((H, U), (H, U)), ((H, H),), (MemberSeen("east", 1, 1, 0, 2), MemberSeen("west", 2, 2, 1, 2))),
+        (((H, U), (U, H)), ((H, H),), (MemberSeen("east", 1, 1, 0, 2), MemberSeen("west", 1, 2, 0, 2))),
+        (((U, U), (U, U)), ((H, H),), (MemberSeen("east", 1, 1, 0, 2), MemberSeen("west", 0, 2, 2, 2))),
+        (((U, S), (U, S)), ((H, S),), (MemberSeen("west", 0, 2, 1, 1),)),
+        (((N, N),), ((W, W),), ()),
+    ],
+)
+def test_a_member_is_as_healthy_as_the_proxy_sees_that_reaches_most_of_it(west, east, seen) -> None:
+    rows = views(*west, *east)
+    members = dict(zip(rows, ["west"] * len(west) + ["east"] * len(east), strict=True))
+    assert HealthTally({HTTP: rows}).members(members) == seen
+
+
+@pytest.mark.req("MC-18")
+def test_a_target_of_a_member_is_healthy_behind_all_ports_of_one_proxy() -> None:
+    tally = HealthTally({HTTP: views((H, H)), HTTPS: views((U, H))})
+    assert tally.members({at(1): "west"}) == (MemberSeen("west", 1, 1, 1, 2),)
 
 
 LISTENERS = st.sampled_from([HTTP, HTTPS, *map(backend_key, "abc")])

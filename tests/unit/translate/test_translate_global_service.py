@@ -12,8 +12,16 @@ from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import Spillover
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
+from fairlead.model.observed import MemberSeen
 from fairlead.testing.builders import ABLE, decoded, endpoint_slice, lb_class, tcp, tcp_view, tenant
-from fairlead.translate.global_service import decide_global, down_members, member_statuses, open_ports, shares_in_line
+from fairlead.translate.global_service import (
+    decide_global,
+    down_members,
+    member_statuses,
+    open_ports,
+    shared_backends,
+    shares_in_line,
+)
 from fairlead.translate.view import GlobalView, MemberShare, MemberState
 
 KEY = LoadBalancerKey("GlobalService", "tenant-east", "web")
@@ -199,8 +207,8 @@ def test_before_any_member_publishes_nothing_is_served():
 def test_a_member_with_too_few_healthy_endpoints_is_down():
     members = {"west": {"minHealthyPercent": 50}, "east": {"priority": 1}}
     spec = view(members, {"west": WEST, "east": EAST}).load_balancer.spec
-    assert down_members(spec, {"west": (4, 10), "east": (1, 2)}) == {"west"}
-    assert down_members(spec, {"west": (5, 10)}) == frozenset()
+    assert down_members(spec, {"west": MemberSeen("west", 4, 10), "east": MemberSeen("east", 1, 2)}) == {"west"}
+    assert down_members(spec, {"west": MemberSeen("west", 5, 10)}) == frozenset()
     # What is not known by now stays as it was.
     assert down_members(spec, {}, {"west"}) == {"west"}
     decision = decide(members, {"west": WEST, "east": EAST}, down={"west"})
@@ -250,5 +258,90 @@ SHARES = (
     ],
 )
 def test_shares_are_shown_as_envoy_divides_connections(spillover, healthy, line):
-    seen = {name: (count, 2) for name, count in zip(("west", "east", "north"), healthy, strict=True)}
-    assert shares_in_line(member_statuses(SHARES, spillover, {**seen, "backup": (1, 1)})) == line
+    healthy_of = zip(("west", "east", "north"), healthy, strict=True)
+    seen = {name: MemberSeen(name, count, 2) for name, count in healthy_of}
+    assert shares_in_line(member_statuses(SHARES, spillover, {**seen, "backup": MemberSeen("backup", 1, 1)})) == line
+
+
+SILENT = MemberState("west is silent; its last state is served", silent_since="2030-01-01T00:00:00Z")
+DRAINED = msgspec.structs.replace(SILENT, drained=True)
+DROPPED = msgspec.structs.replace(DRAINED, dropped=True)
+
+
+def silent(state, *endpoints):
+    return part("west", *(endpoints or ("10.1.0.1",)), state=state)
+
+
+@pytest.mark.req("MC-18")
+def test_a_silent_member_serves_as_long_as_nothing_else_is_set():
+    decision = decide({"west": {}, "east": {}}, {"west": silent(SILENT), "east": EAST})
+    assert localities(decision) == {"west": (100, 0), "east": (100, 0)}
+    (west, _) = member_statuses(decision.members, Spillover.STRICT, {})
+    assert (west.state, west.share, west.silent_since) == ("Serving", "50%", "2030-01-01T00:00:00Z")
+
+
+@pytest.mark.req("MC-18")
+def test_a_drained_silent_member_is_the_last_resort():
+    members = {"west": {}, "east": {}, "backup": {"priority": 1}}
+    decision = decide(members, {"west": silent(DRAINED), "east": EAST, "backup": part("backup", "10.3.0.1")})
+    assert localities(decision) == {"west": (100, 2), "east": (100, 0), "backup": (100, 1)}
+    assert TargetKey("10.1.0.1", 8080) in decision.desired.targets[HTTP], "its connections are kept"
+
+    def shown(**healthy):
+        seen = {name: MemberSeen(name, count, 2) for name, count in healthy.items()}
+        return [(each.state, each.share) for each in member_statuses(decision.members, Spillover.STRICT, seen)]
+
+    assert shown()[0] == ("Draining", "0%")
+    assert shown(west=0)[0] == ("Down", "0%"), "health decides"
+    assert shown(west=1, east=0, backup=0)[0] == ("Serving", "100%")
+
+
+@pytest.mark.req("MC-18")
+def test_the_targets_of_a_dropped_member_are_removed_without_a_guard():
+    decision = decide({"west": {}, "east": {}}, {"west": silent(DROPPED), "east": EAST})
+    assert TargetKey("10.1.0.1", 8080) not in decision.desired.targets[HTTP]
+    assert decision.desired.owners[HTTP] == {"Member/east/shop/web"}
+    assert states(decision)["west"] == "Dropped"
+    shared = shared_backends(view({"west": {}, "east": {}}, {"west": silent(DROPPED), "east": EAST}))
+    (backend,) = shared["tenant-east", "shop/web"].values()
+    assert {target.locality for target in backend.targets.values()} == {"east"}
+    assert backend.owners == {"Member/east/shop/web"}
+
+
+@pytest.mark.req("MC-18")
+@pytest.mark.parametrize("state", [DRAINED, DROPPED])
+def test_silence_never_takes_the_last_member_out_of_service(state):
+    both = {"west": silent(state), "east": part("east", "10.2.0.1", state=state)}
+    decision = decide({"west": {}, "east": {}}, both)
+    assert localities(decision) == {"west": (100, 0), "east": (100, 0)}
+    assert len(decision.desired.targets[HTTP]) == 2
+    # The other one has no endpoint, is drained, or too few of its endpoints are healthy.
+    for members, parts, down in (
+        ({"west": {}, "east": {}}, {"west": silent(state), "east": part("east")}, ()),
+        ({"west": {}, "east": {"drain": True}}, {"west": silent(state), "east": EAST}, ()),
+        ({"west": {}, "east": {"minHealthyPercent": 50}}, {"west": silent(state), "east": EAST}, ("east",)),
+    ):
+        assert localities(decide(members, parts, down=down))["west"] == (100, 0)
+    # All are down, so they count as healthy, and the other one is not silent.
+    members = {name: {"minHealthyPercent": 50} for name in ("west", "east")}
+    decision = decide(members, {"west": silent(state), "east": EAST}, down=("west", "east"))
+    assert localities(decision)["east"] == (100, 0)
+    assert localities(decision)["west"] == (100, 1)
+
+
+@pytest.mark.req("MC-18")
+def test_a_provider_without_localities_sends_a_silent_member_nothing():
+    decision = decide({"west": {}, "east": {}}, {"west": silent(DRAINED), "east": EAST}, capabilities=WEIGHING)
+    weights = {target.key.address: target.weight for target in decision.desired.targets[HTTP].values()}
+    assert weights == {"10.1.0.1": 0, "10.2.0.1": 256, "10.2.0.2": 256}
+    assert states(decision)["west"] == "Draining"
+
+
+@pytest.mark.req("MC-18")
+def test_a_member_that_some_proxies_do_not_reach_serves_at_the_others():
+    decision = decide({"west": {}, "east": {}}, {"west": WEST, "east": EAST})
+    seen = {"west": MemberSeen("west", 1, 1, blind=1, proxies=2), "east": MemberSeen("east", 2, 2, proxies=2)}
+    statuses = member_statuses(decision.members, Spillover.STRICT, seen)
+    assert (statuses[0].state, statuses[0].share) == ("UnreachableFromSomeProxies", "50%")
+    assert "1 of 2 proxies" in statuses[0].message
+    assert shares_in_line(statuses) == "west 50% from some proxies, east 50%"

@@ -299,6 +299,13 @@ class TestStale:
         built = decide_tcp(tcp_view(member=MemberState("drained", drained=True)))
         assert addresses(built) == set()
         assert built.desired.guard == GuardPolicy(100, 0)
+        assert built.desired.drain_s > 0
+
+    @pytest.mark.req("MC-18")
+    def test_a_dropped_member_has_no_drain_time(self):
+        built = decide_tcp(tcp_view(member=MemberState("dropped", drained=True, dropped=True)))
+        assert addresses(built) == set()
+        assert (built.desired.guard, built.desired.drain_s) == (GuardPolicy(100, 0), 0.0)
 
 
 class TestPaused:

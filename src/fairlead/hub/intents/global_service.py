@@ -35,7 +35,7 @@ from fairlead.hub.providers.runner import observed_of
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.model.keys import IPV4, ListenerKey, LoadBalancerKey, Protocol
-from fairlead.model.observed import Observed
+from fairlead.model.observed import MemberSeen, Observed
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.global_service import (
     decide_global,
@@ -155,10 +155,10 @@ class GlobalIntent(MemberIntent[GlobalView]):
             self._inventory.wake([key], "the health of a member crossed its minHealthyPercent")
 
 
-def healthy_members(observed: Observed | None) -> dict[str, tuple[int, int]]:
-    """Return the healthy and the known endpoints of each member that is checked."""
+def healthy_members(observed: Observed | None) -> dict[str, MemberSeen]:
+    """Return what proxies see of each member that is checked, by its name."""
     health = observed.health if observed is not None else None
-    return {name: (healthy, known) for name, healthy, known in health.members} if health is not None else {}
+    return {member.name: member for member in health.members} if health is not None else {}
 
 
 class GlobalViews(MemberViews[GlobalService, GlobalView]):
@@ -192,6 +192,9 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
         specs = [spec for spec in (obj.spec, obj.status.accepted) if spec is not None]
         tenants: dict[str, Tenant] = {}
         parts: dict[tuple[str, str], TCPView] = {}
+        agents: dict[tuple[str, str, str], MemberState] = {}
+        messages: list[str] = []
+        health = self._context.member_health
         for spec in specs:
             for member in spec.members:
                 tenant = self.inventory.tenant(member.tenant)
@@ -199,9 +202,14 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
                     continue
                 tenants[member.tenant] = tenant
                 part = self._global_objects.part_of(obj, spec, tenant)
-                if part is not None:
-                    parts[member.tenant, spec.service] = self._part(part, tenant, common)
-        messages = [f"member {name}: {part.member.message}" for (name, _), part in parts.items() if part.member.message]
+                if part is None:
+                    continue
+                parts[member.tenant, spec.service] = self._part(part, tenant, common)
+                drain, drop = spec.drain_when_lost, spec.drop_when_lost
+                agent = health.view(tenant, tenant.namespace, drain=drain, drop=drop)
+                agents[member.tenant, drain, drop] = agent
+                if agent.message and spec is obj.spec:
+                    messages.append(f"member {member.tenant}: {agent.message}")
         names = {member.tenant for spec in specs for member in spec.members}
         problems = [*map(self._global_objects.unread, sorted(names))]
         problems += [(self.inventory.unreadable_slices(part.key.namespace), False) for part in parts.values()]
@@ -220,6 +228,7 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
             tenants=tenants,
             parts=parts,
             down=self.down_of(obj),
+            agents=agents,
             **fields,
         )
 

@@ -2,11 +2,12 @@
 
     engaged ──40 s of silence──► stale ──5 min──► lost      any renewal ──► engaged
 
-An unreachable member is served from its last state; only the Tenant's ``drainWhenLost`` drains it. While no hub runs,
-or the hub cannot read the leases, no agent is heard: a recorded state gets worse only once this hub has listened for as
-long as makes an agent stale. In: leases. Out: a state for each tenant namespace, and a wake-up when one changes. Ages
-are monotonic; when a lease is first seen, the API server's timestamp says how old it is. Never: trusts a time that an
-agent wrote; the hub compares it with the server's, and reports a wrong clock.
+An unreachable member is served from its last state; only ``drainWhenLost`` and ``dropWhenLost`` take it out of service.
+Time in which this hub could not read the leases does not count for them. While no hub runs, or the hub cannot read the
+leases, no agent is heard: a recorded state gets worse only once this hub has listened for as long as makes an agent
+stale. In: leases. Out: a state for each tenant namespace, and a wake-up when one changes. Ages are monotonic; when a
+lease is first seen, the API server's timestamp says how old it is. Never: trusts a time that an agent wrote; the hub
+compares it with the server's, and reports a wrong clock.
 """
 
 from __future__ import annotations
@@ -18,7 +19,16 @@ import msgspec
 import structlog
 
 from fairlead.api.names import AGENT_LEASE
-from fairlead.api.tenant import LOST_AFTER_S, STALE_AFTER_S, StampedLease, Tenant, TenantState, age_s, state_by_age
+from fairlead.api.tenant import (
+    LOST_AFTER_S,
+    STALE_AFTER_S,
+    StampedLease,
+    Tenant,
+    TenantSpec,
+    TenantState,
+    age_s,
+    state_by_age,
+)
 from fairlead.api.times import seconds_from_duration, wire_time
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.transport import NOTICEABLE_S
@@ -26,6 +36,8 @@ from fairlead.runtime.clock import Clock
 from fairlead.translate.view import MemberState
 
 CHECK_EVERY_S = 5.0
+#: Instead of a time: a silent member is kept in service.
+_NEVER = "never"
 _WORSE: tuple[TenantState, ...] = ("Engaged", "Stale", "Lost")
 
 log = structlog.get_logger(__name__)
@@ -37,6 +49,8 @@ class _Heard(msgspec.Struct):
     listened_s: float
     at: str
     ahead_s: float
+    #: Seconds since then in which the hub could not read leases.
+    deaf_s: float = 0.0
 
 
 class MemberHealth:
@@ -96,8 +110,11 @@ class MemberHealth:
         worse = on_record in _WORSE and state in _WORSE and _WORSE.index(state) > _WORSE.index(on_record)
         return on_record if worse else state
 
-    def view(self, tenant: Tenant | None, namespace: str) -> MemberState:
-        """Return the state of the member as its load balancers show it."""
+    def view(self, tenant: Tenant | None, namespace: str, *, drain: str = "", drop: str = "") -> MemberState:
+        """Return the state of the member as its load balancers show it.
+
+        ``drain`` and ``drop`` replace drainWhenLost and dropWhenLost of the Tenant: a time, or "never".
+        """
         if tenant is not None and tenant.draining:
             return MemberState(f"Tenant {tenant.metadata.name} is being removed; its backends are drained", True)
         state = self.state(namespace, tenant.status.state if tenant is not None else "")
@@ -105,21 +122,36 @@ class MemberHealth:
             return MemberState()
         name = tenant.metadata.name if tenant else namespace
         # The time, not the age: an age would cause a write at every reconcile.
-        message = f"the agent of {name} last reported at {self.last_sync(namespace)}; its last state is served"
-        drain = tenant.spec.drain_when_lost if tenant else ""
-        silent_s = self.age_s(namespace) or 0.0
-        if state == "Lost" and drain and silent_s >= max(LOST_AFTER_S, seconds_from_duration(drain)):
-            return MemberState(f"{message.rsplit(';', 1)[0]}; drained by spec.drainWhenLost of the Tenant", True)
-        return MemberState(message)
+        since = self.last_sync(namespace)
+        text = f"the agent of {name} last reported at {since}"
+        spec = tenant.spec if tenant is not None else TenantSpec()
+        lost_s = self._silent_s(namespace) if state == "Lost" else 0.0
+        for done, field, of_service, of_tenant in (
+            ("dropped", "dropWhenLost", drop, spec.drop_when_lost),
+            ("drained", "drainWhenLost", drain, spec.drain_when_lost),
+        ):
+            after = of_service or of_tenant
+            if after not in {"", _NEVER} and lost_s >= max(LOST_AFTER_S, seconds_from_duration(after)):
+                text = f"{text}; {done} by spec.{field}{'' if of_service else ' of the Tenant'}"
+                return MemberState(text, drained=True, dropped=done == "dropped", silent_since=since)
+        return MemberState(f"{text}; its last state is served", silent_since=since)
 
     async def run(self) -> None:
         """Notice silences until cancelled."""
+        looked_s = self._clock.monotonic()
         while True:
             await self._clock.sleep(CHECK_EVERY_S)
+            before_s, looked_s = looked_s, self._clock.monotonic()
             for namespace, heard in list(self._heard.items()):
                 if self._leases is not None and self._leases.problem:
-                    heard.listened_s = self._clock.monotonic()
+                    heard.deaf_s += looked_s - max(before_s, heard.listened_s)
+                    heard.listened_s = looked_s
                 self._report(namespace)
+
+    def _silent_s(self, namespace: str) -> float:
+        """Return for how many seconds the agent has been silent while this hub could hear it."""
+        heard = self._heard.get(namespace)
+        return 0.0 if heard is None else self._clock.monotonic() - heard.at_s - heard.deaf_s
 
     def _has_just_listened(self, namespace: str) -> bool:
         """Return whether the hub has just listened long enough to confirm a silence that began before it listened."""
