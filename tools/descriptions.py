@@ -21,7 +21,9 @@ CONDITIONS = {
     "Guarded": "Removals are held back; the message says which and why.",
     "Protected": "The object was deleted; its label keeps the load balancer with all its backends.",
     "InUse": "On a LoadBalancerClass: load balancers or records use it, so it is not deleted.",
-    "Ready": "On a Tenant: its agent is alive by the hub's clock, and its namespace and rights at the hub exist.",
+    "Ready": "The object is in service: no other condition that should be True is False or awaits an answer. On a "
+    "Tenant: its agent is alive by the hub's clock, and its namespace and rights at the hub exist.",
+    "Stalled": "The object does not become Ready until its spec, or what it names, is corrected. Absent otherwise.",
     "Draining": (
         "On a Tenant that is being removed: no backend gets new connections; its load balancers are deleted afterwards."
     ),

@@ -64,6 +64,8 @@ SERVING = '.status.conditions[?(@.type=="Serving")]'
 #: How long the agent of the member has been silent.
 SILENT = Column("Silent", '.status.conditions[?(@.reason=="MemberLost")].lastTransitionTime', "date", priority=1)
 READY = '.status.conditions[?(@.type=="Ready")]'
+#: Agents of 0.2 take every observedGeneration but 0 for an answer of the hub.
+_ANSWERED_FROM_ZERO = frozenset({"TCPLoadBalancer"})
 
 
 class Crd(msgspec.Struct, frozen=True):
@@ -95,6 +97,8 @@ def build_crd(crd: Crd) -> JSONObject:
     }
     if "status" in schema["properties"] and not crd.one_write:
         version["subresources"] = {"status": {}}
+        if resource.kind not in _ANSWERED_FROM_ZERO:
+            _await_first_status(schema["properties"]["status"])
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -136,6 +140,14 @@ def _encoded_schema(wire_type: type[KubeObject]) -> bytes:
             properties[part].pop("default", None)
     schema = {"type": "object", "description": description, "required": ["spec"], "properties": properties}
     return msgspec.json.encode(schema)
+
+
+def _await_first_status(status: JSONObject) -> None:
+    """Have an object without a status say that its generation was not seen: tools such as kstatus wait for it."""
+    observed = status.get("properties", {}).get("observedGeneration")
+    if observed is not None:
+        observed["default"] = -1
+        status["default"] = {"observedGeneration": -1}
 
 
 def _inline(node: JSONObject, components: JSONObject) -> JSONObject:

@@ -393,6 +393,11 @@ class IntentObject(KubeObject, frozen=True, gc=False):
     status: IntentStatus = IntentStatus()
 
     @property
+    def is_observed(self) -> bool:
+        """Return whether its status is about its present spec."""
+        return self.status.observed_generation >= self.metadata.generation
+
+    @property
     def class_name(self) -> str:
         """Return the LoadBalancerClass that it asks for; empty for the default one."""
         raise NotImplementedError

@@ -13,7 +13,14 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.errors import NotFound
-from fairlead.model.condition import GOOD_WHEN_TRUE, Condition, ConditionReason, ConditionType
+from fairlead.model.condition import (
+    CAPI_CONDITIONS,
+    GOOD_WHEN_TRUE,
+    TERMINAL,
+    Condition,
+    ConditionReason,
+    ConditionType,
+)
 from fairlead.model.in_words import whole_number
 
 JSONObject = dict[str, Any]
@@ -265,6 +272,72 @@ def mirrored_conditions(
     ]
 
 
+#: The types that summarize the others for tools that know no kind of ours: kstatus, Argo CD, kubectl wait.
+SUMMARIES = frozenset({ConditionType.READY, ConditionType.STALLED})
+#: The types that Ready summarizes; the first one that is bad gives its reason.
+_DECIDING = (
+    ConditionType.ACCEPTED,
+    ConditionType.PROGRAMMED,
+    ConditionType.SERVING,
+    ConditionType.RESOLVED_REFS,
+    *(kind for kind in ConditionType if kind in GOOD_WHEN_TRUE - CAPI_CONDITIONS - {ConditionType.READY}),
+)
+_STALLS = (ConditionType.ACCEPTED, ConditionType.PROGRAMMED, ConditionType.RESOLVED_REFS)
+
+
+def with_summary(
+    conditions: Iterable[WireCondition], old: Iterable[WireCondition] | None, *, held: bool = False
+) -> list[WireCondition]:
+    """Return ``conditions`` with Ready, and with Stalled where waiting does not help.
+
+    A kind that decides Ready itself keeps it. Conditions without a verdict, such as those of a part of a status, are
+    returned as they are. ``held``: a pause or a guard holds changes back, so that the spec is not carried out yet.
+    """
+    by_type, before = _by_type(conditions), _by_type(old)
+    decided = [by_type[kind] for kind in dict.fromkeys(_DECIDING) if kind in by_type]
+    if decided and ConditionType.READY not in by_type:
+        ready = _ready(decided, by_type, held=held)
+        by_type[ready.type] = _dated(ready, before, decided)
+    stops = (by_type[kind] for kind in _STALLS if kind in by_type)
+    why = next((condition for condition in stops if condition.status == "False" and condition.reason in TERMINAL), None)
+    by_type.pop(ConditionType.STALLED, None)
+    if why is not None:
+        stalled = msgspec.structs.replace(why, type=ConditionType.STALLED.value, status="True")
+        by_type[stalled.type] = _dated(stalled, before, [why])
+    return sorted(by_type.values(), key=lambda condition: _ORDER.get(condition.type, len(_ORDER)))
+
+
+def _ready(decided: Iterable[WireCondition], by_type: Mapping[str, WireCondition], *, held: bool) -> WireCondition:
+    """Return Ready: false for the first false condition, Unknown while an answer is awaited or changes are held."""
+    stops = [condition for condition in decided if condition.status == "False"]
+    if held:
+        holding = (by_type.get(kind) for kind in (ConditionType.PAUSED, ConditionType.GUARDED))
+        stops += [msgspec.structs.replace(condition, status="Unknown") for condition in holding if condition]
+    stops += [
+        condition
+        for condition in decided
+        if condition.status == "Unknown" and condition.reason != ConditionReason.NOT_CHECKED
+    ]
+    if stops:
+        return msgspec.structs.replace(stops[0], type=ConditionType.READY.value)
+    return WireCondition(
+        type=ConditionType.READY.value,
+        status="True",
+        reason=ConditionReason.READY.value,
+        observed_generation=min(condition.observed_generation for condition in decided),
+    )
+
+
+def _dated(
+    condition: WireCondition, before: Mapping[str, WireCondition], causes: Iterable[WireCondition]
+) -> WireCondition:
+    """Return a summary with its time: kept while its status is the same, else that of the last change of a cause."""
+    latest = max((cause.last_transition_time or "" for cause in causes), default="") or None
+    bare = msgspec.structs.replace(condition, last_transition_time=None)
+    since = _since(bare, before.get(condition.type)) or latest
+    return msgspec.structs.replace(condition, last_transition_time=since)
+
+
 def is_younger(conditions: Iterable[WireCondition] | None, generation: int) -> bool:
     """Return whether conditions are about a younger version of their object than ``generation``."""
     return any(condition.observed_generation > generation for condition in conditions or ())
@@ -273,9 +346,11 @@ def is_younger(conditions: Iterable[WireCondition] | None, generation: int) -> b
 def transitions(old: Iterable[WireCondition] | None, new: Iterable[WireCondition] | None) -> list[Transition]:
     """Return the conditions of ``new`` whose status or reason differs from that of ``old``, in the order of ``new``.
 
-    A condition that exists only during a problem, and is no longer there, counts as False.
+    A condition that exists only during a problem, and is no longer there, counts as False. Stalled repeats another.
     """
     known, now = _by_type(old), _by_type(new)
+    for conditions in (known, now):
+        conditions.pop(ConditionType.STALLED, None)
     ended = [
         Transition(msgspec.structs.replace(condition, status="False", reason="", message=""), condition)
         for condition in known.values()

@@ -587,7 +587,10 @@ class Reconciler:
         if result.placement is not None:
             decides = self._context.inventory.decides(key)
             moving = self._migration.place(key, view.load_balancer, result.placement, decides=decides) or moving
-        if result.decision is not None and intent.status.publish(key, result.decision, result.waiting_for):
+        generation = view.load_balancer.metadata.generation
+        if result.decision is not None and intent.status.publish(
+            key, result.decision, result.waiting_for, generation=generation
+        ):
             self._history.note(key, HistoryKind.DECIDED, decision_text(result.decision, result.waiting_for))
         if result.failure is not None:
             raise result.failure

@@ -19,9 +19,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from fairlead.api.meta import KubeObject, ObjectKey, Resource, WireCondition, condition_of
+from fairlead.api.meta import SUMMARIES, KubeObject, ObjectKey, Resource, WireCondition, condition_of
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.status import write_status
+from fairlead.kube.status import summarized, write_status
 from fairlead.kube.writes import Overlay
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.runtime.clock import Clock
@@ -79,7 +79,8 @@ def only_seen(old: PacedStatus, new: PacedStatus) -> bool:
     """Return whether two statuses of one generation differ only in Programmed and Serving."""
 
     def rest(status: PacedStatus) -> list[WireCondition]:
-        return [condition for condition in status.conditions or () if condition.type not in _SEEN]
+        seen = _SEEN | SUMMARIES
+        return [condition for condition in status.conditions or () if condition.type not in seen]
 
     return old.observed_generation == new.observed_generation and rest(old) == rest(new)
 
@@ -107,7 +108,10 @@ def is_progress(old: PacedStatus, new: PacedStatus) -> bool:
         return False
     before = {condition.type: condition for condition in old.conditions or ()}
     after = {condition.type: condition for condition in new.conditions or ()}
-    return before.keys() == after.keys() and all(_is_same_or_awaits(before[kind], after[kind]) for kind in after)
+    # A status of an earlier release has no summaries; what they summarize is the same.
+    if before.keys() != after.keys() - (SUMMARIES - before.keys()):
+        return False
+    return all(_is_same_or_awaits(condition, after[kind]) for kind, condition in before.items())
 
 
 def awaits_more(old: PacedStatus, new: PacedStatus) -> bool:
@@ -212,6 +216,7 @@ class CoalescingWriter(Generic[T]):
         Returns the object as written, None for no write, and seconds until the next comparison, 0 for none.
         ``at_least_s``: how long a status that differs is held back in any case.
         """
+        new = summarized(self._resource, old, new)
         pace, now_s = self._paces.get(obj.key) or self._new_pace(), self._clock.monotonic()
         self._paces[obj.key] = pace
         if new == old or msgspec.to_builtins(new) == msgspec.to_builtins(old):

@@ -7,18 +7,29 @@
         emit_transitions(events, KIND, obj, transitions(old.conditions, new.conditions), good={...}, quiet=...)
 
 In: an object as it was read, its status and the next one. Out: at most one server-side apply, and Events.
+Ready and Stalled are added to the conditions of our kinds here, so they go with the same write.
 Never: a write that changes nothing, or one to an object of the same name that was created later.
-``fairlead.api.meta`` has the pure part: ``wire_conditions`` and ``transitions``.
+``fairlead.api.meta`` has the pure part: ``wire_conditions``, ``with_summary`` and ``transitions``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource, Transition, Wire
+from fairlead.api.meta import (
+    AnyResource,
+    JSONObject,
+    KubeObject,
+    Resource,
+    Transition,
+    Wire,
+    WireCondition,
+    with_summary,
+)
+from fairlead.api.names import GROUP
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import RESOLVED, EventRecorder, resolved_message
 from fairlead.kube.writes import patch_version
@@ -49,6 +60,7 @@ async def write_status(
         Conflict: another object has this name by now.
         NotFound: there is none.
     """
+    new = summarized(resource, old, new)
     after = msgspec.to_builtins(new)
     # Twice, since to_builtins leaves out defaults by identity: a decoded default is not left out, ours is.
     if new == old or after == msgspec.to_builtins(old):
@@ -58,6 +70,16 @@ async def write_status(
         values = {field.encode_name: getattr(new, field.name) for field in msgspec.structs.fields(new)}
         status |= {name: msgspec.to_builtins(values[name]) for name in always}
     return await apply_status(cluster, resource, obj, status, manager=manager)
+
+
+def summarized(resource: Resource[Any], old: S, new: S) -> S:
+    """Return a status of one of our kinds with Ready and Stalled; another status, or a part of one, as it is."""
+    conditions: list[WireCondition] | None = getattr(new, "conditions", None)
+    if resource.group != GROUP or not conditions:
+        return new
+    held = bool(getattr(new, "held_total", 0))
+    summary = with_summary(conditions, getattr(old, "conditions", None), held=held)
+    return msgspec.structs.replace(new, conditions=summary)
 
 
 async def apply_status(

@@ -22,6 +22,8 @@ class ConditionType(StrEnum):
     PROTECTED = "Protected"
     IN_USE = "InUse"
     READY = "Ready"
+    # Of an object that cannot become Ready unless its spec, or what it names, is corrected.
+    STALLED = "Stalled"
     CLOCK_SKEWED = "ClockSkewed"
     DRAINING = "Draining"
     # Of a LoadBalancer with spec.clusterName, written by the controller for Cluster API.
@@ -163,6 +165,24 @@ class ConditionReason(StrEnum):
     CONTESTED = "Contested"
     NOT_ANNOUNCED = "NotAnnounced"
     SESSION_DOWN = "SessionDown"
+
+
+#: Reasons that time and retries do not end: the spec, or what it names, must be corrected.
+TERMINAL = frozenset(
+    {
+        ConditionReason.INVALID,
+        ConditionReason.UNSUPPORTED_PROTOCOL,
+        ConditionReason.UNSUPPORTED_ADDRESS_FAMILY,
+        ConditionReason.UNSUPPORTED_SERVICE,
+        ConditionReason.PARAMETERS_DIFFER,
+        ConditionReason.REFUSED_BY_PROVIDER,
+        ConditionReason.REJECTED_BY_PROXY,
+        ConditionReason.SELECTOR_NOT_VALID,
+        ConditionReason.HOSTNAME_INVALID,
+        ConditionReason.DOMAIN_RESERVED,
+        ConditionReason.WILDCARD_NOT_GRANTED,
+    }
+)
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False):

@@ -20,7 +20,7 @@ import msgspec
 
 from fairlead.api.json_text import read_json
 from fairlead.api.kubernetes import Endpoint, EndpointPort, EndpointSlice, Service
-from fairlead.api.meta import ObjectMeta, OwnerReference, WireCondition, mirrored_conditions
+from fairlead.api.meta import SUMMARIES, ObjectMeta, OwnerReference, WireCondition, mirrored_conditions
 from fairlead.api.names import (
     ANNOTATION_HOSTNAME,
     ANNOTATION_ORIGIN,
@@ -243,8 +243,13 @@ def build_status(
     old = pool_service.status
     source = load_balancer.status if load_balancer is not None and not load_balancer.deleting else None
     by_type: dict[str, WireCondition] = {
-        condition.type: condition for condition in (source.conditions if source else None) or ()
+        condition.type: condition
+        for condition in (source.conditions if source else None) or ()
+        if condition.type not in SUMMARIES
     }
+    if source is not None and load_balancer is not None and not load_balancer.is_observed:
+        # What the hub says is about the spec before this one.
+        by_type.pop(ConditionType.PROGRAMMED, None)
     if ConditionType.PROGRAMMED not in by_type:
         by_type[ConditionType.PROGRAMMED] = _condition(
             ConditionType.PROGRAMMED, ConditionReason.PENDING, "no hub has answered yet"

@@ -208,7 +208,7 @@ class _Groups:
 
 
 def _generations(view: LoadBalancerView) -> dict[GroupKey, int]:
-    return {item.group.key: item.group.metadata.generation for item in view.groups if item.group.spec.list_backends}
+    return {item.group.key: item.group.metadata.generation for item in view.groups}
 
 
 def _unallocated(view: LoadBalancerView, problem: Condition | None) -> Condition | None:

@@ -438,7 +438,7 @@ class LoadBalancerDecision(Decision, frozen=True):
         default_factory=dict[GroupKey, tuple[Condition, ...]]
     )
     taken: Mapping[GroupKey, Mapping[str, str]] = msgspec.field(default_factory=dict[GroupKey, Mapping[str, str]])
-    #: The generation of each group that lists its backends.
+    #: The generation of each group that was decided about.
     generations: Mapping[GroupKey, int] = msgspec.field(default_factory=dict[GroupKey, int])
     view: LoadBalancerView | None = None
 

@@ -32,6 +32,7 @@ from podless.patch.strategic import strategic_merge
 from podless.registry.admission import check_identity, check_valid, strip_unknown, to_storage
 from podless.registry.context import Context, WriteResult
 from podless.registry.metadata import check_preconditions, count_generation, keep_unwritable, start_metadata
+from podless.schema.prune import fill_defaults
 from podless.schema.rules import Rules
 from podless.store.entry import BucketEntry
 from podless.store.store import ObjectStore
@@ -79,6 +80,7 @@ class Registry:
         start_metadata(stored, about, self._now())
         if stored.has_status and not stored.built_in:
             obj.pop("status", None)
+            fill_defaults(obj, stored.node)
         stored.behaviour.default(obj)
         stored.behaviour.on_create(obj)
         check_valid(obj, None, stored, context, self._rules)

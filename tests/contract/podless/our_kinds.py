@@ -367,6 +367,12 @@ class Kind:
         self.api_version = f"{spec['group']}/{spec['versions'][0]['name']}"
         self.path = f"/apis/{self.api_version}/{place}{plural}"
 
+    @property
+    def has_observed_generation(self) -> bool:
+        """Return whether a status of the kind says which generation it is about."""
+        properties = self.crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+        return "observedGeneration" in properties.get("status", {}).get("properties", {})
+
     async def install(self) -> None:
         name = self.crd["metadata"]["name"]
         path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from typing import Any, cast
 
 import pytest
 from kubectl_command import Kubectl
-from our_kinds import CASES, Case, Kind, merged
-from podless_client import Api
+from our_kinds import CASES, Case, Kind, Obj, merged
+from podless_client import APPLY, Api
 
 from fairlead.api.kinds import all_crds
 from tests.contract.podless.conftest import Target
@@ -74,3 +75,41 @@ async def test_kubectl_shows_that_a_tenant_keeps_its_namespace(target: Target, a
         assert "namespace is immutable: delete the Tenant and create another" in refused
     assert await kubectl(f"get tenant {name} -o jsonpath={{.spec.namespace}}") == "one"
     await kubectl(f"delete tenant {name}")
+
+
+@pytest.mark.req("F-25")
+@pytest.mark.parametrize("case", CASES, ids=[case.plural for case in CASES])
+async def test_ten_syncs_of_an_unchanged_manifest_show_no_difference(api: Api, case: Case) -> None:
+    """Argo CD compares the object with a dry run of its server-side apply: defaults must not come back as changes."""
+    kind = Kind(api, case.plural)
+    await kind.install()
+    manifest = kind.object(f"s-{api.ns}", case.good)
+    path = f"{kind.path}/s-{api.ns}"
+    live = (await api.patch(path, manifest, APPLY, fieldManager="argocd-controller", force="true")).ok(201)
+    assert has_all(live["spec"], manifest["spec"])
+    if kind.has_observed_generation:
+        status = {"observedGeneration": live["metadata"]["generation"]}
+        body = {key: manifest[key] for key in ("apiVersion", "kind")} | {"metadata": {"name": f"s-{api.ns}"}}
+        hub = {"fieldManager": "fairlead-hub", "force": "true"}
+        live = (await api.patch(f"{path}/status", body | {"status": status}, APPLY, **hub)).ok()
+        assert live["status"]["observedGeneration"] == live["metadata"]["generation"]
+    for _ in range(10):
+        sync = {"fieldManager": "argocd-controller", "force": "true"}
+        predicted = (await api.patch(path, manifest, APPLY, dryRun="All", **sync)).ok()
+        assert without_managers(predicted) == without_managers(live)
+        live = (await api.patch(path, manifest, APPLY, **sync)).ok()
+    (await api.delete(path)).ok()
+
+
+def has_all(live: Any, manifest: Any) -> bool:
+    """Return whether every value of a manifest is in the object; defaults may be there besides."""
+    if isinstance(manifest, dict) and isinstance(live, dict):
+        return all(has_all(live.get(key), value) for key, value in cast("Obj", manifest).items())
+    if isinstance(manifest, list) and isinstance(live, list):
+        return len(manifest) == len(live) and all(map(has_all, live, cast("list[Any]", manifest)))
+    return manifest == live
+
+
+def without_managers(obj: Obj) -> Obj:
+    meta = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
+    return obj | {"metadata": meta}

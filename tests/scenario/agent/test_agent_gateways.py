@@ -35,6 +35,7 @@ from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.kubernetes import CRDS, ENDPOINT_SLICES, LEASES, SECRETS, SERVICES
 from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED, GATEWAY_CONTROLLER
 from fairlead_demo.worlds.certificates import self_signed
+from tests.argocd import built_in
 
 
 @pytest.mark.req("K-36", "K-41", "K-43")
@@ -104,6 +105,48 @@ async def test_a_route_status_keeps_the_entries_of_others(world: World) -> None:
         return [each.controller_name for each in parents or ()] == ["example.com/other"] and not await routes(world)
 
     await until(gone)
+
+
+async def raw(world: World, resource: Any, name: str) -> dict[str, Any]:
+    return msgspec.json.decode(await world.member.raw("GET", resource.path("shop", name)))
+
+
+@pytest.mark.req("F-25")
+async def test_argocd_sees_health_and_no_parent_of_before(world: World) -> None:
+    """A Gateway without a route becomes Healthy, and so does a route that had another parent before the agent ran."""
+    await served(world)
+    await gateway(world)
+    agent = await world.start()
+    await until(lambda: load_balancer(world))
+    await answer(world)
+    shown = await programmed(world, 0)
+    assert built_in(await raw(world, GATEWAYS, "web")) == "Healthy"
+    assert {each.observed_generation for each in shown.status.conditions} == {shown.metadata.generation}
+    await world.stop(agent)
+    await route(world)
+    refused = {
+        "type": "Accepted",
+        "status": "False",
+        "reason": "NoMatchingParent",
+        "message": "gone",
+        "lastTransitionTime": "2030-01-01T00:00:00Z",
+    }
+    former = {"parentRef": {"name": "former"}, "controllerName": GATEWAY_CONTROLLER, "conditions": [refused]}
+    await route(world, "alone", to="web")
+    await world.member.merge_patch(HTTP_ROUTES, "shop", "alone", {"spec": {"parentRefs": [{"name": "of-others"}]}})
+    for name in ("shop", "alone"):
+        patch = {"status": {"parents": [former]}}
+        await world.member.merge_patch(HTTP_ROUTES, "shop", name, patch, subresource="status", manager="before")
+    assert built_in(await raw(world, HTTP_ROUTES, "shop")) == "Degraded"
+    await world.start()
+
+    async def healthy() -> bool:
+        alone = (await raw(world, HTTP_ROUTES, "alone"))["status"]["parents"]
+        return not alone and built_in(await raw(world, HTTP_ROUTES, "shop")) == "Healthy"
+
+    await until(healthy)
+    parents = (await raw(world, HTTP_ROUTES, "shop"))["status"]["parents"]
+    assert [entry["parentRef"]["name"] for entry in parents] == ["web"]
 
 
 @pytest.mark.req("K-36", "G-4", "E-25")

@@ -63,5 +63,6 @@ async def test_columns(shop, world, tmp_path):
     assert {condition.type for condition in (await shop.api.get(BACKEND_GROUPS, "shop", "web")).status.conditions} == {
         "Accepted",
         "ResolvedRefs",
+        "Ready",
         "Programmed",
     }

@@ -25,6 +25,7 @@ async def test_what_a_member_asks_for_becomes_a_load_balancer(world, hub):
     assert {(condition.type, condition.status) for condition in load_balancer.status.conditions} == {
         ("Accepted", "True"),
         ("ResolvedRefs", "True"),
+        ("Ready", "True"),
         ("Programmed", "True"),
         ("Serving", "Unknown"),
     }

@@ -93,7 +93,8 @@ async def test_other_names_are_another_order_and_the_last_certificate_stays_unti
     await world.ask(HOST, "more.example.com")
     failing = await world.settle("Failing")
     assert failing.status.digest == first.status.digest
-    assert (await world.condition("Ready"))[:2] == ("True", "Issued")
+    # The certificate of the earlier names is served: these names have none.
+    assert (await world.condition("Ready"))[:2] == ("Unknown", "AuthorityRefused")
     status, reason, message = await world.condition("Stale")
     assert (status, reason) == ("True", "AuthorityRefused")
     assert "CAA record of the name forbids" in message
@@ -291,8 +292,9 @@ async def test_the_issuer_shows_its_account_or_why_there_is_none(world: World) -
     await world.refresh()
     assert await world.control._accounts.reconcile("test") is not None
     issuer = await world.cluster.get(CERTIFICATE_ISSUERS, "", "test")
-    (accepted,) = issuer.status.conditions or []
+    accepted, ready, *_ = issuer.status.conditions or []
     assert "ECDSA P-256" in accepted.message
+    assert (ready.type, ready.status, ready.reason) == ("Ready", "False", accepted.reason)
     assert "planted" not in accepted.message
 
 

@@ -78,7 +78,7 @@ class World:
     async def write(self, *while_writing: str) -> None:
         """Write the first status; the cache shows these versions before the answer."""
         self.server.while_writing = list(while_writing)
-        self.writer.publish(lb_key(), decide_tcp(tcp_view()))
+        self.writer.publish(lb_key(), decide_tcp(tcp_view()), generation=1)
         await self.compare()
         if not self.server.applied and self.publication.is_done:
             await self.clock.advance(FIRST_S)
@@ -145,7 +145,7 @@ async def test_that_no_proxy_is_connected_waits_no_longer_than_at_other_times(mo
 
 async def test_a_first_status_that_awaits_an_answer_is_written_after_a_moment() -> None:
     world = World()
-    world.writer.publish(lb_key(), decide_tcp(tcp_view()))
+    world.writer.publish(lb_key(), decide_tcp(tcp_view()), generation=1)
     await world.compare()
     assert world.server.applied == 0
     await world.clock.advance(FIRST_S)

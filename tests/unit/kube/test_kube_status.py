@@ -35,7 +35,8 @@ async def test_written_objects_are_returned(embedded: Cluster, balancer: TCPLoad
     written = await write_status(embedded, TCP_LOAD_BALANCERS, balancer, balancer.status, new, manager="m")
     assert written is not None
     assert written == await embedded.get(TCP_LOAD_BALANCERS, "a", "web")
-    assert (written.status.address, written.status.conditions) == ("192.0.2.1", [ACCEPTED])
+    ready = WireCondition("Ready", "True", "Ready")
+    assert (written.status.address, written.status.conditions) == ("192.0.2.1", [ACCEPTED, ready])
 
 
 async def test_the_same_status_is_not_written(embedded: Cluster, balancer: TCPLoadBalancer) -> None:

@@ -584,7 +584,9 @@ def ordered(
     """Return the status while an order is under way; ``waits``: what it waits for."""
     status = msgspec.structs.replace(obj.status, order=order, state="Ordering", next_try="")
     if obj.status.failures or not _has_no_certificate(obj, now):
-        return msgspec.structs.replace(status, observed_generation=obj.metadata.generation)
+        # Ready is about the certificate that is there: of these hosts, or of those before a change.
+        seen = obj.metadata.generation if is_current(obj) else obj.status.observed_generation
+        return msgspec.structs.replace(status, observed_generation=seen)
     text = f"{shown(obj.spec.hosts)} is ordered; {waits or 'the authority is validating it'}"
     return _with(obj, status, now, [Condition(READY, False, ConditionReason.PENDING, text)])
 
@@ -625,7 +627,8 @@ def failed(
     if _has_no_certificate(obj, now):
         return _with(obj, status, now, [condition])
     stale = msgspec.structs.replace(condition, type=ConditionType.STALE, status=True)
-    return _with(obj, status, now, [_issued_until(obj.status), stale])
+    ready = _issued_until(obj.status) if is_current(obj) else msgspec.structs.replace(condition, status=None)
+    return _with(obj, status, now, [ready, stale])
 
 
 def _has_no_certificate(obj: ManagedCertificate, now: datetime) -> bool:

@@ -380,7 +380,7 @@ def served_plan(previewed: Previewed, obj: IntentObject) -> Previewed:
     held = held_changes(key, status.held or ())
     desired = previewed.translation.desired if previewed.translation is not None else None
     looked = status.observed_generation >= obj.metadata.generation
-    reason = Reason.CHANGED if status.observed_generation else Reason.NEW
+    reason = Reason.CHANGED if status.observed_generation > 0 else Reason.NEW
     change = FrontendChange(key, desired.spec, Action.ENSURE, reason) if desired is not None and not looked else None
     more = max(0, status.held_total - len(held))
     return msgspec.structs.replace(previewed, plan=Plan(key, frontend=change, held=held), more_held=more)

@@ -460,7 +460,10 @@ class GroupStatusWriter:
             for record in self._context.inventory.records.by_index("lb", key)
             if owner in record.spec.owners
         )
-        old, generation = group.status, group.metadata.generation
+        old = group.status
+        # Until each load balancer has decided about this generation, the status is about an earlier one.
+        is_decided = all(self._is_decided(group, key) for key in load_balancers_of(group))
+        generation = group.metadata.generation if is_decided else old.observed_generation
         conditions = self._conditions(group)
         listed = await self._lister.listed(group) if group.spec.list_backends else None
         if listed is not None:
@@ -468,8 +471,8 @@ class GroupStatusWriter:
             counts = Counter(backend.state for backend in listed)
         expected = counts.total() - counts["Deregistering"]
         unread = self._unread(group)
-        # The desired backends count until the first one is on record.
-        total = expected or self._desired(group, owner)
+        # Desired backends that are not on record yet count too.
+        total = max(expected, self._desired(group, owner))
         summary = _programmed(group, conditions, counts["Registered"], total, unread=unread)
         now = wire_time(self._context.clock.now())
         new = msgspec.structs.replace(
@@ -479,7 +482,7 @@ class GroupStatusWriter:
             registered_backends=counts["Registered"],
             observed_generation=generation,
             listed=(listed or None) if listed is not None else old.listed,
-            listed_generation=generation if listed is not None else old.listed_generation,
+            listed_generation=group.metadata.generation if listed is not None else old.listed_generation,
             conditions=wire_conditions([*conditions, summary], old.conditions, generation=generation, now=now) or None,
         )
         written, wait_s = await self._writer.write(group, old, new)
@@ -518,6 +521,12 @@ class GroupStatusWriter:
         if (protected := build_protected(group)) is not None:
             by_type[protected.type] = protected
         return list(by_type.values())
+
+    def _is_decided(self, group: BackendGroup, key: LoadBalancerKey) -> bool:
+        load_balancer, decision = self._objects.cache.get(key.namespace, key.name), self._decision(key)
+        if load_balancer is None or is_leaving(load_balancer):
+            return True
+        return decision is not None and decision.generations.get(group.key) == group.metadata.generation
 
     def _conditions_at(self, group: BackendGroup, key: LoadBalancerKey) -> Sequence[Condition]:
         load_balancer = self._objects.cache.get(key.namespace, key.name)

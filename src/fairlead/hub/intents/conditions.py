@@ -13,7 +13,7 @@ import msgspec
 
 from fairlead.api.intent import IntentObject
 from fairlead.api.kubernetes import Ingress, PortStatus
-from fairlead.api.meta import WireCondition, wire_conditions
+from fairlead.api.meta import SUMMARIES, WireCondition, wire_conditions
 from fairlead.ledger.frontends import NO_ROWS, HeldRows
 from fairlead.model.change import Action, Held
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
@@ -252,7 +252,7 @@ def build_deletion_waits(
 
 def with_programmed(obj: IntentObject, programmed: Condition, *, now: str) -> list[WireCondition]:
     """Return the conditions of ``obj`` with Programmed replaced."""
-    old = obj.status.conditions or ()
+    old = [condition for condition in obj.status.conditions or () if condition.type not in SUMMARIES]
     (written,) = wire_conditions([programmed], old, generation=obj.metadata.generation, now=now)
     if all(condition.type != written.type for condition in old):
         return [*old, written]

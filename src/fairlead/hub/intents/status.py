@@ -82,6 +82,7 @@ TAKE_OVER_S = 30.0
 _AT_ONCE = (ConditionReason.NOT_CHECKED, ConditionReason.PROXIES_SILENT, ConditionReason.SOME_BACKENDS_UNHEALTHY)
 #: How often a load balancer is compared that has not been observed yet; an observation compares it at once.
 _LOOK_S = 60.0
+_HANDED_OVER = "the change is being handed to the provider"
 #: How often a deleted load balancer that still exists is compared; a report about it compares it at once.
 _LEAVING_S = 30.0
 
@@ -246,7 +247,6 @@ class StatusRules(Generic[Obj, T]):
             obj.status,
             address=ingress[0].address if ingress else "",
             load_balancer=LoadBalancerStatus(ingress=ingress or None),
-            observed_generation=obj.metadata.generation,
             unhealthy_targets=(list(health.unhealthy) or None) if health is not None else None,
             conditions=conditions,
         )
@@ -353,9 +353,13 @@ class _KnownState(msgspec.Struct, Generic[T]):
     """The state of one load balancer in this process."""
 
     decision: T
+    #: The generation that was decided about.
+    generation: int = 0
     waiting_for: str = ""
     #: Each listener is to have a target.
     has_targets: bool = False
+    #: The provider does not have what was decided about this generation yet: what it reports is about an earlier one.
+    is_behind: bool = False
     #: Known before this process has sent its proxies anything.
     since_start: bool = False
     damping: Damping = msgspec.field(default_factory=Damping)
@@ -416,24 +420,38 @@ class StatusWriter(Generic[Obj, T]):
         known = self._known.get(key)
         return known.decision if known is not None else None
 
-    def publish(self, key: LoadBalancerKey, decision: T, waiting_for: str = "") -> bool:
-        """Take over a decision, without its targets; return whether it differs from the last one.
+    def publish(self, key: LoadBalancerKey, decision: T, waiting_for: str = "", *, generation: int) -> bool:
+        """Take over a decision about a generation, without its targets; return whether it differs from the last one.
 
         ``waiting_for``: why the provider does not serve yet; users keep the address that they know until it does.
         """
         known = self._known.get(key)
         summary, has_targets = decision.summary(), is_complete(decision)
+        differs = True
         if known is None:
             since_start = not self._publication.is_done
-            self._known[key] = _KnownState(summary, waiting_for, has_targets, since_start=since_start)
-        elif (known.decision, known.waiting_for, known.has_targets) == (summary, waiting_for, has_targets):
-            return False
+            known = _KnownState(summary, generation, waiting_for, has_targets, since_start=since_start)
+            obj = self._objects.get(key)
+            if obj is not None and 0 < obj.status.observed_generation < generation:
+                known.is_behind = self._is_behind(key, summary.provider)
+            self._known[key] = known
         else:
+            differs = (known.decision, known.waiting_for, known.has_targets) != (summary, waiting_for, has_targets)
             if known.decision.provider != summary.provider:
                 known.report = None
+            if known.generation != generation:
+                known.is_behind = self._is_behind(key, summary.provider)
+            elif not differs:
+                return False
             known.decision, known.waiting_for, known.has_targets = summary, waiting_for, has_targets
+            known.generation = generation
         self._queue.add(key)
-        return True
+        return differs
+
+    def _is_behind(self, key: LoadBalancerKey, provider: str) -> bool:
+        """Return whether the provider is still to be given what was just decided."""
+        runner = self._providers.get(provider)
+        return runner is not None and runner.tracker.is_dirty(key)
 
     def report(self, report: Report) -> None:
         """Take over a worker's report."""
@@ -448,6 +466,8 @@ class StatusWriter(Generic[Obj, T]):
             return
         before, known.report = known.report, report
         registered = self._rules.needs_all_targets and bool(report.done)
+        if known.is_behind and not self._is_behind(key, known.decision.provider):
+            known.is_behind, registered = False, True
         if before is None or registered or report.held or _in_conditions(report) != _in_conditions(before):
             self._queue.add(key)
 
@@ -499,13 +519,14 @@ class StatusWriter(Generic[Obj, T]):
             observed,
             drift,
             needs_address=self._rules.needs_address,
-            waiting_for=known.waiting_for,
+            waiting_for=known.waiting_for or (_HANDED_OVER if known.is_behind else ""),
             has_targets=known.has_targets,
             held=held,
         )
         old = obj.status
         again_s = self._damp(known, conditions, old)
-        generation, now = obj.metadata.generation, wire_time(self._clock.now())
+        # A newer generation, which the cache shows already, has not been decided about.
+        generation, now = known.generation, wire_time(self._clock.now())
         wire = wire_conditions(conditions, old.conditions, generation=generation, now=now)
         gated = self._gated(key, obj, provider, observed)
         if gated is not None:
@@ -514,6 +535,7 @@ class StatusWriter(Generic[Obj, T]):
             )
         new = msgspec.structs.replace(
             self._rules.compose(obj, known.decision, wire, observed),
+            observed_generation=generation,
             gated_pods=gated,
             held=held_wire(held.rows),
             held_total=held.total,

@@ -13,6 +13,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import msgspec
 import structlog
 
 from fairlead.api.announcing import (
@@ -83,8 +84,10 @@ class AnnouncementObjects:
             FairleadError: one cannot be written.
         """
         now = wire_time(self._cluster.clock.now())
+        # What changes while a status is written was not decided about; the next plan writes its status.
+        advertisements, peers = list(self._advertisements.values()), list(self._peers.values())
         selected = Counter(entry[0] for placed in addresses if (entry := given.selecting(placed)) is not None)
-        for advertisement in list(self._advertisements.values()):
+        for advertisement in advertisements:
             name, old = advertisement.metadata.name, advertisement.status
             generation = advertisement.metadata.generation
             conditions = [given.conditions[name]] if name in given.conditions else []
@@ -99,10 +102,11 @@ class AnnouncementObjects:
                 changes = transitions(old.conditions, status.conditions)
                 emit_transitions(self._events, ADVERTISEMENTS, advertisement, changes)
         sessions = [session for machine in machines for session in machine.status.sessions]
-        for peer in list(self._peers.values()):
+        for peer in peers:
             name, before, generation = peer.metadata.name, peer.status, peer.metadata.generation
             mine = [session for session in sessions if session.peer == name]
-            conditions = [*given.peer_conditions.get(name, ()), _ready(name, mine)]
+            verdicts = given.peer_conditions.get(name, ())
+            conditions = [*verdicts, _ready(name, mine, verdicts)]
             status_of_peer = BGPPeerStatus(
                 sessions=f"{sum(session.up for session in mine)}/{len(mine)}",
                 accepted=given.accepted_peer(name),
@@ -154,7 +158,11 @@ class AnnouncementObjects:
             return self._secrets.get(name)
 
 
-def _ready(name: str, sessions: Sequence[RouterSession]) -> Condition:
+def _ready(name: str, sessions: Sequence[RouterSession], verdicts: Sequence[Condition]) -> Condition:
+    refused = next((condition for condition in verdicts if not condition.good), None)
+    if refused is not None:
+        # The sessions are those of an earlier spec.
+        return msgspec.structs.replace(refused, type=ConditionType.READY, status=False)
     down = [session for session in sessions if not session.up]
     if not sessions:
         sentence = f"No machine has reported a session with {name} yet"

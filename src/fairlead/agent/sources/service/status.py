@@ -119,7 +119,7 @@ def answers(load_balancer: TCPLoadBalancer, service: Service) -> bool:
 def has_answered(load_balancer: TCPLoadBalancer) -> bool:
     """Return whether the hub has reconciled it: one that is new, or being deleted, says nothing about its address."""
     status = load_balancer.status
-    return not load_balancer.deleting and bool(status.observed_generation or status.conditions)
+    return not load_balancer.deleting and bool(status.observed_generation > 0 or status.conditions)
 
 
 def wanted_ingress(load_balancer: TCPLoadBalancer) -> tuple[Ingress, ...]:
