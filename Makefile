@@ -166,8 +166,8 @@ wheels: $(RUN) ## Build the wheels of the three distributions into dist/, with m
 	@$(BIN)/python -m tools.man
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist $(addprefix ./,$(DISTRIBUTIONS))
 
-release: $(RUN) ## Write the files of this release for clusterctl into dist/: components.yaml and metadata.yaml
-	@$(BIN)/python -m tools.release dist
+release: $(RUN) ## Write the files of this release into dist/: charts, plugin, clusterctl, air-gap list, bill of materials; ARGS=--image=...@sha256:...
+	@$(BIN)/python -m tools.release dist $(ARGS)
 
 test-cluster-api: $(STAMP) ## Build Cluster API's controllers and run a cluster of theirs behind a load balancer (root, Go; long the first time)
 	@$(BIN)/python -m conformance.clusterapi
