@@ -12,7 +12,7 @@ COVERED_BY := tests/unit/translate tests/unit/sync tests/unit/ledger tests/golde
 # Tests start hundreds of processes: what Python has compiled is kept, also where the environment asks for the contrary.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-rollout demo-machines test test-e2e test-all-pythons check check-tests conformance bench crds docs site screenshots golden fuzz soak crashes simulate simulate-known simulate-layer2 coverage coverage-of-requirements mutants \
+.PHONY: help demo demo-global demo-rollout demo-machines test test-e2e test-all-pythons check check-tests conformance bench crds docs site screenshots golden fuzz soak crashes simulate simulate-known simulate-layer2 coverage coverage-of-requirements mutants \
 	format hooks lock install helm image test-image test-wheel test-acme test-external-dns test-cluster-api release wheels clean
 
 help: ## Show this list
@@ -40,6 +40,9 @@ install: $(RUN) ## Install Fairlead into .venv
 
 demo: $(RUN) ## Two member clusters, one hub, real Envoy, real traffic
 	@$(BIN)/fairlead demo
+
+demo-global: $(RUN) ## One Service of three members: shares, failover in order, a killed member, a shift of weights
+	@$(BIN)/fairlead demo global
 
 demo-rollout: $(RUN) ## Rollouts of ten versions under load, with pod readiness gates and without
 	@$(BIN)/fairlead demo rollout

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fairlead.errors import BadConfiguration, FairleadError
-from fairlead_demo.stories import clusterapi, members, names, proxies, regions, rollout, web
+from fairlead_demo.stories import clusterapi, members, names, proxies, regions, rollout, shared, web
 from fairlead_demo.stories.context import DOMAIN, FleetContext, NamesContext, StoryContext
 from fairlead_demo.worlds.apis import EmbeddedApis
 from fairlead_demo.worlds.bgp import bird_missing
@@ -52,6 +52,11 @@ class DemoSettings(msgspec.Struct, frozen=True, kw_only=True):
 async def run_demo(settings: DemoSettings) -> bool:
     """Run the demo of a hub with two members; return whether every check has passed."""
     return await _run_fleet(members.MembersContext, members.STEPS, settings)
+
+
+async def run_global_demo(settings: DemoSettings) -> bool:
+    """Run the demo of one Service of three members; return whether every check has passed."""
+    return await _run_fleet(shared.SharedContext, shared.STEPS, settings, of=shared.MEMBERS)
 
 
 async def run_http_demo(settings: DemoSettings) -> bool:
@@ -106,6 +111,7 @@ async def run_machines_demo(settings: DemoSettings) -> bool:
 #: The demos that take all options of ``fairlead demo``, by command.
 STORIES: dict[str, Callable[[DemoSettings], Awaitable[bool]]] = {
     "cluster-api": run_clusterapi_demo,
+    "global": run_global_demo,
     "http": run_http_demo,
     "machines": run_machines_demo,
     "names": run_names_demo,
@@ -150,14 +156,14 @@ async def _run_fleet(
     settings: DemoSettings,
     *hub_options: str,
     agent_options: Sequence[str] = (),
+    of: Sequence[str] = ("east", "west"),
 ) -> bool:
     directory = _directory(settings)
-    apis = EmbeddedApis(directory, ("hub", "east", "west"))
-    both = {"east": "Pod", "west": "Pod"}
+    apis = EmbeddedApis(directory, ("hub", *of))
     fleet = Fleet(
         apis=apis,
         directory=directory,
-        members=both,
+        members=dict.fromkeys(of, "Pod"),
         drain="3s",
         hub_options=hub_options,
         agent_options=agent_options,

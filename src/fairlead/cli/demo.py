@@ -42,6 +42,12 @@ STORIES = {
     It is there before the first machine; every machine is replaced, one is disabled, one dies, and so does the hub.
     Fails when a request fails.
     """,
+    "global": """Show one Service of three members behind one address.
+
+    Shares by weight, failover in order, a member that is killed under load and returns, and weights that move in steps.
+    Ends with a table of what was sent, answered and failed, by member. Fails when more requests fail than were in
+    flight.
+    """,
     "http": """Show an Ingress of one member and a Gateway of another over HTTPS.
 
     A weighted canary, new certificates, rolled pods and a killed hub under load. Fails when a request fails.

@@ -240,6 +240,7 @@ OF_COMMANDS: dict[str, dict[int, str]] = {
     "convert": {ATTENTION: "something could not be converted"},
     "demo": _A_REQUEST_FAILED,
     "demo cluster-api": _A_REQUEST_FAILED,
+    "demo global": _A_REQUEST_FAILED,
     "demo http": _A_REQUEST_FAILED,
     "demo machines": {FAILED: "failed, or a limit was missed"},
     "demo names": _A_REQUEST_FAILED,

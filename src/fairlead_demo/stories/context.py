@@ -263,14 +263,15 @@ class HTTPSContext(FleetContext):
 
 
 async def start_everything(context: FleetContext) -> None:
-    """Start a hub and two members."""
-    context.progress.step_started("starting a hub, Envoy and two member clusters")
+    """Start a hub and its members."""
+    number = {2: "two", 3: "three"}[len(context.apis.children) - 1]
+    context.progress.step_started(f"starting a hub, Envoy and {number} member clusters")
     await context.fleet.start()
     agents = (member.agent for member in context.fleet.members.values())
     processes = [*agents, context.fleet.hub, *context.apis.children.values()]
     names = ", ".join(f"{process.name} {process.pid}" for process in processes)
     context.progress.step_done(
-        "a hub and two members run, each with its own API", f"processes: {names}", *instead_of_low_ports()
+        f"a hub and {number} members run, each with its own API", f"processes: {names}", *instead_of_low_ports()
     )
 
 

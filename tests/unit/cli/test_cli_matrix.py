@@ -44,6 +44,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "convert": {"--watch": "it reads Ingresses once, from files too"},
     "member drain": {"--namespace": _TENANT, "--selector": _ONE, "--watch": _ACTS},
     "member undrain": {"--namespace": _TENANT, "--selector": _ONE, "--watch": _ACTS},
+    "shift": {"--selector": _ONE, "--watch": _ACTS, "--namespace": "the GlobalService is given as namespace/name"},
     "proxy token": {
         "NAME": "the machine names itself when it joins",
         "--namespace": _MACHINE,
@@ -72,7 +73,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
 #: Commands that run something, print something of this program, or show an example: they are about no object.
 WITHOUT_OBJECTS = {
     "run", "standalone", "hub", "agent", "regions", "capi", "apiserver", "crds", "version",
-    "demo", "demo http", "demo machines", "demo names", "demo cluster-api", "demo regions",
+    "demo", "demo global", "demo http", "demo machines", "demo names", "demo cluster-api", "demo regions",
     "proxy join", "proxy run",
 }  # fmt: skip
 #: --output of these is a FILE.

@@ -67,7 +67,7 @@ class Shifts:
         return await self._write(obj, begun(obj.spec, obj.status))
 
     async def step(self, key: LoadBalancerKey) -> float | None:
-        """Take the next step if it is due; return in how many seconds the key is due again, None when it is at an end."""
+        """Take the next step if it is due; return the seconds until the key is due again, None at the end."""
         obj = self._objects.get(key)
         if obj is None or obj.spec.shift is None or not self._context.may_write(key):
             return None

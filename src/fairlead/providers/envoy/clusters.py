@@ -78,7 +78,7 @@ def cluster_bytes(
         )
     name = resource_name(spec.key, listener.key)
     fields = cluster_fields(spec, name, targets, connections=connections, shares=spec.shares)
-    fields["outlier_detection"] = outlier_detection_fields()
+    fields["outlier_detection"] = outlier_detection_fields(spec.health_check if spec.shares else None)
     if spec.health_check is not None:
         fields["health_checks"] = [health_check_fields(spec.health_check)]
         if spec.health_check.request is not None:
@@ -188,13 +188,23 @@ def _endpoint(target: Target, *, idle: bool = False) -> Fields:
     return fields
 
 
-def outlier_detection_fields() -> Fields:
-    """Return when a target is left out for some seconds because its connections fail."""
+_EJECTED_S = 5.0
+
+
+def outlier_detection_fields(until: HealthCheck | None = None) -> Fields:
+    """Return when a target is left out for some seconds because its connections fail.
+
+    ``until``: for as long as this check may take to see that a target is dead. Otherwise all targets of a dead member
+    would be tried again before that, with no other in their tier. A check that passes ends it at once.
+    """
+    seconds = _EJECTED_S
+    if until is not None:
+        seconds = max(seconds, until.interval_s * (until.unhealthy_threshold + 1) + until.timeout_s)
     # A refused connection counts as a 5xx here. Half may go at once, so the only target of a listener is never ejected.
     return {
         "consecutive_5xx": {"value": 3},
         "interval": duration(2.0),
-        "base_ejection_time": duration(5.0),
+        "base_ejection_time": duration(seconds),
         "max_ejection_percent": {"value": 50},
     }
 

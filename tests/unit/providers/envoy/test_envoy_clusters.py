@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.model.desired import FrontendSpec, HealthCheck, Listener, Target
+from fairlead.model.desired import FrontendSpec, HealthCheck, Listener, Locality, Shares, Target
 from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey
 from fairlead.providers.envoy.clusters import CLUSTER, cluster_bytes
 from fairlead.providers.envoy.schema import Schema, packaged_schema
@@ -42,6 +42,20 @@ def test_health_checks_look_at_idle_load_balancers_too(schema: Schema) -> None:
     spec = msgspec.structs.replace(SPEC, health_check=HealthCheck(interval_s=3.5))
     (check,) = to_json(schema, CLUSTER, cluster_bytes(schema, spec, SPEC.listeners[0], connections=9))["health_checks"]  # type: ignore[misc]
     assert check["interval"] == check["no_traffic_interval"] == "3.500s"
+
+
+@pytest.mark.req("MC-11")
+def test_targets_of_a_dead_member_are_left_out_until_their_checks_fail(schema: Schema) -> None:
+    check = HealthCheck(interval_s=5, timeout_s=1, unhealthy_threshold=2)
+    shares = Shares((Locality("west"),))
+    for fields, ejected in (
+        ({"health_check": check, "shares": shares}, "16s"),
+        ({"health_check": None, "shares": shares}, "5s"),
+        ({"health_check": check}, "5s"),
+    ):
+        spec = msgspec.structs.replace(SPEC, **fields)
+        cluster = to_json(schema, CLUSTER, cluster_bytes(schema, spec, spec.listeners[0], connections=9))
+        assert cluster["outlier_detection"]["base_ejection_time"] == ejected  # type: ignore[index]
 
 
 def test_only_connections_are_limited_since_only_they_cost_files(schema: Schema) -> None:

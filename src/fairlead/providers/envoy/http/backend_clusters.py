@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fairlead.model.desired import FrontendSpec, ProxyProtocol, Shares, Target
+from fairlead.model.desired import FrontendSpec, HealthCheck, ProxyProtocol, Shares, Target
 from fairlead.model.http import Backend, differing_part
 from fairlead.model.keys import ListenerKey, backend_key
 from fairlead.providers.envoy.clusters import (
@@ -194,11 +194,12 @@ def backend_cluster_bytes(
     """
     fields = cluster_fields(spec, name, targets, connections=connections, shares=shares)
     fields["per_connection_buffer_limit_bytes"] = {"value": _BUFFER_BYTES}
+    until = spec.health_check if shares else None
     if backend.protocol in _EXPLICIT:
         fields["typed_extension_protocol_options"] = {_OPTIONS: schema.any(_OPTIONS, _http_options(backend))}
-        fields["outlier_detection"] = _http_outlier_detection()
+        fields["outlier_detection"] = _http_outlier_detection(until)
     elif backend.protocol == "TCP":
-        fields["outlier_detection"] = outlier_detection_fields()
+        fields["outlier_detection"] = outlier_detection_fields(until)
     if spec.health_check is not None and backend.protocol != "UDP":
         # Of thousands of backends most are idle: a dead one is seen late there, and its first request is tried again.
         check = spec.health_check
@@ -222,10 +223,10 @@ def _http_options(backend: Backend) -> Fields:
     }
 
 
-def _http_outlier_detection() -> Fields:
+def _http_outlier_detection(until: HealthCheck | None) -> Fields:
     # An application that answers 500 is alive: only connections that fail say that a target is gone.
     return {
-        **outlier_detection_fields(),
+        **outlier_detection_fields(until),
         "enforcing_consecutive_5xx": {"value": 0},
         "split_external_local_origin_errors": True,
         "consecutive_local_origin_failure": {"value": 3},
