@@ -24,14 +24,17 @@ ALERTS = ROOT / "deploy" / "monitoring" / "alerts.yaml"
 
 _RIGHTS = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
 _VALUES = re.compile(r"(?s)(<!-- values: written by `make docs` from values.schema.json -->\n).*?(<!-- /values -->)")
-#: Manifests other than hub.yaml, and the value that enables each.
+#: Manifests other than hub.yaml and agent.yaml, and the value that enables each, by chart.
 _OPTIONAL = {
-    "limits": "limits",
-    "protection": "protection",
-    "another-controller": "anotherController",
-    "external-dns": "externalDNS",
-    "external-dns-annotations": "externalDNSAnnotations",
-    "cluster-proxies": "clusterProxies",
+    "hub": {
+        "limits": "limits",
+        "protection": "protection",
+        "another-controller": "anotherController",
+        "external-dns": "externalDNS",
+        "external-dns-annotations": "externalDNSAnnotations",
+        "cluster-proxies": "clusterProxies",
+    },
+    "agent": {"multi-cluster-services": "rbac.create multiClusterServices"},
 }
 _SUMMARY = {
     "hub": "The hub of Fairlead: gives Services of member clusters their addresses, with Envoys in this cluster.",
@@ -50,6 +53,9 @@ def files() -> dict[str, str]:
         made[f"{here}/values.yaml"] = "# Written by `make docs` from values.schema.json.\n" + _values(schema)
         made[f"{here}/README.md"] = _with_table(readme, schema)
         made[f"{here}/templates/rbac.yaml"] = _if("rbac.create", f"{name}.yaml", "\n---\n".join(_documents(name)))
+        for manifest, value in _OPTIONAL[name].items():
+            text = (MANIFESTS / f"{manifest}.yaml").read_text(encoding="utf-8")
+            made[f"{here}/templates/{manifest}.yaml"] = _if(f"{value}.enabled", f"{manifest}.yaml", text)
     gates, agent = "readiness-gates", "deploy/charts/fairlead-agent/templates"
     made[f"{agent}/readiness-gates-rbac.yaml"] = _if(
         "rbac.create readinessGates.enabled", f"{gates}.yaml", "\n---\n".join(_documents(gates))
@@ -58,9 +64,6 @@ def files() -> dict[str, str]:
         "readinessGates.enabled readinessGates.inject", f"{gates}.yaml", "\n---\n".join(_documents(gates, rights=False))
     )
     hub = "deploy/charts/fairlead-hub"
-    for name, value in _OPTIONAL.items():
-        text = (MANIFESTS / f"{name}.yaml").read_text(encoding="utf-8")
-        made[f"{hub}/templates/{name}.yaml"] = _if(f"{value}.enabled", f"{name}.yaml", text)
     made[f"{hub}/files/alerts.yaml"] = _copy("deploy/monitoring/alerts.yaml") + ALERTS.read_text(encoding="utf-8")
     made[f"{hub}/files/dashboard.json"] = dashboard.text()
     made[f"{hub}/files/crds.yaml"] = _copy("`fairlead crds`") + _definitions()

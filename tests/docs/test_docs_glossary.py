@@ -30,8 +30,10 @@ OTHER_SENSE = {
 #: Where the clusters of Kubernetes, Envoy and Cluster API are at home.
 CLUSTERS_AT_HOME = ("kube", "providers/envoy", "testing", "capi/", "api/cluster", "cli/processes.py")
 #: Elsewhere: the connection to one (kube.cluster.Cluster), what is in it, and words of Kubernetes and of kubeconfigs.
+#: Those of the Multi-Cluster Services API are cluster set and source cluster.
 CLUSTER_NAMES = re.compile(
-    r"_?(cluster|cluster_?objects|cluster_ips?|cluster_name|cluster_roles?|cluster_role_bindings?|cluster_trust)",
+    r"_?(cluster|cluster_?objects|cluster_ips?|cluster_name|cluster_roles?|cluster_role_bindings?|cluster_trust"
+    r"|cluster_?sets?(_ip|_namespaces)?|(label_)?source_cluster|import_?cluster|clusters)",
     re.IGNORECASE,
 )
 

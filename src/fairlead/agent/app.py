@@ -2,7 +2,8 @@
 
     member: Services, Nodes ──► ServiceSource ─┐            ┌─► hub: TCPLoadBalancers, EndpointSlices
             Ingresses ────────► IngressSource ─┼─► Engine ──┼─► hub: HTTPLoadBalancers, LoadBalancerRoutes, Secrets
-            Gateways, routes ─► GatewaySource ─┘            └─► member: statuses, annotations, Events
+            Gateways, routes ─► GatewaySource ─┤            ├─► hub: ExportedServices
+            ServiceExports ───► Multicluster…  ─┘           └─► member: statuses, Events, ServiceImports
 
 In: two clusters and settings. Out: runs until cancelled. Caches always run; everything that writes runs only during a
 term as leader, and the agent is a candidate only once every cache has been complete and the hub accepts its writes. A
@@ -32,6 +33,7 @@ from fairlead.agent.sources.gateway.infrastructure_writer import InfrastructureW
 from fairlead.agent.sources.gateway.source import GatewaySource
 from fairlead.agent.sources.ingress.caches import IngressCaches
 from fairlead.agent.sources.ingress.source import IngressSource
+from fairlead.agent.sources.multicluster.source import MulticlusterCaches, MulticlusterSource
 from fairlead.agent.sources.service.caches import ServiceCaches
 from fairlead.agent.sources.service.plan import Settings
 from fairlead.agent.sources.service.source import ServiceSource
@@ -80,6 +82,7 @@ class Agent:
         )
         self.http = IngressCaches(member=member, hub=hub, hub_namespace=self.hub_namespace)
         self.gateways = GatewayCaches(member=member, http=self.http)
+        self.sets = MulticlusterCaches(member=member, hub=hub, hub_namespace=self.hub_namespace)
         self._gateway_seen = asyncio.Event()
         self.gateways.gateways.on_change(lambda _old, _new: self._gateway_seen.set())
         self.offboarding = Offboarding(tenant=config.tenant, caches=self.caches, changed=self._leaving_changed)
@@ -179,6 +182,14 @@ class Agent:
             infrastructure=self._infrastructure,
             refusals=self._refusals,
         )
+        MulticlusterSource(
+            engine=engine,
+            member=self.member,
+            services=caches,
+            caches=self.sets,
+            settings=settings,
+            fresh_s=config.fresh_s,
+        )
         self._waiting_sources: Mapping[AnyResource, _Waiting] = {
             SERVICES: services,
             INGRESSES: ingresses,
@@ -212,6 +223,7 @@ class Agent:
             for cache in (*self.caches.all, *self.http.all):
                 group.create_task(cache.run(), name=f"cache-{cache.cluster.name}-{cache.resource.plural}")
             group.create_task(self.gateways.run(), name="gateway-caches")
+            group.create_task(self.sets.run(), name="multicluster-caches")
             group.create_task(self._run_infrastructure(), name="gateway-infrastructure")
             group.create_task(self._recorder.run(), name="events")
             group.create_task(self._check(), name="checks")

@@ -30,6 +30,7 @@ from fairlead.api.kubernetes import (
 )
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import AnyResource
+from fairlead.api.multicluster import SERVICE_EXPORTS, SERVICE_IMPORTS
 from fairlead.api.names import API_VERSION, GROUP, VERSION
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import FairleadError, Forbidden, NotFound
@@ -84,6 +85,15 @@ def gateway_needs() -> list[AccessNeed]:
         AccessNeed("get", CRDS, "", "", GATEWAY_CLASSES.full_name),
         *_needs(SERVICES, "", "create", "delete"),
         *_needs(ENDPOINT_SLICES, "", "get", "create", "patch", "delete"),
+    ]
+
+
+def multicluster_needs() -> list[AccessNeed]:
+    """Return the rights that the agent needs in the member for a cluster set, besides those for Gateways."""
+    return [
+        *(need for kind in (SERVICE_EXPORTS, SERVICE_IMPORTS) for need in _needs(kind, "", *_READ)),
+        *(AccessNeed("patch", kind, "", "status") for kind in (SERVICE_EXPORTS, SERVICE_IMPORTS)),
+        *_needs(SERVICE_IMPORTS, "", "create", "patch", "delete"),
     ]
 
 

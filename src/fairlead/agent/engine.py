@@ -120,8 +120,12 @@ class Lane(NamedTuple):
 
 
 #: The controllers of each lane, for publications and for reports.
-SERVICES_LANE, HTTP_LANE = "services", "http"
-LANES = {SERVICES_LANE: ("export", "feedback"), HTTP_LANE: ("l7", "l7-feedback")}
+SERVICES_LANE, HTTP_LANE, SETS_LANE = "services", "http", "sets"
+LANES = {
+    SERVICES_LANE: ("export", "feedback"),
+    HTTP_LANE: ("l7", "l7-feedback"),
+    SETS_LANE: ("cluster-set-export", "cluster-set-import"),
+}
 
 
 class Engine:
@@ -347,15 +351,17 @@ class MemberStatusWriter(Generic[T]):
         wait_s = self._serving.emit(obj, serving)
         return min(wait_s, again_s or wait_s) if wait_s is not None else again_s
 
-    async def apply(self, obj: T, old: Wire, new: Wire) -> None:
+    async def apply(self, obj: T, old: Wire, new: Wire, *, force: bool = True) -> None:
         """Apply a status whose lists are maps: the entries of other controllers are kept.
 
         Raises:
-            NotFound, Conflict: the object is gone, or was created again.
+            NotFound, Conflict: the object is gone, or was created again; without ``force``, or a field is another's.
             Wait: another agent leads.
         """
         self._check()
-        written = await write_status(self._member, self.cache.resource, obj, old, new, manager=MANAGER_AGENT)
+        written = await write_status(
+            self._member, self.cache.resource, obj, old, new, manager=MANAGER_AGENT, force=force
+        )
         if written is not None:
             self._wrote("status", written, before=obj)
 

@@ -59,6 +59,19 @@ CHECK = {
     "unhealthyThreshold": "Number of consecutive failed checks that make a target unhealthy.",
     "healthyThreshold": "Number of consecutive successful checks that make a target healthy.",
 }
+SHARED_SERVICE = {
+    "namespace": "Namespace of the Service, in each member.",
+    "name": "Name of the Service, in each member.",
+    "type": "ClusterSetIP, or Headless if the Service has no address of its own.",
+    "ports": "Ports of the Service.",
+    "sessionAffinity": "ClientIP sends all connections of a client to the same endpoint.",
+    "sessionAffinitySeconds": "Seconds that the affinity of a client lasts; 0 if the Service does not set it.",
+    "internalTrafficPolicy": "Internal traffic policy of the Service; empty if not set.",
+    "trafficDistribution": "Traffic distribution of the Service; empty if not set.",
+    "ipFamilies": "IP families of the Service, in order.",
+    "labels": "Labels of the ServiceImport.",
+    "annotations": "Annotations of the ServiceImport.",
+}
 NAME_AND_VALUE = {"name": "Name of the header or query parameter.", "value": "Value of the header or query parameter."}
 PATH = {"type": "How the path is compared or replaced.", "value": "Path or path prefix."}
 
@@ -91,6 +104,11 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "empty, the last state is served without a time limit.",
         "dropWhenLost": "Time after which the targets of a silent agent are removed, such as 24h. When empty, they are "
         "kept.",
+        "clusterSet": "Set of members that share exported Services; the member is in no set when empty.",
+        "clusterSetNamespaces": "Namespaces whose Services the member shares; when empty, all whose names do not begin "
+        "with kube-.",
+        "reachability": "Pods if pods of the other members reach the pods of this one. Hub if they reach only the "
+        "address that the hub gave to a Service.",
     },
     "TenantStatus": {
         **OBSERVED,
@@ -239,6 +257,13 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "members": "State of each member.",
         "shift": "Change of weights in steps, under way or last.",
     },
+    "ImportPort": {**PORT, "port": "Port of the Service.", "appProtocol": "Application protocol of the port."},
+    "ExportedServiceSpec": {
+        **SHARED_SERVICE,
+        "exportedAt": "Creation of the ServiceExport. If exports of several members differ, the oldest one wins.",
+    },
+    "ExportedServiceStatus": OBSERVED,
+    "ImportedServiceSpec": {**SHARED_SERVICE, "clusters": "Members that export the Service."},
     "NamesStatus": {"hostname": "DNS name that the hub generated for the object; empty for none.",
                     "conditions": "HostnamesAccepted (ownership of the names) and HostnamesPublished (DNS records)."},
     "Provisioned": {

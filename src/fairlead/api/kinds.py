@@ -15,6 +15,7 @@ from fairlead.api.loadbalancer import LOAD_BALANCER_CRD, LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASS_CRD
 from fairlead.api.managedcertificate import CERTIFICATE_ISSUER_CRD, MANAGED_CERTIFICATE_CRD
 from fairlead.api.meta import JSONObject, Resource
+from fairlead.api.multicluster import EXPORTED_SERVICE_CRD, IMPORTED_SERVICE_CRD
 from fairlead.api.poolservice import NODE_POOL_CRD, POOL_SERVICE_CRD
 from fairlead.api.proxymachine import PROXY_GROUP_CRD, PROXY_MACHINE_CRD
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCER_CRD, TCP_LOAD_BALANCERS
@@ -31,6 +32,8 @@ CRDS = (
     HTTP_LOAD_BALANCER_CRD,
     LOAD_BALANCER_ROUTE_CRD,
     GLOBAL_SERVICE_CRD,
+    EXPORTED_SERVICE_CRD,
+    IMPORTED_SERVICE_CRD,
     LOAD_BALANCER_CRD,
     BACKEND_GROUP_CRD,
     BACKEND_RECORD_CRD,

@@ -81,10 +81,19 @@ MANAGED_BY = "fairlead"
 #: EndpointSlices of ours carry this so that no controller of the cluster takes them for its own.
 LABEL_SLICE_MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 SLICE_MANAGED_BY = "fairlead.dev"
+#: The same on EndpointSlices of imported Services, which are not targets of load balancers.
+IMPORT_SLICE_MANAGED_BY = "imports.fairlead.dev"
 #: The TCPLoadBalancer that an EndpointSlice belongs to, as ``label_value`` of its name.
 LABEL_LOAD_BALANCER = "fairlead.dev/load-balancer"
 #: The member's Service whose endpoints an EndpointSlice holds, for the backends of routes; see ``backend_label``.
 LABEL_BACKEND = "fairlead.dev/backend"
+#: On an EndpointSlice at the hub: the exported Service whose endpoints it holds; see ``backend_label``.
+LABEL_EXPORT = "fairlead.dev/export"
+#: On an EndpointSlice at the hub that the hub wrote: the imported Service whose endpoints it holds. On a Service that
+#: the agent made for a ClusterSetIP: the ServiceImport that it is for.
+LABEL_IMPORT = "fairlead.dev/import"
+#: On a Service that the agent made for a ClusterSetIP: since when there is no ServiceImport; empty while there is one.
+ANNOTATION_UNUSED_SINCE = "fairlead.dev/unused-since"
 #: On a Service of type NodePort that the agent has made: the Service that it is the copy of, as ``label_value``.
 LABEL_COPY_OF = "fairlead.dev/copy-of"
 #: On an EndpointSlice: it holds the IPv4 addresses of a member's nodes, for all load balancers of that member.

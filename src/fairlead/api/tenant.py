@@ -11,7 +11,7 @@ from msgspec import Meta
 from fairlead.api.crd import AGE, CelRule, Column, Crd
 from fairlead.api.hostname import DOMAIN_PATTERN
 from fairlead.api.kubernetes import LEASES, Lease
-from fairlead.api.meta import LIST_ATOMIC, LIST_SET, Conditions, KubeObject, ObjectMeta, Resource, Wire
+from fairlead.api.meta import LIST_ATOMIC, LIST_SET, ONE_LINE, Conditions, KubeObject, ObjectMeta, Resource, Wire
 from fairlead.api.names import GROUP, TENANT_NAMESPACE_PREFIX, VERSION
 from fairlead.api.times import parsed_time
 
@@ -51,6 +51,9 @@ class TenantSpec(Wire, frozen=True, gc=False):
     default "1h"; "0s" drops them at once, also ones that are kept. drainWhenLost takes its targets out of service once
     it has been lost that long, such as "10m"; by default the last known state is served without a time limit.
     dropWhenLost removes them.
+    clusterSet is the set of members that share exported Services; empty: none. clusterSetNamespaces are the namespaces
+    whose Services it shares; when empty, all whose names do not begin with kube-. reachability says how the others
+    reach its exported Services: Pods directly, or by the address that the hub gave to the Service.
     """
 
     namespace: Annotated[str, Meta(max_length=63)] = ""
@@ -69,6 +72,11 @@ class TenantSpec(Wire, frozen=True, gc=False):
     host_name_targets: bool = False
     drain_when_lost: _Duration = ""
     drop_when_lost: _Duration = ""
+    cluster_set: Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)] = ""
+    cluster_set_namespaces: Annotated[
+        list[Annotated[str, Meta(max_length=63)]], Meta(max_length=256, extra_json_schema=LIST_SET)
+    ] = msgspec.field(default_factory=list[str])
+    reachability: Literal["Hub", "Pods"] = "Hub"
 
 
 class FormerDomain(Wire, frozen=True, gc=False):

@@ -40,6 +40,7 @@ from fairlead.hub.names.controller import Names
 from fairlead.hub.providers.migration import AGAIN_S, ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.tenants.addresses import AddressPools
+from fairlead.hub.tenants.cluster_sets import ClusterSets
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.hub.tenants.tenants import Tenants, concerned_by
 from fairlead.hub.validation import ClassProtection, default_class
@@ -188,6 +189,13 @@ class Hub:
             clock=self._clock,
             leading=self._may_write,
         )
+        self._cluster_sets = ClusterSets(
+            cluster=cluster,
+            inventory=self.inventory,
+            clock=self._clock,
+            leading=self._may_write,
+            loopback=config.loopback_targets,
+        )
         self._certificates = CertificateControl(context, self._names.member_of)
         self._names.on_owner_change(self._certificates.owner_changed)
         self._controllers = self._make_controllers(context)
@@ -236,6 +244,7 @@ class Hub:
             Controller("names", self._names.sources, self._names.reconcile_source, workers),
             Controller("addresspool", self._pools.queue, self._pools.reconcile),
             Controller("loadbalancerclass", self._classes.queue, self._classes.reconcile),
+            Controller("clusterset", self._cluster_sets.queue, self._cluster_sets.reconcile, workers),
             *self._certificates.controllers(),
             *(controller for intent in self.intents.values() for controller in intent.controllers()),
         )
@@ -339,7 +348,7 @@ class Hub:
         self.inventory.records.on_change(self.providers.record_changed)
         for intent in self.intents.values():
             intent.watch()
-        for part in (self._classes, self._pools, self._names, self._certificates):
+        for part in (self._classes, self._pools, self._names, self._cluster_sets, self._certificates):
             part.watch()
         for provider in self._served.values():
             provider.on_change(self._status_queue.add)
@@ -447,7 +456,7 @@ class Hub:
             for intent in self.intents.values():
                 intent.status.refresh()
                 intent.lead()
-            for part in (self._classes, self._pools, self._names, self._certificates):
+            for part in (self._classes, self._pools, self._names, self._cluster_sets, self._certificates):
                 part.lead()
             await self.providers.run()
         finally:

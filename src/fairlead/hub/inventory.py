@@ -29,10 +29,14 @@ from fairlead.api.managedcertificate import (
     ManagedCertificate,
 )
 from fairlead.api.meta import ObjectKey, Resource, only_status_changed
+from fairlead.api.multicluster import EXPORTED_SERVICES, IMPORTED_SERVICES, ExportedService, ImportedService
 from fairlead.api.names import (
     DEFAULT_CLASS,
     HUB_LEASE,
+    IMPORT_SLICE_MANAGED_BY,
     LABEL_BACKEND,
+    LABEL_EXPORT,
+    LABEL_IMPORT,
     LABEL_LOAD_BALANCER,
     LABEL_MANAGED_BY,
     LABEL_NODES,
@@ -43,6 +47,7 @@ from fairlead.api.names import (
     SYSTEM_NAMESPACE,
     backend_label,
     hub_lease,
+    hub_name,
     label_value,
 )
 from fairlead.api.proxymachine import PROXY_MACHINES, ProxyMachine
@@ -52,6 +57,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.writes import Overlay
 from fairlead.ledger.records import load_balancer_of
 from fairlead.model.keys import LoadBalancerKey, TargetKey, canonical_address
+from fairlead.publish.publisher import published_slices
 
 #: Called with load balancers to reconcile, and why: a phrase for their history.
 Wake = Callable[[Iterable[LoadBalancerKey], str], None]
@@ -287,6 +293,7 @@ class Inventory:
                 "label": slice_labels,
                 "backend": backend_labels,
                 "nodes": nodes_namespaces,
+                "export": exports_of_slice,
                 "address": addresses_of_slice,
                 "gated": gated_namespaces,
             },
@@ -310,6 +317,16 @@ class Inventory:
                 "namespace": lambda obj: [obj.metadata.namespace],
                 "host": lambda obj: [host.lower() for host in obj.spec.hosts],
             },
+        )
+        self.exports: WatchCache[ExportedService] = WatchCache(
+            cluster, EXPORTED_SERVICES, indexes={"service": service_of_shared}
+        )
+        self.imports: WatchCache[ImportedService] = WatchCache(
+            cluster, IMPORTED_SERVICES, indexes={"service": service_of_shared}
+        )
+        #: What the hub wrote for members that import Services.
+        self.import_slices = published_slices(
+            cluster, label_selector=f"{LABEL_SLICE_MANAGED_BY}={IMPORT_SLICE_MANAGED_BY},{LABEL_IMPORT}"
         )
         #: The addresses of load balancers, at which no member may have an endpoint.
         self.in_use = AddressesInUse(self._in_use_changed)
@@ -355,6 +372,9 @@ class Inventory:
             HOSTNAMES.plural: self.hostnames,
             "certificateissuers": self.issuers,
             "managedcertificates": self.managed,
+            EXPORTED_SERVICES.plural: self.exports,
+            IMPORTED_SERVICES.plural: self.imports,
+            "endpointslices of imports": self.import_slices,
             **({PROXY_MACHINES.plural: self.machines} if self.machines is not None else {}),
             **({f"leases in {SYSTEM_NAMESPACE}": self.regional_hubs.cache} if self.regional_hubs is not None else {}),
             **self._intent_caches,
@@ -369,7 +389,7 @@ class Inventory:
             FairleadError: some kind could not be listed.
         """
         for cache in self.caches.values():
-            if cache is not self.slices and cache is not self.leases:
+            if cache not in (self.slices, self.import_slices, self.leases):
                 await cache.refresh()
 
     @property
@@ -525,6 +545,10 @@ class Inventory:
         """Return the readable slices of one Service ("namespace/name") of the member with this namespace at the hub."""
         return self._readable_slices("backend", (namespace, backend_label(service)))
 
+    def export_slices_of(self, namespace: str, service: str) -> tuple[EndpointSlice, ...]:
+        """Return the readable slices of one exported Service ("namespace/name") of the member with this namespace."""
+        return self._readable_slices("export", (namespace, backend_label(service)))
+
     def node_slices_of(self, namespace: str) -> tuple[EndpointSlice, ...]:
         """Return the slices that hold the nodes of a member and can be read."""
         return self._readable_slices("nodes", namespace)
@@ -623,6 +647,12 @@ def _of_load_balancers(tenant: Tenant) -> tuple[object, ...]:
     return (tenant.spec, tenant.accepted, tenant.draining, tenant.name_domains)
 
 
+def service_of_shared(obj: ExportedService | ImportedService) -> list[tuple[str, str]]:
+    """Return namespace and name of the Service that is exported or imported; none for a name that does not fit it."""
+    key = (obj.spec.namespace, obj.spec.name)
+    return [key] if obj.metadata.name == hub_name(*key) else []
+
+
 def first_broken(kind: str, cache: AnyCache, keys: Sequence[ObjectKey]) -> str:
     """Return a sentence about the first of ``keys``, which cannot be decoded; empty for no keys."""
     return f"{kind} {keys[0]} cannot be read: {cache.broken[keys[0]]}" if keys else ""
@@ -637,6 +667,12 @@ def slice_labels(endpoint_slice: EndpointSlice) -> list[tuple[str, str]]:
 def backend_labels(endpoint_slice: EndpointSlice) -> list[tuple[str, str]]:
     """Return namespace and label of the Service whose endpoints a slice holds for routes; empty for other slices."""
     label = endpoint_slice.label(LABEL_BACKEND)
+    return [(endpoint_slice.metadata.namespace, label)] if label else []
+
+
+def exports_of_slice(endpoint_slice: EndpointSlice) -> list[tuple[str, str]]:
+    """Return namespace and label of the exported Service whose endpoints a slice holds; empty for other slices."""
+    label = endpoint_slice.label(LABEL_EXPORT)
     return [(endpoint_slice.metadata.namespace, label)] if label else []
 
 

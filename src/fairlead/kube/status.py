@@ -49,15 +49,17 @@ async def write_status(
     manager: str,
     others: Collection[str] = (),
     always: Collection[str] = (),
+    force: bool = True,
 ) -> T | None:
     """Apply ``new`` as the status of ``obj``; return the object as written, or None when ``new`` is ``old``.
 
     A field that ``manager`` has applied before and that has its default in ``new`` is removed by the server.
     ``others``: fields (their names on the wire) that have another manager; they are left out, and so not touched.
     ``always``: fields that are written though they have their default, such as a count of 0.
+    ``force``: fields of other managers are taken over.
 
     Raises:
-        Conflict: another object has this name by now.
+        Conflict: another object has this name by now; without ``force``, or another manager owns a field.
         NotFound: there is none.
     """
     new = summarized(resource, old, new)
@@ -69,7 +71,7 @@ async def write_status(
     if always:
         values = {field.encode_name: getattr(new, field.name) for field in msgspec.structs.fields(new)}
         status |= {name: msgspec.to_builtins(values[name]) for name in always}
-    return await apply_status(cluster, resource, obj, status, manager=manager)
+    return await apply_status(cluster, resource, obj, status, manager=manager, force=force)
 
 
 def summarized(resource: Resource[Any], old: S, new: S) -> S:

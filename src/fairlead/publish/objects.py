@@ -33,6 +33,7 @@ from fairlead.api.kubernetes import (
     ServicePort,
 )
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, ObjectMeta, Wire, WireCondition
+from fairlead.api.multicluster import LABEL_MULTICLUSTER_SERVICE, LABEL_SOURCE_CLUSTER
 from fairlead.api.names import (
     ANNOTATION_GLOBAL,
     ANNOTATION_HOSTNAME,
@@ -98,7 +99,16 @@ def slice_labels(origin: dict[str, str], load_balancer: str) -> dict[str, str]:
 
 # --- canonical form -------------------------------------------------------------------------------------------------
 
-_KEPT_LABELS = frozenset({LABEL_EXCLUDE_NODE, LABEL_SERVICE_NAME, LABEL_SLICE_MANAGED_BY, LABEL_MANAGED_BY})
+_KEPT_LABELS = frozenset(
+    {
+        LABEL_EXCLUDE_NODE,
+        LABEL_SERVICE_NAME,
+        LABEL_SLICE_MANAGED_BY,
+        LABEL_MANAGED_BY,
+        LABEL_MULTICLUSTER_SERVICE,
+        LABEL_SOURCE_CLUSTER,
+    }
+)
 
 #: All that conditions can say, made once: 50,000 endpoints share these eight values.
 _CONDITIONS = {
@@ -197,6 +207,7 @@ def _endpoint(raw: Endpoint, *, targets: bool) -> Endpoint:
         conditions=conditions_of(raw.conditions),
         node_name=shared_string(raw.node_name) if raw.node_name else None,
         zone=shared_string(raw.zone) if raw.zone else None,
+        hostname=raw.hostname,
         target_ref=raw.target_ref if targets else None,
     )
 

@@ -17,6 +17,8 @@ from fairlead.api.kubernetes import ENDPOINT_SLICES, EndpointSlice
 from fairlead.api.meta import JSONObject, KubeObject, Resource
 from fairlead.api.names import (
     LABEL_BACKEND,
+    LABEL_EXPORT,
+    LABEL_IMPORT,
     LABEL_LOAD_BALANCER,
     LABEL_NODES,
     LABEL_NODES_IPV6,
@@ -48,8 +50,57 @@ T = TypeVar("T", bound=KubeObject)
 _DELETED_S = 0.1
 
 
-class Publisher:
-    """Writes at one hub under one field manager; ``on_write`` is called with kind and action after each write."""
+class ObjectWriter:
+    """Writes to one cluster under one field manager; ``on_write`` is called with kind and action after each write."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        manager: str,
+        may_write: Callable[[], bool],
+        on_write: Callable[[str, str], None] = lambda _kind, _action: None,
+    ) -> None:
+        self.cluster = cluster
+        self._manager = manager
+        self._may_write = may_write
+        self._on_write = on_write
+        self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.publish")
+
+    async def apply(self, resource: Resource[T], body: JSONObject) -> T:
+        """Apply one object.
+
+        Raises:
+            Wait: another replica leads.
+        """
+        self._check()
+        return await self.cluster.apply(resource, body, manager=self._manager)
+
+    async def delete(self, resource: Resource[T], obj: T) -> None:
+        """Delete one object by uid; one that was deleted or recreated meanwhile is not an error.
+
+        Raises:
+            Wait: another replica leads.
+        """
+        self._check()
+        try:
+            await self.cluster.delete(resource, *obj.key, uid=obj.metadata.uid)
+        except (Conflict, NotFound):
+            # Gone, or another object by now: the cache will show which, and the key comes again.
+            self._log.info("already gone", kind=resource.kind, name=obj.metadata.name)
+
+    def wrote(self, resource: Resource[T], action: str, obj: T, reason: str) -> None:
+        """Count and log one write."""
+        self._on_write(resource.kind, action)
+        self._log.info("wrote", action=action, kind=resource.kind, name=obj.metadata.name, reason=reason)
+
+    def _check(self) -> None:
+        if not self._may_write():
+            raise Wait("not the leader; write skipped")
+
+
+class Publisher(ObjectWriter):
+    """Writes TCPLoadBalancers and EndpointSlices at one hub."""
 
     def __init__(
         self,
@@ -61,19 +112,14 @@ class Publisher:
         may_write: Callable[[], bool],
         on_write: Callable[[str, str], None] = lambda _kind, _action: None,
     ) -> None:
-        self.hub = hub
-        self._manager = manager
-        self._may_write = may_write
-        self._on_write = on_write
-        self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.publish")
+        super().__init__(hub, manager=manager, may_write=may_write, on_write=on_write)
         self.load_balancers = Published(
             self,
-            TCP_LOAD_BALANCERS,
             load_balancers,
             difference=load_balancer_difference,
             body=object_from_load_balancer,
         )
-        self.slices = Published(self, ENDPOINT_SLICES, slices, difference=slice_difference, body=object_from_slice)
+        self.slices = Published(self, slices, difference=slice_difference, body=object_from_slice)
 
     def present(self, namespace: str, load_balancer: str, desired: Iterable[EndpointSlice] = ()) -> Present:
         """Return the present TCPLoadBalancer of a name, with its slices and those that ``desired`` names."""
@@ -101,37 +147,6 @@ class Publisher:
         await self.load_balancers.write(plan.of_load_balancer)
         await self.slices.write(plan.of_slices)
 
-    async def apply(self, resource: Resource[T], body: JSONObject) -> T:
-        """Apply one object.
-
-        Raises:
-            Wait: another replica leads.
-        """
-        self._check()
-        return await self.hub.apply(resource, body, manager=self._manager)
-
-    async def delete(self, resource: Resource[T], obj: T) -> None:
-        """Delete one object by uid; one that was deleted or recreated meanwhile is not an error.
-
-        Raises:
-            Wait: another replica leads.
-        """
-        self._check()
-        try:
-            await self.hub.delete(resource, *obj.key, uid=obj.metadata.uid)
-        except (Conflict, NotFound):
-            # Gone, or another object by now: the cache will show which, and the key comes again.
-            self._log.info("already gone", kind=resource.kind, name=obj.metadata.name)
-
-    def wrote(self, resource: Resource[T], action: str, obj: T, reason: str) -> None:
-        """Count and log one write."""
-        self._on_write(resource.kind, action)
-        self._log.info("wrote", action=action, kind=resource.kind, name=obj.metadata.name, reason=reason)
-
-    def _check(self) -> None:
-        if not self._may_write():
-            raise Wait("not the leader; write skipped")
-
 
 class Published(Generic[T]):
     """The objects of one kind at a hub: what is there with the own last writes on top, and writes of what differs.
@@ -142,20 +157,24 @@ class Published(Generic[T]):
 
     def __init__(
         self,
-        publisher: Publisher,
-        resource: Resource[T],
+        writer: ObjectWriter,
         cache: WatchCache[T],
         *,
         parts: tuple[str, ...] = ("spec",),
         difference: Callable[[T, T | None], str] | None = None,
         body: Callable[[T], JSONObject] | None = None,
     ) -> None:
-        self.resource = resource
+        self._cache = cache
         self._present = Overlay(cache)
-        self._publisher = publisher
+        self._writer = writer
         self._parts = parts
         self._difference = difference or self._parts_difference
         self._body = body or self._parts_body
+
+    @property
+    def resource(self) -> Resource[T]:
+        """Return how the kind is addressed, in the version that is served now."""
+        return self._cache.resource
 
     def get(self, namespace: str, name: str) -> T | None:
         """Return one object; one that was deleted has a deletionTimestamp until it is gone."""
@@ -204,14 +223,14 @@ class Published(Generic[T]):
 
     async def _apply(self, obj: T, reason: str) -> None:
         before = self.get(*obj.key)
-        answer = await self._publisher.apply(self.resource, self._body(obj))
+        answer = await self._writer.apply(self.resource, self._body(obj))
         self._present.written(answer, before=before)
-        self._publisher.wrote(self.resource, "apply", obj, reason)
+        self._writer.wrote(self.resource, "apply", obj, reason)
 
     async def _delete(self, obj: T, reason: str) -> None:
-        await self._publisher.delete(self.resource, obj)
-        self._present.deleted(obj, at=wire_time(self._publisher.hub.clock.now()))
-        self._publisher.wrote(self.resource, "delete", obj, reason)
+        await self._writer.delete(self.resource, obj)
+        self._present.deleted(obj, at=wire_time(self._writer.cluster.clock.now()))
+        self._writer.wrote(self.resource, "delete", obj, reason)
 
     def _parts_difference(self, desired: T, existing: T | None) -> str:
         if existing is None:
@@ -234,7 +253,7 @@ class Published(Generic[T]):
 
 BY_LOAD_BALANCER = "load balancer"
 _NODES = "\nnodes"  # no label value holds a line break
-_BACKEND = "\nbackend "
+_BACKEND, _EXPORT, _IMPORT = "\nbackend ", "\nexport ", "\nimport "
 
 #: A namespace, and what the slices of one load balancer, or those of a member's nodes, have in common.
 SliceGroup = tuple[str, str]
@@ -280,12 +299,28 @@ def slices_of_backend(namespace: str, service: str) -> SliceGroup:
     return (namespace, _BACKEND + backend_label(service))
 
 
+def slices_of_export(namespace: str, service: str) -> SliceGroup:
+    """Return the group of the slices that hold the endpoints of an exported Service ("namespace/name")."""
+    return (namespace, _EXPORT + backend_label(service))
+
+
+def slices_of_import(namespace: str, service: str) -> SliceGroup:
+    """Return the group of the slices that the hub wrote for an imported Service ("namespace/name").
+
+    With an empty namespace: those of all members.
+    """
+    return (namespace, _IMPORT + backend_label(service))
+
+
 def groups_of_slice(endpoint_slice: EndpointSlice) -> Iterable[SliceGroup]:
-    """Return the group of a slice; none when it carries neither label."""
+    """Return the group of a slice; none when it carries none of the labels."""
     namespace = endpoint_slice.metadata.namespace
     if endpoint_slice.label(LABEL_NODES) or endpoint_slice.label(LABEL_NODES_IPV6):
         return (slices_of_nodes(namespace),)
-    if backend := endpoint_slice.label(LABEL_BACKEND):
-        return ((namespace, _BACKEND + backend),)
+    for label, prefix in ((LABEL_BACKEND, _BACKEND), (LABEL_EXPORT, _EXPORT)):
+        if service := endpoint_slice.label(label):
+            return ((namespace, prefix + service),)
+    if service := endpoint_slice.label(LABEL_IMPORT):
+        return ((namespace, _IMPORT + service), ("", _IMPORT + service))
     value = endpoint_slice.label(LABEL_LOAD_BALANCER)
     return ((namespace, value),) if value else ()

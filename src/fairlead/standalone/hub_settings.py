@@ -29,6 +29,7 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS, MANAGED_CERTIFICATES
 from fairlead.api.meta import AnyResource
+from fairlead.api.multicluster import EXPORTED_SERVICES, IMPORTED_SERVICES
 from fairlead.api.names import AGENT_SERVICE_ACCOUNT, SYSTEM_NAMESPACE, region_problem
 from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.proxymachine import PROXY_GROUPS, PROXY_MACHINES
@@ -185,15 +186,17 @@ _APPLY = ("get", "create", "patch")
 _REPORTED = (
     *(TENANTS, LOAD_BALANCER_CLASSES, ADDRESS_POOLS, TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES),
     *(LOAD_BALANCERS, GLOBAL_SERVICES, BACKEND_GROUPS, HOSTNAMES, DNS_ZONES, CERTIFICATE_ISSUERS, MANAGED_CERTIFICATES),
+    EXPORTED_SERVICES,
 )
 #: The rights of every hub: verbs and kinds, in any namespace. It reads PoolServices for its page only.
 _ANYWHERE: tuple[tuple[Sequence[str], Sequence[AnyResource]], ...] = (
-    (_READ, (*_REPORTED, ENDPOINT_SLICES, LEASES, BACKEND_RECORDS, POOL_SERVICES)),
+    (_READ, (*_REPORTED, IMPORTED_SERVICES, ENDPOINT_SLICES, LEASES, BACKEND_RECORDS, POOL_SERVICES)),
     (("patch", "delete"), (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCERS, GLOBAL_SERVICES)),
     (("create", "patch"), (LOAD_BALANCER_CLASSES, EVENTS)),
     # A tenant that is removed is marked on the Lease of its agent.
     (("patch",), (TENANTS, BACKEND_GROUPS, HOSTNAMES, DNS_ZONES, LEASES)),
-    (("create", "patch", "delete"), (BACKEND_RECORDS,)),
+    # What members import of others in their cluster set.
+    (("create", "patch", "delete"), (BACKEND_RECORDS, IMPORTED_SERVICES, ENDPOINT_SLICES)),
     (_APPLY, (NAMESPACES, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)),
 )
 #: Those in the hub's own namespace.

@@ -391,16 +391,17 @@ def target_policy(view: MemberView) -> TargetPolicy:
     loopback = view.loopback_targets and all(address.is_loopback for address in own)
     trusted = loopback or spec.host_name_targets
     return TargetPolicy(
-        ranges=tuple(map(_range, spec.target_ranges)),
+        ranges=target_ranges(spec),
         loopback=loopback,
         host_names=names and (trusted or not (capabilities is not None and capabilities.on_hub_machine)),
         ipv6=capabilities is not None and capabilities.ipv6,
     )
 
 
-def _range(text: str) -> IPNetwork:
-    """Parse one of a Tenant's ranges; an unreadable one admits nothing, and the Tenant's own status names it."""
-    return parse_network(text) or ipaddress.ip_network("255.255.255.255/32")
+def target_ranges(spec: TenantSpec) -> tuple[IPNetwork, ...]:
+    """Return the ranges of a Tenant; an unreadable one admits nothing, and the Tenant's own status names it."""
+    nothing = ipaddress.ip_network("255.255.255.255/32")
+    return tuple(parse_network(text) or nothing for text in spec.target_ranges)
 
 
 def without_load_balancers(

@@ -99,9 +99,17 @@ def agent_rules(*, leaving: bool = False) -> list[JSONObject]:
     return [
         {
             "apiGroups": [GROUP],
-            "resources": ["tcploadbalancers", "httploadbalancers", "loadbalancerroutes", "managedcertificates"],
+            "resources": [
+                "tcploadbalancers",
+                "httploadbalancers",
+                "loadbalancerroutes",
+                "managedcertificates",
+                "exportedservices",
+            ],
             "verbs": objects,
         },
+        # What others of its cluster set export: the hub writes a copy for each member.
+        {"apiGroups": [GROUP], "resources": ["importedservices"], "verbs": ["get", "list", "watch"]},
         # The copies of the certificates that its Ingresses name.
         {"apiGroups": [""], "resources": ["secrets"], "verbs": objects},
         {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": objects},

@@ -13,7 +13,7 @@ from deployment_needs import group_needs, tenant_needs
 from deployment_run import work
 from deployment_world import World
 
-from fairlead.agent.checks import gateway_needs, ingress_needs, member_needs, readiness_needs
+from fairlead.agent.checks import gateway_needs, ingress_needs, member_needs, multicluster_needs, readiness_needs
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import GROUP, PROXIES_NAMESPACE, SYSTEM_NAMESPACE
@@ -167,6 +167,13 @@ def test_policies_of_readiness_gates_cannot_block_a_cluster() -> None:
     for policy in policies:
         (spared,) = policy["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
         assert (spared["operator"], spared["values"]) == ("NotIn", [SYSTEM_NAMESPACE, "kube-system"])
+
+
+@pytest.mark.req("KI-8", "MC-2")
+def test_rights_for_a_cluster_set_are_minimal_and_only_granted_where_wanted() -> None:
+    granted = rights(objects("multi-cluster-services"))
+    assert granted == needed(multicluster_needs())
+    assert not granted & rights(objects("agent"))
 
 
 @pytest.mark.req("KI-8", "P-1")

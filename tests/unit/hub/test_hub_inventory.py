@@ -7,6 +7,7 @@ import pytest
 
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.loadbalancerclass import LoadBalancerClassStatus
+from fairlead.api.multicluster import ExportedService
 from fairlead.hub.intents.tcp import TCPObjects
 from fairlead.hub.inventory import Inventory, addresses_of_slice
 from fairlead.kube.cluster import Cluster
@@ -165,3 +166,14 @@ async def test_endpoints_are_found_by_address_and_port(watched):
     assert watched.objects.with_targets("10.1.0.1", [81]) == {lb_key("b")}
     assert watched.objects.with_targets("10.1.0.1", [99]) == set()
     assert watched.objects.with_targets("10.1.0.2", [81]) == set()
+
+
+@pytest.mark.req("MC-2")
+async def test_an_export_counts_only_under_the_name_of_its_service(watched):
+    def exported(object_name, **spec):
+        return decoded({"metadata": {"name": object_name, "namespace": "tenant-east"}, "spec": spec}, ExportedService)
+
+    exports = watched.inventory.exports
+    watched.change(exports, exported("shop.web", namespace="shop", name="web"))
+    watched.change(exports, exported("made-up", namespace="shop", name="web"))
+    assert [export.metadata.name for export in exports.by_index("service", ("shop", "web"))] == ["shop.web"]

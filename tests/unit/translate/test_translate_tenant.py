@@ -40,11 +40,15 @@ def test_an_agent_writes_its_objects_and_no_status():
         "httploadbalancers",
         "loadbalancerroutes",
         "managedcertificates",
+        "exportedservices",
+        "importedservices",
         "secrets",
         "endpointslices",
         "leases",
         "serviceaccounts/token",
     ]
+    imports = next(rule for rule in agent_rules() if "importedservices" in rule["resources"])
+    assert imports["verbs"] == ["get", "list", "watch"], "the hub writes what a member imports"
     assert not any("*" in rule["verbs"] for rule in agent_rules())
     assert [rule for rule in agent_rules() if any("/" in resource for resource in rule["resources"])] == [
         {

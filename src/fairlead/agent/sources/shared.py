@@ -47,7 +47,7 @@ from fairlead.agent.sources.http import copy_name, copy_of, is_ours, is_same_cop
 from fairlead.agent.sources.ingress.caches import BY_ORIGIN, IngressCaches
 from fairlead.agent.sources.service.caches import MEMBER_SERVICES, MemberService, ServiceCaches
 from fairlead.agent.sources.service.plan import Settings
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer, LoadBalancerRoute
+from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.kubernetes import SECRETS, EndpointSlice, Secret, Service
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
 from fairlead.api.meta import JSONObject, KubeObject, ObjectMeta
@@ -145,12 +145,12 @@ class Shared(Source):
         self._other_types: dict[tuple[str, str], str] = {}
         self._parts: list[Part] = []
         publisher = engine.publisher
-        self._now = publisher.hub.clock.now
+        self._now = publisher.cluster.clock.now
         self.copies = ServiceCopier(member=member, caches=services, may_write=engine.may_write)
-        self.load_balancers = Published(publisher, HTTP_LOAD_BALANCERS, caches.load_balancers)
-        self.routes = Published(publisher, LOAD_BALANCER_ROUTES, caches.routes)
-        self.certificates = Published(publisher, SECRETS, caches.certificates, parts=("type", "data"))
-        self._managed = Published(publisher, MANAGED_CERTIFICATES, caches.managed)
+        self.load_balancers = Published(publisher, caches.load_balancers)
+        self.routes = Published(publisher, caches.routes)
+        self.certificates = Published(publisher, caches.certificates, parts=("type", "data"))
+        self._managed = Published(publisher, caches.managed)
         self._slices = publisher.slices
         for cache in (*caches.of_hub, services.hub_slices):
             cache.on_change(lambda old, new: self._changed_at_hub(new or old))
@@ -258,7 +258,7 @@ class Shared(Source):
 
         The hub watches routes and endpoints apart from each other, so it may see the removal of endpoints earlier.
         """
-        key, now_s = (namespace, name), self._engine.publisher.hub.clock.monotonic()
+        key, now_s = (namespace, name), self._engine.publisher.cluster.clock.monotonic()
         if any(part.needs_service(*key) or part.needs_node_ports(*key) for part in self._parts):
             self._unneeded_s.pop(key, None)
             return 0.0

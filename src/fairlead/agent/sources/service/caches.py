@@ -12,7 +12,7 @@ import msgspec
 
 from fairlead.agent.identity import ServiceKey
 from fairlead.agent.slices import Departed, compact_node, compact_pod, with_gated_pods, without_last_applied
-from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES, PODS, EndpointSlice, Node, Pod, Service
+from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES, PODS, EndpointSlice, Node, Pod, Service, ServiceSpec
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
 from fairlead.api.meta import ObjectMeta, Resource, Wire
 from fairlead.api.names import LABEL_READINESS_GATE, LABEL_SERVICE_NAME, MANAGER_AGENT, READINESS_GATE_ENABLED
@@ -40,10 +40,19 @@ class MemberServiceMeta(ObjectMeta, frozen=True, gc=False):
     managed_fields: list[ManagedFields] | None = None
 
 
+class MemberServiceSpec(ServiceSpec, frozen=True, gc=False):
+    """The spec of a Service, with what other clusters of its set need of it."""
+
+    cluster_ips: list[str] | None = msgspec.field(default=None, name="clusterIPs")
+    internal_traffic_policy: str | None = None
+    traffic_distribution: str | None = None
+
+
 class MemberService(Service, frozen=True, gc=False):
     """A Service of the member that knows whether its address is one that we wrote."""
 
     metadata: MemberServiceMeta = MemberServiceMeta()
+    spec: MemberServiceSpec = MemberServiceSpec()
 
     @property
     def status_is_ours(self) -> bool:

@@ -1,0 +1,237 @@
+"""Cluster sets: the hub gives each member the Services that others of its set export, and answers the exports.
+
+    ExportedService, its slices ─┐
+    Tenants ─────────────────────┼─► key ─► decide_shared ─► ImportedService and slices in each member's namespace
+    addresses of Services ───────┘              └──────────► status of each ExportedService
+
+A member reads its own namespace only, so each gets copies of the slices of others. In: caches of the hub. Out: objects
+that differ from what is there. Never: removes an import because something cannot be read, or because the agent of an
+exporter is silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from fairlead.api.kubernetes import EndpointSlice
+from fairlead.api.meta import KubeObject, is_true, mirrored_conditions
+from fairlead.api.multicluster import EXPORTED_SERVICES, ExportedService, ExportedServiceStatus, ImportedService
+from fairlead.api.names import (
+    LABEL_EXPORT,
+    LABEL_ORIGIN_NAME,
+    LABEL_ORIGIN_NAMESPACE,
+    MANAGER_HUB,
+    hub_name,
+)
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
+from fairlead.api.tenant import Tenant
+from fairlead.api.times import wire_time
+from fairlead.errors import FairleadError, NotFound, Retry
+from fairlead.hub.inventory import Inventory, service_of_shared
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.status import write_status
+from fairlead.kube.writes import Overlay
+from fairlead.model.condition import ConditionType
+from fairlead.model.keys import family_of
+from fairlead.publish.objects import canonical_slice, object_from_slice, slice_difference
+from fairlead.publish.publisher import BY_LOAD_BALANCER, ObjectWriter, Published, slices_of_import
+from fairlead.runtime.clock import Clock
+from fairlead.runtime.queue import KeyedQueue
+from fairlead.translate.cluster_set import (
+    MemberExport,
+    SetImport,
+    SharedDecision,
+    SharedKey,
+    admits,
+    decide_shared,
+    import_for,
+    slices_for,
+)
+
+#: Changes of one Service that follow each other within this time are one pass, beginning with the second of them.
+_GATHER_S = 0.02
+
+
+class ClusterSets:
+    """Reconciles the Services that members share, by namespace and name."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        inventory: Inventory,
+        clock: Clock,
+        leading: Callable[[], bool],
+        loopback: bool = False,
+    ) -> None:
+        self._cluster = cluster
+        self._inventory = inventory
+        self._clock = clock
+        self._leading = leading
+        self._loopback = loopback
+        self.queue: KeyedQueue[SharedKey] = KeyedQueue(clock=clock, group_of=lambda key: key[0], gather_s=_GATHER_S)
+        writer = ObjectWriter(cluster, manager=MANAGER_HUB, may_write=leading)
+        self._exports: Overlay[ExportedService] = Overlay(inventory.exports)
+        self._imports: Published[ImportedService] = Published(writer, inventory.imports)
+        self._slices = Published(writer, inventory.import_slices, difference=slice_difference, body=object_from_slice)
+
+    def watch(self) -> None:
+        """Subscribe to everything that an import depends on."""
+        inventory = self._inventory
+        for cache in (inventory.exports, inventory.imports):
+            cache.on_change(self._shared_changed)
+        inventory.slices.on_change(self._exported_slice_changed)
+        inventory.import_slices.on_change(self._import_slice_changed)
+        inventory.tenants.on_change(self._tenant_changed)
+        inventory.intents[TCP_LOAD_BALANCERS.kind].cache.on_change(self._load_balancer_changed)
+        for cache in (inventory.exports, inventory.tenants):
+            cache.broken.on_change(lambda _key: self.lead())
+
+    def lead(self) -> None:
+        """Enqueue every Service that is exported or imported."""
+        inventory = self._inventory
+        for cache in (inventory.exports, inventory.imports):
+            for obj in cache.values():
+                self._add(service_of_shared(obj))
+        for endpoint_slice in inventory.import_slices.values():
+            self._import_slice_changed(None, endpoint_slice)
+
+    # --- keys ---------------------------------------------------------------------------------------------------------
+
+    def _add(self, keys: Iterable[SharedKey]) -> None:
+        if self._leading():
+            for key in keys:
+                self.queue.add(key)
+
+    def _shared_changed(
+        self, old: ExportedService | ImportedService | None, new: ExportedService | ImportedService | None
+    ) -> None:
+        for version in (old, new):
+            if version is not None:
+                self._add(service_of_shared(version))
+
+    def _exported_slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        version = new or old
+        if version is not None and version.label(LABEL_EXPORT):
+            self._add([_origin(version)])
+
+    def _import_slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        version = new or old
+        if version is not None:
+            self._add([_origin(version)])
+
+    def _load_balancer_changed(self, old: TCPLoadBalancer | None, new: TCPLoadBalancer | None) -> None:
+        version = new or old
+        if version is not None and (export := self._inventory.exports.get(*version.key)) is not None:
+            self._add(service_of_shared(export))
+
+    def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
+        if _of_sets(old) != _of_sets(new):
+            self.lead()
+
+    # --- one Service --------------------------------------------------------------------------------------------------
+
+    async def reconcile(self, key: SharedKey) -> None:
+        """Make all members have what they import of one Service, and answer its exports.
+
+        Raises:
+            Retry: something cannot be read, or the API did not accept a write; other members have theirs.
+        """
+        if not self._leading():
+            return
+        if problem := self._inventory.problem:
+            raise Retry(problem)
+        exports = self._exports_of(key)
+        decision = decide_shared(exports, loopback=self._loopback)
+        error = await self._write_imports(key, decision)
+        for export in exports:
+            await self._answer(export, decision)
+        if error is not None:
+            raise error
+
+    def _exports_of(self, key: SharedKey) -> list[MemberExport]:
+        exports: list[MemberExport] = []
+        for export in self._exports.by_index("service", key):
+            namespace = export.metadata.namespace
+            tenant = self._inventory.tenant_of(namespace)
+            if tenant is None or export.deleting:
+                continue
+            slices = self._inventory.export_slices_of(namespace, "/".join(key))
+            exports.append(MemberExport(export, tenant, slices, self._addresses(namespace, key)))
+        return exports
+
+    def _addresses(self, namespace: str, key: SharedKey) -> tuple[str, ...]:
+        """Return the IP addresses at which the hub serves a Service of a member."""
+        obj = self._inventory.intents[TCP_LOAD_BALANCERS.kind].cache.get(namespace, hub_name(*key))
+        if obj is None or obj.deleting or not is_true(obj.status.conditions, ConditionType.PROGRAMMED):
+            return ()
+        return tuple(address for address in obj.status.addresses if family_of(address) is not None)
+
+    async def _write_imports(self, key: SharedKey, decision: SharedDecision) -> FairleadError | None:
+        """Write what each member gets; return the first error, after all members had their turn."""
+        error: FairleadError | None = None
+        wanted: set[str] = set()
+        for tenant in self._inventory.all_tenants():
+            imported = decision.imports.get(tenant.spec.cluster_set)
+            if imported is None or not admits(tenant, key[0]):
+                continue
+            wanted.add(tenant.namespace)
+            try:
+                await self._write_import(key, tenant, imported)
+            except NotFound as failure:  # the namespace of a new member
+                error = error or Retry(failure.sentence)
+            except Retry as failure:
+                error = error or failure
+        if self._is_whole(key):
+            gone = [obj for obj in self._imports.by_index("service", key) if obj.metadata.namespace not in wanted]
+            await self._imports.delete(gone)
+            slices = self._slices.by_index(BY_LOAD_BALANCER, slices_of_import("", "/".join(key)))
+            await self._slices.delete(obj for obj in slices if obj.metadata.namespace not in wanted)
+        return error
+
+    async def _write_import(self, key: SharedKey, tenant: Tenant, imported: SetImport) -> None:
+        slices = [canonical_slice(each) for each in slices_for(tenant, imported, loopback=self._loopback)]
+        await self._imports.apply(import_for(tenant, imported))
+        for endpoint_slice in slices:
+            await self._slices.apply(endpoint_slice)
+        names = {endpoint_slice.metadata.name for endpoint_slice in slices}
+        present = self._slices.by_index(BY_LOAD_BALANCER, slices_of_import(tenant.namespace, "/".join(key)))
+        if self._is_whole(key):
+            await self._slices.delete(obj for obj in present if obj.metadata.name not in names)
+
+    def _is_whole(self, key: SharedKey) -> bool:
+        """Return whether all is known on which an import depends, so that something may be removed."""
+        inventory = self._inventory
+        unread = {broken.name for broken in inventory.exports.broken}
+        return not inventory.tenants.broken and not inventory.slices.broken and hub_name(*key) not in unread
+
+    async def _answer(self, export: MemberExport, decision: SharedDecision) -> None:
+        obj = export.export
+        status = ExportedServiceStatus(
+            observed_generation=obj.metadata.generation,
+            conditions=mirrored_conditions(
+                decision.conditions[export.member],
+                obj.status.conditions,
+                generation=obj.metadata.generation,
+                now=wire_time(self._clock.now()),
+            ),
+        )
+        try:
+            written = await write_status(self._cluster, EXPORTED_SERVICES, obj, obj.status, status, manager=MANAGER_HUB)
+        except NotFound:
+            return  # the watch is about to show it
+        if written is not None:
+            self._exports.written(written, before=obj)
+
+
+def _origin(obj: KubeObject) -> SharedKey:
+    return (obj.label(LABEL_ORIGIN_NAMESPACE), obj.label(LABEL_ORIGIN_NAME))
+
+
+def _of_sets(tenant: Tenant | None) -> tuple[object, ...]:
+    """Return the part of a Tenant that its set depends on."""
+    if tenant is None:
+        return ()
+    spec = tenant.spec
+    shared = (spec.cluster_set, spec.cluster_set_namespaces, spec.reachability, spec.target_ranges)
+    return (*shared, tenant.namespace, tenant.refused, tenant.deleting)
