@@ -165,9 +165,70 @@ async def test_requests_of_a_route_go_to_all_members_of_its_service(fleet: Fleet
         await fleet.gone(member.name, "default.routed")
 
 
+async def listening(address: str) -> bool:
+    return not await refused(address, 80)
+
+
 async def answered_by(address: str, name: str) -> bool:
     return name in await requested(address, 20)
 
 
 async def only(address: str, name: str) -> bool:
     return set(await requested(address, 20)) == {name}
+
+
+@pytest.mark.req("MC-18", "MC-19")
+async def test_members_with_killed_agents_are_served_from_the_record_by_health(fleet: Fleet) -> None:
+    east, west = fleet.members["east"], fleet.members["west"]
+    pod, node = east.new_address(), west.new_address()
+    in_west = (await west.service("dark", http(80, 5678))).spec.ports[0].node_port
+    assert in_west
+    both = "east 50%, west 50%"
+
+    async def silent() -> set[str]:
+        status = (await fleet.cluster.get(GLOBAL_SERVICES, "tenant-east", "dark")).status
+        return {member.tenant for member in status.members or () if member.silent_since}
+
+    async def all_silent() -> bool:
+        return await silent() == {"east", "west"}
+
+    async def none_silent() -> bool:
+        return not await silent()
+
+    async with echoes((pod, 5678, "east"), (node, in_west, "west")) as (_, at_west):
+        await west.node("dark-node", node)
+        await east.endpoints("dark", 5678, pod)
+        await east.service("dark", http(80, 5678))
+        await ready(east, "dark", 80)
+        await fleet.cluster.apply(
+            GLOBAL_SERVICES, body("dark", {"tenant": "east"}, {"tenant": "west"}), manager="operator"
+        )
+        address = (await served(fleet, "dark", both)).status.address
+        load = Traffic(host=address, kept=1)
+        load.start()
+        for member in (east, west):
+            await member.agent.kill()
+        await wait_until(all_silent, "both agents are silent", timeout_s=120)
+        await served(fleet, "dark", both)
+        await load.stop()
+        assert load.count.failed == 0, load.count.failures
+        assert set(load.count.by_pod) == {"east", "west"}
+        # Whatever the new hub and the new Envoy serve is from the record.
+        await fleet.hub.close()
+        await fleet.hub.start_ready()
+        await wait_until(lambda: listening(address), "the new Envoy listens")
+        await served(fleet, "dark", both)
+        assert await all_silent()
+        assert (await counted(address)).keys() == {"east", "west"}
+        await at_west.stop()
+        await served(fleet, "dark", "east 100%, west down")
+        assert await counted(address, 20) == Counter(east=20)
+        await at_west.start()
+        await served(fleet, "dark", both)
+        for member in (east, west):
+            await member.agent.start()
+        await wait_until(none_silent, "both agents report again", timeout_s=120)
+    await fleet.cluster.delete(GLOBAL_SERVICES, "tenant-east", "dark")
+    for member in (east, west):
+        await member.delete("dark")
+        await fleet.gone(member.name, "default.dark")
