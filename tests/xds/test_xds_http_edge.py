@@ -15,7 +15,8 @@ from fairlead.hub.certificates.issuance import fetched, fetched_as_a_balancer
 from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.http import FixedAnswer, L7Listener, RetryRule
 from fairlead.model.keys import TargetKey
-from fairlead.providers.envoy.http.names import ACCEPT_PROXY_PROTOCOL, ACCESS_LOG, ESCAPED_SLASHES, TRUSTED_HOPS
+from fairlead.providers.envoy.access_log import ACCESS_LOG
+from fairlead.providers.envoy.http.names import ACCEPT_PROXY_PROTOCOL, ESCAPED_SLASHES, TRUSTED_HOPS
 from fairlead.providers.envoy.http.route_lookup import ClientRequest, lookup
 from fairlead.runtime.telemetry import stop_listening
 from tests.xds.http_world import Authority, HttpWorld, config, get, prefix, route, to

@@ -16,6 +16,7 @@ from fairlead.model.desired import Affinity, FrontendSpec, Listener, Shares
 from fairlead.model.http import L7Listener
 from fairlead.model.keys import ListenerKey, Protocol, family_of
 from fairlead.model.observed import RefusedPart
+from fairlead.providers.envoy.access_log import access_log_of, access_logs
 from fairlead.providers.envoy.clusters import EndpointSet, cluster_bytes
 from fairlead.providers.envoy.fleet import Fleet
 from fairlead.providers.envoy.http.names import connections_of
@@ -201,6 +202,8 @@ def _tcp_proxy(schema: Schema, spec: FrontendSpec, name: str) -> Fields:
         "max_connect_attempts": {"value": 3},
         "idle_timeout": duration(_TCP_IDLE_S),
     }
+    if loggers := access_logs(schema, access_log_of(spec.parameters), "connection", spec.key):
+        fields["access_log"] = loggers
     if spec.affinity is Affinity.CLIENT_IP:
         fields["hash_policy"] = [{"source_ip": {}}]
     return schema.extension(
@@ -227,6 +230,8 @@ def udp_proxy(
         predicate = predicates[0] if len(predicates) == 1 else {"and_matcher": {"predicate": predicates}}
         matcher = {"matcher_list": {"matchers": [{"predicate": predicate, "on_match": route}]}}
     fields: dict[str, object] = {"stat_prefix": name, "matcher": matcher, "idle_timeout": duration(_UDP_IDLE_S)}
+    if loggers := access_logs(schema, access_log_of(spec.parameters), "session", spec.key):
+        fields["access_log"] = loggers
     if spec.affinity is Affinity.CLIENT_IP:
         fields["hash_policies"] = [{"source_ip": True}]
     return schema.extension(

@@ -17,6 +17,8 @@ import msgspec
 
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.http import Backend, ClientValidation, L7Listener, Rule, SubjectAltName
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.providers.envoy.access_log import access_logs
 from fairlead.providers.envoy.connection_frontend import LISTENER, UDP_SOCKET, udp_proxy
 from fairlead.providers.envoy.http.names import (
     HttpSettings,
@@ -196,13 +198,16 @@ class ListenerEncoder:
 
     def _requests(self, port: PortListeners, listener: L7Listener, *, quic: bool = False) -> Fields:
         routes, guarded = self._routes_of(listener), listener.name in port.guarded
-        return connection_manager(self._schema, routes, self._settings, guarded=guarded, quic=quic)
+        return connection_manager(self._schema, self._spec.key, routes, self._settings, guarded=guarded, quic=quic)
 
     def _stream(self, listener: L7Listener, rule: Rule | None) -> list[Fields]:
         limit = connection_limit(self._schema, self._settings.connections if rule is not None else 0)
         stat_prefix = f"{self._spec.key}/{listener.port}"
         sources = connection_sources(self._schema, listener, stat_prefix) if rule is not None else []
-        return [*sources, *limit, tcp_proxy(self._schema, rule, stat_prefix=stat_prefix, cluster_of=self._cluster_of)]
+        log = self._settings.access_log if rule is not None else None
+        loggers = access_logs(self._schema, log, "connection", self._spec.key)
+        proxy = tcp_proxy(self._schema, rule, stat_prefix=stat_prefix, cluster_of=self._cluster_of, loggers=loggers)
+        return [*sources, *limit, proxy]
 
     def _terminate(self, listener: L7Listener, certificates: Sequence[str], *, quic: bool = False) -> Fields:
         key = self._spec.key
@@ -219,7 +224,9 @@ class ListenerEncoder:
 _IDLE_S = 3600.0
 
 
-def tcp_proxy(schema: Schema, rule: Rule | None, *, stat_prefix: str, cluster_of: ClusterOf) -> Fields:
+def tcp_proxy(
+    schema: Schema, rule: Rule | None, *, stat_prefix: str, cluster_of: ClusterOf, loggers: Sequence[Fields] = ()
+) -> Fields:
     """Build the filter; None for ``rule`` closes every connection."""
     backends = [backend for backend in rule.backends if backend.weight] if rule is not None else []
     fields: dict[str, object] = {
@@ -227,6 +234,8 @@ def tcp_proxy(schema: Schema, rule: Rule | None, *, stat_prefix: str, cluster_of
         "max_connect_attempts": {"value": 3},
         "idle_timeout": duration(_IDLE_S),
     }
+    if loggers:
+        fields["access_log"] = list(loggers)
     if len(backends) > 1:
         shares = [{"name": cluster_of(backend.backend), "weight": backend.weight} for backend in backends]
         fields["weighted_clusters"] = {"clusters": shares}
@@ -326,30 +335,16 @@ _STREAM_WINDOW = 65_536
 _CONNECTION_WINDOW = 1_048_576
 #: What says where a request came from: no client may write it.
 _WRITTEN_BY_PROXIES = ("x-forwarded-for", "x-forwarded-host", "x-forwarded-port", "x-real-ip", "forwarded")
-_LOGGED = {
-    "start_time": "%START_TIME%",
-    "method": "%REQ(:METHOD)%",
-    "path": "%REQ(:PATH)%",
-    "protocol": "%PROTOCOL%",
-    "authority": "%REQ(:AUTHORITY)%",
-    "response_code": "%RESPONSE_CODE%",
-    "response_flags": "%RESPONSE_FLAGS%",
-    "response_code_details": "%RESPONSE_CODE_DETAILS%",
-    "bytes_received": "%BYTES_RECEIVED%",
-    "bytes_sent": "%BYTES_SENT%",
-    "duration_ms": "%DURATION%",
-    "client": "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
-    "route": "%ROUTE_NAME%",
-    "upstream_cluster": "%UPSTREAM_CLUSTER%",
-    "upstream_host": "%UPSTREAM_HOST%",
-    "user_agent": "%REQ(USER-AGENT)%",
-    "request_id": "%REQ(X-REQUEST-ID)%",
-    "server_name": "%REQUESTED_SERVER_NAME%",
-}
 
 
 def connection_manager(
-    schema: Schema, routes: str, settings: HttpSettings, *, guarded: bool = False, quic: bool = False
+    schema: Schema,
+    key: LoadBalancerKey,
+    routes: str,
+    settings: HttpSettings,
+    *,
+    guarded: bool = False,
+    quic: bool = False,
 ) -> Fields:
     """Build the filter; ``routes`` is the name of its route configuration, and of its statistics.
 
@@ -411,8 +406,8 @@ def connection_manager(
         fields["early_header_mutation_extensions"] = [_without_headers_of_proxies(schema)]
     if quic:
         fields["http3_protocol_options"] = {}
-    if settings.json_access_log:
-        fields["access_log"] = [_access_log(schema)]
+    if loggers := access_logs(schema, settings.access_log, "request", key):
+        fields["access_log"] = loggers
     return schema.extension("envoy.filters.network.http_connection_manager", HTTP_CONNECTION_MANAGER, fields)
 
 
@@ -421,12 +416,4 @@ def _without_headers_of_proxies(schema: Schema) -> Fields:
         "envoy.http.early_header_mutation.header_mutation",
         "envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation",
         {"mutations": [{"remove": name} for name in _WRITTEN_BY_PROXIES]},
-    )
-
-
-def _access_log(schema: Schema) -> Fields:
-    return schema.extension(
-        "envoy.access_loggers.stdout",
-        "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
-        {"log_format": {"json_format": _LOGGED}},
     )

@@ -16,6 +16,7 @@ import msgspec
 from fairlead.model.http import Route
 from fairlead.model.in_words import whole_number
 from fairlead.model.keys import LoadBalancerKey
+from fairlead.providers.envoy.access_log import LogSettings, access_log_of, invalid_access_log
 
 #: Represents the empty hostname (every host).
 ANY_HOST = "*"
@@ -76,7 +77,6 @@ def backend_authority_name(key: LoadBalancerKey, backend: str) -> str:
     return f"{key}/backend-authority/{backend}"
 
 
-ACCESS_LOG = "accessLog"
 TRUSTED_HOPS = "trustedHops"
 ESCAPED_SLASHES = "escapedSlashes"
 ACCEPT_PROXY_PROTOCOL = "acceptProxyProtocol"
@@ -102,7 +102,7 @@ class HttpSettings(msgspec.Struct, frozen=True):
     setting of a user raises them.
     """
 
-    json_access_log: bool = False
+    access_log: LogSettings | None = None
     trusted_hops: int = 0
     #: Envoy's name of what is done with %2F and %5C in a path.
     escaped_slashes: str = "UNESCAPE_AND_REDIRECT"
@@ -114,9 +114,7 @@ class HttpSettings(msgspec.Struct, frozen=True):
 
 def invalid_settings(parameters: Mapping[str, str]) -> list[str]:
     """Return what is wrong with the parameters; empty when nothing is."""
-    reasons: list[str] = []
-    if parameters.get(ACCESS_LOG, "off") not in {"json", "off"}:
-        reasons.append(f"{ACCESS_LOG} is {parameters[ACCESS_LOG]!r}; choose json or off")
+    reasons = list(invalid_access_log(parameters))
     if parameters.get(ESCAPED_SLASHES, "redirect") not in _ESCAPED_SLASHES:
         choices = ", ".join(_ESCAPED_SLASHES)
         reasons.append(f"{ESCAPED_SLASHES} is {parameters[ESCAPED_SLASHES]!r}; choose one of {choices}")
@@ -130,8 +128,8 @@ def invalid_settings(parameters: Mapping[str, str]) -> list[str]:
 
 
 def invalid_connections(parameters: Mapping[str, str]) -> list[str]:
-    """Return what is wrong with the one parameter that holds for load balancers of connections, too."""
-    return list(_number(parameters, CONNECTIONS, _MAX_LIMIT))
+    """Return what is wrong with the parameters that hold for load balancers of connections, too."""
+    return [*invalid_access_log(parameters), *_number(parameters, CONNECTIONS, _MAX_LIMIT)]
 
 
 def _number(parameters: Mapping[str, str], name: str, most: int) -> Iterator[str]:
@@ -148,7 +146,7 @@ def connections_of(parameters: Mapping[str, str]) -> int:
 def http_settings(parameters: Mapping[str, str]) -> HttpSettings:
     """Read the settings; they must have passed ``invalid_settings``."""
     return HttpSettings(
-        json_access_log=parameters.get(ACCESS_LOG) == "json",
+        access_log=access_log_of(parameters),
         trusted_hops=int(parameters.get(TRUSTED_HOPS, "0")),
         escaped_slashes=_ESCAPED_SLASHES[parameters.get(ESCAPED_SLASHES, "redirect")],
         accept_proxy_protocol=_BOOLEAN[parameters.get(ACCEPT_PROXY_PROTOCOL, "false")],

@@ -1,0 +1,150 @@
+"""Access logs of a real Envoy: fields, filters, sampling, sinks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+
+from fairlead.model.desired import FrontendSpec
+from fairlead.model.http import Filters, L7Listener, Redirect, Rule
+from fairlead.providers.envoy.access_log import ACCESS_LOG, ACCESS_LOG_SINK
+from tests.xds.http_world import HttpWorld, config, get, prefix, route, to
+
+pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session"), pytest.mark.req("F-14")]
+
+_PATIENCE_S = 120
+_MANY = 10_000
+_CONNECTIONS = 16
+ANSWERED = Rule(matches=(prefix("/"),), filters=Filters(redirect=Redirect("https")))
+#: A rule without a backend answers 500.
+BROKEN = Rule(matches=(prefix("/broken"),))
+
+
+def logged_to(path: Path, **log: Any) -> dict[str, str]:
+    return {ACCESS_LOG: json.dumps(log), ACCESS_LOG_SINK: f"file:{path}"}
+
+
+async def lines_of(path: Path, enough: Callable[[list[str]], bool]) -> list[str]:
+    """Wait until a log has enough lines; Envoy writes it at intervals."""
+
+    def lines() -> list[str]:
+        return path.read_text().splitlines() if path.exists() else []
+
+    async with asyncio.timeout(_PATIENCE_S):
+        while not enough(lines()):  # noqa: ASYNC110 (Envoy writes it every second)
+            await asyncio.sleep(0.05)
+    return lines()
+
+
+async def ask(spec: FrontendSpec, paths: list[str]) -> None:
+    """Send requests over some connections that stay open, and read all answers."""
+
+    async def over_one(part: list[str]) -> None:
+        reader, writer = await asyncio.open_connection(spec.address, 80)
+        for path in part:
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert b"content-length: 0" in head.lower()
+        writer.close()
+
+    await asyncio.gather(*(over_one(paths[start::_CONNECTIONS]) for start in range(_CONNECTIONS)))
+
+
+async def test_a_share_of_the_requests_is_logged_and_all_errors(http: HttpWorld, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    spec = await http.start(
+        config(route("r", BROKEN, ANSWERED)), parameters=logged_to(path, sampling=10, keepErrors=True)
+    )
+    errors = 50
+    await ask(spec, ["/"] * _MANY + ["/broken"] * errors)
+    lines = await lines_of(path, lambda lines: sum('"response_code":500' in line for line in lines) == errors)
+    sampled = [entry for line in lines if (entry := json.loads(line))["response_code"] == 302]
+    # Four standard deviations of 10,000 draws at 10 %: a correct share is outside once in 16,000 runs.
+    assert abs(len(sampled) - _MANY / 10) <= 120
+    assert len(lines) - len(sampled) == errors
+
+
+async def test_a_line_names_member_load_balancer_route_and_target_and_no_credentials(
+    http: HttpWorld, tmp_path: Path
+) -> None:
+    backend = await http.echo("one")
+    path = tmp_path / "log"
+    log = {"addFields": {"site": "west", "agent": "%REQ(USER-AGENT)%"}, "removeFields": ["path"], "headers": ["X-Team"]}
+    spec = await http.start(config(route("my-route", to("one"))), backend, parameters=logged_to(path, **log))
+    secret = {"Authorization": "Bearer hidden", "Cookie": "session=hidden", "X-Team": "blue", "User-Agent": "tests"}
+    assert (await get(spec, "/?token=x", headers=secret)).status == 200
+    (line,) = await lines_of(path, bool)
+    entry = json.loads(line)
+    assert entry["kind"] == "request"
+    assert (entry["member"], entry["load_balancer"]) == (spec.key.namespace, str(spec.key))
+    assert (entry["route"], entry["upstream_host"]) == ("my-route/0/0", str(backend.target.key))
+    assert entry["upstream_cluster"].endswith("/backend/one")
+    assert (entry["site"], entry["agent"], entry["header_x_team"]) == ("west", "tests", "blue")
+    assert "path" not in entry
+    assert "hidden" not in line
+
+
+async def test_a_template_and_filters(http: HttpWorld, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = {"format": "template", "template": "%REQ(:PATH)% %RESPONSE_CODE%", "minStatus": 400}
+    spec = await http.start(config(route("r", BROKEN, ANSWERED)), parameters=logged_to(path, **log))
+    await ask(spec, ["/", "/broken", "/"])
+    assert await lines_of(path, bool) == ["/broken 500"]
+
+
+async def test_connections_are_logged(http: HttpWorld, tmp_path: Path) -> None:
+    backend = await http.echo("one")
+    path = tmp_path / "log"
+    streams = config(route("t", to("one"), listeners=("tcp",), kind="TCP"), listeners=(L7Listener("tcp", 80, "TCP"),))
+    spec = await http.start(streams, backend, parameters=logged_to(path, format="json"))
+    assert (await get(spec)).status == 200
+    (line,) = await lines_of(path, bool)
+    entry = json.loads(line)
+    assert (entry["kind"], entry["upstream_host"]) == ("connection", str(backend.target.key))
+    assert entry["bytes_sent"] > 0
+
+
+class Collector:
+    """A collector of OTLP that keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.received: list[bytes] = []
+        self.server = grpc.aio.server()
+        handler = grpc.unary_unary_rpc_method_handler(self._export)
+        service = "opentelemetry.proto.collector.logs.v1.LogsService"
+        self.server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {"Export": handler})])
+        self.port = self.server.add_insecure_port("127.0.0.1:0")
+
+    async def _export(self, request: bytes, _context: object) -> bytes:
+        self.received.append(request)
+        return b""
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def collector() -> AsyncIterator[Collector]:
+    collector = Collector()
+    await collector.server.start()
+    yield collector
+    await collector.server.stop(None)
+
+
+async def test_a_collector_of_otlp_gets_the_fields(http: HttpWorld, collector: Collector) -> None:
+    sink = {ACCESS_LOG: '{"format":"json"}', ACCESS_LOG_SINK: f"otlp://127.0.0.1:{collector.port}"}
+    spec = await http.start(config(route("my-route", ANSWERED)), parameters=sink)
+    await ask(spec, ["/found"])
+    async with asyncio.timeout(_PATIENCE_S):
+        while not any(b"my-route/0/0" in each for each in collector.received):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+async def test_a_dead_collector_delays_no_request(http: HttpWorld) -> None:
+    sink = {ACCESS_LOG: '{"format":"json"}', ACCESS_LOG_SINK: "otlp://127.0.0.1:1"}
+    spec = await http.start(config(route("r", ANSWERED)), parameters=sink)
+    await ask(spec, ["/"] * 2000)
