@@ -17,6 +17,7 @@ from msgspec import Meta
 from fairlead.api.cidrs import exact_network
 from fairlead.api.crd import AGE, Column, Crd
 from fairlead.api.intent import Families, FamilyPolicy, IntentObject, IntentStatus, NamesStatus
+from fairlead.api.json_text import decode
 from fairlead.api.meta import KubeObject, Resource, Wire, list_by
 from fairlead.api.names import ANNOTATION_MAINTENANCE, DEFAULT_CLASS, GROUP, VERSION
 from fairlead.api.tcploadbalancer import ORIGIN_COLUMNS, STATE_COLUMNS, Origin, TargetType
@@ -123,7 +124,7 @@ def read_maintenance(text: str) -> tuple[Maintenance, ...]:
         ValueError: names what is wrong.
     """
     try:
-        entries = msgspec.json.decode(text or "[]", type=tuple[Maintenance, ...])
+        entries = decode(text or "[]", tuple[Maintenance, ...])
     except msgspec.DecodeError as error:
         raise ValueError(f"annotation {ANNOTATION_MAINTENANCE}: {error}") from error
     for entry in entries:

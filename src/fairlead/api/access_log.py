@@ -13,6 +13,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from fairlead.api.json_text import decode
+
 #: What is logged: a request, a connection, or a session of UDP.
 Kind = Literal["request", "connection", "session"]
 #: The longest text of a setting.
@@ -115,7 +117,7 @@ def read_access_log(text: str) -> AccessLog:
     if not text.startswith("{"):
         raise ValueError(f"{text[:40]!r} is unknown; choose off, json or a JSON object")
     try:
-        log = msgspec.json.decode(text, type=AccessLog)
+        log = decode(text, AccessLog)
     except msgspec.DecodeError as error:
         raise ValueError(str(error)) from error
     if problem := next(_invalid_parts(log), ""):
