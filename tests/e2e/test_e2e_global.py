@@ -11,7 +11,7 @@ from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalService
 from fairlead.api.kubernetes import INGRESSES
 from fairlead.api.meta import JSONObject
 from fairlead_demo.worlds.fleet import Fleet
-from fairlead_demo.worlds.processes import wait_until
+from fairlead_demo.worlds.processes import run_fairlead, wait_until
 from fairlead_demo.worlds.traffic import Traffic
 from fairlead_demo.worlds.web import ingress_address
 from tests.e2e.e2e_backends import ask, echoes, http, ready, refused
@@ -232,3 +232,47 @@ async def test_members_with_killed_agents_are_served_from_the_record_by_health(f
     for member in (east, west):
         await member.delete("dark")
         await fleet.gone(member.name, "default.dark")
+
+
+@pytest.mark.req("MC-14")
+async def test_a_shift_survives_the_death_of_the_hub_and_cuts_nothing(fleet: Fleet) -> None:
+    east, west = fleet.members["east"], fleet.members["west"]
+    pod, node = east.new_address(), west.new_address()
+    port = (await west.service("moved", http(80, 5678))).spec.ports[0].node_port
+    assert port
+    async with echoes((pod, 5678, "east"), (node, port, "west")):
+        await west.node("moved-node", node)
+        await east.endpoints("moved", 5678, pod)
+        await east.service("moved", http(80, 5678))
+        members = [{"tenant": "east", "weight": 100}, {"tenant": "west", "weight": 0}]
+        await fleet.cluster.apply(GLOBAL_SERVICES, body("moved", *members), manager="operator")
+        address = (await served(fleet, "moved", "east 100%, west standby")).status.address
+        load = Traffic(host=address, kept=0)
+        load.start()
+        hub = ("--kubeconfig", str(fleet.kubeconfig), "--output", "json")
+        how = ("--step", "30", "--every", "3s", "--stop-on", "failed>5%")
+        code, _, problem = await run_fairlead("shift", "default/moved", "east=10", "west=90", *how, *hub)
+        assert code == 0, problem
+
+        async def moving() -> bool:
+            return bool((await fleet.cluster.get(GLOBAL_SERVICES, "tenant-east", "moved")).status.shift.moved)
+
+        await wait_until(moving, "the first step is taken")
+        await fleet.hub.kill()
+        before = (await fleet.cluster.get(GLOBAL_SERVICES, "tenant-east", "moved")).status.shift
+        assert before.state == "Shifting"
+        _, out, _ = await run_fairlead(
+            "explain", "gsvc/moved", "-n", "tenant-east", "--kubeconfig", str(fleet.kubeconfig)
+        )
+        assert f"{before.moved} of 90 % moved" in out
+        assert await counted(address, 20)
+        await fleet.hub.start_ready()
+        await served(fleet, "moved", "east 10%, west 90%")
+        answered = await counted(address)
+        assert abs(answered["west"] - 90) <= 2
+        await load.stop()
+    assert load.count.failed == 0, load.count.failures
+    await fleet.cluster.delete(GLOBAL_SERVICES, "tenant-east", "moved")
+    for member in (east, west):
+        await member.delete("moved")
+        await fleet.gone(member.name, "default.moved")

@@ -13,8 +13,10 @@ from fairlead.model.change import Action
 from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import FrontendSpec, HealthCheck, Listener, Locality, Shares, Spillover, Target
 from fairlead.model.keys import Protocol, backend_key
+from fairlead.model.observed import Counted
+from fairlead.providers.envoy.traffic import EnvoyTraffic
 from tests.xds.http_world import HttpWorld, config, get, route, to
-from tests.xds.world import Backend, World, ask, ask_udp, health
+from tests.xds.world import Backend, World, ask, ask_udp, health, local_envoy
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session")]
 
@@ -210,3 +212,16 @@ async def test_a_backend_becomes_shared_and_single_again_under_load(http: HttpWo
     await asyncio.gather(*tasks)
     assert set(answered) == {"west", "east"}, answered
     assert await requested(alone, 20) == Counter(west=20)
+
+
+@pytest.mark.req("MC-14")
+async def test_connections_without_a_target_are_counted_as_failed(world: World):
+    backends = await members(world, west=1)
+    plain = world.spec(shares=Shares((Locality("west", 1),)))
+    spec = msgspec.structs.replace(plain, key=plain.key._replace(kind="GlobalService"))
+    world._keys.append(spec.key)
+    await world.serve(spec, *targets(backends))
+    await backends["west"][0].stop()
+    assert await counted(spec, 20) == Counter({"": 20})
+    (reading,) = await EnvoyTraffic(local_envoy(world.provider).admin, name="Envoy").read()
+    assert reading.totals[Counted(spec.key)].failed >= 20

@@ -29,6 +29,7 @@ from fairlead.api.gateway import (
     TLS_ROUTES,
     UDP_ROUTES,
 )
+from fairlead.api.globalservice import GlobalMemberStatus
 from fairlead.api.json_text import decode
 from fairlead.api.kinds import LOAD_BALANCER_KINDS
 from fairlead.api.kubernetes import ANNOTATION_LEGACY_CLASS, INGRESS_CLASSES, INGRESSES, SERVICES
@@ -207,6 +208,9 @@ class Explained(msgspec.Struct, frozen=True):
     exclusions: list[Exclusion] = msgspec.field(name="leftOut")
     notes: list[str]
     announced: list[AnnouncedRow] = msgspec.field(default_factory=list[AnnouncedRow])
+    #: Of a GlobalService, as the hub wrote them last: how far a change of weights is, and the members.
+    shift: str = ""
+    members: list[GlobalMemberStatus] = msgspec.field(default_factory=list[GlobalMemberStatus])
 
 
 def explained(lb: Previewed, *, now: datetime, leading: bool, announced: Iterable[AnnouncedRow] = ()) -> Explained:
@@ -235,6 +239,8 @@ def explained(lb: Previewed, *, now: datetime, leading: bool, announced: Iterabl
         list(lb.exclusions),
         list(_notes(lb)),
         list(announced),
+        lb.shift,
+        list(lb.members),
     )
 
 
@@ -336,6 +342,14 @@ def lines_of(row: Explained, *, now: datetime) -> list[str]:
         ]
     )
     lines += [line for entry in row.announced for line in announced_lines(entry, now)]
+    if row.members:
+        lines.append(f"Members: {row.shift}" if row.shift else "Members:")
+        lines += columns(
+            [
+                (member.tenant, member.share, f"tier {member.tier}", member.state, member.endpoints, member.message)
+                for member in row.members
+            ]
+        )
     lines.append("Backends:" if row.backends else "Backends: none")
     for backend, head in zip(row.backends, columns([_head(backend, now) for backend in row.backends]), strict=True):
         lines.append(head)

@@ -18,6 +18,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from fairlead.api.backendgroup import BackendRecord
+from fairlead.api.globalservice import GlobalMemberStatus, GlobalService
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer, MaintenanceStatus, RefusedPartStatus
 from fairlead.api.intent import IntentObject, Provisioned
 from fairlead.api.meta import WireCondition
@@ -51,6 +52,7 @@ from fairlead.sync.plan import Plan, guard_plan, plan_load_balancer
 from fairlead.sync.readback import Drift, drift_of
 from fairlead.sync.tracker import LoadBalancerState
 from fairlead.translate.placement import Choice, Placed, final_choices, joined_machine, placeable, placement_on_hub
+from fairlead.translate.shift import in_words
 from fairlead.translate.view import Decision, is_leaving
 
 _SYNC_S = 20.0
@@ -88,6 +90,9 @@ class Previewed(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[RefusedPartStatus, ...] = ()
     #: The hosts in maintenance, as the hub wrote them last.
     maintenance: tuple[MaintenanceStatus, ...] = ()
+    #: Of a GlobalService, as the hub wrote them last: how far a change of weights is, and the members.
+    shift: str = ""
+    members: tuple[GlobalMemberStatus, ...] = ()
     #: Names of targets whose health checks fail at the hub's own proxies; the first ``model.health.NAMED`` of them.
     unhealthy: frozenset[str] = frozenset()
     #: The provider's own identity of it.
@@ -263,6 +268,8 @@ class _Preview:
             unhealthy=frozenset((obj.status.unhealthy_targets or ()) if obj is not None else ()),
             refused=obj.status.refused if isinstance(obj, HTTPLoadBalancer) else (),
             maintenance=obj.status.maintenance if isinstance(obj, HTTPLoadBalancer) else (),
+            shift=in_words(obj.status.shift) if isinstance(obj, GlobalService) else "",
+            members=tuple(obj.status.members or ()) if isinstance(obj, GlobalService) else (),
             translation=translation,
             plan=Plan(key),
             records=tuple(self._inventory.records.by_index("lb", key)),
