@@ -93,8 +93,11 @@ class Layer2:
         self._wake.set()
 
     def addresses(self) -> Sequence[AddressState]:
-        """Return the state of each address with ``announcement: L2``."""
-        return [self._state(planned) for planned in self._planned()]
+        """Return the state of each address with ``announcement: L2``, and of those that this machine still has."""
+        planned = self._planned()
+        names = {_canonical(address.address) for address in planned}
+        left = [address for address in self._on if address not in names and self._owns(address)]
+        return [self._state(address) for address in (*planned, *map(_left, left))]
 
     def sessions(self) -> Sequence[SessionState]:
         """Return nothing: layer 2 has no sessions."""
@@ -233,6 +236,7 @@ class Layer2:
         for index in opened:
             self._links[index] = _Port(self._snapshot.links[index], plan.machine, self._refresh_s, self._wake.set, now)
         for index, port in self._links.items():
+            self._on = {**dict.fromkeys(port.election.owned, index), **self._on}
             neighbours = _neighbours(plan, port.link, wants[index].values())
             port.targets = {name: near[0] if near else "" for name, near in neighbours.items()}
             port.near = neighbours
@@ -640,6 +644,11 @@ async def who_has(link: Link, addresses: Sequence[str], *, wait_s: float) -> dic
 
 def _canonical(address: str) -> str:
     return str(ipaddress.ip_address(address))
+
+
+def _left(address: str) -> AnnouncedAddress:
+    """Return an address that the plan no longer has."""
+    return AnnouncedAddress(address=address, announcement="L2", machines=())
 
 
 def _link_of(planned: AnnouncedAddress, snapshot: NetworkState) -> Link | None:

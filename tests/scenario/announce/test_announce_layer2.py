@@ -202,6 +202,21 @@ async def test_a_planned_move_and_a_drain_fail_no_connection(link, address):
         assert probe.failures(at_s) == 0
 
 
+@pytest.mark.req("P-6", "P-27")
+@BOTH
+async def test_an_address_that_leaves_its_only_machine_is_reported_until_it_is_gone(link, address):
+    first, second = link.machines
+    second.lose_power()
+    link.plan({address: [first]})
+    await link.start(hear=False)
+    await link.settled(address, first.name)
+    await link.reported(first, address, cause="no other machine owns the address")
+    link.plan({})
+    version = str(link.version)
+    await link.eventually(lambda: first.state().plan == version and not first.address(address).announced)
+    assert link.owners(address) == []
+
+
 @contextlib.asynccontextmanager
 async def talking(link: Layer2Link, address: str) -> AsyncGenerator[Callable[[], Awaitable[bool]]]:
     """Open a connection to an echo service of every machine; the callback returns whether it still answers."""
