@@ -42,7 +42,7 @@ CONDITIONS = {
     "ClockSkewed": "On a Tenant: the clock of its agent's machine is wrong, and is not used for decisions. On a "
     "ManagedCertificate: the clocks of hub and authority differ by too much; synchronize them with NTP. On a "
     "ProxyMachine: the clock of the machine differs from that of the hub.",
-    "Announcing": "On a ProxyMachine: it announces every address that it should. Also True while it is on standby.",
+    "Announcing": "On a ProxyMachine: it announces every address that it should. False while others announce all.",
 }
 
 REASONS = {
@@ -150,7 +150,8 @@ REASONS = {
     "DuplicateMachine": "Two machines report with one identity: one is a copy with the state directory of the other.",
     "ReportsProblem": "The machine reports a problem; the message has the next step.",
     "Announcing": "The machine announces all its addresses.",
-    "Standby": "The machine announces no address now; it takes over when others fail.",
+    "Standby": "Other machines announce all addresses; this machine takes over when they fail.",
+    "NothingToAnnounce": "No address is to be announced by this machine.",
     "Drained": "The machine is drained: it announces nothing.",
     "Contested": "Another machine answers for an address; the message has both MAC addresses.",
     "SessionDown": "Sessions with the router are down; the message counts them and has the first reason.",

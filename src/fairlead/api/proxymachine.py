@@ -16,6 +16,7 @@ from fairlead.api.announcing import MachineChoice, Names
 from fairlead.api.crd import AGE, READY, CelRule, Column, Crd
 from fairlead.api.meta import LIST_ATOMIC, ONE_LINE, Conditions, KubeObject, Resource, Wire, list_by
 from fairlead.api.names import GROUP, VERSION
+from fairlead.model.condition import ConditionReason
 
 #: Serial number in place of a certificate, of the machine of the hub itself: it needs none.
 OF_THE_HUB = "hub"
@@ -23,6 +24,15 @@ OF_THE_HUB = "hub"
 DEFAULT_GROUP = "default"
 #: Addresses that a status lists; those with a problem come first.
 ADDRESSES_LISTED = 1000
+#: Reasons for which a condition is False although nothing is wrong.
+EXPECTED = frozenset(
+    {
+        ConditionReason.DRAINED,
+        ConditionReason.PENDING,
+        ConditionReason.STANDBY,
+        ConditionReason.NOTHING_TO_ANNOUNCE,
+    }
+)
 ANNOUNCING = '.status.conditions[?(@.type=="Announcing")]'
 
 
@@ -175,7 +185,7 @@ PROXY_MACHINE_CRD = Crd(
         Column("Group", ".spec.group"),
         Column("Ready", f"{READY}.status"),
         Column("Reason", f"{READY}.reason"),
-        Column("Announcing", f"{ANNOUNCING}.status"),
+        Column("Announcing", f"{ANNOUNCING}.reason"),
         Column("Addresses", ".status.announced", "integer", description="addresses that it announces"),
         Column("Drained", ".spec.drained", "boolean"),
         Column("Envoy", ".status.envoy", priority=1),
@@ -191,9 +201,10 @@ class ProxyGroupSpec(Wire, frozen=True, gc=False):
     """The machines of the group, and the load balancers that they serve.
 
     machines empty: those whose spec.group is the name of the group. mode All: each machine serves every load balancer;
-    Replicas: so many machines serve each, in zones apart if possible. zonesKey is the label of a machine with its zone.
-    classes and pools say which load balancers are served, all when empty. If several groups serve one, the group that
-    names its pool is used, then one that names its class; of equal ones the oldest.
+    Replicas: so many machines serve each, in zones apart if possible; with 1, no other machine takes over at once.
+    zonesKey is the label of a machine with its zone. classes and pools say which load balancers are served, all when
+    empty. If several groups serve one, the group that names its pool is used, then one that names its class; of equal
+    ones the oldest.
     """
 
     machines: MachineChoice = MachineChoice()

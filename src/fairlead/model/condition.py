@@ -161,6 +161,7 @@ class ConditionReason(StrEnum):
     REPORTS_PROBLEM = "ReportsProblem"
     ANNOUNCING = "Announcing"
     STANDBY = "Standby"
+    NOTHING_TO_ANNOUNCE = "NothingToAnnounce"
     DRAINED = "Drained"
     CONTESTED = "Contested"
     NOT_ANNOUNCED = "NotAnnounced"

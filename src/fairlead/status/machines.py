@@ -16,7 +16,7 @@ from fairlead.api.announcing import Advertisement, BGPPeer
 from fairlead.api.intent import IntentObject
 from fairlead.api.meta import condition_of
 from fairlead.api.names import DEFAULT_CLASS
-from fairlead.api.proxymachine import AddressStatus, ProxyGroup, ProxyMachine, lease_name
+from fairlead.api.proxymachine import EXPECTED, AddressStatus, ProxyGroup, ProxyMachine, lease_name
 from fairlead.api.tenant import StampedLease, age_s
 from fairlead.api.times import parsed_time
 from fairlead.hub.machines.plans import announcement_of, is_ready, machines_by_address, placed_addresses
@@ -158,7 +158,7 @@ def machine_problems(machine: ProxyMachine) -> Iterator[tuple[str, str]]:
     for condition in machine.status.conditions or ():
         bad = condition.status == "False" if condition.type in ("Ready", "Announcing") else condition.status == "True"
         unreachable = condition.reason == ConditionReason.UNREACHABLE and condition.type == "Ready"
-        if unreachable or (bad and condition.reason not in (ConditionReason.DRAINED, ConditionReason.PENDING)):
+        if unreachable or (bad and condition.reason not in EXPECTED):
             yield condition.reason, condition.message or condition.reason
 
 

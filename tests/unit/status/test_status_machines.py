@@ -288,5 +288,6 @@ def test_problems_are_those_that_need_attention():
         ("Unreachable", "silent"),
         ("ClockSkew", "an hour"),
     ]
-    fine = (WireCondition("Ready", "False", "Pending"), WireCondition("Announcing", "False", "Drained"))
-    assert list(machine_problems(machine("m1", conditions=fine))) == []
+    for reason in ("Drained", "Standby", "NothingToAnnounce"):
+        fine = (WireCondition("Ready", "False", "Pending"), WireCondition("Announcing", "False", reason))
+        assert list(machine_problems(machine("m1", conditions=fine))) == []

@@ -38,6 +38,7 @@ from fairlead.api.names import (
     replica_key,
 )
 from fairlead.api.proxymachine import (
+    EXPECTED,
     OF_THE_HUB,
     PROXY_MACHINES,
     MachineCertificate,
@@ -578,7 +579,9 @@ class Machines:
         if written is not None:
             self._present.written(written, before=obj)
             changes = transitions(obj.status.conditions, status.conditions)
-            emit_transitions(self._events, PROXY_MACHINES, obj, changes)
+            emit_transitions(
+                self._events, PROXY_MACHINES, obj, changes, quiet=lambda change: change.condition.reason in EXPECTED
+            )
         return None
 
     def _status(self, obj: ProxyMachine) -> ProxyMachineStatus:

@@ -343,6 +343,8 @@ def group_status(group: ProxyGroup, members: int, load_balancers: int, *, now: s
     name, generation = group.metadata.name, group.metadata.generation
     if members:
         sentence = f"{counted(members, 'machine')} for {counted(load_balancers, 'load balancer')}"
+        if members > 1 and group.spec.mode == "Replicas" and group.spec.replicas == 1:
+            sentence += "; each is at one machine, so no other takes over at once when that fails"
         condition = Condition(ConditionType.READY, True, ConditionReason.READY, sentence)
     else:
         sentence = (

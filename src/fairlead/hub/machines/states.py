@@ -161,7 +161,10 @@ def _announcing(machine: ProxyMachine, report: MachineReport) -> Condition:
             else "The machine is drained while its Envoy is upgraded; see: fairlead proxy upgrade --status"
         )
         return Condition(kind, False, ConditionReason.DRAINED, sentence)
-    return Condition(kind, True, ConditionReason.STANDBY, "Announces no address now; it takes over when others fail")
+    if report.addresses:
+        sentence = "Other machines announce all addresses; this machine takes over when they fail"
+        return Condition(kind, False, ConditionReason.STANDBY, sentence)
+    return Condition(kind, False, ConditionReason.NOTHING_TO_ANNOUNCE, "No address is to be announced by this machine")
 
 
 def _addresses(count: int) -> str:

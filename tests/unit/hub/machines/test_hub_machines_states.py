@@ -48,7 +48,11 @@ def message(of: ProxyMachineStatus, kind: str) -> str:
 def test_a_machine_that_serves_is_ready_and_on_standby():
     now = status(links=(LinkState(name="eth0", mac="02:00:00:00:00:01", addresses=("192.0.2.1/24",)),))
     assert said(now, "Ready") == ("True", "Ready")
-    assert said(now, "Announcing") == ("True", "Standby")
+    assert said(now, "Announcing") == ("False", "NothingToAnnounce")
+    assert said(status(addresses=(AddressState(address="192.0.2.9", announced=False),)), "Announcing") == (
+        "False",
+        "Standby",
+    )
     assert (now.envoy, now.links[0].addresses, now.certificate) == ("1.38.0", ("192.0.2.1/24",), CERTIFICATE)
     assert now.observed_generation == 3
 
