@@ -14,6 +14,7 @@ import asyncio
 import os
 import re
 import shutil
+import stat
 import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -191,6 +192,20 @@ def version_in(text: str) -> str:
     return match[1] if match else ""
 
 
+def _leading_to(file: Path) -> list[Path]:
+    """Return a file and all directories by which it is found, also those of symbolic links."""
+    places: dict[Path, None] = {}
+    following = [file]
+    while following:
+        path = following.pop()
+        for place in (path, *path.parents):
+            if place not in places:
+                places[place] = None
+                if place.is_symlink():
+                    following.append(place.parent / place.readlink())
+    return list(places)
+
+
 def _check(binary: Path, upgrade: EnvoyUpgrade) -> None:
     """Check a binary before the running Envoy is touched.
 
@@ -200,11 +215,15 @@ def _check(binary: Path, upgrade: EnvoyUpgrade) -> None:
     if not binary.is_absolute() or not binary.is_file() or not os.access(binary, os.X_OK):
         raise BadConfiguration(f"{binary} is not an executable file on this machine. Install it first, then try again")
     if upgrade.binary:
-        status = binary.stat()
-        if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
-            raise BadConfiguration(
-                f"{binary} can be changed by others than root. Run: chown root {binary} && chmod go-w {binary}"
-            )
+        for place in _leading_to(binary):
+            status = place.stat()
+            # In a sticky directory such as /tmp, only its owner replaces a file.
+            writable = status.st_mode & 0o022 and not (place.is_dir() and status.st_mode & stat.S_ISVTX)
+            if status.st_uid not in (0, os.geteuid()) or writable:
+                raise BadConfiguration(
+                    f"{place} can be changed by others than root, and so can the Envoy {binary}. "
+                    f"Run: chown root {place} && chmod go-w {place}"
+                )
     try:
         answer = subprocess.run((binary, "--version"), capture_output=True, text=True, check=False, timeout=_VERSION_S)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -106,6 +106,26 @@ async def test_a_binary_is_checked_before_the_running_one_ends(machine: Machine,
 
 
 @pytest.mark.req("P-3")
+@pytest.mark.parametrize("link", [False, True], ids=["file", "link"])
+@pytest.mark.parametrize("mode", [0o775, 0o757])
+async def test_a_binary_in_a_directory_that_others_can_change_is_refused(machine: Machine, mode: int, link: bool):
+    opened = machine.directory / "opened"
+    (opened / "bin").mkdir(parents=True)
+    binary = machine.program("opened/bin/envoy", "1.2.0")
+    if link:
+        (machine.directory / "bin").symlink_to("opened/bin")
+        (machine.directory / "envoy-2").symlink_to(machine.directory / "bin" / "envoy")
+        binary = machine.directory / "envoy-2"
+    opened.chmod(mode)
+    record = await machine.upgrade("a", binary)
+    assert f"chmod go-w {opened}" in record.problem
+    assert machine.started == []
+    opened.chmod(0o1777)  # like /tmp: only the owner of a directory in it can replace that
+    assert (await machine.upgrade("b", binary)).problem == ""
+    assert machine.started == [str(binary)]
+
+
+@pytest.mark.req("P-3")
 async def test_an_interrupted_upgrade_is_made_again_with_the_same_former_binary(machine: Machine):
     first, second = machine.upgrades.binary(), machine.program("envoy-2", "1.2.0")
     machine.unhealthy.add(str(second))
