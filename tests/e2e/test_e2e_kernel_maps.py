@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fairlead.machine import kernel
@@ -18,7 +19,7 @@ from fairlead.model.forwarding import ForwardedLoadBalancer, ForwardedPort, Forw
 from fairlead.model.keys import Protocol
 from fairlead.model.machine import AnnouncedAddress, MachinePlan
 from fairlead.runtime.telemetry import stop_listening
-from fairlead_demo.worlds.forwarding import ADDRESS, CLIENT, ForwardingSite
+from fairlead_demo.worlds.forwarding import ADDRESS, ADDRESS6, CLIENT, CLIENT6, ForwardingSite
 from fairlead_demo.worlds.networks import inside
 from fairlead_demo.worlds.processes import wait_until
 from fairlead_demo.worlds.proxy_machines import why_no_namespaces
@@ -29,6 +30,9 @@ PLAN = MachinePlan(
     machine="m1",
     version="1",
     addresses=(AnnouncedAddress(address=ADDRESS, announcement="L2", machines=("m1",), load_balancers=("east/web",)),),
+)
+PLAN6 = msgspec.structs.replace(
+    PLAN, addresses=(msgspec.structs.replace(PLAN.addresses[0], address=ADDRESS6),), version="2"
 )
 FOREIGN = "table ip foreign {\n\tchain none {\n\t}\n}\n"
 
@@ -45,13 +49,13 @@ class World:
         self._version = 0
         self.path = KernelPath(self._file, on_change=lambda: None)
 
-    async def target(self, number: int) -> str:
-        address = self.site.add_target(number)
+    async def target(self, number: int, *, v6: bool = False) -> str:
+        address = self.site.add_target(number, v6=v6)
         await self.listen(address)
         return address
 
     async def listen(self, address: str) -> None:
-        listening = self.site.socket_at(self.site.targets)
+        listening = self.site.socket_at(self.site.targets, v6=":" in address)
         listening.bind((address, PORT))
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -101,13 +105,15 @@ class World:
     def table(self, *arguments: str) -> str:
         return self.site.run(self.site.machine, ("nft", "list", *arguments))
 
-    async def connect(self, *, port: int = 80, source: str = "") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        client = self.site.socket_at(self.site.client)
+    async def connect(
+        self, *, port: int = 80, source: str = "", address: str = ADDRESS
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        client = self.site.socket_at(self.site.client, v6=":" in address)
         if source:
             client.bind((source, 0))
         try:
             async with asyncio.timeout(20):
-                await asyncio.get_running_loop().sock_connect(client, (ADDRESS, port))
+                await asyncio.get_running_loop().sock_connect(client, (address, port))
         except OSError:
             client.close()
             raise
@@ -115,9 +121,9 @@ class World:
         self._open.add(writer)
         return reader, writer
 
-    async def ask(self, *, port: int = 80, source: str = "") -> tuple[str, str]:
+    async def ask(self, *, port: int = 80, source: str = "", address: str = ADDRESS) -> tuple[str, str]:
         """Return the target that answers a new connection, and the client that it sees."""
-        reader, writer = await self.connect(port=port, source=source)
+        reader, writer = await self.connect(port=port, source=source, address=address)
         answer = await echoed(reader, writer)
         writer.close()
         return answer
@@ -131,11 +137,16 @@ async def echoed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 def load_balancer(
-    *targets: ForwardedTarget, name: str = "east/web", port: int = 80, keep: bool = False, affinity: bool = False
+    *targets: ForwardedTarget,
+    name: str = "east/web",
+    port: int = 80,
+    keep: bool = False,
+    affinity: bool = False,
+    address: str = ADDRESS,
 ) -> ForwardedLoadBalancer:
     ports = (ForwardedPort(protocol=Protocol.TCP, port=port, targets=targets),)
     return ForwardedLoadBalancer(
-        kind="K", name=name, addresses=(ADDRESS,), ports=ports, keep_client=keep, affinity=affinity
+        kind="K", name=name, addresses=(address,), ports=ports, keep_client=keep, affinity=affinity
     )
 
 
@@ -256,18 +267,44 @@ async def test_what_does_not_answer_gets_no_connections(world: World, monkeypatc
         assert (await world.ask())[0] == first
 
 
-async def test_datagrams_are_forwarded(world: World) -> None:
-    address = world.site.add_target(1)
+@pytest.mark.req("P-30", "P-31", "P-32")
+async def test_ipv6_is_forwarded_like_ipv4(world: World) -> None:
+    first, second = await world.target(1, v6=True), await world.target(2, v6=True)
+    four = await world.target(3)
+    world.path.follow(PLAN6)
+    web = load_balancer(to(first), to(second), address=ADDRESS6)
+    await world.forward(web, load_balancer(to(four), name="east/four"))
+    assert world.path.serving(PLAN6) == {ADDRESS6: True}
+    answers = {await world.ask(address=ADDRESS6) for _ in range(40)}
+    assert answers == {(first, ADDRESS6), (second, ADDRESS6)}
+    assert (await world.ask())[0] == four
+    kept = await world.connect(address=ADDRESS6)
+    chosen = (await echoed(*kept))[0]
+    other = second if chosen == first else first
+    await world.forward(load_balancer(to(chosen, draining=True), to(other), keep=True, address=ADDRESS6))
+    assert {await world.ask(address=ADDRESS6) for _ in range(8)} == {(other, CLIENT6)}
+    assert await echoed(*kept) == (chosen, ADDRESS6), "an open connection stays as it began"
+    world.stop(other)
+    await world.until(lambda: other not in world.table("map", "inet", "fairlead", "targets6"), "the dead target is out")
+    await world.forward()
+    with pytest.raises(ConnectionRefusedError):
+        await world.connect(address=ADDRESS6)
+
+
+@pytest.mark.parametrize("vip", [ADDRESS, ADDRESS6], ids=["IPv4", "IPv6"])
+async def test_datagrams_are_forwarded(world: World, vip: str) -> None:
+    v6 = ":" in vip
+    address = world.site.add_target(1, v6=v6)
     loop = asyncio.get_running_loop()
     with (
-        world.site.socket_at(world.site.targets, socket.SOCK_DGRAM) as target,
-        world.site.socket_at(world.site.client, socket.SOCK_DGRAM) as client,
+        world.site.socket_at(world.site.targets, socket.SOCK_DGRAM, v6=v6) as target,
+        world.site.socket_at(world.site.client, socket.SOCK_DGRAM, v6=v6) as client,
     ):
         target.bind((address, PORT))
         ports = (ForwardedPort(protocol=Protocol.UDP, port=53, targets=(to(address),)),)
-        await world.forward(ForwardedLoadBalancer(kind="K", name="east/web", addresses=(ADDRESS,), ports=ports))
-        assert world.path.serving(PLAN) == {ADDRESS: True}
-        client.connect((ADDRESS, 53))
+        await world.forward(ForwardedLoadBalancer(kind="K", name="east/web", addresses=(vip,), ports=ports))
+        assert world.path.serving(PLAN6 if v6 else PLAN) == {vip: True}
+        client.connect((vip, 53))
         await loop.sock_sendall(client, b"question")
         async with asyncio.timeout(20):
             question, sender = await loop.sock_recvfrom(target, 100)

@@ -21,13 +21,13 @@ FOREIGN = "table ip foreign {\n\tchain none {\n\t}\n}\n"
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[ProxySite]:
+async def site(request: pytest.FixtureRequest) -> AsyncIterator[ProxySite]:
     if why := why_no_namespaces():
         pytest.skip(why)
     if not (shutil.which("nft") and shutil.which("conntrack")):
         pytest.skip("nft or conntrack is missing: .ci/nftables installs both")
     with working_directory() as directory:
-        site = ProxySite(directory)
+        site = ProxySite(directory, hub_options=getattr(request, "param", ()))
         try:
             await site.start()
             await site.cluster.create(
@@ -119,6 +119,36 @@ async def test_the_kernel_of_a_machine_serves_a_load_balancer(site: ProxySite) -
     await machine.lose_power()
     await machine.power_on()
     await wait_until(site.traffic(address).is_answered, "the kernel forwards from local state")
+
+
+@pytest.mark.req("P-30")
+@pytest.mark.parametrize("site", [("--announce",)], indirect=True, ids=["announce"])
+async def test_the_kernel_of_the_hubs_machine_serves_a_load_balancer(site: ProxySite) -> None:
+    hub = ProxyMachine("hub", site.hub_namespace, site.directory)
+    await site.load_balancer("web", await site.pod("web-1"), spec={"className": "fast"})
+    address = await site.address("web")
+    traffic = site.traffic(address)
+    await wait_until(traffic.is_answered, "the kernel of the hub's machine forwards")
+    assert address in hub.addresses
+    assert not on(hub, "ss", "-Hltn", "sport", "=", "80"), "Envoy does not listen"
+    assert address in on(hub, "nft", "list", "map", "inet", "fairlead", "services4")
+
+    # The hub is killed and started again: its kernel goes on.
+    traffic.start()
+    await site.hub.kill()
+    await site.start_hub()
+    other = await site.pod("web-2")
+    await site.load_balancer("other", other, spec={"className": "fast"})
+    await wait_until(site.traffic(await site.address("other")).is_answered, "the next hub programs the kernel")
+    await traffic.stop()
+    assert (traffic.count.failed, traffic.count.cut, traffic.count.lost) == (0, 0, 0), traffic.count.failures
+    assert traffic.count.answered > 20
+    await site.cluster.delete(TCP_LOAD_BALANCERS, NAMESPACE, "web")
+
+    async def gone() -> bool:
+        return address not in on(hub, "nft", "list", "map", "inet", "fairlead", "services4")
+
+    await wait_until(gone, "nothing is left of the deleted one")
 
 
 @pytest.mark.req("P-32")
