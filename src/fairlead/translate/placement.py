@@ -487,16 +487,18 @@ def next_placements(
 ) -> dict[LoadBalancerKey, MachinePlacement | None]:
     """Return the next record of each load balancer; None for one that the hub's own proxies serve.
 
-    A load balancer that no group serves keeps its record.
+    A load balancer that no group serves keeps its machines, without those that are out of service.
     """
     load_balancers = list(load_balancers)
     if not machines:
         return {each.key: None for each in load_balancers}
     members = {member.name: member for member in members_of(DEFAULT_PROXY_GROUP, machines)}
     records = {each.key: each.placed.record for each in load_balancers}
-    for group, units in _by_group(load_balancers, groups).values():
-        choices = _begin(group, units, machines, members)
+    for group, units in _by_group(load_balancers, groups):
+        choices = _begin(group, units, machines, members) if group is not None else _kept(units, members)
         for name, together in units.items():
+            if name not in choices:
+                continue
             after = advance([each.placed for each in together], choices[name], members=members, reachable=reachable)
             records |= {each.key: record for each, record in zip(together, after, strict=True)}
     return records
@@ -504,14 +506,24 @@ def next_placements(
 
 def _by_group(
     load_balancers: Iterable[Placeable], groups: Sequence[ProxyGroup]
-) -> dict[str, tuple[ProxyGroup, dict[str, list[Placeable]]]]:
-    """Return each group that serves any, with its units."""
-    by_group: dict[str, tuple[ProxyGroup, dict[str, list[Placeable]]]] = {}
+) -> Iterable[tuple[ProxyGroup | None, dict[str, list[Placeable]]]]:
+    """Return each group that serves any, with its units; None with those that no group serves."""
+    by_group: dict[str, tuple[ProxyGroup | None, dict[str, list[Placeable]]]] = {}
     for name, together in _units_of(load_balancers).items():
         group = group_of(groups, together[0].class_name, together[0].pool)
-        if group is not None:
-            by_group.setdefault(group.metadata.name, (group, {}))[1][name] = together
-    return by_group
+        by_group.setdefault(group.metadata.name if group is not None else "-", (group, {}))[1][name] = together
+    return by_group.values()
+
+
+def _kept(units: Mapping[str, Sequence[Placeable]], members: Mapping[str, Member]) -> dict[str, Choice]:
+    """Return the machines that units have and that are in service, also those that were drained for a while."""
+    kept: dict[str, Choice] = {}
+    for name, together in units.items():
+        record = next((each.placed.record for each in together if each.placed.record is not None), None)
+        names = dict.fromkeys((*record.target, *record.leaving)) if record is not None else ()
+        if in_service := tuple(name for name in names if name in members and not members[name].drained):
+            kept[name] = Choice(in_service, record.message if record is not None else "")
+    return kept
 
 
 def _choices(group: ProxyGroup, units: Sequence[Unit], machines: Sequence[Joined]) -> dict[str, Choice]:
@@ -605,7 +617,9 @@ def final_choices(
 ) -> dict[LoadBalancerKey, Choice]:
     """Return the machines that each load balancer has once everything has moved; only of those that a group serves."""
     choices: dict[LoadBalancerKey, Choice] = {}
-    for group, units in _by_group(load_balancers, groups).values():
+    for group, units in _by_group(load_balancers, groups):
+        if group is None:
+            continue
         chosen = _choices(group, [_unit(name, together) for name, together in units.items()], machines)
         choices |= {member.key: chosen[name] for name, together in units.items() for member in together}
     return choices

@@ -265,6 +265,36 @@ def test_load_balancers_that_share_an_address_are_one_unit() -> None:
     assert next_placements(some, (), groups, reachable=()) == dict.fromkeys(keys)
 
 
+@pytest.mark.req("P-6", "P-7")
+def test_a_drained_machine_leaves_what_no_group_serves_and_comes_back() -> None:
+    key = LoadBalancerKey("TCPLoadBalancer", "t", "a")
+    groups = [ProxyGroup(ObjectMeta(name="other"), ProxyGroupSpec(pools=["other"]))]
+
+    def after(record: MachinePlacement | None, *drained: str, gone: str = "", late: bool = False) -> MachinePlacement:
+        placed = Placed(record, frozenset(MACHINES), frozenset(MACHINES), patience_over=late)
+        machines = [
+            joined_machine(ProxyMachine(ObjectMeta(name=name), ProxyMachineSpec(drained=name in drained)))
+            for name in MACHINES
+            if name != gone
+        ]
+        one = Placeable(key, ("192.0.2.1",), placed)
+        made = next_placements([one], machines, groups, reachable=MACHINES)[key]
+        assert made is not None
+        return made
+
+    record = MachinePlacement(("a", "b"))
+    assert after(record) == record
+    assert after(record, "a", "b") == record, "nothing else can serve"
+    drained = after(record, "a")
+    assert drained == MachinePlacement(("b",), leaving=("a",))
+    assert after(drained, "a", late=True) == drained
+    back = after(after(drained))
+    assert set(back.machines) == {"a", "b"}
+    assert back.machines[0] == "b", "the owner stays"
+    assert after(drained, gone="a", late=True) == MachinePlacement(("b",))
+    assert after(record, gone="a").machines == ("b",)
+
+
 # --- moves ----------------------------------------------------------------------------------------------------------
 
 PRESENT = {name: Member(name) for name in MACHINES}
