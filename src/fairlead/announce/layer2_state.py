@@ -480,12 +480,12 @@ class Election:
         return self._hears
 
     def has_successor(self, address: str) -> bool:
-        """Return whether another machine is heard that would take the address."""
+        """Return whether another machine is heard that would take the address, or is giving it up."""
         record = self._addresses.get(address)
         return record is not None and any(
             peer.life is _Life.FRESH
             and self._stepped_s >= peer.held_until_s
-            and self._entry(peer, record).status is Claiming.CANDIDATE
+            and self._entry(peer, record).status is not Claiming.NONE
             for peer in self._peers.values()
         )
 

@@ -387,6 +387,24 @@ def test_a_machine_that_restarts_and_loses_its_power_is_replaced(link):
     assert link.done("m2", "add")[0] - begin < 1.5
 
 
+@pytest.mark.req("P-13")
+def test_an_owner_knows_whether_another_machine_would_take_over(link):
+    assert link.elections["m1"].has_successor(A)
+    for serving in (("m2", False), ("m3", False)):
+        link.plan({A: want(*NAMES, serve=serving[1])}, only=(serving[0],))
+    link.run(1)
+    assert not link.elections["m1"].has_successor(A)
+    link.plan({A: want("m2", "m1", "m3")}, only=("m1", "m2"))
+    for _ in range(600):
+        link.run(0.02)
+        if "m2" in link.owners():
+            break
+    assert link.elections["m2"].has_successor(A), "in the moment of a planned move, too"
+    link.cut.update({"m1", "m3"})
+    link.run(2)
+    assert not link.elections["m2"].has_successor(A)
+
+
 @pytest.mark.req("P-9")
 def test_machines_with_different_plans_do_not_pass_an_address_to_and_fro(link):
     link.plan({A: want("m2", "m1", "m3")}, only=("m1",))
