@@ -36,6 +36,24 @@ _OPTIONAL = {
     },
     "agent": {"multi-cluster-services": "rbac.create multiClusterServices"},
 }
+_TOLERATIONS = """\
+      {{- with .Values.proxyNodes.tolerations }}
+      tolerations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+"""
+_HUBS = """
+{{- with .Values.proxyNodes.hubs }}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: fairlead-hubs
+  namespace: fairlead-proxy-nodes
+data:
+  hubs.json: {{ toJson . | quote }}
+{{- end }}
+"""
 _SUMMARY = {
     "hub": "The hub of Fairlead: gives Services of member clusters their addresses, with Envoys in this cluster.",
     "agent": "The agent of Fairlead: asks a hub for load balancers on behalf of this cluster.",
@@ -64,6 +82,7 @@ def files() -> dict[str, str]:
         "readinessGates.enabled readinessGates.inject", f"{gates}.yaml", "\n---\n".join(_documents(gates, rights=False))
     )
     hub = "deploy/charts/fairlead-hub"
+    made[f"{hub}/templates/proxy-nodes.yaml"] = _if("proxyNodes.enabled", "proxy-nodes.yaml", _proxy_nodes())
     made[f"{hub}/files/alerts.yaml"] = _copy("deploy/monitoring/alerts.yaml") + ALERTS.read_text(encoding="utf-8")
     made[f"{hub}/files/dashboard.json"] = dashboard.text()
     made[f"{hub}/files/crds.yaml"] = _copy("`fairlead crds`") + _definitions()
@@ -86,6 +105,16 @@ def _documents(name: str, *, rights: bool = True) -> list[str]:
     documents = (MANIFESTS / f"{name}.yaml").read_text(encoding="utf-8").split("\n---\n")
     kinds: list[dict[str, Any]] = [yaml.safe_load(text) or {} for text in documents]
     return [text for text, doc in zip(documents, kinds, strict=True) if (doc.get("kind") in _RIGHTS) is rights]
+
+
+def _proxy_nodes() -> str:
+    """Return the manifest of proxy machines on nodes, with the image, tolerations and hubs of the values."""
+    text = (MANIFESTS / "proxy-nodes.yaml").read_text(encoding="utf-8").rstrip()
+    text, images = re.subn(r"image: \S+ # yours", 'image: {{ include "fairlead-hub.image" . }}', text)
+    text, pods = re.subn(r"(?m)^      hostNetwork: true$", _TOLERATIONS + r"\g<0>", text)
+    if (images, pods) != (1, 1):
+        raise ValueError("proxy-nodes.yaml has another form than its template expects")
+    return text + _HUBS
 
 
 def _definitions() -> str:

@@ -39,6 +39,7 @@ ALL_ON = {
     "externalDNS.enabled": "true",
     "externalDNSAnnotations.enabled": "true",
     "clusterProxies.enabled": "true",
+    "proxyNodes.enabled": "true",
 }
 #: Kinds that are served only where the Prometheus operator is.
 OF_OTHERS = {"ServiceMonitor", "PrometheusRule"}
@@ -116,6 +117,23 @@ def test_a_chart_without_values_makes_what_the_manifests_have(name: str) -> None
     assert made == there
 
 
+@pytest.mark.req("OP-1", "P-1")
+@needs_helm
+def test_proxy_nodes_of_the_chart_are_those_of_the_manifest() -> None:
+    manifest = (ROOT / "deploy" / "kubernetes" / "proxy-nodes.yaml").read_text()
+    there = by_name(list(yaml.safe_load_all(manifest)))
+    image = '"registry.example.com/fairlead"'
+    on = by_name(rendered("hub", **{"proxyNodes.enabled": "true", "image.repository": image}))
+    assert {key: on.get(key) for key in there} == there
+    assert ("ConfigMap", "fairlead-hubs") not in on
+    hubs = {"hub-0": json.dumps({"address": "192.0.2.1:7443", "fingerprint": "sha256:00"})}
+    values = {"proxyNodes.hubs": json.dumps(hubs), "image.tag": '"1.2.3"', "replicaCount": "0"}
+    made = by_name(rendered("hub", **{"proxyNodes.enabled": "true"}, **values))
+    assert json.loads(made["ConfigMap", "fairlead-hubs"]["data"]["hubs.json"]) == hubs
+    (container,) = made["DaemonSet", "fairlead-proxy"]["spec"]["template"]["spec"]["containers"]
+    assert container["image"].endswith(":1.2.3")
+
+
 @pytest.mark.req("OP-1")
 @needs_helm
 def test_kinds_are_upgraded_with_the_chart_and_stay_when_it_goes() -> None:
@@ -179,6 +197,7 @@ OTHER = {
     "serviceMonitor.interval": '"5s"',
     "target": '"Pod"',
     "cloudLoadBalancer": '"present"',
+    "proxyNodes.tolerations": '[{"operator": "Exists"}]',
 }
 #: Values that count only when something else is asked for.
 TOGETHER = {
@@ -187,6 +206,8 @@ TOGETHER = {
     "serviceMonitor.labels": {"serviceMonitor.enabled": "true"},
     "prometheusRule.labels": {"prometheusRule.enabled": "true"},
     "dashboard.labels": {"dashboard.enabled": "true"},
+    "proxyNodes.hubs": {"proxyNodes.enabled": "true"},
+    "proxyNodes.tolerations": {"proxyNodes.enabled": "true"},
 }
 
 
