@@ -277,8 +277,8 @@ def test_a_drained_machine_leaves_what_no_group_serves_and_comes_back() -> None:
             for name in MACHINES
             if name != gone
         ]
-        one = Placeable(key, ("192.0.2.1",), placed)
-        made = next_placements([one], machines, groups, reachable=MACHINES)[key]
+        load_balancer = Placeable(key, ("192.0.2.1",), placed)
+        made = next_placements([load_balancer], machines, groups, reachable=MACHINES)[key]
         assert made is not None
         return made
 

@@ -264,11 +264,12 @@ class MachineServer:
 
     async def _caller(self, request: web.Request) -> tuple[ProxyMachine, str]:
         """Return the machine of the client certificate, and the serial number of that certificate."""
-        connection = request.transport.get_extra_info("ssl_object") if request.transport is not None else None
+        connection: Any = request.transport.get_extra_info("ssl_object") if request.transport is not None else None
         certificate: dict[str, Any] = (connection.getpeercert() if connection is not None else None) or {}
-        if connection is None or not certificate:
+        if not certificate:
             raise Unauthorized("A machine has to show its certificate here; it gets one with: fairlead proxy join")
         names = [name for kind, name in certificate.get("subjectAltName", ()) if kind == "URI"]
+        assert connection is not None
         shown = shown_certificate(connection.getpeercert(binary_form=True))
         return await self._machines.identify(names, shown), shown.serial
 
