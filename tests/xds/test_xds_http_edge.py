@@ -6,19 +6,24 @@ import asyncio
 import contextlib
 import ssl
 import struct
+import sys
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from fairlead.errors import Terminal
 from fairlead.hub.certificates.issuance import fetched, fetched_as_a_balancer
+from fairlead.model.change import Action
 from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.http import FixedAnswer, L7Listener, RetryRule
-from fairlead.model.keys import TargetKey
+from fairlead.model.keys import TargetKey, backend_key
 from fairlead.providers.envoy.access_log import ACCESS_LOG
 from fairlead.providers.envoy.http.names import ACCEPT_PROXY_PROTOCOL, ESCAPED_SLASHES, TRUSTED_HOPS
 from fairlead.providers.envoy.http.route_lookup import ClientRequest, lookup
 from fairlead.runtime.telemetry import stop_listening
+from fairlead_demo.worlds.processes import Child
+from fairlead_demo.worlds.traffic import Traffic
 from tests.xds.http_world import Authority, HttpWorld, config, get, prefix, route, to
 from tests.xds.world import TIMEOUT_S, close, local_envoy
 
@@ -369,3 +374,35 @@ async def test_a_host_with_the_dot_of_the_root_is_the_same_host(http: HttpWorld)
         bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         bare.check_hostname, bare.verify_mode = False, ssl.CERT_NONE
         assert (await get(spec, port=443, host=name, sni=f"{name}.", tls=bare)).status == 200
+
+
+@pytest.mark.req("F-5")
+async def test_pods_that_stop_without_a_delay_cost_no_request(http: HttpWorld, tmp_path: Path) -> None:
+    """Each pod ends its listener at SIGTERM, before any endpoint has changed, as a pod without a preStop hook."""
+
+    async def pod(number: int) -> tuple[Child, Target]:
+        address = http.world.addresses.take()
+        command = [sys.executable, "-m", "fairlead_demo.worlds.pod_server", address, "8080", f"pod-{number}"]
+        child = Child(f"pod-{number}", command, log=tmp_path / "pods.log", environment={"STILL_ACCEPTING_S": "0.001"})
+        await child.start(first_line_s=30)
+        return child, Target(TargetKey(address, 8080))
+
+    pods = [await pod(number) for number in range(3)]
+    spec = http.spec(config(route("r", to("web"))))
+    await http.serve(spec, {"web": [target for _, target in pods]})
+    traffic = Traffic(host=spec.address, port=80, authority="shop.example.com", new_per_s=100, kept=20, kept_per_s=20)
+    traffic.start()
+    try:
+        for number in range(3, 6):
+            new = await pod(number)
+            await http.world.change(spec, Action.REGISTER, new[1], listener=backend_key("web"))
+            child, target = pods.pop(0)
+            await child.terminate()
+            await http.world.change(spec, Action.DEREGISTER, target, listener=backend_key("web"))
+            pods.append(new)
+    finally:
+        await traffic.stop()
+        for child, _ in pods:
+            await child.kill()
+    assert traffic.count.answered > 100
+    assert (traffic.count.failed, traffic.count.failures) == (0, [])

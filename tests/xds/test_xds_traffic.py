@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import socket
 from collections import Counter
 from typing import cast
@@ -14,6 +16,7 @@ from fairlead.model.change import Action
 from fairlead.model.desired import Affinity, HealthCheck, Listener, ProxyProtocol, Target
 from fairlead.model.keys import TargetKey
 from fairlead.providers.envoy import connection_frontend as listeners
+from fairlead_demo.worlds.processes import wait_until
 from tests.xds.world import TIMEOUT_S, UDP, World, ask, ask_udp, connected, local_envoy, settled
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
@@ -257,3 +260,48 @@ async def test_deleted_load_balancer_closes_its_port(world: World) -> None:
                 await ask(spec.address, 8080)
             except ConnectionRefusedError:
                 break
+
+
+@pytest.mark.req("F-4")
+@pytest.mark.skipif(os.geteuid() != 0, reason="closing a connection needs CAP_NET_ADMIN")
+@pytest.mark.parametrize(("drain_s", "whole"), [(3.0, True), (1.0, False)])
+async def test_a_download_from_a_draining_target_ends_or_is_cut_at_the_deadline(
+    world: World, drain_s: float, whole: bool
+) -> None:
+    """The download takes two seconds; new connections go to another target meanwhile."""
+    chunks = 20
+
+    async def download(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            for _ in range(chunks):
+                writer.write(b"x")
+                await writer.drain()
+                await asyncio.sleep(0.1)
+        writer.close()
+
+    address = world.addresses.take()
+    server = await asyncio.start_server(download, address, 8080)
+    other = await world.backend("other")
+    target = Target(TargetKey(address, 8080))
+    spec = world.spec(drain_s=drain_s)
+    await world.serve(spec, target)
+    reader, writer = await asyncio.open_connection(spec.address, 8080)
+    received = await reader.readexactly(1)
+    await world.change(spec, Action.REGISTER, other.target)
+    await world.change(spec, Action.REGISTER, msgspec.structs.replace(target, draining=True))
+    assert {await ask(spec.address, 8080) for _ in range(4)} == {"other"}
+    observed = await world.provider.observe(spec.key)
+    assert observed is not None
+    assert observed.draining is not None
+    assert observed.draining.targets == 1
+    with contextlib.suppress(ConnectionError):
+        received += await reader.read(-1)
+    writer.close()
+    server.close()
+    assert (len(received) == chunks) is whole
+
+    async def figures_are_gone() -> bool:
+        observed = await world.provider.observe(spec.key)
+        return observed is not None and observed.draining is None
+
+    await wait_until(figures_are_gone, "nothing drains any longer")

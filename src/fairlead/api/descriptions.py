@@ -187,6 +187,7 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "hostnames": "DNS names that resolve to the load balancer.",
         "generateHostname": "Whether the hub generates a DNS name in the member's domain.",
         "globalService": "GlobalService at the hub that the Service joins, if that lists the member; empty for none.",
+        "drain": "Time that a terminating target keeps its connections, such as 30s; empty for no limit.",
     },
     "GlobalPort": {**PORT, "port": "Port that clients connect to."},
     "GlobalMember": {
@@ -320,6 +321,11 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "source": "Object of the backend, as kind/namespace/name/uid.",
         "backend": "Backend name of an HTTP load balancer; the port is then 0.",
     },
+    "DrainingTargets": {
+        "targets": "Number of targets that drain.",
+        "connections": "Connections that they still have.",
+        "since": "Time when the first of them began to drain.",
+    },
     "GatedPods": {
         "serving": "Pods, by uid, that every reporting proxy has healthy.",
         "waiting": "Pods, by uid, that a proxy does not have healthy, or has not checked yet.",
@@ -327,6 +333,7 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "TCPLoadBalancerStatus": {
         **INTENT_STATUS,
+        "draining": "Targets that drain for a limited time; absent without any.",
         "provider": "Deprecated: provider of the load balancer; see provisioned.",
         "frontends": "Deprecated: requests to each provider; see provisioned.",
     },

@@ -18,6 +18,8 @@ ANNOTATION_SERVICE_CLASS = "kubernetes.io/service.class"
 SERVICE_CLASS_VALUES = frozenset({"kubelb", "fairlead"})
 #: ``v1`` or ``v2``: send the PROXY protocol header to the targets.
 ANNOTATION_PROXY_PROTOCOL = "fairlead.dev/proxy-protocol"
+#: How long an endpoint that terminates keeps its connections, as ``30s``: from 0s to 1h. They are closed after that.
+ANNOTATION_DRAIN = "fairlead.dev/drain"
 #: ``Node`` or ``Pod``: which targets, for this Service only.
 ANNOTATION_TARGET = "fairlead.dev/target"
 #: On a namespace, a Service or a pod, with the value ``enabled``: pods are ready only once they are served.
@@ -339,6 +341,7 @@ SERVICE_ANNOTATIONS = (
     ANNOTATION_GLOBAL,
     ANNOTATION_REQUESTED_ADDRESS,
     ANNOTATION_TARGET,
+    ANNOTATION_DRAIN,
     ANNOTATION_HOSTNAME,
     ANNOTATION_GENERATED_HOSTNAME,
     ANNOTATION_NODEPOOL_SELECTOR,

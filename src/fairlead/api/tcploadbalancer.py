@@ -54,7 +54,8 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     hostnames are names that are to resolve to it; generateHostname asks the hub for a name in the member's domain.
     ipFamilies are those of a Service: it gets an address of each, in this order; empty: IPv4. With ipFamilyPolicy
     RequireDualStack it is served with both or not at all. address may hold one of each family, after a comma.
-    globalService is the GlobalService that it joins.
+    globalService is the GlobalService that it joins. drain is how long a target that terminates keeps its connections,
+    which are closed after that; empty: as long as both ends like.
     """
 
     ports: Annotated[list[LoadBalancerPort], Meta(min_length=1, extra_json_schema=LIST_BY_PORT)]
@@ -76,7 +77,16 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     )
     generate_hostname: bool = False
     global_service: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = ""
+    drain: Annotated[str, Meta(max_length=16, pattern=r"^([0-9]{1,7}ms|[0-9]{1,4}s|[0-9]{1,2}m|[01]h)?$")] = ""
     origin: Origin = Origin()
+
+
+class DrainingTargets(Wire, frozen=True, gc=False):
+    """The targets that drain, the connections that they still have, and since when the first one drains."""
+
+    targets: int = 0
+    connections: int = 0
+    since: str = ""
 
 
 class TCPLoadBalancerStatus(IntentStatus, frozen=True, gc=False):
@@ -90,6 +100,7 @@ class TCPLoadBalancerStatus(IntentStatus, frozen=True, gc=False):
     """
 
     targets: str = ""
+    draining: DrainingTargets | None = None
     names: NamesStatus = NamesStatus()
     accepted: TCPLoadBalancerSpec | None = None
     provider: str = ""

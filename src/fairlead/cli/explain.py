@@ -61,6 +61,7 @@ from fairlead.ledger.history import HISTORY_MAPS, entries_of, map_name
 from fairlead.ledger.records import listener_of, target_of
 from fairlead.model.change import Action, HistoryEntry, HistoryKind, HistoryRow
 from fairlead.model.desired import Target
+from fairlead.model.in_words import counted
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import NAMED, Seen, unhealthy_name
 from fairlead.standalone.right_cluster import OWN_TENANT, has_own_tenant
@@ -329,6 +330,9 @@ def _notes(lb: Previewed) -> Iterator[str]:
         yield f"only the first {NAMED} unhealthy targets are named; others may be unhealthy too"
     if lb.more_held:
         yield f"{lb.more_held} more changes are held"
+    if (draining := lb.draining) is not None:
+        text = f"{counted(draining.targets, 'target')} with {counted(draining.connections, 'connection')}"
+        yield f"{text} are draining, the oldest since {draining.since}"
 
 
 def lines_of(row: Explained, *, now: datetime) -> list[str]:

@@ -12,6 +12,9 @@ import msgspec
 from fairlead.model.http import L7Config
 from fairlead.model.keys import ANY_FAMILY, ListenerKey, LoadBalancerKey, Protocol, TargetKey, WantedFamilies
 
+#: The longest time that targets may drain.
+MAX_DRAIN_S = 3600.0
+
 
 class Affinity(StrEnum):
     """Whether connections of one client go to one target."""
@@ -173,6 +176,8 @@ class FrontendSpec(msgspec.Struct, frozen=True):
     limits_connections: bool = False
     #: The proxy machines that serve it; "" are the hub's own proxies. None are known when empty.
     machines: tuple[str, ...] = ()
+    #: How long a target that terminates keeps its connections, which are closed then; None: as long as they last.
+    drain_s: float | None = None
     #: How several members share its connections; None for a load balancer of one member.
     shares: Shares | None = None
     #: What is done with requests; None for a load balancer of connections. ``listeners`` are then its distinct ports.

@@ -119,6 +119,17 @@ class RefusedPart(NamedTuple):
     reason: str
 
 
+class DrainFigures(msgspec.Struct, frozen=True, gc=False):
+    """The targets of one load balancer that drain, and the connections that they still have.
+
+    ``since_s``: when the first of them began to drain, as the time of the clock in seconds.
+    """
+
+    targets: int
+    connections: int
+    since_s: float
+
+
 class Observed(msgspec.Struct, frozen=True, gc=False):
     """The state of one load balancer as it was read back from its provider.
 
@@ -142,6 +153,8 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
     foreign: tuple[str, ...] = ()
     #: None: to be taken from ``targets``.
     health: Health | None = None
+    #: None: no target drains, or nothing is known of its connections.
+    draining: DrainFigures | None = None
     #: Another value than before: the provider restarted and may have lost our targets; register them again.
     epoch: str = ""
 

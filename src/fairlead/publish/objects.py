@@ -35,6 +35,7 @@ from fairlead.api.kubernetes import (
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, ObjectMeta, Wire, WireCondition
 from fairlead.api.multicluster import LABEL_MULTICLUSTER_SERVICE, LABEL_SOURCE_CLUSTER
 from fairlead.api.names import (
+    ANNOTATION_DRAIN,
     ANNOTATION_GLOBAL,
     ANNOTATION_HOSTNAME,
     ANNOTATION_PROXY_PROTOCOL,
@@ -68,7 +69,9 @@ from fairlead.api.tcploadbalancer import (
     TCPLoadBalancer,
     TCPLoadBalancerSpec,
 )
+from fairlead.api.times import seconds_from_duration
 from fairlead.model.condition import ConditionReason
+from fairlead.model.desired import MAX_DRAIN_S
 from fairlead.model.keys import IPV4, IPV6, Family, family_of, requested_addresses
 
 T = TypeVar("T", bound=KubeObject)
@@ -308,7 +311,7 @@ def whole(value: Wire) -> JSONObject:
 def object_from_load_balancer(load_balancer: TCPLoadBalancer) -> JSONObject:
     """Write a TCPLoadBalancer; newer fields that are empty are left out."""
     spec = whole(load_balancer.spec)
-    for name in ("region", "ipFamilies", "ipFamilyPolicy", "globalService"):
+    for name in ("region", "ipFamilies", "ipFamilyPolicy", "globalService", "drain"):
         # A hub of an earlier version would refuse a field that it does not know.
         if not spec[name]:
             del spec[name]
@@ -519,6 +522,7 @@ def spec_from_service(
     generate_hostname: bool = False,
     families: tuple[Family, ...] = (),
     global_service: str = "",
+    drain: str = "",
 ) -> TCPLoadBalancerSpec:
     """Return the spec of the TCPLoadBalancer of a Service whose ports are not refused; IPv4 alone is not written."""
     ports = [
@@ -546,6 +550,7 @@ def spec_from_service(
         hostnames=list(hostnames),
         generate_hostname=generate_hostname,
         global_service=global_service,
+        drain=drain,
         origin=origin,
     )
 
@@ -590,6 +595,7 @@ class ServiceOptions(msgspec.Struct, frozen=True):
     hostnames: tuple[str, ...] = ()
     generate_hostname: bool = False
     global_service: str = ""
+    drain: str = ""
     warnings: tuple[str, ...] = ()
 
 
@@ -632,6 +638,7 @@ def _options(service: Service, *, of_cloud: bool) -> ServiceOptions:
         hostnames=tuple(sorted(hostnames - {GENERATE})),
         generate_hostname=GENERATE in hostnames,
         global_service=_global_service(service),
+        drain=_drain(service),
         warnings=tuple(warnings),
     )
 
@@ -641,6 +648,17 @@ def _global_service(service: Service) -> str:
     if name and (problem := name_problem(name)):
         raise _InvalidOptionError(ConditionReason.INVALID, f"annotation {ANNOTATION_GLOBAL}: {problem}")
     return name
+
+
+def _drain(service: Service) -> str:
+    text = service.annotation(ANNOTATION_DRAIN).strip()
+    try:
+        valid = not text or seconds_from_duration(text) <= MAX_DRAIN_S
+    except ValueError:
+        valid = False
+    if not valid:
+        raise _wrong(f"annotation {ANNOTATION_DRAIN}", text, "a duration from 0s to 1h, such as 30s", "")
+    return text
 
 
 def _hostnames(service: Service) -> frozenset[str]:

@@ -86,6 +86,7 @@ def translate(pool_service: PoolService, backends: Backends, *, region: str) -> 
         hostnames=options.hostnames,
         generate_hostname=options.generate_hostname,
         region=region,
+        drain=options.drain,
         families=families_of(service),
     )
     name, labels = load_balancer_name(meta.name), pool_service_origin(pool_service)

@@ -48,9 +48,11 @@ from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import DEFAULT_CLASS, LABEL_ORIGIN_UID, hub_name, label_value
 from fairlead.api.tcploadbalancer import Origin, TCPLoadBalancerSpec
 from fairlead.api.tenant import Tenant, TenantSpec
+from fairlead.api.times import seconds_from_duration
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.desired import (
+    MAX_DRAIN_S,
     Affinity,
     DesiredLoadBalancer,
     FrontendSpec,
@@ -293,7 +295,7 @@ def desired_load_balancer(
     return DesiredLoadBalancer(
         spec=frontend,
         targets=targets,
-        drain_s=0.0 if view.member.dropped else behaviour.drain_s,
+        drain_s=_drain_of(view, frontend),
         # Draining a member is the operator's intention; the guard protects from accidents only.
         guard=GuardPolicy(100, 0) if view.member.drained else behaviour.guard,
         stale=view.stale,
@@ -302,6 +304,13 @@ def desired_load_balancer(
         paused=paused,
         excluded_targets=view.given,
     )
+
+
+def _drain_of(view: MemberView, frontend: FrontendSpec) -> float:
+    """Return how long a target that is gone keeps its connections: as its Service says, else its class."""
+    if view.member.dropped:
+        return 0.0
+    return view.behaviour.drain_s if frontend.drain_s is None else frontend.drain_s
 
 
 def usable_allocation(view: MemberView) -> Allocation:
@@ -480,8 +489,15 @@ def connection_frontend(
         source_ranges=_canonical_ranges(spec.load_balancer_source_ranges),
         affinity=Affinity(spec.session_affinity),
         proxy_protocol=ProxyProtocol(spec.proxy_protocol),
+        drain_s=_drain_s(spec),
         local_traffic_only=isinstance(spec, TCPLoadBalancerSpec) and spec.external_traffic_policy == "Local",
     )
+
+
+def _drain_s(spec: TCPLoadBalancerSpec | GlobalServiceSpec) -> float | None:
+    """Return how long a target that terminates keeps its connections; None: as long as they last."""
+    text = spec.drain if isinstance(spec, TCPLoadBalancerSpec) else ""
+    return min(MAX_DRAIN_S, seconds_from_duration(text)) if text else None
 
 
 def tcp_targets(

@@ -3,8 +3,8 @@
 ``python -m fairlead_demo.worlds.pod_server ADDRESS PORT NAME [CERTIFICATE KEY]``; the last two are files in PEM. The
 head of a response is sent at once and the body a little later, so that there are always requests in flight. On SIGTERM
 it goes on accepting for a moment, sends ``Connection: close``, and ends with the last connection. With
-``REACHED_AFTER_S`` in its environment nothing reaches it for so long after it is ready. It imports only the standard
-library, because many of them start at once.
+``REACHED_AFTER_S`` in its environment nothing reaches it for so long after it is ready, and ``STILL_ACCEPTING_S`` says
+how long it accepts after SIGTERM. It imports only the standard library, because many of them start at once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PodServer:
         if not later_s:
             _say_ready()
         await self.draining.wait()
-        await asyncio.sleep(_STILL_ACCEPTING_S)
+        await asyncio.sleep(float(os.environ.get("STILL_ACCEPTING_S") or _STILL_ACCEPTING_S))
         server.close()
         # Closing an idle connection loses no request; the client opens another one, to another pod.
         for writer in list(self._idle):

@@ -40,6 +40,8 @@ LEGAL = [
         ServiceOptions(hostnames=("*.a.example.com", "b.example.com"), generate_hostname=True),
     ),
     ({"fairlead.dev/global": " web "}, {}, BY_FIELD, ServiceOptions(global_service="web")),
+    ({"fairlead.dev/drain": "0s"}, {}, BY_FIELD, ServiceOptions(drain="0s")),
+    ({"fairlead.dev/drain": "1h"}, {}, BY_FIELD, ServiceOptions(drain="1h")),
 ]
 
 
@@ -51,6 +53,9 @@ def test_legal(annotations, spec, of_cloud, expected):
 WRONG = [
     ({"fairlead.dev/target": "pods"}, {}, ["'pods'", "Did you mean 'Pod'"]),
     ({"fairlead.dev/proxy-protocol": "2"}, {}, ["'2'", "v1 or v2"]),
+    ({"fairlead.dev/drain": "30"}, {}, ["fairlead.dev/drain", "'30'", "30s"]),
+    ({"fairlead.dev/drain": "61m"}, {}, ["fairlead.dev/drain", "'61m'", "1h"]),
+    ({"fairlead.dev/drain": "-1s"}, {}, ["fairlead.dev/drain", "'-1s'"]),
     ({"fairlead.dev/global": "shop/web"}, {}, ["fairlead.dev/global", "'shop/web'"]),
     ({}, {"loadBalancerIP": "10.0.0"}, ["spec.loadBalancerIP", "'10.0.0'"]),
     ({"fairlead.dev/address-request": "::1"}, {}, ["fairlead.dev/address-request", "IPv4"]),

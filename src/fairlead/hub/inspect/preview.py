@@ -24,6 +24,7 @@ from fairlead.api.intent import IntentObject, Provisioned
 from fairlead.api.meta import WireCondition
 from fairlead.api.names import ANNOTATION_PAUSED, DEFAULT_CLASS, KERNEL_PROVIDER, MACHINE_PROVIDERS
 from fairlead.api.proxymachine import PROXY_GROUPS, PROXY_MACHINES, ProxyGroup, ProxyMachine
+from fairlead.api.tcploadbalancer import DrainingTargets, TCPLoadBalancer
 from fairlead.errors import Conflict, FairleadError, Forbidden, NotFound, Retry
 from fairlead.hub.intents import INTENTS
 from fairlead.hub.intents.intent import Exclusion, IntentContext, Intents
@@ -95,6 +96,8 @@ class Previewed(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[GlobalMemberStatus, ...] = ()
     #: Names of targets whose health checks fail at the hub's own proxies; the first ``model.health.NAMED`` of them.
     unhealthy: frozenset[str] = frozenset()
+    #: The targets that drain for a limited time, as the hub wrote it.
+    draining: DrainingTargets | None = None
     #: The provider's own identity of it.
     info: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     side: LoadBalancerState = msgspec.field(default_factory=LoadBalancerState)
@@ -266,6 +269,7 @@ class _Preview:
             paused=paused_by(self._inventory, key, obj),
             conditions=tuple(obj.status.conditions or ()) if obj is not None else (),
             unhealthy=frozenset((obj.status.unhealthy_targets or ()) if obj is not None else ()),
+            draining=obj.status.draining if isinstance(obj, TCPLoadBalancer) else None,
             refused=obj.status.refused if isinstance(obj, HTTPLoadBalancer) else (),
             maintenance=obj.status.maintenance if isinstance(obj, HTTPLoadBalancer) else (),
             shift=in_words(obj.status.shift) if isinstance(obj, GlobalService) else "",

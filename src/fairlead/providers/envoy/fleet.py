@@ -9,7 +9,7 @@ Source: https://github.com/spiffe/spiffe/blob/main/standards/SPIFFE-ID.md
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Protocol, cast
@@ -66,6 +66,14 @@ class Fleet(Protocol):
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
         """Call ``notify`` when ``addresses`` of a load balancer would answer differently."""
+        ...
+
+    def why_not_closed(self, groups: Sequence[str]) -> str:
+        """Return why connections of these groups to one target cannot be closed; empty when they can."""
+        ...
+
+    def pids(self, groups: Sequence[str]) -> list[int]:
+        """Return the processes here that are the proxies of these groups."""
         ...
 
     async def start(self) -> None:

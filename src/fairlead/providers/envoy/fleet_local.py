@@ -8,7 +8,7 @@ In: load balancers. Out: the fleet of these proxies, which ``local_envoy`` keeps
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from zlib import crc32
 
@@ -22,6 +22,7 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.machine import machine_of, node_group
 from fairlead.model.observed import Ensured
 from fairlead.providers.envoy.bootstrap import ENVOY_FLAGS, Bootstrap, bootstrap_json
+from fairlead.providers.envoy.connections import may_close_connections
 from fairlead.providers.envoy.envoy_process import (
     LOCK,
     LocalEnvoy,
@@ -161,6 +162,19 @@ class LocalFleet:
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
         """Do nothing: addresses change only by ``ensure``."""
+
+    def why_not_closed(self, groups: Sequence[str]) -> str:
+        """Return why not: they are on other machines, or this process lacks the right."""
+        if any(machine_of(group) for group in groups):
+            return "connections of draining targets are not closed after the drain time: they are on proxy machines"
+        if not may_close_connections():
+            return "connections of draining targets are not closed after the drain time: the hub lacks CAP_NET_ADMIN"
+        return ""
+
+    def pids(self, groups: Sequence[str]) -> list[int]:
+        """Return the Envoys here that are of these groups."""
+        envoys = (self.envoys.get(group) for group in groups)
+        return [envoy.running.pid for envoy in envoys if envoy is not None and envoy.running is not None]
 
     async def ensure(self, spec: FrontendSpec) -> Ensured:
         """Return the load balancer's own addresses."""

@@ -27,6 +27,7 @@ from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.machine import machine_of
 from fairlead.model.observed import Ensured, Health, Observed, Seen
 from fairlead.providers.envoy.bootstrap import DRAIN_S
+from fairlead.providers.envoy.connections import Drains
 from fairlead.providers.envoy.envoy_process import explained
 from fairlead.providers.envoy.fleet import Fleet, ServerCertificate
 from fairlead.providers.envoy.fleet_local import LocalFleet
@@ -84,6 +85,7 @@ class EnvoyProvider:
         )
         self._clock = time.monotonic
         self._notifier = StatusNotifier(observe=self._observe)
+        self._drains = Drains(pids=fleet.pids, changed=self._notifier.hint, registry=registry)
         fleet.on_change(lambda key: self._notifier.hint((key,)))
 
     # --- life -------------------------------------------------------------------------------------------------
@@ -115,12 +117,14 @@ class EnvoyProvider:
     async def close(self) -> None:
         """Stop listening; the proxies go on serving."""
         self._notifier.close()
+        self._drains.close()
         await self.server.stop()
         await self.fleet.close()
 
     async def stop(self) -> None:
         """Stop listening and end the proxies: for tests, demos and explicit requests only."""
         self._notifier.close()
+        self._drains.close()
         await self.server.stop()
         await self.fleet.stop()
 
@@ -160,6 +164,9 @@ class EnvoyProvider:
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
         """Serve the changed targets; the proxies have them some milliseconds later (``observe`` says when)."""
         resources, outcomes = self._frontends.apply(changes)
+        for change in changes:
+            if (frontend := self._frontends.get(change.load_balancer)) is not None:
+                self._drains.note(frontend, change)
         if not self._knows_all():
             for each in itertools.chain.from_iterable(resources.values()):
                 if each.kind is ResourceType.ENDPOINTS:
@@ -230,6 +237,7 @@ class EnvoyProvider:
             self.store.wake()
         self._store(self._frontends.delete(key))
         self._health.forget(key)
+        self._drains.forget(key)
         await self.fleet.delete(key)
         self._notifier.hint((key,))
 
@@ -323,7 +331,11 @@ class EnvoyProvider:
         if health.reason is ConditionReason.NO_TARGETS and self.store.unknown.is_unread(key):
             text = "some targets cannot be read; the proxies keep the targets that they have"
             health = Health(reason=ConditionReason.PENDING, message=text)
-        return observed(frontend, groups, sessions, self.fleet.addresses(key), health)
+        status = observed(frontend, groups, sessions, self.fleet.addresses(key), health)
+        if frontend.spec.drain_s is None:
+            return status
+        why = self.fleet.why_not_closed(frontend.groups)
+        return msgspec.structs.replace(status, draining=self._drains.figures(key), data_path=why)
 
 
 def _owners(names: Iterable[str]) -> set[LoadBalancerKey]:

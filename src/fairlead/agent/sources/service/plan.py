@@ -241,6 +241,7 @@ def _load_balancer(
         hostnames=options.hostnames,
         generate_hostname=options.generate_hostname,
         global_service=options.global_service,
+        drain=options.drain,
         families=families_of(service),
     )
     meta = ObjectMeta(

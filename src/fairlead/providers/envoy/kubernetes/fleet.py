@@ -120,6 +120,14 @@ class DeploymentFleet:
         """Call ``notify`` with load balancers whose Service has got another address."""
         self._notify.append(notify)
 
+    def why_not_closed(self, groups: Sequence[str]) -> str:  # noqa: ARG002 - none of them
+        """Return that only proxies on the machine of the hub can."""
+        return "connections of draining targets are not closed after the drain time: the proxies run in pods"
+
+    def pids(self, groups: Sequence[str]) -> list[int]:  # noqa: ARG002 - none of them
+        """Return nothing: the proxies run elsewhere."""
+        return []
+
     async def start(self) -> None:
         """Do nothing: Deployments come with the first load balancer of a group."""
 
