@@ -19,7 +19,7 @@ from fairlead.api.crd import AGE, Column, Crd
 from fairlead.api.intent import Port
 from fairlead.api.kubernetes import SessionAffinityConfig
 from fairlead.api.meta import LIST_ATOMIC, LIST_SET, ONE_LINE, Conditions, KubeObject, Resource, Wire
-from fairlead.api.names import GROUP, VERSION
+from fairlead.api.names import GROUP, VERSION, fit
 from fairlead.model.keys import Family
 
 MULTICLUSTER_GROUP = "multicluster.x-k8s.io"
@@ -30,6 +30,12 @@ LABEL_MULTICLUSTER_SERVICE = "multicluster.kubernetes.io/service-name"
 LABEL_SOURCE_CLUSTER = "multicluster.kubernetes.io/source-cluster"
 #: On a ServiceImport: the Service that has its ClusterSetIP.
 ANNOTATION_DERIVED_SERVICE = "multicluster.kubernetes.io/derived-service"
+
+
+def derived_name(service: str) -> str:
+    """Name the Service that has the ClusterSetIP of an import: a label of DNS."""
+    return fit(f"clusterset-{service}", identity=("import", service))
+
 
 ImportType = Literal["ClusterSetIP", "Headless"]
 VALID, CONFLICT, READY = "Valid", "Conflict", "Ready"

@@ -308,13 +308,14 @@ class SetWorld:
 
         await until(made, what=f"the namespace of {name}")
 
-    async def start_agent(self, member: Member, **options: Any) -> None:
-        config = AgentConfig(tenant=member.name, heartbeat_s=3600.0, preflight_retry_s=0.2, target="Pod", **options)
-        member.agent = Agent(
-            member=connect(member.url, f"member {member.name}"),
-            hub=connect(self.hub_url, "the hub", f"tenant-{member.name}"),
-            config=config,
+    async def start_agent(self, member: Member, *, clusters: tuple[Cluster, Cluster] | None = None) -> None:
+        """Start the agent of a member; ``clusters``: its connections to the member and to the hub."""
+        config = AgentConfig(tenant=member.name, heartbeat_s=3600.0, preflight_retry_s=0.2, target="Pod")
+        own, hub = clusters or (
+            connect(member.url, f"member {member.name}"),
+            connect(self.hub_url, "the hub", f"tenant-{member.name}"),
         )
+        member.agent = Agent(member=own, hub=hub, config=config)
         member.task = asyncio.create_task(member.agent.run(), name=f"agent-{member.name}")
 
     async def stop_agent(self, member: Member) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.agent.sources.gateway.http_rules import BackendRefs
 from fairlead.agent.sources.gateway.plan import BackendPolicy
-from fairlead.api.gateway import RouteBackendRef
+from fairlead.api.gateway import ReferenceGrant, RouteBackendRef
 from fairlead.api.kubernetes import Service
 from fairlead.model.http import BackendTls
 from tests.unit.agent.gateway_builders import grant, ref, service
@@ -97,8 +97,57 @@ def test_each_problem_is_reported_once_and_the_first_gives_the_reason() -> None:
     assert judgement.reason == "BackendNotFound"
     assert judgement.message == (
         "there is no Service a in namespace infra; there is no Service b in namespace infra; "
-        "Bucket web cannot be a backend: use Services"
+        "Bucket web cannot be a backend: use Services or ServiceImports"
     )
+
+
+IMPORT: dict[str, Any] = {"group": "multicluster.x-k8s.io", "kind": "ServiceImport"}
+
+
+def imported(name: str = "web", namespace: str = "infra", unused: str = "", **spec: Any) -> Service:
+    port = {"name": "http", "port": 80}
+    meta = {
+        "name": f"clusterset-{name}",
+        "namespace": namespace,
+        "labels": {"fairlead.dev/import": name},
+        "annotations": {"fairlead.dev/unused-since": unused},
+    }
+    return msgspec.convert({"metadata": meta, "spec": {"ports": [port], **spec}}, Service)
+
+
+@pytest.mark.req("MC-7")
+def test_a_service_import_is_the_service_with_its_address() -> None:
+    assert resolve(refs(imported()), **ref(**IMPORT)) == "infra/clusterset-web:80"
+    assert resolve(refs(imported(), kind="TCPRoute"), **ref(**IMPORT)) == "infra/clusterset-web:80/tcp"
+
+
+@pytest.mark.req("MC-7")
+@pytest.mark.parametrize(
+    "present",
+    [
+        (),
+        (service(),),
+        (imported(unused="2030-01-01T00:00:00Z"),),
+        (service("clusterset-web"),),
+    ],
+    ids=["none", "headless or only a Service", "no longer exported", "a Service that was not made for it"],
+)
+def test_a_service_import_without_an_address_is_not_found(present: tuple[Service, ...]) -> None:
+    resolver = refs(*present)
+    assert reason(resolver, **ref(**IMPORT)) == "BackendNotFound"
+    assert "ServiceImport web" in resolver.judgement().message
+
+
+@pytest.mark.req("MC-7")
+def test_a_service_import_of_another_namespace_needs_a_grant_for_its_kind() -> None:
+    there = imported(namespace="other")
+    assert reason(refs(there, grants=(grant(),)), **ref(namespace="other", **IMPORT)) == "RefNotPermitted"
+    for_import = msgspec.to_builtins(grant())
+    for_import["spec"]["to"] = [IMPORT]
+    permitted = msgspec.convert(for_import, ReferenceGrant)
+    resolver = refs(there, grants=(permitted,))
+    assert resolve(resolver, **ref(namespace="other", **IMPORT)) == "other/clusterset-web:80"
+    assert reason(refs(service(namespace="other"), grants=(permitted,)), **ref(namespace="other")) == "RefNotPermitted"
 
 
 @pytest.mark.req("G-86", "G-88")

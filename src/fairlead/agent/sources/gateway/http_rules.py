@@ -35,6 +35,8 @@ from fairlead.api.gateway import (
     SessionPersistenceSpec,
 )
 from fairlead.api.kubernetes import Service, ServicePort
+from fairlead.api.multicluster import MULTICLUSTER_GROUP, SERVICE_IMPORTS, derived_name
+from fairlead.api.names import ANNOTATION_UNUSED_SINCE, LABEL_IMPORT
 from fairlead.api.times import duration_ms
 from fairlead.model.http import (
     Backend,
@@ -397,7 +399,7 @@ _SPOKEN: dict[str, BackendProtocol] = {"GRPCRoute": "HTTP2", "TLSRoute": "TCP", 
 #
 #     what is tested                                            ResolvedRefs=False
 #     --------------------------------------------------------  -------------------
-#     group and kind: a Service                                 InvalidKind
+#     group and kind: a Service or ServiceImport                InvalidKind
 #     in another namespace: a ReferenceGrant permits it         RefNotPermitted
 #     the Service is there, can be reached, and has the port    BackendNotFound
 #     its port speaks what the route needs                      UnsupportedProtocol
@@ -407,13 +409,32 @@ _SPOKEN: dict[str, BackendProtocol] = {"GRPCRoute": "HTTP2", "TLSRoute": "TCP", 
 # fulfilled: it never gets plain text.
 
 AnyBackendRef = BackendObject | RouteBackendRef
+SERVICE_IMPORT = (MULTICLUSTER_GROUP, SERVICE_IMPORTS.kind)
 
 
 def service_key(reference: AnyBackendRef, namespace: str) -> tuple[str, str] | None:
-    """Return namespace and name of the Service that is meant, None when that is not a Service."""
-    if (reference.group or "", reference.kind or "Service") != SERVICE:
+    """Return namespace and name of the Service that is meant, None when that is not a Service.
+
+    A ServiceImport means the Service that has its ClusterSetIP: its endpoints are those of all exporting members.
+    """
+    kind = _kind_of(reference)
+    if kind not in (SERVICE, SERVICE_IMPORT):
         return None
-    return (reference.namespace or namespace, reference.name)
+    return (
+        reference.namespace or namespace,
+        derived_name(reference.name) if kind == SERVICE_IMPORT else reference.name,
+    )
+
+
+def _is_import(service: Service | None, name: str) -> bool:
+    """Return whether a Service has the ClusterSetIP of a ServiceImport that is there."""
+    return (
+        service is not None and service.label(LABEL_IMPORT) == name and not service.annotation(ANNOTATION_UNUSED_SINCE)
+    )
+
+
+def _kind_of(reference: AnyBackendRef) -> tuple[str, str]:
+    return (reference.group or "", reference.kind or "Service")
 
 
 class BackendRefs:
@@ -453,17 +474,21 @@ class BackendRefs:
         if key is None:
             group = f"{reference.group}/" if reference.group else ""
             return self._no(
-                "InvalidKind", f"{group}{reference.kind} {reference.name} cannot be a backend: use Services"
+                "InvalidKind",
+                f"{group}{reference.kind} {reference.name} cannot be a backend: use Services or ServiceImports",
             )
-        namespace, name = key
-        origin = GrantFrom(GATEWAY_GROUP, self._kind, self._namespace)
-        if not permits(self._grants, origin, SERVICE, namespace, name):
+        namespace, name = key[0], reference.name
+        origin, kind = GrantFrom(GATEWAY_GROUP, self._kind, self._namespace), _kind_of(reference)
+        if not permits(self._grants, origin, kind, namespace, name):
             return self._no(
                 "RefNotPermitted",
                 f"no ReferenceGrant in namespace {namespace} lets {self._kind}s of namespace {self._namespace} "
-                f"refer to Service {name}",
+                f"refer to {kind[1]} {name}",
             )
         service, unreachable = self._services.get(key), self._unreachable.get(key, "")
+        if kind == SERVICE_IMPORT and not _is_import(service, name):
+            sentence = f"there is no ServiceImport {name} with a ClusterSetIP in namespace {namespace}"
+            return self._no("BackendNotFound", sentence)
         if unreachable:
             self._no("BackendNotFound", unreachable)
         if service is None:

@@ -35,6 +35,7 @@ from fairlead.api.multicluster import (
     ServiceImport,
     ServiceImportSpec,
     ServiceImportStatus,
+    derived_name,
 )
 from fairlead.api.names import (
     ANNOTATION_DIGEST,
@@ -182,11 +183,6 @@ def _metadata_problem(export: ServiceExport) -> str:
 
 
 # --- imports ----------------------------------------------------------------------------------------------------------
-
-
-def derived_name(service: str) -> str:
-    """Name the Service that has the ClusterSetIP of an import: a label of DNS."""
-    return fit(f"clusterset-{service}", identity=("import", service))
 
 
 def import_of(service: KubeObject) -> str:

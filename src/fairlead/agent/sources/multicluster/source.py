@@ -22,7 +22,6 @@ from fairlead.agent.sources.multicluster.plan import (
     ExportPlan,
     derived_body,
     derived_difference,
-    derived_name,
     derived_service,
     export_status,
     import_body,
@@ -51,6 +50,7 @@ from fairlead.api.multicluster import (
     ImportedService,
     ServiceExport,
     ServiceImport,
+    derived_name,
 )
 from fairlead.api.names import (
     ANNOTATION_UNUSED_SINCE,
