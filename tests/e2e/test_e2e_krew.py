@@ -72,7 +72,8 @@ def installed(published: Path, home: Path) -> Path:
 def test_the_installed_plugin_answers_without_any_package_of_python(published: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     # A Python without the packages of this environment.
-    subprocess.run([sys._base_executable, "-m", "venv", "--without-pip", bare], check=True)
+    python = Path(sys.base_prefix) / "bin" / f"python{sysconfig.get_python_version()}"
+    subprocess.run([python, "-m", "venv", "--without-pip", bare], check=True)
     path = os.pathsep.join([str(installed(published, tmp_path)), str(bare / "bin"), "/usr/bin", "/bin"])
     environment = {"HOME": str(tmp_path), "PATH": path}
 

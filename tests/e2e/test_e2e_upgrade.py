@@ -130,7 +130,7 @@ async def conditions(fleet: Fleet) -> dict[str, list[tuple[str, str, str, str | 
         obj.metadata.name: [
             (condition.type, condition.status, condition.reason, condition.last_transition_time)
             for condition in obj.status.conditions or ()
-            if condition.type != "Serving"
+            if condition.type not in ("Serving", "Ready")
         ]
         for obj in objects
     }

@@ -286,7 +286,9 @@ class World:
             "type": "Programmed", "status": "True", "reason": "Programmed", "message": "",
             "lastTransitionTime": "2030-01-01T00:00:00Z",
         }  # fmt: skip
+        generation = (await self.user.get(TCP_LOAD_BALANCERS, namespace, name)).metadata.generation
         body = {"address": address, "targets": "1/1", "loadBalancer": {"ingress": [{"ip": address}]}}
+        body["observedGeneration"] = generation
         await self.user.merge_patch(
             TCP_LOAD_BALANCERS, namespace, name, {"status": {**body, "conditions": [condition]}}, subresource="status"
         )

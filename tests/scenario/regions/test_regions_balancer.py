@@ -88,7 +88,8 @@ async def test_address_conditions_and_events_come_back(world: World) -> None:
     await world.until_shown("192.0.2.1", "192.0.2.2")
     status = (await world.get("test-east")).status
     assert (status.address, status.targets) == ("192.0.2.1", "1/1")
-    assert {condition.type: condition.status for condition in status.conditions or ()} == {"Programmed": "True"}
+    shown = {condition.type: condition.status for condition in status.conditions or ()}
+    assert shown == {"Programmed": "True", "Ready": "True"}
     assert "192.0.2.1" in (await world.event("test-east", "Programmed")).message
     await world.settled()
     points = json.loads((await world.get_service()).annotation("fairlead.dev/access-points"))

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import msgspec
+import pytest
+
 from fairlead.api.meta import (
     Transition,
     WireCondition,
@@ -8,6 +11,7 @@ from fairlead.api.meta import (
     mirrored_conditions,
     transitions,
     wire_conditions,
+    with_summary,
 )
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 
@@ -85,3 +89,61 @@ def test_a_condition_is_found_by_its_type():
     assert condition_of(conditions, ConditionType.PROGRAMMED) is conditions[1]
     assert condition_of(conditions, "Serving") is condition_of(None, "Serving") is None
     assert [is_true(conditions, kind) for kind in ("Accepted", "Programmed", "Serving")] == [True, False, False]
+
+
+def generation_1(*conditions: WireCondition) -> list[WireCondition]:
+    return [msgspec.structs.replace(condition, observed_generation=1) for condition in conditions]
+
+
+GOOD = [wire("Accepted", "True", "Accepted"), wire("Programmed", "True", "Programmed")]
+
+
+@pytest.mark.req("F-24")
+@pytest.mark.parametrize(
+    ("conditions", "held", "ready", "stalled"),
+    [
+        ([*GOOD, wire("Serving", "True", "Serving")], False, ("True", "Ready"), ""),
+        ([*GOOD, wire("Serving", "Unknown", "NotChecked")], False, ("True", "Ready"), ""),
+        ([*GOOD, wire("Serving", "Unknown", "WaitingForFirstCheck")], False, ("Unknown", "WaitingForFirstCheck"), ""),
+        ([*GOOD, wire("Serving", "False", "NoTargets")], False, ("False", "NoTargets"), ""),
+        ([*GOOD, wire("Paused", "True", "PausedByUser")], True, ("Unknown", "PausedByUser"), ""),
+        ([*GOOD, wire("Paused", "True", "PausedByUser")], False, ("True", "Ready"), ""),
+        ([wire("Accepted", "False", "Invalid"), GOOD[1]], False, ("False", "Invalid"), "Invalid"),
+        ([wire("Accepted", "False", "QuotaExceeded"), GOOD[1]], False, ("False", "QuotaExceeded"), ""),
+        (
+            [GOOD[0], wire("Programmed", "False", "RejectedByProxy")],
+            False,
+            ("False", "RejectedByProxy"),
+            "RejectedByProxy",
+        ),
+        ([wire("Accepted", "False", "Invalid"), wire("Ready", "True", "Ready")], False, ("True", "Ready"), "Invalid"),
+        ([wire("Exists", "False", "Pending")], False, None, ""),
+        ([wire("InUse", "True", "InUse")], False, None, ""),
+    ],
+)
+def test_ready_and_stalled_summarize_the_others(
+    conditions: list[WireCondition], held: bool, ready: tuple[str, str] | None, stalled: str
+) -> None:
+    summary = with_summary(generation_1(*conditions), None, held=held)
+    shown = condition_of(summary, "Ready")
+    assert (None if shown is None else (shown.status, shown.reason)) == ready
+    assert ((condition_of(summary, "Stalled") or WireCondition()).reason) == stalled
+    assert {condition.observed_generation for condition in summary} == {1}
+    assert with_summary(summary, summary, held=held) == summary
+
+
+@pytest.mark.req("F-24")
+def test_the_time_of_ready_is_kept_while_its_status_is_the_same() -> None:
+    before = with_summary(generation_1(*GOOD), None)
+    assert condition_of(before, "Ready") == WireCondition("Ready", "True", "Ready", "", 1, EARLIER)
+    later = generation_1(GOOD[0], wire("Programmed", "False", "Pending", since=NOW))
+    after = with_summary(later, before)
+    assert condition_of(after, "Ready") == WireCondition("Ready", "False", "Pending", "", 1, NOW)
+    again = with_summary(generation_1(GOOD[0], wire("Programmed", "False", "Rejected", since=EARLIER)), after)
+    assert (condition_of(again, "Ready") or WireCondition()).last_transition_time == NOW
+
+
+def test_a_summary_is_no_transition_of_its_own() -> None:
+    refused = with_summary(generation_1(wire("Accepted", "False", "Invalid")), None)
+    (change,) = transitions(refused, wire_conditions([ACCEPTED], refused, generation=2, now=NOW))
+    assert (change.condition.type, change.good) == ("Accepted", True)

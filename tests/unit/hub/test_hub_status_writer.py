@@ -20,6 +20,7 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import VirtualClock
 from fairlead.runtime.queue import KeyedQueue
+from fairlead.sync.history import Report
 from fairlead.testing.builders import lb_key, tcp, tcp_view
 from fairlead.translate.member import decide_tcp
 from fairlead.translate.view import Decision
@@ -32,17 +33,20 @@ class Server(Cluster):
         super().__init__(ClusterConfig(server="http://127.0.0.1:1"), name="hub")
         self.while_writing: list[str] = []
         self.applied = 0
+        #: The status that was written last.
+        self.last: dict[str, Any] = {}
         self.objects: IntentObjects[TCPLoadBalancer] = TCPObjects(self, Inventory(self))
         self.show("1")
 
-    def show(self, version: str) -> None:
+    def show(self, version: str, obj: TCPLoadBalancer | None = None) -> None:
         """Have the cache show the object with this version."""
-        obj = self._with(tcp(), version)
+        obj = self._with(obj or tcp(), version)
         cache = self.objects.cache
         cache._notify(cache._store.put(obj), obj)
 
     async def apply(self, resource: Any, obj: Any, **_options: Any) -> Any:
         self.applied += 1
+        self.last = obj["status"]
         for version in self.while_writing:
             self.show(version)
         answer = self._with(tcp(), "3")
@@ -160,3 +164,35 @@ async def test_a_status_that_the_cache_does_not_show_yet_is_not_written_again() 
     world.server.show("2")  # what another field manager wrote before our write
     await world.compare()
     assert world.server.applied == 1
+
+
+@pytest.mark.req("F-24")
+async def test_a_status_is_about_the_generation_that_was_decided_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache shows a newer spec before the decision about it: what serves is not that spec."""
+
+    async def good(*_args: object) -> tuple[Observed, None]:
+        return Observed(addresses=("192.0.2.7",), programmed=True, proxies=1, acknowledged=1), None
+
+    monkeypatch.setattr(StatusWriter, "_observe", good)
+    world = World()
+    await world.write()
+    assert (world.server.last["observedGeneration"], ready_of(world.server.last)) == (1, "True")
+    world.server.show("4", tcp(generation=2, status=world.server.last))
+    await world.writer.write(lb_key())
+    assert world.server.applied == 1, "nothing is said of a spec that was not decided about"
+    # The decision is there, and its provider is still to be given it.
+    monkeypatch.setattr(StatusWriter, "_is_behind", lambda *_args: True)
+    world.writer.publish(lb_key(), decide_tcp(tcp_view()), generation=2)
+    await world.writer.write(lb_key())
+    assert world.server.applied == 1, "held back like every answer that is awaited"
+    await world.clock.advance(PATIENCE_S)
+    await world.writer.write(lb_key())
+    assert (world.server.last["observedGeneration"], ready_of(world.server.last)) == (2, "False")
+    monkeypatch.setattr(StatusWriter, "_is_behind", lambda *_args: False)
+    world.writer.report(Report(lb_key()))
+    await world.writer.write(lb_key())
+    assert (world.server.last["observedGeneration"], ready_of(world.server.last)) == (2, "True")
+
+
+def ready_of(status: dict[str, Any]) -> str:
+    return next(each["status"] for each in status["conditions"] if each["type"] == "Ready")

@@ -39,6 +39,14 @@ def test_address_targets_and_conditions_are_mirrored() -> None:
     assert status.targets == "1/2"
 
 
+@pytest.mark.req("F-24")
+def test_what_the_hub_says_of_an_earlier_spec_is_not_programmed() -> None:
+    served = load_balancer("192.0.2.1", conditions=[PROGRAMMED])
+    changed = msgspec.structs.replace(served, metadata=msgspec.structs.replace(served.metadata, generation=2))
+    status = build_status(pool_service("test", "a"), changed, None, now=NOW)
+    assert summary(status) == ("192.0.2.1", [("Programmed", "False", "Pending")])
+
+
 def test_without_an_answer_it_is_pending() -> None:
     pending = ("", [("Programmed", "False", "Pending")])
     assert summary(build_status(pool_service("test", "a"), None, None, now=NOW)) == pending
