@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 import pytest_asyncio
 
@@ -148,3 +149,24 @@ async def test_a_dead_collector_delays_no_request(http: HttpWorld) -> None:
     sink = {ACCESS_LOG: '{"format":"json"}', ACCESS_LOG_SINK: "otlp://127.0.0.1:1"}
     spec = await http.start(config(route("r", ANSWERED)), parameters=sink)
     await ask(spec, ["/"] * 2000)
+
+
+async def test_a_route_has_a_log_of_its_own_or_none(http: HttpWorld, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    quiet, own = (prefix("/quiet"),), (prefix("/own"),)
+    routes = (
+        msgspec.structs.replace(route("quiet", msgspec.structs.replace(ANSWERED, matches=quiet)), access_log="off"),
+        msgspec.structs.replace(
+            route("own", msgspec.structs.replace(ANSWERED, matches=own, requests_per_second=1000)),
+            access_log='{"format": "template", "template": "own %REQ(:PATH)%"}',
+        ),
+        route("rest", msgspec.structs.replace(ANSWERED, matches=(prefix("/rest"),))),
+    )
+    spec = await http.start(config(*routes), parameters=logged_to(path, format="template", template="%REQ(:PATH)%"))
+    await ask(spec, ["/quiet", "/own", "/rest", "/nothing"])
+    expected = ["/nothing", "/rest", "own /own"]
+    assert sorted(await lines_of(path, lambda lines: len(lines) >= len(expected))) == expected
+    # Without a log of the class, the routes of their own are logged alone.
+    alone = await http.start(config(*routes), parameters={ACCESS_LOG_SINK: f"file:{tmp_path / 'alone'}"})
+    await ask(alone, ["/quiet", "/own", "/rest", "/nothing"])
+    assert await lines_of(tmp_path / "alone", bool) == ["own /own"]

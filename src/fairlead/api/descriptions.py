@@ -173,6 +173,7 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
     "Origin": MEMBERS_OBJECT,
     "AskedOwner": {**MEMBERS_OBJECT, "member": "Name of the Tenant; empty for objects at the hub."},
     "TCPLoadBalancerSpec": {
+        "accessLog": "Access log as in the parameter of the class, which it replaces; that of the class when empty.",
         "ports": "Ports that clients connect to.",
         "className": "Requested LoadBalancerClass.",
         "targets": "Destination of traffic: nodes at the node port, or pods.",
@@ -352,6 +353,7 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "address": "Requested address, or one of each family, separated by a comma. The hub chooses when empty.",
         "ipFamilies": "IP families in order; the load balancer gets an address of each. One address when empty.",
         "ipFamilyPolicy": "RequireDualStack requires both families; any other value accepts one.",
+        "accessLog": "Access log as in the parameter of the class, which it replaces; that of the class when empty.",
         "wildcardRecords": "Whether DNS records are published for the wildcards of listeners.",
         "region": "Region of the hub that serves the load balancer. A hub without a region serves all.",
     },
@@ -396,6 +398,7 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "rules": "Rules that assign requests to backends.",
         "backends": "Backends that rules refer to.",
         "created": "Creation time of the member's object; older routes take precedence.",
+        "accessLog": "Access log of the requests of the route; that of the load balancer when empty.",
     },
     "Attachment": {
         "listener": "Name of the listener.",

@@ -14,6 +14,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from fairlead.api.access_log import MAX_ACCESS_LOG
 from fairlead.api.cidrs import exact_network
 from fairlead.api.crd import AGE, Column, Crd
 from fairlead.api.intent import Families, FamilyPolicy, IntentObject, IntentStatus, NamesStatus
@@ -48,7 +49,7 @@ class HTTPLoadBalancerSpec(Wire, frozen=True, gc=False):
     Routes are LoadBalancerRoutes in the same namespace. certificates are the Secrets there that listeners and backends
     name. The hub chooses the address when empty. ipFamilies are the families of the addresses, in order; empty: one
     address, IPv4 if possible. RequireDualStack requires both families. wildcardRecords false: the wildcards of
-    listeners are not claimed as host names, so they get no DNS records.
+    listeners are not claimed as host names, so they get no DNS records. accessLog takes the place of that of the class.
     """
 
     listeners: Annotated[tuple[L7Listener, ...], Meta(min_length=1, max_length=1024, extra_json_schema=list_by("name"))]
@@ -59,6 +60,7 @@ class HTTPLoadBalancerSpec(Wire, frozen=True, gc=False):
     ip_families: Families = ()
     ip_family_policy: FamilyPolicy = ""
     wildcard_records: bool = True
+    access_log: Annotated[str, Meta(max_length=MAX_ACCESS_LOG)] = ""
     region: Annotated[str, Meta(max_length=63)] = ""
     origin: Origin = Origin()
 
@@ -183,7 +185,8 @@ HTTP_LOAD_BALANCER_CRD = Crd(
 class LoadBalancerRouteSpec(Wire, frozen=True, gc=False):
     """One route: which listeners take it, its rules, and the backends that they name.
 
-    created and origin are those of the member's object; older routes go before younger ones.
+    created and origin are those of the member's object; older routes go before younger ones. accessLog takes the place
+    of that of the load balancer.
     """
 
     load_balancer: Annotated[str, Meta(min_length=1, max_length=253)]
@@ -192,6 +195,7 @@ class LoadBalancerRouteSpec(Wire, frozen=True, gc=False):
     rules: Annotated[tuple[Rule, ...], Meta(max_length=1024)] = ()
     backends: Annotated[tuple[Backend, ...], Meta(max_length=4096, extra_json_schema=list_by("name"))] = ()
     created: Annotated[str, Meta(max_length=64)] = ""
+    access_log: Annotated[str, Meta(max_length=MAX_ACCESS_LOG)] = ""
     origin: Origin = Origin()
 
 
@@ -217,6 +221,7 @@ class LoadBalancerRoute(KubeObject, frozen=True, gc=True, dict=True):
             attachments=spec.attachments,
             rules=spec.rules,
             created=spec.created,
+            access_log=spec.access_log,
             origin=f"{origin.namespace}/{origin.name}" if origin.name else self.metadata.name,
         )
 

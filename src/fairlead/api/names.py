@@ -30,6 +30,9 @@ CONDITION_SERVING = "fairlead.dev/serving"
 #: On an Ingress, HTTPRoute or GRPCRoute: so many requests a second each of its rules takes at each proxy; what is above
 #: that is answered 429.
 ANNOTATION_REQUESTS_PER_SECOND = "fairlead.dev/requests-per-second"
+#: On a Service, Gateway, IngressClass, Ingress, HTTPRoute or GRPCRoute: what of it is logged, as in parameter
+#: ``accessLog`` of a LoadBalancerClass: ``off``, ``json`` or a JSON object.
+ANNOTATION_ACCESS_LOG = "fairlead.dev/access-log"
 #: On a Gateway, Ingress, HTTPRoute or GRPCRoute: CIDRs or addresses, with commas, of the only clients that are served;
 #: others are answered 403. On a Gateway, a dot and the name of a listener may follow: for that listener alone.
 ANNOTATION_ALLOWED_SOURCES = "fairlead.dev/allowed-sources"
@@ -336,6 +339,7 @@ def replica_key(identity: str) -> str:
 
 #: What a user may write on a Service, plus what we write there.
 SERVICE_ANNOTATIONS = (
+    ANNOTATION_ACCESS_LOG,
     ANNOTATION_ADDRESS,
     ANNOTATION_PROXY_PROTOCOL,
     ANNOTATION_GLOBAL,

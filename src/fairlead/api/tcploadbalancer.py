@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from fairlead.api.access_log import MAX_ACCESS_LOG
 from fairlead.api.crd import AGE, PAUSED, PROGRAMMED, SERVING, SILENT, Column, Crd
 from fairlead.api.hostname import Host
 from fairlead.api.intent import (
@@ -56,6 +57,7 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     RequireDualStack it is served with both or not at all. address may hold one of each family, after a comma.
     globalService is the GlobalService that it joins. drain is how long a target that terminates keeps its connections,
     which are closed after that; empty: as long as both ends like.
+    accessLog takes the place of that of the class.
     """
 
     ports: Annotated[list[LoadBalancerPort], Meta(min_length=1, extra_json_schema=LIST_BY_PORT)]
@@ -78,6 +80,7 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     generate_hostname: bool = False
     global_service: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = ""
     drain: Annotated[str, Meta(max_length=16, pattern=r"^([0-9]{1,7}ms|[0-9]{1,4}s|[0-9]{1,2}m|[01]h)?$")] = ""
+    access_log: Annotated[str, Meta(max_length=MAX_ACCESS_LOG)] = ""
     origin: Origin = Origin()
 
 

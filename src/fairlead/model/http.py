@@ -385,7 +385,8 @@ class L7Listener(Value, frozen=True, gc=False):
 class Route(msgspec.Struct, frozen=True, dict=True):
     """One route with everything that decides its precedence: age, then ``namespace/name``, then the order of rules.
 
-    ``created`` is RFC 3339, as the member's API server wrote it; empty sorts last.
+    ``created`` is RFC 3339, as the member's API server wrote it; empty sorts last. ``access_log`` takes the place of
+    that of the load balancer, unless it is empty.
     """
 
     name: str
@@ -394,6 +395,7 @@ class Route(msgspec.Struct, frozen=True, dict=True):
     rules: tuple[Rule, ...]
     created: str = ""
     origin: str = ""
+    access_log: str = ""
 
     @cached_property
     def answering(self) -> frozenset[str]:

@@ -18,6 +18,7 @@ from typing import Any, Generic, Literal, TypeVar, cast
 
 import msgspec
 
+from fairlead.api.access_log import read_access_log
 from fairlead.api.cidrs import IPNetwork, parse_cidr
 from fairlead.api.hostname import host_problem
 from fairlead.api.intent import FamilyPolicy
@@ -36,6 +37,7 @@ from fairlead.api.meta import AnyResource, JSONObject, KubeObject, ObjectMeta, W
 from fairlead.api.multicluster import LABEL_MULTICLUSTER_SERVICE, LABEL_SOURCE_CLUSTER
 from fairlead.api.names import (
     ANNOTATION_DRAIN,
+    ANNOTATION_ACCESS_LOG,
     ANNOTATION_GLOBAL,
     ANNOTATION_HOSTNAME,
     ANNOTATION_PROXY_PROTOCOL,
@@ -311,7 +313,7 @@ def whole(value: Wire) -> JSONObject:
 def object_from_load_balancer(load_balancer: TCPLoadBalancer) -> JSONObject:
     """Write a TCPLoadBalancer; newer fields that are empty are left out."""
     spec = whole(load_balancer.spec)
-    for name in ("region", "ipFamilies", "ipFamilyPolicy", "globalService", "drain"):
+    for name in ("region", "ipFamilies", "ipFamilyPolicy", "globalService", "drain", "accessLog"):
         # A hub of an earlier version would refuse a field that it does not know.
         if not spec[name]:
             del spec[name]
@@ -523,6 +525,7 @@ def spec_from_service(
     families: tuple[Family, ...] = (),
     global_service: str = "",
     drain: str = "",
+    access_log: str = "",
 ) -> TCPLoadBalancerSpec:
     """Return the spec of the TCPLoadBalancer of a Service whose ports are not refused; IPv4 alone is not written."""
     ports = [
@@ -551,6 +554,7 @@ def spec_from_service(
         generate_hostname=generate_hostname,
         global_service=global_service,
         drain=drain,
+        access_log=access_log,
         origin=origin,
     )
 
@@ -565,6 +569,7 @@ ANNOTATION_SOURCE_RANGES = "service.beta.kubernetes.io/load-balancer-source-rang
 #: The annotations that ``read_options`` reads.
 OPTION_ANNOTATIONS = frozenset(
     {
+        ANNOTATION_ACCESS_LOG,
         ANNOTATION_GLOBAL,
         ANNOTATION_HOSTNAME,
         ANNOTATION_PROXY_PROTOCOL,
@@ -596,6 +601,7 @@ class ServiceOptions(msgspec.Struct, frozen=True):
     generate_hostname: bool = False
     global_service: str = ""
     drain: str = ""
+    access_log: str = ""
     warnings: tuple[str, ...] = ()
 
 
@@ -639,8 +645,19 @@ def _options(service: Service, *, of_cloud: bool) -> ServiceOptions:
         generate_hostname=GENERATE in hostnames,
         global_service=_global_service(service),
         drain=_drain(service),
+        access_log=_access_log(service),
         warnings=tuple(warnings),
     )
+
+
+def _access_log(service: Service) -> str:
+    text = service.annotation(ANNOTATION_ACCESS_LOG)
+    try:
+        read_access_log(text or "off")
+    except ValueError as error:
+        sentence = f"annotation {ANNOTATION_ACCESS_LOG}: {error}"
+        raise _InvalidOptionError(ConditionReason.INVALID, sentence) from error
+    return text
 
 
 def _global_service(service: Service) -> str:

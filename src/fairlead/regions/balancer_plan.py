@@ -87,6 +87,7 @@ def translate(pool_service: PoolService, backends: Backends, *, region: str) -> 
         generate_hostname=options.generate_hostname,
         region=region,
         drain=options.drain,
+        access_log=options.access_log,
         families=families_of(service),
     )
     name, labels = load_balancer_name(meta.name), pool_service_origin(pool_service)

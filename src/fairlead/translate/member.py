@@ -328,6 +328,7 @@ def frontend_at_allocation(
     """Return the frontend with ``listeners``, in their order, at what was allocated; the rest is as its class says."""
     allocation, behaviour = usable_allocation(view), view.behaviour
     proxy_ports = {(port.protocol, port.port): port.proxy_port for port in allocation.ports}
+    own_log = {} if isinstance(spec, GlobalServiceSpec) or not spec.access_log else {"accessLog": spec.access_log}
     return FrontendSpec(
         key=view.key,
         group=view.key.namespace,
@@ -341,7 +342,7 @@ def frontend_at_allocation(
         machines=view.load_balancer.status.serving_machines,
         families=wanted_families(spec),
         health_check=behaviour.health_check,
-        parameters=dict(sorted(behaviour.parameters.items())),
+        parameters=dict(sorted({**behaviour.parameters, **own_log}.items())),
         owner=owner_of(view, view.load_balancer.metadata, origin),
     )
 

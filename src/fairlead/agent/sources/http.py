@@ -19,11 +19,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from fairlead.api.access_log import read_access_log
 from fairlead.api.cidrs import exact_network
 from fairlead.api.intent import FamilyPolicy
 from fairlead.api.kubernetes import SERVICES, Service, ServicePort, ServiceSpec
 from fairlead.api.meta import KubeObject, ObjectMeta, OwnerReference
 from fairlead.api.names import (
+    ANNOTATION_ACCESS_LOG,
     ANNOTATION_ALLOWED_SOURCES,
     ANNOTATION_DENIED_SOURCES,
     ANNOTATION_IP_FAMILIES,
@@ -251,6 +253,24 @@ def limit_problem(of: KubeObject) -> str:
         return ""
     name = ANNOTATION_REQUESTS_PER_SECOND
     return f"annotation {name} is {text[:40]!r}, so there is no limit: give a number from 1 to {_MOST}"
+
+
+# --- access logs -----------------------------------------------------------------------------------------------------
+
+
+def access_log_of(obj: KubeObject) -> str:
+    """Return the access log that an object asks for, empty when it asks for none, or for one that is invalid."""
+    return "" if access_log_problem(obj) else obj.annotation(ANNOTATION_ACCESS_LOG)
+
+
+def access_log_problem(obj: KubeObject) -> str:
+    """Return what is wrong with the annotation; empty when nothing is."""
+    text = obj.annotation(ANNOTATION_ACCESS_LOG)
+    try:
+        read_access_log(text or "off")
+    except ValueError as error:
+        return f"annotation {ANNOTATION_ACCESS_LOG} has no effect: {error}"
+    return ""
 
 
 # --- addresses of clients --------------------------------------------------------------------------------------------

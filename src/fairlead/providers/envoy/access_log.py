@@ -10,7 +10,8 @@ Source: https://www.envoyproxy.io/docs/envoy/latest/configuration/observability/
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 
 import msgspec
 
@@ -21,6 +22,8 @@ from fairlead.providers.envoy.schema import Fields, Schema, duration
 
 ACCESS_LOG = "accessLog"
 ACCESS_LOG_SINK = "accessLogSink"
+#: Envoy compares each request with each of them.
+MAX_ROUTE_LOGS = 16
 _MILLION = 1_000_000
 
 
@@ -52,16 +55,66 @@ def access_log_of(parameters: Mapping[str, str]) -> LogSettings | None:
     """Return what is to be logged, None for nothing; the parameters must have passed ``invalid_access_log``."""
     text, sink = parameters.get(ACCESS_LOG, "off"), parameters.get(ACCESS_LOG_SINK, "stdout")
     log = read_access_log(text)
-    return None if log.format == "off" else LogSettings(log, sink, plain=(text, sink) == ("json", "stdout"))
+    if log.format == "off" and sink == "stdout":
+        return None
+    return LogSettings(log, sink, plain=(text, sink) == ("json", "stdout"))
 
 
-def access_logs(schema: Schema, settings: LogSettings | None, kind: Kind, key: LoadBalancerKey) -> list[Fields]:
-    """Build the loggers of a listener, none where nothing is to be logged."""
-    if settings is None or (settings.plain and kind != "request"):
-        return []
-    logger = _logger(schema, settings, kind, key)
-    chosen = None if settings.plain else _filter(settings.log, kind)
-    return [logger if chosen is None else {**logger, "filter": chosen}]
+def access_logs(
+    schema: Schema, settings: LogSettings | None, kind: Kind, key: LoadBalancerKey, of_routes: Iterable[str] = ()
+) -> list[Fields]:
+    """Build the loggers of a listener, none where nothing is to be logged.
+
+    ``of_routes`` are the texts of routes with a log of their own, which go to the same sink; those above the limit have
+    the log of the listener.
+    """
+    texts = sorted(of_routes)[:MAX_ROUTE_LOGS]
+    loggers: list[Fields] = []
+    if settings is not None and settings.log.format != "off" and not (settings.plain and kind != "request"):
+        own = None if settings.plain else _filter(settings.log, kind)
+        others = [_of_others(schema, texts)] if texts else []
+        loggers.append(_with_filter(_logger(schema, settings, kind, key), [own, *others]))
+    sink = "stdout" if settings is None else settings.sink
+    for text in texts:
+        log = read_access_log(text)
+        if log.format != "off":
+            logger = _logger(schema, LogSettings(log, sink), kind, key)
+            loggers.append(_with_filter(logger, [_filter(log, kind), _of_route(schema, text)]))
+    return loggers
+
+
+def log_mark(text: str) -> str:
+    """Return the mark that the routes with this log have in their metadata."""
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+#: Where Envoy keeps the mark of a route.
+_MARKS = "xds.route_metadata.filter_metadata"
+
+
+def _of_route(schema: Schema, text: str) -> Fields:
+    """Return what chooses the requests of routes with this log."""
+    return _expression(schema, f"{_MARKS}['fairlead']['log'] == '{log_mark(text)}'")
+
+
+def _of_others(schema: Schema, texts: Sequence[str]) -> Fields:
+    """Return what chooses all other requests, those without a route too."""
+    marks = ", ".join(f"'{log_mark(text)}'" for text in texts)
+    return _expression(
+        schema,
+        f"!has(xds.route_metadata) || !('fairlead' in {_MARKS}) || !('log' in {_MARKS}['fairlead']) || "
+        f"!({_MARKS}['fairlead']['log'] in [{marks}])",
+    )
+
+
+def _expression(schema: Schema, expression: str) -> Fields:
+    kind = "envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter"
+    return {"extension_filter": schema.extension("cel", kind, {"expression": expression})}
+
+
+def _with_filter(logger: Fields, filters: Iterable[Fields | None]) -> Fields:
+    chosen = _joined("and_filter", [each for each in filters if each is not None])
+    return logger if chosen is None else {**logger, "filter": chosen}
 
 
 def _logger(schema: Schema, settings: LogSettings, kind: Kind, key: LoadBalancerKey) -> Fields:

@@ -59,6 +59,8 @@ from fairlead.agent.sources.gateway.plan import (
 )
 from fairlead.agent.sources.gateway.routes import namespaces_allowed
 from fairlead.agent.sources.http import (
+    access_log_of,
+    access_log_problem,
     annotation_problem,
     families_by_annotation,
     listed_sources,
@@ -151,6 +153,7 @@ def _spec(
         address=",".join(addresses),
         ip_families=families,
         ip_family_policy=policy_of(families, required=len(addresses) > 1),
+        access_log=access_log_of(view.gateway),
         wildcard_records=view.gateway.annotation(ANNOTATION_WILDCARD_RECORDS) != "false",
         origin=Origin(kind="Gateway", namespace=meta.namespace, name=meta.name, uid=meta.uid),
     )
@@ -256,7 +259,7 @@ def _unprogrammed(gateway: Gateway, accepted: Judgement, *, serves: bool) -> Ite
             f"{addresses[0]}, {rest}"
         )
         yield bad(PROGRAMMED, "AddressNotUsable", message)
-    elif problem := annotation_problem(gateway) or _wildcard_problem(gateway):
+    elif problem := annotation_problem(gateway) or _wildcard_problem(gateway) or access_log_problem(gateway):
         yield bad(PROGRAMMED, "Invalid", problem)
 
 

@@ -48,7 +48,15 @@ from fairlead.agent.sources.gateway.plan import (
     find,
     good,
 )
-from fairlead.agent.sources.http import SourceLists, limit_problem, limited, listed_sources, source_lists
+from fairlead.agent.sources.http import (
+    SourceLists,
+    access_log_of,
+    access_log_problem,
+    limit_problem,
+    limited,
+    listed_sources,
+    source_lists,
+)
 from fairlead.api.gateway import (
     GATEWAY_GROUP,
     AnyRoute,
@@ -183,7 +191,7 @@ class _Rules:
         usable = (rule.rule for rule in planned if rule.rule is not None)
         self.rules: tuple[Rule, ...] = limited(usable, route) if of_requests else tuple(usable)
         self._sources = _sources(route)
-        self._ignored = limit_problem(route) if of_requests else ""
+        self._ignored = (limit_problem(route) or access_log_problem(route)) if of_requests else ""
         named = {name for rule in self.rules for name in _names(rule)}
         self.backends: tuple[Backend, ...] = tuple(
             backend for name, backend in sorted(refs.backends.items()) if name in named
@@ -258,6 +266,7 @@ def _spec(
         rules=rules.rules,
         backends=tuple(_with_certificate(backend, plan.client_certificate) for backend in rules.backends),
         created=meta.creation_timestamp or "",
+        access_log=access_log_of(route) if isinstance(route, HTTPRoute | GRPCRoute) else "",
         origin=Origin(kind=kind.__name__, namespace=meta.namespace, name=meta.name, uid=meta.uid),
     )
 

@@ -31,6 +31,8 @@ from fairlead.agent.sources.certificates import (
 )
 from fairlead.agent.sources.http import (
     TLS_ONLY,
+    access_log_of,
+    access_log_problem,
     annotation_problem,
     backend_of,
     families_by_annotation,
@@ -182,7 +184,7 @@ class _Translation:
                 routes[host] = self._route(host, rules)
             else:
                 self._problems[f"host {host}: there is no path and no default backend, so it answers 404"] = None
-        if problem := limit_problem(self._view.ingress):
+        for problem in filter(None, (limit_problem(self._view.ingress), access_log_problem(self._view.ingress))):
             self._problems[problem] = None
         return IngressRoutes(routes, tuple(self._problems))
 
@@ -194,6 +196,7 @@ class _Translation:
             rules=source_lists(self._view.ingress).on(limited(rules, self._view.ingress)),
             backends=tuple(self._backends[name] for name in sorted(self._backends)),
             created=meta.creation_timestamp or "",
+            access_log=access_log_of(self._view.ingress),
             origin=Origin(kind="Ingress", namespace=meta.namespace, name=meta.name, uid=meta.uid),
         )
 
@@ -398,7 +401,7 @@ def plan_class(view: ClassView) -> ClassPlan:
         hosts.used[fallback.name] = fallback
         listeners.append(L7Listener(FALLBACK_LISTENER, 443, "HTTPS", certificates=(fallback.name,)))
     families = families_by_annotation(view.ingress_class)
-    if problem := annotation_problem(view.ingress_class):
+    if problem := annotation_problem(view.ingress_class) or access_log_problem(view.ingress_class):
         for ingress in view.ingresses:
             hosts.problems.setdefault(ingress.key, []).append(f"IngressClass {name}: {problem}")
     spec = HTTPLoadBalancerSpec(
@@ -408,6 +411,7 @@ def plan_class(view: ClassView) -> ClassPlan:
         targets=view.targets,
         ip_families=families,
         ip_family_policy=policy_of(families),
+        access_log=access_log_of(view.ingress_class),
         origin=Origin(kind="IngressClass", name=name, uid=view.ingress_class.metadata.uid),
     )
     said_of = {key: tuple(dict.fromkeys(sentences)) for key, sentences in hosts.problems.items() if sentences}

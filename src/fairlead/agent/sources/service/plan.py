@@ -242,6 +242,7 @@ def _load_balancer(
         generate_hostname=options.generate_hostname,
         global_service=options.global_service,
         drain=options.drain,
+        access_log=options.access_log,
         families=families_of(service),
     )
     meta = ObjectMeta(

@@ -7,6 +7,7 @@ silently: what is left out is in ``refused``, and the rest is served.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -369,7 +370,12 @@ class HttpFrontend:
         guarded = {each.name for each in listeners if each.checks_sources or self._table.guarded[each.name]}
         if guarded and listeners[0].protocol == "HTTP":
             guarded = {each.name for each in listeners}
-        return PortListeners(port, listeners, rules, certificates, frozenset(closed), frozenset(guarded))
+        logs = {each.name: frozenset(+self._table.logs.get(each.name, Counter())) for each in listeners}
+        if listeners[0].protocol == "HTTP":
+            # The listeners of a port share one chain.
+            logs = dict.fromkeys(logs, frozenset[str]().union(*logs.values()))
+        logs = {name: texts for name, texts in logs.items() if texts}
+        return PortListeners(port, listeners, rules, certificates, frozenset(closed), frozenset(guarded), logs)
 
     def _needs(self, port: PortListeners) -> set[str]:
         """Return the clusters without which a listener's connections would fail."""

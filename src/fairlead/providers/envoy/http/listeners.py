@@ -17,7 +17,6 @@ import msgspec
 
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.http import Backend, ClientValidation, L7Listener, Rule, SubjectAltName
-from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.access_log import access_logs
 from fairlead.providers.envoy.connection_frontend import LISTENER, UDP_SOCKET, udp_proxy
 from fairlead.providers.envoy.http.names import (
@@ -53,7 +52,8 @@ class PortListeners(msgspec.Struct, frozen=True):
     """The listeners of one port. ``rules`` are those of listeners without requests, by listener and server name.
 
     ``certificates`` are the usable ones of each listener; ``closed`` are the names of listeners that cannot be served,
-    whose connections are closed. ``guarded`` are listeners of requests that check the addresses of clients.
+    whose connections are closed. ``guarded`` are listeners of requests that check the addresses of clients. ``logs``
+    are the access logs that routes of a listener have of their own.
     """
 
     port: Listener
@@ -62,6 +62,7 @@ class PortListeners(msgspec.Struct, frozen=True):
     certificates: Mapping[str, Sequence[str]]
     closed: frozenset[str] = frozenset()
     guarded: frozenset[str] = frozenset()
+    logs: Mapping[str, frozenset[str]] = {}
 
 
 def http3_listeners(port: PortListeners) -> list[L7Listener]:
@@ -198,7 +199,10 @@ class ListenerEncoder:
 
     def _requests(self, port: PortListeners, listener: L7Listener, *, quic: bool = False) -> Fields:
         routes, guarded = self._routes_of(listener), listener.name in port.guarded
-        return connection_manager(self._schema, self._spec.key, routes, self._settings, guarded=guarded, quic=quic)
+        loggers = access_logs(
+            self._schema, self._settings.access_log, "request", self._spec.key, port.logs.get(listener.name, ())
+        )
+        return connection_manager(self._schema, routes, self._settings, loggers, guarded=guarded, quic=quic)
 
     def _stream(self, listener: L7Listener, rule: Rule | None) -> list[Fields]:
         limit = connection_limit(self._schema, self._settings.connections if rule is not None else 0)
@@ -339,9 +343,9 @@ _WRITTEN_BY_PROXIES = ("x-forwarded-for", "x-forwarded-host", "x-forwarded-port"
 
 def connection_manager(
     schema: Schema,
-    key: LoadBalancerKey,
     routes: str,
     settings: HttpSettings,
+    loggers: Sequence[Fields] = (),
     *,
     guarded: bool = False,
     quic: bool = False,
@@ -406,8 +410,8 @@ def connection_manager(
         fields["early_header_mutation_extensions"] = [_without_headers_of_proxies(schema)]
     if quic:
         fields["http3_protocol_options"] = {}
-    if loggers := access_logs(schema, settings.access_log, "request", key):
-        fields["access_log"] = loggers
+    if loggers:
+        fields["access_log"] = list(loggers)
     return schema.extension("envoy.filters.network.http_connection_manager", HTTP_CONNECTION_MANAGER, fields)
 
 

@@ -441,9 +441,10 @@ def rule_rate_limits(buckets: Mapping[str, int]) -> Fields:
     return {**_settings(_UNLIMITED), "descriptors": descriptors, "rate_limits": [{"actions": [named_by_route]}]}
 
 
-def in_bucket(name: str) -> Fields:
-    """Return the metadata of a route whose requests count in the bucket ``name``."""
-    return {"filter_metadata": {_METADATA: {"fields": {_BUCKET: {"string_value": name}}}}}
+def route_metadata(*, bucket: str, log: str) -> Fields:
+    """Return the metadata of a route: the bucket in which its requests count, and its log; an empty one is left out."""
+    fields = {name: {"string_value": text} for name, text in ((_BUCKET, bucket), ("log", log)) if text}
+    return {"filter_metadata": {_METADATA: {"fields": fields}}}
 
 
 def _settings(requests_per_second: int) -> dict[str, object]:

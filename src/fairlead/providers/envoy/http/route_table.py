@@ -35,13 +35,14 @@ from fairlead.model.http import (
     Rule,
     differing_part,
 )
+from fairlead.providers.envoy.access_log import log_mark
 from fairlead.providers.envoy.http.names import has_one_label_more, most_specific, normal, patterns_for
 from fairlead.providers.envoy.http.route_action import (
     LISTENER_SOURCES,
     ClusterOf,
     action_fields,
     filter_settings,
-    in_bucket,
+    route_metadata,
     source_ranges,
     source_settings,
 )
@@ -80,6 +81,8 @@ class RouteTable:
         self.buckets: dict[str, dict[str, int]] = {}
         #: How many entries of routes check the addresses of clients, by listener.
         self.guarded: Counter[str] = Counter()
+        #: How many entries of routes have each access log of their own, by listener.
+        self.logs: dict[str, Counter[str]] = {}
         #: At how many places each route is, by listener.
         self._at: dict[str, Counter[EncodedRoute]] = {}
         #: The listeners that got another backend, or lost one, in the last update.
@@ -101,6 +104,7 @@ class RouteTable:
             self.buckets = {name: {} for name in hostnames}
             self._at = {name: Counter() for name in hostnames}
             self.guarded.clear()
+            self.logs = {name: Counter() for name in hostnames}
         new = dict.fromkeys(routes)
         for route in self._routes.keys() - new.keys():
             for listener, hostname, host_route in self._places(route):
@@ -116,6 +120,8 @@ class RouteTable:
                 counts.update(route.backends)
                 self._at[listener][route] += 1
                 self.guarded[listener] += route.guarded
+                if route.route.access_log:
+                    self.logs[listener][route.route.access_log] += 1
                 self.buckets[listener].update(route.buckets)
                 if touched is not None:
                     touched.add((listener, hostname))
@@ -132,6 +138,8 @@ class RouteTable:
         if not at_listener[hostname]:
             del at_listener[hostname]
         self.guarded[listener] -= host_route.route.guarded
+        if text := host_route.route.route.access_log:
+            self.logs[listener][text] -= 1
         at = self._at[listener]
         at[host_route.route] -= 1
         if at[host_route.route] <= 0:
@@ -266,8 +274,10 @@ class EncodedRoute:
             common: dict[str, object] = {}
             if self.figures:
                 common["stat_prefix"] = self.figures
-            if rule.requests_per_second:
-                common["metadata"] = in_bucket(bucket_name(self.route, number))
+            if rule.requests_per_second or self.route.access_log:
+                bucket = bucket_name(self.route, number) if rule.requests_per_second else ""
+                mark = log_mark(self.route.access_log) if self.route.access_log else ""
+                common["metadata"] = route_metadata(bucket=bucket, log=mark)
             if settings := filter_settings(self._schema, self.route, rule):
                 common["typed_per_filter_config"] = settings
             sessions = backends_of_sessions(rule)

@@ -1,0 +1,71 @@
+"""The access log in an annotation of a Service, Gateway, IngressClass, Ingress or route."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+import pytest
+
+from fairlead.agent.sources.gateway.listeners import plan_gateway
+from fairlead.agent.sources.gateway.plan import find
+from fairlead.agent.sources.gateway.routes import plan_route
+from fairlead.agent.sources.http import access_log_of, access_log_problem
+from fairlead.agent.sources.ingress.plan import ClassView, plan_class
+from fairlead.api.kubernetes import IngressClass, IngressObject, Service, ServicePort, ServiceSpec
+from fairlead.api.meta import KubeObject, ObjectMeta
+from fairlead.api.names import ANNOTATION_ACCESS_LOG
+from fairlead.publish.objects import Refused, ServiceOptions, read_options
+from tests.unit.agent.gateway_builders import LOAD_BALANCER, http_route, ref, service
+from tests.unit.agent.gateway_builders import view as route_view
+from tests.unit.agent.gateway_objects import gateway, http, view
+
+pytestmark = pytest.mark.req("F-14")
+
+Obj = TypeVar("Obj", bound=KubeObject)
+SLOW = '{"slowerThan": "1s"}'
+WRONG = '{"sampling": 200}'
+
+
+def logged(obj: Obj, text: str) -> Obj:
+    return msgspec.structs.replace(
+        obj, metadata=msgspec.structs.replace(obj.metadata, annotations={ANNOTATION_ACCESS_LOG: text})
+    )
+
+
+@pytest.mark.parametrize(("text", "valid"), [("", True), ("off", True), ("json", True), (SLOW, True), (WRONG, False)])
+def test_an_invalid_text_has_no_effect_and_is_named(text: str, valid: bool) -> None:
+    ingress = logged(IngressObject(metadata=ObjectMeta(name="web", namespace="shop")), text)
+    assert access_log_of(ingress) == (text if valid else "")
+    problem = access_log_problem(ingress)
+    assert bool(problem) is not valid
+    assert valid or (ANNOTATION_ACCESS_LOG in problem and "sampling" in problem)
+
+
+def test_a_gateway_and_its_routes_have_their_own() -> None:
+    plan = plan_gateway(view(logged(gateway(http("web")), SLOW)))
+    assert plan.spec is not None
+    assert plan.spec.access_log == SLOW
+    route = plan_route(route_view(logged(http_route({"backendRefs": [ref()]}), "off"), services=(service(),)))
+    assert route.specs[LOAD_BALANCER].access_log == "off"
+    wrong = plan_gateway(view(logged(gateway(http("web")), WRONG)))
+    assert wrong.spec is not None
+    programmed = find(wrong.judgements, "Programmed")
+    assert wrong.spec.access_log == ""
+    assert programmed is not None
+    assert "sampling" in programmed.message
+
+
+def test_a_class_of_ingresses_has_its_own() -> None:
+    plan = plan_class(ClassView(logged(IngressClass(metadata=ObjectMeta(name="fairlead")), SLOW), (), {}))
+    assert plan.spec.access_log == SLOW
+
+
+def test_a_service_has_its_own_and_an_invalid_one_is_refused() -> None:
+    of = Service(metadata=ObjectMeta(name="dns", namespace="shop"), spec=ServiceSpec(ports=[ServicePort(53)]))
+    options = read_options(logged(of, SLOW))
+    assert isinstance(options, ServiceOptions)
+    assert options.access_log == SLOW
+    refused = read_options(logged(of, WRONG))
+    assert isinstance(refused, Refused)
+    assert ANNOTATION_ACCESS_LOG in refused.sentence
