@@ -16,7 +16,7 @@ from fairlead.model.keys import Protocol, backend_key
 from fairlead.model.observed import Counted
 from fairlead.providers.envoy.traffic import EnvoyTraffic
 from tests.xds.http_world import HttpWorld, config, get, route, to
-from tests.xds.world import Backend, World, ask, ask_udp, health, local_envoy
+from tests.xds.world import Backend, World, ask, ask_udp, connected, health, local_envoy
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session")]
 
@@ -214,14 +214,21 @@ async def test_a_backend_becomes_shared_and_single_again_under_load(http: HttpWo
     assert await requested(alone, 20) == Counter(west=20)
 
 
-@pytest.mark.req("MC-14")
-async def test_connections_without_a_target_are_counted_as_failed(world: World):
-    backends = await members(world, west=1)
+@pytest.mark.req("MC-13", "MC-14")
+async def test_failed_connections_and_those_of_each_member_are_counted(world: World):
+    backends = {"west": [await world.backend("west", stay=True)]}
     plain = world.spec(shares=Shares((Locality("west", 1),)))
     spec = msgspec.structs.replace(plain, key=plain.key._replace(kind="GlobalService"))
     world._keys.append(spec.key)
     await world.serve(spec, *targets(backends))
+    traffic = EnvoyTraffic(local_envoy(world.provider).admin, name="Envoy")
+    target = Counted(spec.key, target=backends["west"][0].target.key)
+    async with connected(spec.address, 8080) as (name, _, _):
+        assert name == "west"
+        (reading,) = await traffic.read()
+        assert reading.totals[target].active == 1
     await backends["west"][0].stop()
     assert await counted(spec, 20) == Counter({"": 20})
-    (reading,) = await EnvoyTraffic(local_envoy(world.provider).admin, name="Envoy").read()
+    (reading,) = await traffic.read()
     assert reading.totals[Counted(spec.key)].failed >= 20
+    assert reading.totals[target].active == 0

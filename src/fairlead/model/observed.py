@@ -387,16 +387,20 @@ def _is_known(seen: set[Seen]) -> bool:
 
 
 class Counted(NamedTuple):
-    """The subject of counters: a load balancer, or a backend or route of an HTTP load balancer."""
+    """The subject of counters: a load balancer, or a backend or route of an HTTP load balancer.
+
+    ``target``: one target of them, where members share the load balancer.
+    """
 
     load_balancer: LoadBalancerKey
     backend: str = ""
     route: str = ""
+    target: TargetKey | None = None
 
     @property
     def whole(self) -> bool:
         """Return whether they are of the load balancer as a whole."""
-        return not self.backend and not self.route
+        return not self.backend and not self.route and self.target is None
 
     def __str__(self) -> str:
         """Return the key, of a backend with ``#`` and its name, of a route with ``@`` and its name."""

@@ -110,9 +110,9 @@ class Traffic:
                 async with asyncio.timeout(_SCRAPE_S):
                     await self.read()
 
-    def active(self, key: LoadBalancerKey) -> int:
-        """Return how many connections of a load balancer are open."""
-        return self._rates.active(Counted(key))
+    def active(self, counted: Counted) -> int:
+        """Return how many connections are open."""
+        return self._rates.active(counted)
 
     def ask(self) -> None:
         """Request that figures are read during the next seconds."""
@@ -159,6 +159,8 @@ class Traffic:
         if 0 < seconds <= _LOOKED_S:
             self._rated_s = now_s
             for counted, totals in added.items():
+                if counted.target is not None:
+                    continue
                 figure = figure_of(counted, totals, seconds, http=self._rates.is_http(counted))
                 if figure.busy:
                     figures[counted] = figure
@@ -323,7 +325,7 @@ class TrafficMetrics(Collector):
         self._clock = clock
         self._load_balancers: _Named[LoadBalancerKey] = _Named(limit)
         self._routes: _Named[Counted] = _Named(limit)
-        self.active: Callable[[LoadBalancerKey], int] = lambda _key: 0
+        self.active: Callable[[Counted], int] = lambda _counted: 0
 
     def add(self, added: Mapping[Counted, Totals]) -> None:
         """Count what a reading adds."""
@@ -358,7 +360,7 @@ class TrafficMetrics(Collector):
             "fairlead_traffic_connections_open", "Connections that are open, of those that are named.", labels=_LABELS
         )
         for key in self._load_balancers:
-            gauge.add_metric([str(key)], self.active(key))
+            gauge.add_metric([str(key)], self.active(Counted(key)))
         yield gauge
 
 

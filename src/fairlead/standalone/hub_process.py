@@ -419,7 +419,7 @@ def make_traffic(
         hub.watched.add(added)
 
     traffic = Traffic(readers, clock=clock, now=now, added=count)
-    hub.watched.ask = traffic.ask
+    hub.watched.ask, hub.watched.active = traffic.ask, traffic.active
     metrics.active = traffic.active
     registry.register(metrics)
     return traffic

@@ -19,7 +19,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.discovery import install_crds
 from fairlead.model.contract import AllocationKind
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Counted, Totals
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import ABLE, endpoint_slice, lb_class, tcp, tenant
@@ -167,3 +167,25 @@ async def test_a_share_of_5xx_needs_a_route_that_counts_them():
         shift = await hub.step()
         assert (shift.state, shift.moved) == ("Shifting", 0)
         assert "route" in shift.message
+
+
+@pytest.mark.req("MC-13")
+async def test_the_connections_of_a_drained_member_are_counted_until_it_leaves():
+    async with api(50, 50) as cluster:
+        members = [{"tenant": "west", "drain": True}, {"tenant": "east"}]
+        patch = {"spec": {"members": members}}
+        await cluster.merge_patch(GLOBAL_SERVICES, KEY.namespace, KEY.name, patch, manager="operator")
+        hub = Hub(cluster)
+        await hub.reconcile()
+        watched, west = hub.context.watched, Counted(KEY, target=TargetKey("10.1.0.1", 8080))
+        watched.active = lambda counted: 3 if counted == west else 9
+        assert await hub.intent._count(KEY)
+        assert hub.intent._open == {}, "nothing has been read yet"
+        watched.add({})
+        assert await hub.intent._count(KEY)
+        assert hub.intent._open == {KEY: {"west": 3}}
+        patch = {"spec": {"members": [{"tenant": "east"}]}}
+        await cluster.merge_patch(GLOBAL_SERVICES, KEY.namespace, KEY.name, patch, manager="operator")
+        await hub.reconcile()
+        assert await hub.intent._count(KEY) is None
+        assert hub.intent._open == {}

@@ -79,7 +79,7 @@ async def test_open_connections_without_a_byte_are_still_there(traffic, counts, 
     await read(traffic, clock)
     await read(traffic, clock)
     assert (traffic.visible_item(WEB).item.active, traffic.visible_item(WEB).item.connections) == (2, 0.0)
-    assert traffic.active(WEB.load_balancer) == 2
+    assert traffic.active(WEB) == 2
 
 
 @pytest.mark.req("OP-11")

@@ -20,7 +20,7 @@ from fairlead.api.globalservice import (
     GlobalServiceStatus,
 )
 from fairlead.api.kubernetes import EndpointSlice, Ingress, PortStatus
-from fairlead.api.meta import JSONMapping, ObjectKey, WireCondition
+from fairlead.api.meta import JSONMapping, ObjectKey, Resource, WireCondition
 from fairlead.api.names import hub_name
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS, Tenant
@@ -34,8 +34,10 @@ from fairlead.hub.inventory import UNTIL_READ, Inventory, first_broken, slice_la
 from fairlead.hub.providers.runner import observed_of
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.model.keys import IPV4, ListenerKey, LoadBalancerKey, Protocol
-from fairlead.model.observed import MemberSeen, Observed
+from fairlead.kube.events import EventRecorder
+from fairlead.model.in_words import counted
+from fairlead.model.keys import IPV4, ListenerKey, LoadBalancerKey, Protocol, TargetKey
+from fairlead.model.observed import Counted, MemberSeen, Observed
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.global_service import (
     decide_global,
@@ -49,6 +51,9 @@ from fairlead.translate.global_service import (
 from fairlead.translate.shift import in_words
 from fairlead.translate.view import Decision, GlobalDecision, GlobalView, MemberState, TCPView
 
+#: How often the connections of drained members are counted.
+_COUNT_S = 5.0
+
 
 class GlobalIntent(MemberIntent[GlobalView]):
     """GlobalServices."""
@@ -58,6 +63,10 @@ class GlobalIntent(MemberIntent[GlobalView]):
         self._global_views = GlobalViews(context, self._global_objects)
         rules = GlobalStatus(events=context.events, resource=GLOBAL_SERVICES)
         super().__init__(context, views=self._global_views, rules=rules)
+        #: The targets of members that are drained, and how many connections they still have.
+        self._drained: dict[LoadBalancerKey, dict[str, frozenset[TargetKey]]] = {}
+        self._open = rules.open
+        self._drains: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=context.clock)
         #: GlobalServices with members whose health may have changed.
         self._health: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=context.clock)
         self._shifts = Shifts(context, self._global_objects, context.shared.backends)
@@ -73,8 +82,12 @@ class GlobalIntent(MemberIntent[GlobalView]):
             runner.provider.on_change(self._note_health)
 
     def controllers(self) -> Sequence[Controller]:
-        """Return the controllers that decide which members are down, and that move weights in steps."""
-        return (Controller("global-health", self._health, self._judge), self._shifts.controller())
+        """Return those that decide which members are down, move weights, and count connections of drained members."""
+        return (
+            Controller("global-health", self._health, self._judge),
+            Controller("global-drain", self._drains, self._count),
+            self._shifts.controller(),
+        )
 
     def lead(self) -> None:
         """Go on with all shifts."""
@@ -98,7 +111,41 @@ class GlobalIntent(MemberIntent[GlobalView]):
         """Return the decision about ``view``; routes to its Services get the same members."""
         if self._shared.is_asked(tenant.namespace for tenant in view.tenants.values()):
             self._shared.put(view.key, shared_backends(view))
-        return decide_global(view, self.allocation_of(view))
+        decision = decide_global(view, self.allocation_of(view))
+        self._note_drained(view.key, decision)
+        return decision
+
+    def _note_drained(self, key: LoadBalancerKey, decision: GlobalDecision) -> None:
+        names = {member.tenant for member in decision.members if member.state == "Draining"}
+        targets: dict[str, set[TargetKey]] = {name: set() for name in names}
+        for by_key in decision.desired.targets.values() if decision.desired is not None and names else ():
+            for at, target in by_key.items():
+                if target.locality in names:
+                    targets[target.locality].add(at)
+        if names:
+            self._drained[key] = {name: frozenset(members) for name, members in targets.items()}
+            self._drains.add(key)
+        elif self._drained.pop(key, None) is not None:
+            self._open.pop(key, None)
+
+    async def _count(self, key: LoadBalancerKey) -> float | None:
+        """Count the connections that drained members of ``key`` still have; seconds until the next time."""
+        drained = self._drained.get(key)
+        watched = self._context.watched
+        if drained is None or not self._context.may_write(key):
+            watched.forget((key, "drain"))
+            return None
+        subjects = (Counted(key), *self._shared.backends(key))
+        by_member = {
+            name: [subject._replace(target=target) for subject in subjects for target in targets]
+            for name, targets in drained.items()
+        }
+        if watched.of((key, "drain"), itertools.chain.from_iterable(by_member.values())) is not None:
+            counts = {name: sum(map(watched.active, listed)) for name, listed in by_member.items()}
+            if counts != self._open.get(key):
+                self._open[key] = counts
+                self.status.refresh(key)
+        return _COUNT_S
 
     def decision_on_record(self, view: GlobalView) -> Decision | None:
         """Return the decision about the accepted version."""
@@ -111,6 +158,8 @@ class GlobalIntent(MemberIntent[GlobalView]):
         self._health.forget(key)
         self._shifts.forget(key)
         self._shared.put(key, {})
+        for known in (self._drained, self._open):
+            known.pop(key, None)
 
     def _share_with_routes(self, namespace: str) -> None:
         """Put the Services that the member with this namespace shares, before its first route is served."""
@@ -258,12 +307,22 @@ class GlobalStatus(StatusRules[GlobalService, GlobalDecision]):
 
     owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "names", "shift")
 
+    def __init__(self, *, events: EventRecorder, resource: Resource[GlobalService]) -> None:
+        super().__init__(events=events, resource=resource)
+        #: How many connections drained members still have.
+        self.open: dict[LoadBalancerKey, dict[str, int]] = {}
+
     def compose(
         self, obj: GlobalService, decision: GlobalDecision, conditions: list[WireCondition], observed: Observed | None
     ) -> GlobalServiceStatus:
         """Return the status with the members and their shares."""
         status = super().compose(obj, decision, conditions, observed)
         members = member_statuses(decision.members, decision.spillover, healthy_members(observed))
+        left = self.open.get(LoadBalancerKey(GLOBAL_SERVICES.kind, *obj.key), {})
+        for number, member in enumerate(members):
+            if member.state == "Draining" and member.tenant in left:
+                message = f"{member.message}; {counted(left[member.tenant], 'connection')} open"
+                members[number] = msgspec.structs.replace(member, message=message)
         return msgspec.structs.replace(
             status,
             targets=shown_targets(decision.targets, observed),

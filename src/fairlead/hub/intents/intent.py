@@ -16,7 +16,7 @@ allocated to no other load balancer.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -172,17 +172,19 @@ def _same_ports(before: SharedPorts, after: SharedPorts) -> SharedPorts:
 class WatchedCounts:
     """What proxies have counted of some load balancers since these are watched; of others nothing is read.
 
-    ``ask`` has the proxies read for some seconds, which then calls ``add`` with what each reading adds.
+    ``ask`` has the proxies read for some seconds, which then calls ``add`` with what each reading adds. ``active``
+    returns how many connections were open at the last reading.
     """
 
     def __init__(self) -> None:
         self.ask: Callable[[], None] = lambda: None
-        self._watched: dict[LoadBalancerKey, frozenset[Counted]] = {}
+        self.active: Callable[[Counted], int] = lambda _counted: 0
+        self._watched: dict[Hashable, frozenset[Counted]] = {}
         self._sums: dict[Counted, Totals] = {}
         #: The next reading may have what was counted long before they were watched.
         self._new: set[Counted] = set()
 
-    def of(self, key: LoadBalancerKey, counted: Iterable[Counted]) -> Totals | None:
+    def of(self, key: Hashable, counted: Iterable[Counted]) -> Totals | None:
         """Return the sum of ``counted`` since ``key`` watches them; None before the first reading."""
         self.ask()
         wanted = self._watched[key] = frozenset(counted)
@@ -197,7 +199,7 @@ class WatchedCounts:
             self._sums[subject] = summed((self._sums[subject], added[subject]))
         self._new.clear()
 
-    def forget(self, key: LoadBalancerKey) -> None:
+    def forget(self, key: Hashable) -> None:
         """Watch nothing for ``key`` any longer."""
         if (dropped := self._watched.pop(key, None)) is not None:
             for subject in dropped.difference(*self._watched.values()):

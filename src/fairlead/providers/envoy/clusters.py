@@ -124,6 +124,9 @@ def cluster_fields(
         "ignore_health_on_host_removal": True,
         "circuit_breakers": {"thresholds": [_limits(connections if spec.limits_connections else _UNLIMITED)]},
     }
+    if shares:
+        # How many connections each member has: those of one that is drained.
+        fields["track_cluster_stats"] = {"per_endpoint_stats": True}
     if spec.affinity is Affinity.CLIENT_IP:
         fields["maglev_lb_config"] = {"table_size": {"value": _MAGLEV_TABLE_SIZE}}
     if inline:

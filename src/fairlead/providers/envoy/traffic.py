@@ -14,7 +14,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from urllib.parse import quote
 
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Counted, Reading, Totals
 
 _FILTER = (
@@ -22,6 +22,7 @@ _FILTER = (
     r"|^udp\.[A-Za-z]+/.*\.downstream_sess_(total|active|[rt]x_bytes)$"
     r"|^cluster\.(TCPLoadBalancer|LoadBalancer)/.*\.upstream_cx_(active|connect_ms)$"
     r"|^cluster\.GlobalService/.*\.upstream_cx_(connect_attempts_exceeded|none_healthy|connect_ms)$"
+    r"|^cluster\.(GlobalService/.*|HTTPLoadBalancer/.*/backend/.*)\.endpoint\..*\.cx_(total|active)$"
     r"|^cluster\.HTTPLoadBalancer/.*/backend/.*\.upstream_(cx_total|cx_active|cx_[rt]x_bytes_total|rq_[1-5]xx|rq_time)$"
     r"|^vhost\..*\.route\.HTTPLoadBalancer/.*\.upstream_rq_([1-5]xx|time)$"
 )
@@ -39,6 +40,8 @@ _COUNTS = {
     "downstream_sess_tx_bytes": "bytes_out",
     "upstream_cx_connect_attempts_exceeded": "failed",
     "upstream_cx_none_healthy": "failed",
+    "cx_total": "connections",
+    "cx_active": "active",
     # Of a backend; what it receives is what clients send.
     "upstream_cx_total": "connections",
     "upstream_cx_tx_bytes_total": "bytes_in",
@@ -50,6 +53,8 @@ _CLASS = re.compile(r"(?:down|up)stream_rq_([1-5])xx")
 _TIMES = frozenset({"downstream_rq_time", "upstream_rq_time", "upstream_cx_connect_ms"})
 #: Before the name of a route is that of its virtual host, which has no slash.
 _ROUTE = ".route."
+#: Before the address of one endpoint, in statistics of clusters that count each.
+_ENDPOINT = ".endpoint."
 #: The first value in brackets is of the last interval, the second of all time.
 _QUANTILE = re.compile(r"\bP(50|99)\(([0-9.]+|nan),")
 
@@ -144,7 +149,13 @@ def _key_of(name: str) -> Counted | None:
         # A host name may have that label too.
         host, slash, end = rest.partition("/")
         rest = f"{host.rpartition(_ROUTE)[2]}{slash}{end}"
-    parts = rest.rpartition(".")[0].split("/", 3)
+    rest, _, statistic = rest.rpartition(".")
+    target = None
+    if kind == "cluster" and statistic in {"cx_total", "cx_active"}:
+        rest, _, endpoint = rest.rpartition(_ENDPOINT)
+        if (target := _target_of(endpoint)) is None:
+            return None
+    parts = rest.split("/", 3)
     if len(parts) < 4:
         return None
     part, _, backend = parts[3].partition("/")
@@ -154,7 +165,16 @@ def _key_of(name: str) -> Counted | None:
         LoadBalancerKey(*parts[:3]),
         backend if (kind, part) == ("cluster", "backend") else "",
         backend if (kind, part) == ("vhost", "route") else "",
+        target,
     )
+
+
+def _target_of(endpoint: str) -> TargetKey | None:
+    """Return the target whose name in a statistic this is: Envoy writes a colon as an underscore."""
+    address, _, port = endpoint.rpartition("_")
+    if not address or not port.isdigit():
+        return None
+    return TargetKey(address[1:-1].replace("_", ":") if address.startswith("[") else address, int(port))
 
 
 def _milliseconds(text: str) -> float | None:
