@@ -19,7 +19,8 @@ import msgspec
 
 from bench.figures import Figure
 from fairlead.model.change import Action, Reason, TargetChange
-from fairlead.model.desired import FrontendSpec, HealthCheck, Listener, Locality, Shares, Target
+from fairlead.model.desired import FrontendSpec, Listener, Locality, Shares, Target
+from fairlead.model.health import HealthCheck
 from fairlead.model.http import Attachment, Backend, BackendRef, L7Config, L7Listener, Route, Rule
 from fairlead.model.keys import LoadBalancerKey, TargetKey, backend_key
 from fairlead.providers.envoy.provider import EnvoyProvider, create

@@ -24,6 +24,10 @@ CONDITIONS = {
     "Ready": "The object is in service: no other condition that should be True is False or awaits an answer. On a "
     "Tenant: its agent is alive by the hub's clock, and its namespace and rights at the hub exist.",
     "Stalled": "The object does not become Ready until its spec, or what it names, is corrected. Absent otherwise.",
+    "ChecksSlowed": (
+        "The member asks for more health checks than `spec.maxChecksPerSecond` of its Tenant allows: all its targets "
+        "are checked less often. The message has both numbers."
+    ),
     "Draining": (
         "On a Tenant that is being removed: no backend gets new connections; its load balancers are deleted afterwards."
     ),

@@ -9,7 +9,8 @@ import pytest
 
 from fairlead.errors import Retry, Terminal
 from fairlead.model.change import Action
-from fairlead.model.desired import HealthCheck, Listener
+from fairlead.model.desired import Listener
+from fairlead.model.health import HealthCheck
 from fairlead.providers.envoy.clusters import CLUSTER
 from fairlead.providers.envoy.provider import create
 from fairlead.providers.envoy.resources import ResourceType, encoded_resource, resource_name

@@ -11,7 +11,8 @@ import pytest
 
 from fairlead.model.change import Action
 from fairlead.model.condition import ConditionReason
-from fairlead.model.desired import FrontendSpec, HealthCheck, Listener, Locality, Shares, Spillover, Target
+from fairlead.model.desired import FrontendSpec, Listener, Locality, Shares, Spillover, Target
+from fairlead.model.health import HealthCheck
 from fairlead.model.keys import Protocol, backend_key
 from fairlead.model.observed import Counted
 from fairlead.providers.envoy.traffic import EnvoyTraffic

@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from fairlead.errors import BadConfiguration, Terminal
-from fairlead.model.desired import HealthCheck, Listener
+from fairlead.model.desired import Listener
+from fairlead.model.health import HealthCheck
 from fairlead.providers.envoy.envoy_process import find_running
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.provider import EnvoyProvider, create

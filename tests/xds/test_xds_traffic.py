@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from fairlead.model.change import Action
-from fairlead.model.desired import Affinity, HealthCheck, Listener, ProxyProtocol, Target
+from fairlead.model.desired import Affinity, Listener, ProxyProtocol, Target
+from fairlead.model.health import HealthCheck
 from fairlead.model.keys import TargetKey
 from fairlead.providers.envoy import connection_frontend as listeners
 from fairlead_demo.worlds.processes import wait_until

@@ -30,6 +30,8 @@ from fairlead.api.intent import NamesStatus
 from fairlead.api.kubernetes import EndpointSlice, Ingress, Service, ServicePort
 from fairlead.api.meta import KubeObject, WireCondition, is_taken_over
 from fairlead.api.names import (
+    ANNOTATION_HEALTH_CHECK,
+    ANNOTATION_OUTLIER_DETECTION,
     ANNOTATION_PROXY_PROTOCOL,
     ANNOTATION_REQUESTED_ADDRESS,
     ANNOTATION_TARGET,
@@ -78,7 +80,7 @@ class Feedback(msgspec.Struct, frozen=True):
 # --- messages of the hub ---------------------------------------------------------------------------------------------
 
 _ITSELF = re.compile(rf"^{TCP_LOAD_BALANCERS.kind}/[^ /]+/[^ /:]+: ")
-_FIELD = re.compile(r"\bspec\.(className|address|proxyProtocol|targets)\b")
+_FIELD = re.compile(r"\bspec\.(className|address|proxyProtocol|targets|healthCheck|outlierDetection)\b")
 
 
 _PARAMETERS = {"Ingress": "spec.parameters of its IngressClass", "Gateway": "spec.parametersRef of its GatewayClass"}
@@ -95,6 +97,8 @@ def translate_message(message: str, service: Service) -> str:
     fields = {
         "className": "spec.loadBalancerClass",
         "address": f"annotation {ANNOTATION_REQUESTED_ADDRESS}" if by_annotation else "spec.loadBalancerIP",
+        "healthCheck": f"annotation {ANNOTATION_HEALTH_CHECK}",
+        "outlierDetection": f"annotation {ANNOTATION_OUTLIER_DETECTION}",
         "proxyProtocol": f"annotation {ANNOTATION_PROXY_PROTOCOL}",
         "targets": f"annotation {ANNOTATION_TARGET}",
     }

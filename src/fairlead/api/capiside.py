@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from fairlead.api.loadbalancerclass import Duration
 from fairlead.api.meta import LIST_ATOMIC, Wire
+from fairlead.model.health import CheckName, CheckPort, CheckType, Expected, HealthCheckSettings, Threshold
 from fairlead.model.in_words import host_port
 from fairlead.model.keys import canonical_address
 
@@ -78,13 +79,15 @@ class TargetSelector(Wire, frozen=True, gc=False):
 
 
 class RequestCheck(Wire, frozen=True, gc=False):
-    """The health check of the members: a request over TLS; what is left out is as the class has it.
+    """The health check of the members; what is left out is as the class has it.
 
-    caBundle is the authority (PEM) that a member's certificate is checked against; empty: it is not checked. host is
-    the name that is asked for. disabled: members are checked as the class says.
+    Without a type, it is a request over TLS that is answered 200. caBundle is the authority (PEM) that a member's
+    certificate is checked against; empty: it is not checked. host is the name that is asked for. disabled: members are
+    checked as the class says. healthy and unhealthy count before healthyThreshold and unhealthyThreshold.
     """
 
     disabled: bool = False
+    type: CheckType = ""
     path: Annotated[str, Meta(max_length=1024)] = "/readyz"
     host: Annotated[str, Meta(max_length=253)] = ""
     ca_bundle: Annotated[str, Meta(max_length=65536)] = ""
@@ -92,6 +95,32 @@ class RequestCheck(Wire, frozen=True, gc=False):
     timeout: Duration | None = None
     unhealthy_threshold: Annotated[int, Meta(ge=1, le=10)] | None = None
     healthy_threshold: Annotated[int, Meta(ge=1, le=10)] | None = None
+    service: CheckName = ""
+    port: CheckPort | None = None
+    expected: Expected = ""
+    tls: bool | None = None
+    healthy: Threshold | None = None
+    unhealthy: Threshold | None = None
+
+    @property
+    def settings(self) -> HealthCheckSettings | None:
+        """Return what a user asks for with a type; None for the request over TLS."""
+        if self.disabled or not self.type:
+            return None
+        requested = self.type in {"http", "grpc"}
+        return HealthCheckSettings(
+            type=self.type,
+            path=self.path if self.type == "http" else "",
+            host=self.host if requested else "",
+            service=self.service,
+            port=self.port,
+            interval=self.interval or "",
+            timeout=self.timeout or "",
+            healthy=self.healthy or self.healthy_threshold,
+            unhealthy=self.unhealthy or self.unhealthy_threshold,
+            expected=self.expected,
+            tls=self.tls,
+        )
 
 
 class MemberStatus(Wire, frozen=True, gc=False):

@@ -58,6 +58,21 @@ CHECK = {
     "timeoutSeconds": "Time limit of a check, in seconds.",
     "unhealthyThreshold": "Number of consecutive failed checks that make a target unhealthy.",
     "healthyThreshold": "Number of consecutive successful checks that make a target healthy.",
+    "port": "Port to check; 0 for that of the traffic.",
+}
+CHECK_FIELDS = {
+    "type": "tcp connects, http sends a request, grpc asks grpc.health.v1.Health, none makes no checks. When empty, a "
+    "path means http and a service grpc.",
+    "path": "Path of the request; / when empty.",
+    "host": "Host header of the request, and server name of TLS.",
+    "service": "gRPC service to ask for; the whole server when empty.",
+    "port": "Port to check; that of the traffic when unset.",
+    "interval": "Time between two checks, from 1s to 5m; that of the class when empty.",
+    "timeout": "Time limit of a check, from 100ms to 5m; that of the class when empty.",
+    "healthy": "Number of consecutive successful checks that make a target healthy; that of the class when unset.",
+    "unhealthy": "Number of consecutive failed checks that make a target unhealthy; that of the class when unset.",
+    "expected": "Status codes of a healthy target, such as 204 or 200-299; 200-399 when empty.",
+    "tls": "Whether a check speaks TLS; its certificate is not verified. When unset, as the traffic to the same port.",
 }
 SHARED_SERVICE = {
     "namespace": "Namespace of the Service, in each member.",
@@ -96,6 +111,8 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "Ports that the hub opens for generated names and challenges do not count.",
         "maxHostnames": "Maximum number of host names, including generated ones; 0 means 2000. Existing names are "
         "kept.",
+        "maxChecksPerSecond": "Maximum number of health checks a second that the proxies make for the member; above "
+        "it, all its targets are checked less often. 0 means no limit.",
         "targetRanges": "CIDR ranges that traffic may be sent to; when empty, all except loopback, link-local and "
         "multicast ranges.",
         "hostNameTargets": "Whether endpoints may be host names if the proxies share the hub's machine. Such a name "
@@ -157,6 +174,15 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "minBackends": "Minimum number of backends to keep, regardless of the percentage.",
     },
     "ClassHealthCheck": CHECK,
+    "HealthCheckSettings": CHECK_FIELDS,
+    "OutlierDetection": {
+        "consecutive5xx": "Consecutive answers 5xx, or failed connections of a load balancer of connections, that "
+        "eject a target; 0 leaves the built-in detection of failed connections.",
+        "consecutiveGatewayErrors": "Consecutive answers 502, 503 and 504, and failed connections, that eject a "
+        "target; 0 does not count them.",
+        "ejectionTime": "Time for which a target is ejected at first, from 1s to 1h; 5s when empty.",
+        "maxEjectionPercent": "Largest part of the targets that may be ejected at once; 50 when unset, 0 ejects none.",
+    },
     "LoadBalancerClassSpec": {
         "provider": "Name of the provider, such as envoy or haproxy. Immutable.",
         "parameters": "Provider settings; a load balancer cannot override them.",
@@ -734,11 +760,17 @@ CLUSTERS: Mapping[str, Mapping[str, str]] = {
         "timeout": "Time limit of a check; that of the class when unset.",
         "unhealthyThreshold": "Number of failed checks after which a member gets no traffic.",
         "healthyThreshold": "Number of successful checks after which a member gets traffic again.",
+        "type": "tcp, http, grpc or none; a request over TLS that is answered 200 when empty.",
+        **{name: CHECK_FIELDS[name] for name in ("service", "port", "expected", "tls", "healthy", "unhealthy")},
     },
     "AskedRequest": {
         "path": "Path of the request.",
         "host": "Host header of the request.",
         "caBundle": "PEM certificate authority that verifies members.",
+        "expected": "First and last status code of a healthy target; 200 when empty.",
+        "tls": "Whether the request is sent over TLS.",
+        "grpc": "Whether the request asks for the health of the gRPC service path.",
+        "http2": "Whether the request is sent over HTTP/2.",
     },
     "ClusterLoadBalancerPolicySpec": {
         "className": "LoadBalancerClass of the created load balancers.",

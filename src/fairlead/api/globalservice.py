@@ -14,6 +14,7 @@ from fairlead.api.loadbalancerclass import Duration
 from fairlead.api.meta import LIST_ATOMIC, LIST_BY_PORT, LIST_SET, ONE_LINE, Resource, Wire, list_by
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
 from fairlead.api.tcploadbalancer import Origin
+from fairlead.model.health import HealthCheckSettings, OutlierDetection
 
 GlobalMemberState = Literal[
     "Serving", "UnreachableFromSomeProxies", "Standby", "Draining", "Down", "Dropped", "NoEndpoints", "Missing"
@@ -95,6 +96,8 @@ class GlobalServiceSpec(Wire, frozen=True, gc=False):
         default_factory=list[str]
     )
     generate_hostname: bool = False
+    health_check: HealthCheckSettings | None = None
+    outlier_detection: OutlierDetection | None = None
 
     @property
     def origin(self) -> Origin:

@@ -10,7 +10,8 @@ from msgspec import Meta
 from fairlead.api.json_text import decode
 from fairlead.api.kubernetes import LoadBalancerStatus
 from fairlead.api.meta import LIST_ATOMIC, LIST_BY_PORT, Conditions, JSONObject, KubeObject, Wire, list_by
-from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, HealthRequest, Listener, Owner, ProxyProtocol
+from fairlead.model.desired import Affinity, FrontendSpec, Listener, Owner, ProxyProtocol
+from fairlead.model.health import HealthCheck, HealthRequest, OutlierDetection
 from fairlead.model.keys import Family, LoadBalancerKey, Protocol, WantedFamilies
 
 
@@ -24,11 +25,18 @@ class AskedListener(Wire, frozen=True, gc=False):
 
 
 class AskedRequest(Wire, frozen=True, gc=False):
-    """The request over TLS that a backend has to answer; caBundle is whom its certificate must come from."""
+    """The request that a backend has to answer; caBundle is whom its certificate must come from.
+
+    expected are the first and last status code of a healthy backend; 200 when empty.
+    """
 
     path: str
     host: str = ""
     ca_bundle: str = ""
+    expected: Annotated[list[int], Meta(extra_json_schema=LIST_ATOMIC)] = msgspec.field(default_factory=list[int])
+    tls: bool = True
+    grpc: bool = False
+    http2: bool = False
 
 
 class AskedHealthCheck(Wire, frozen=True, gc=False):
@@ -39,6 +47,7 @@ class AskedHealthCheck(Wire, frozen=True, gc=False):
     unhealthy_threshold: int
     healthy_threshold: int
     request: AskedRequest | None = None
+    port: int = 0
 
 
 class AskedOwner(Wire, frozen=True, gc=False):
@@ -69,6 +78,7 @@ class Asked(Wire, frozen=True, gc=False):
     affinity: Literal["", "ClientIP"] = ""
     proxy_protocol: Literal["", "v1", "v2"] = ""
     health_check: AskedHealthCheck | None = None
+    outlier_detection: OutlierDetection | None = None
     parameters: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     attributes: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     owner: AskedOwner = AskedOwner()
@@ -175,6 +185,7 @@ def asked_of(spec: FrontendSpec) -> Asked:
         affinity="" if spec.affinity is Affinity.NONE else spec.affinity.value,
         proxy_protocol=spec.proxy_protocol.value,
         health_check=None if check is None else _asked_check(check),
+        outlier_detection=spec.outlier_detection,
         parameters=dict(spec.parameters),
         attributes=dict(spec.attributes),
         owner=AskedOwner(spec.owner.member, spec.owner.kind, spec.owner.namespace, spec.owner.name, spec.owner.uid),
@@ -200,6 +211,7 @@ def spec_of(key: LoadBalancerKey, asked: Asked) -> FrontendSpec:
         affinity=Affinity(asked.affinity or Affinity.NONE),
         proxy_protocol=ProxyProtocol(asked.proxy_protocol),
         health_check=None if check is None else _check_of(check),
+        outlier_detection=asked.outlier_detection,
         parameters=dict(asked.parameters or {}),
         attributes=dict(asked.attributes or {}),
         owner=Owner(owner.member, owner.kind, owner.namespace, owner.name, owner.uid),
@@ -209,25 +221,27 @@ def spec_of(key: LoadBalancerKey, asked: Asked) -> FrontendSpec:
 
 
 def _asked_check(check: HealthCheck) -> AskedHealthCheck:
-    request_check = check.request
-    request = (
-        AskedRequest(request_check.path, request_check.host, request_check.ca_bundle)
-        if request_check is not None
-        else None
-    )
+    asked, request = check.request, None
+    if asked is not None:
+        expected = list(asked.expected or ())
+        request = AskedRequest(asked.path, asked.host, asked.ca_bundle, expected, asked.tls, asked.grpc, asked.http2)
     return AskedHealthCheck(
-        check.interval_s, check.timeout_s, check.unhealthy_threshold, check.healthy_threshold, request
+        check.interval_s, check.timeout_s, check.unhealthy_threshold, check.healthy_threshold, request, check.port
     )
 
 
 def _check_of(check: AskedHealthCheck) -> HealthCheck:
-    request = check.request
+    asked, request = check.request, None
+    if asked is not None:
+        expected = (asked.expected[0], asked.expected[-1]) if asked.expected else None
+        request = HealthRequest(asked.path, asked.host, asked.ca_bundle, expected, asked.tls, asked.grpc, asked.http2)
     return HealthCheck(
         check.interval_seconds,
         check.timeout_seconds,
         check.unhealthy_threshold,
         check.healthy_threshold,
-        HealthRequest(request.path, request.host, request.ca_bundle) if request is not None else None,
+        request,
+        check.port,
     )
 
 

@@ -24,6 +24,7 @@ from fairlead.api.intent import IntentObject, IntentStatus, NamesStatus, Port, P
 from fairlead.api.loadbalancerclass import EnsurePolicy
 from fairlead.api.meta import LIST_BY_PORT, LIST_SET, Resource, Wire, list_by
 from fairlead.api.names import GROUP, VERSION
+from fairlead.model.health import OutlierDetection
 
 
 class LoadBalancerListener(Wire, frozen=True, gc=False):
@@ -68,6 +69,7 @@ class LoadBalancerSpec(Wire, frozen=True, gc=False):
     target_kind: TargetKind | None = None
     selector: TargetSelector | None = None
     health_check: RequestCheck | None = None
+    outlier_detection: OutlierDetection | None = None
     infrastructure_ref: InfrastructureReference | None = None
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import lru_cache
 
+from fairlead.model.health import HealthCheckSettings, OutlierDetection, single_annotations
+
 GROUP = "fairlead.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -27,6 +29,14 @@ LABEL_READINESS_GATE = "fairlead.dev/readiness-gate"
 READINESS_GATE_ENABLED = "enabled"
 #: The condition of a pod that its readiness gate names: every proxy of its load balancers has it healthy.
 CONDITION_SERVING = "fairlead.dev/serving"
+#: On a Service: how its endpoints are checked, also behind routes: a JSON object with any of the fields type (``tcp``,
+#: ``http``, ``grpc``, ``none``), path, host, service, port, interval, timeout, healthy, unhealthy, expected and tls; or
+#: one annotation for each, such as ``fairlead.dev/health-check-path``.
+ANNOTATION_HEALTH_CHECK = "fairlead.dev/health-check"
+#: On a Service: when a failing endpoint is left out for a time: a JSON object with any of the fields consecutive5xx,
+#: consecutiveGatewayErrors, ejectionTime and maxEjectionPercent; or one annotation for each, such as
+#: ``fairlead.dev/outlier-detection-ejection-time``.
+ANNOTATION_OUTLIER_DETECTION = "fairlead.dev/outlier-detection"
 #: On an Ingress, HTTPRoute or GRPCRoute: so many requests a second each of its rules takes at each proxy; what is above
 #: that is answered 429.
 ANNOTATION_REQUESTS_PER_SECOND = "fairlead.dev/requests-per-second"
@@ -337,9 +347,17 @@ def replica_key(identity: str) -> str:
     return fit(re.sub(r"[^-._a-zA-Z0-9]", "_", identity))
 
 
+#: How the endpoints of a Service are checked, and left out.
+HEALTH_ANNOTATIONS = (
+    ANNOTATION_HEALTH_CHECK,
+    *single_annotations(ANNOTATION_HEALTH_CHECK, HealthCheckSettings),
+    ANNOTATION_OUTLIER_DETECTION,
+    *single_annotations(ANNOTATION_OUTLIER_DETECTION, OutlierDetection),
+)
 #: What a user may write on a Service, plus what we write there.
 SERVICE_ANNOTATIONS = (
     ANNOTATION_ACCESS_LOG,
+    *HEALTH_ANNOTATIONS,
     ANNOTATION_ADDRESS,
     ANNOTATION_PROXY_PROTOCOL,
     ANNOTATION_GLOBAL,

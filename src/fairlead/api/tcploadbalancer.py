@@ -22,6 +22,7 @@ from fairlead.api.intent import (
 )
 from fairlead.api.meta import LIST_ATOMIC, LIST_BY_PORT, LIST_SET, ONE_LINE, JSONObject, Resource, Wire
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
+from fairlead.model.health import HealthCheckSettings, OutlierDetection
 
 TargetType = Literal["Node", "Pod", "Address"]
 
@@ -58,6 +59,7 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     globalService is the GlobalService that it joins. drain is how long a target that terminates keeps its connections,
     which are closed after that; empty: as long as both ends like.
     accessLog takes the place of that of the class.
+    globalService is the GlobalService that it joins. healthCheck and outlierDetection count before those of the class.
     """
 
     ports: Annotated[list[LoadBalancerPort], Meta(min_length=1, extra_json_schema=LIST_BY_PORT)]
@@ -81,6 +83,8 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     global_service: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = ""
     drain: Annotated[str, Meta(max_length=16, pattern=r"^([0-9]{1,7}ms|[0-9]{1,4}s|[0-9]{1,2}m|[01]h)?$")] = ""
     access_log: Annotated[str, Meta(max_length=MAX_ACCESS_LOG)] = ""
+    health_check: HealthCheckSettings | None = None
+    outlier_detection: OutlierDetection | None = None
     origin: Origin = Origin()
 
 

@@ -86,6 +86,8 @@ LOST: Mapping[str, str] = {
     "mirror-host": "a copy of a request keeps its Host header",
     "mirror-request-body": "a copy of a request always has its body",
     "upstream-hash-by": "Gateway API has no hashing; sessionPersistence keeps the requests of a session together",
+    "upstream-fail-timeout": "set annotation fairlead.dev/outlier-detection on the Service",
+    "upstream-max-fails": "set annotation fairlead.dev/outlier-detection on the Service",
     "proxy-body-size": "the size of a request's body is not limited",
     "proxy-redirect-from": "Location headers of backends are not rewritten",
     "proxy-redirect-to": "Location headers of backends are not rewritten",

@@ -26,6 +26,7 @@ class ConditionType(StrEnum):
     STALLED = "Stalled"
     CLOCK_SKEWED = "ClockSkewed"
     DRAINING = "Draining"
+    CHECKS_SLOWED = "ChecksSlowed"
     # Of a LoadBalancer with spec.clusterName, written by the controller for Cluster API.
     EXISTS = "Exists"
     MATCHES_CONFIG = "MatchesConfig"

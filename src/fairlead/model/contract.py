@@ -42,6 +42,10 @@ class Capabilities(msgspec.Struct, frozen=True):
     affinity: bool = False
     proxy_protocol: bool = False
     weights: bool = False
+    #: The types of health checks that users may set. Empty: those of a class are all that there are.
+    health_checks: frozenset[str] = frozenset()
+    #: Users may set when failing targets are left out (``FrontendSpec.outlier_detection``).
+    outlier_detection: bool = False
     #: It shares connections between members by weight and tier (``FrontendSpec.shares``), by its own health checks.
     localities: bool = False
     #: It routes requests (``FrontendSpec.l7``), not only connections.
@@ -77,6 +81,8 @@ EVERY_FEATURE = Capabilities(
     affinity=True,
     proxy_protocol=True,
     weights=True,
+    health_checks=frozenset({"tcp", "http", "grpc"}),
+    outlier_detection=True,
     localities=True,
     l7=True,
 )

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from fairlead.model.health import HealthCheck, OutlierDetection
 from fairlead.model.http import L7Config
 from fairlead.model.keys import ANY_FAMILY, ListenerKey, LoadBalancerKey, Protocol, TargetKey, WantedFamilies
 
@@ -76,28 +77,6 @@ class Listener(msgspec.Struct, frozen=True, gc=False):
         return self.proxy_port or self.port
 
 
-class HealthRequest(msgspec.Struct, frozen=True, gc=False):
-    """A check that asks for ``path`` over TLS and wants the answer 200.
-
-    ``ca_bundle`` (PEM) is whom the certificate must come from, empty: any authority. ``host``: the name that is asked
-    for, and that the certificate must have when ``ca_bundle`` is given; empty: no name is checked.
-    """
-
-    path: str = "/readyz"
-    host: str = ""
-    ca_bundle: str = ""
-
-
-class HealthCheck(msgspec.Struct, frozen=True, gc=False):
-    """Active health checks, of the connection or of ``request``; times in seconds. UDP listeners have none."""
-
-    interval_s: float = 2.0
-    timeout_s: float = 1.0
-    unhealthy_threshold: int = 2
-    healthy_threshold: int = 1
-    request: HealthRequest | None = None
-
-
 class GuardPolicy(msgspec.Struct, frozen=True, gc=False):
     """The limits of removals in one run without positive knowledge that the targets are gone."""
 
@@ -163,6 +142,10 @@ class FrontendSpec(msgspec.Struct, frozen=True):
     affinity: Affinity = Affinity.NONE
     proxy_protocol: ProxyProtocol = ProxyProtocol.NONE
     health_check: HealthCheck | None = HealthCheck()
+    #: How many times less often targets are checked than users ask for; ``health_check`` is slowed already.
+    check_slowdown: int = 1
+    #: In place of the built-in detection of targets whose connections fail; None where no user has set one.
+    outlier_detection: OutlierDetection | None = None
     #: Connection and identity; fixed for the life of the load balancer.
     parameters: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     #: What may be changed while it lives.

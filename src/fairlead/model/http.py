@@ -17,6 +17,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
+from fairlead.model.health import HealthCheckSettings, OutlierDetection
 from fairlead.model.keys import Family
 
 K = TypeVar("K", bound=Hashable)
@@ -323,7 +324,8 @@ class Backend(Value, frozen=True, gc=False):
     ``name`` is unique within the load balancer: the same Service port with other TLS settings is another backend.
     ``service`` is the member's namespace/name; the EndpointSlices at the hub carry it. ``port_name`` is the name of
     the port in these slices (empty for the unnamed one). With nodes as targets, ``node_port`` is where they take it, at
-    their addresses of ``ip_families``: those of the Service, empty for IPv4 alone.
+    their addresses of ``ip_families``: those of the Service, empty for IPv4 alone. ``health_check`` and
+    ``outlier_detection`` are what annotations of the Service set.
     """
 
     name: Name
@@ -333,6 +335,8 @@ class Backend(Value, frozen=True, gc=False):
     ip_families: Annotated[tuple[Family, ...], Meta(max_length=2)] = ()
     protocol: BackendProtocol = "HTTP1"
     tls: BackendTls | None = None
+    health_check: HealthCheckSettings | None = None
+    outlier_detection: OutlierDetection | None = None
 
 
 class Attachment(Value, frozen=True, gc=False):

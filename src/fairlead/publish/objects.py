@@ -12,7 +12,7 @@ is being deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, Literal, TypeVar, cast
 
@@ -22,6 +22,7 @@ from fairlead.api.access_log import read_access_log
 from fairlead.api.cidrs import IPNetwork, parse_cidr
 from fairlead.api.hostname import host_problem
 from fairlead.api.intent import FamilyPolicy
+from fairlead.api.json_text import read_json
 from fairlead.api.kubernetes import (
     ENDPOINT_SLICES,
     Endpoint,
@@ -36,16 +37,19 @@ from fairlead.api.kubernetes import (
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, ObjectMeta, Wire, WireCondition
 from fairlead.api.multicluster import LABEL_MULTICLUSTER_SERVICE, LABEL_SOURCE_CLUSTER
 from fairlead.api.names import (
-    ANNOTATION_DRAIN,
     ANNOTATION_ACCESS_LOG,
+    ANNOTATION_DRAIN,
     ANNOTATION_GLOBAL,
+    ANNOTATION_HEALTH_CHECK,
     ANNOTATION_HOSTNAME,
+    ANNOTATION_OUTLIER_DETECTION,
     ANNOTATION_PROXY_PROTOCOL,
     ANNOTATION_REQUESTED_ADDRESS,
     ANNOTATION_STALE,
     ANNOTATION_TARGET,
     FINALIZER_CLEANUP,
     GROUP,
+    HEALTH_ANNOTATIONS,
     LABEL_EXCLUDE_NODE,
     LABEL_LOAD_BALANCER,
     LABEL_MANAGED_BY,
@@ -74,9 +78,11 @@ from fairlead.api.tcploadbalancer import (
 from fairlead.api.times import seconds_from_duration
 from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import MAX_DRAIN_S
+from fairlead.model.health import HealthCheckSettings, OutlierDetection, problem_of, shown, single_annotations
 from fairlead.model.keys import IPV4, IPV6, Family, family_of, requested_addresses
 
 T = TypeVar("T", bound=KubeObject)
+HealthSettings = TypeVar("HealthSettings", HealthCheckSettings, OutlierDetection)
 
 #: The longest name of an object.
 NAME_LIMIT = 253
@@ -351,6 +357,8 @@ def _head(kind: AnyResource, meta: ObjectMeta) -> JSONObject:
 def _whole(part: object) -> Any:
     if isinstance(part, Wire):
         return whole(part)
+    if isinstance(part, msgspec.Struct):
+        return msgspec.to_builtins(part)
     return [_whole(item) for item in cast("list[object]", part)] if isinstance(part, (list, tuple)) else part
 
 
@@ -526,6 +534,8 @@ def spec_from_service(
     global_service: str = "",
     drain: str = "",
     access_log: str = "",
+    health_check: HealthCheckSettings | None = None,
+    outlier_detection: OutlierDetection | None = None,
 ) -> TCPLoadBalancerSpec:
     """Return the spec of the TCPLoadBalancer of a Service whose ports are not refused; IPv4 alone is not written."""
     ports = [
@@ -555,6 +565,8 @@ def spec_from_service(
         global_service=global_service,
         drain=drain,
         access_log=access_log,
+        health_check=health_check,
+        outlier_detection=outlier_detection,
         origin=origin,
     )
 
@@ -570,6 +582,7 @@ ANNOTATION_SOURCE_RANGES = "service.beta.kubernetes.io/load-balancer-source-rang
 OPTION_ANNOTATIONS = frozenset(
     {
         ANNOTATION_ACCESS_LOG,
+        *HEALTH_ANNOTATIONS,
         ANNOTATION_GLOBAL,
         ANNOTATION_HOSTNAME,
         ANNOTATION_PROXY_PROTOCOL,
@@ -582,6 +595,16 @@ OPTION_ANNOTATIONS = frozenset(
 #: In the annotation for names: the hub is to make one.
 GENERATE = "generate"
 MAX_HOSTNAMES = 32
+
+
+class SettingError(ValueError):
+    """An annotation cannot be read; the sentence names it, the field and what that must be."""
+
+    @property
+    def sentence(self) -> str:
+        """Return the message with its full stop."""
+        return str(self) if str(self).endswith("?") else f"{self}."
+
 
 TargetOption = Literal["", "Node", "Pod"]
 
@@ -602,6 +625,8 @@ class ServiceOptions(msgspec.Struct, frozen=True):
     global_service: str = ""
     drain: str = ""
     access_log: str = ""
+    health_check: HealthCheckSettings | None = None
+    outlier_detection: OutlierDetection | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -636,6 +661,10 @@ def _options(service: Service, *, of_cloud: bool) -> ServiceOptions:
     warnings: list[str] = []
     ranges = _source_ranges(service, warnings)
     hostnames = _hostnames(service)
+    try:
+        health_check, outlier_detection = health_settings(service)
+    except SettingError as error:
+        raise _InvalidOptionError(ConditionReason.INVALID, error.sentence) from error
     return ServiceOptions(
         target=cast("TargetOption", target),
         proxy_protocol=proxy_protocol,
@@ -646,6 +675,8 @@ def _options(service: Service, *, of_cloud: bool) -> ServiceOptions:
         global_service=_global_service(service),
         drain=_drain(service),
         access_log=_access_log(service),
+        health_check=health_check,
+        outlier_detection=outlier_detection,
         warnings=tuple(warnings),
     )
 
@@ -658,6 +689,76 @@ def _access_log(service: Service) -> str:
         sentence = f"annotation {ANNOTATION_ACCESS_LOG}: {error}"
         raise _InvalidOptionError(ConditionReason.INVALID, sentence) from error
     return text
+
+
+def health_settings(service: Service) -> tuple[HealthCheckSettings | None, OutlierDetection | None]:
+    """Return how the endpoints of a Service are checked and left out, as far as its annotations say.
+
+    Raises:
+        SettingError: an annotation cannot be read.
+    """
+    annotations = service.metadata.annotations
+    return (
+        settings_from_annotations(annotations, ANNOTATION_HEALTH_CHECK, HealthCheckSettings),
+        settings_from_annotations(annotations, ANNOTATION_OUTLIER_DETECTION, OutlierDetection),
+    )
+
+
+_MUST_BE_SETTING = {"type": "tcp, http, grpc or none", "tls": "true or false"}
+
+
+def settings_from_annotations(
+    annotations: Mapping[str, str] | None, annotation: str, settings: type[HealthSettings]
+) -> HealthSettings | None:
+    """Return what the annotations of an object set, None when they set nothing.
+
+    Raises:
+        SettingError: a value is not valid.
+    """
+    present = annotations or {}
+    written = {
+        field: (name, present[name])
+        for name, field in single_annotations(annotation, settings).items()
+        if present.get(name, "").strip()
+    }
+    text = present.get(annotation, "").strip()
+    if not text and not written:
+        return None
+    values = _json_object(annotation, text, settings) if text else {}
+    values |= {field: value.strip() for field, (_, value) in written.items()}
+
+    def place(field: str) -> str:
+        return f"annotation {written[field][0]}" if field in written else f"annotation {annotation}: {field}"
+
+    for field, value in values.items():
+        if not isinstance(value, (str, int)):
+            raise SettingError(f"{place(field)} is {shown(value)}: it must be one value")
+    try:
+        read = msgspec.convert(
+            {field: str(value).lower() if isinstance(value, bool) else str(value) for field, value in values.items()},
+            settings,
+            strict=False,
+        )
+    except msgspec.ValidationError as error:
+        field = str(error).rpartition("$.")[2].rstrip("`")
+        raise SettingError(
+            f"{place(field)} is {shown(values.get(field))}: it must be {_MUST_BE_SETTING.get(field, 'a whole number')}"
+        ) from None
+    if problem := problem_of(read):
+        raise SettingError(f"{place(problem.field)} {problem.text}")
+    return read
+
+
+def _json_object(annotation: str, text: str, settings: type[HealthSettings]) -> dict[str, object]:
+    read = read_json(text, dict[str, object])
+    if read is None:
+        raise SettingError(f"annotation {annotation} is {shown(text)}: it must be a JSON object")
+    known = settings.__struct_encode_fields__
+    for field in read:
+        if field not in known:
+            hint = did_you_mean(field, known) or f" Valid are {', '.join(known)}"
+            raise SettingError(f"annotation {annotation}: {field[:60]} is unknown.{hint}")
+    return {field: value for field, value in read.items() if value is not None}
 
 
 def _global_service(service: Service) -> str:

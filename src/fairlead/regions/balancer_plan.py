@@ -85,6 +85,8 @@ def translate(pool_service: PoolService, backends: Backends, *, region: str) -> 
         address=options.address,
         hostnames=options.hostnames,
         generate_hostname=options.generate_hostname,
+        health_check=options.health_check,
+        outlier_detection=options.outlier_detection,
         region=region,
         drain=options.drain,
         access_log=options.access_log,

@@ -29,7 +29,8 @@ from fairlead.api.names import (
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import StampedLease, Tenant
 from fairlead.model.contract import EVERY_FEATURE, AllocationKind, Capabilities
-from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, HealthCheck, Listener, Target
+from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Listener, Target
+from fairlead.model.health import HealthCheck
 from fairlead.model.keys import IPV4, IPV6, Family, ListenerKey, LoadBalancerKey, Protocol, TargetKey, family_of
 from fairlead.translate.view import NodeAddresses, TCPView
 

@@ -36,17 +36,8 @@ from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.times import seconds_from_duration
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind, Capabilities
-from fairlead.model.desired import (
-    DesiredLoadBalancer,
-    FrontendSpec,
-    GuardPolicy,
-    HealthCheck,
-    HealthRequest,
-    Listener,
-    Owner,
-    Target,
-    Targets,
-)
+from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Listener, Owner, Target, Targets
+from fairlead.model.health import HealthCheck, HealthRequest, check_with
 from fairlead.model.in_words import whole_number
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey
 from fairlead.translate.endpoints import EndpointState, TargetPolicy, admit, in_service
@@ -61,6 +52,7 @@ from fairlead.translate.view import (
     build_paused,
     build_protected,
     build_unprogrammed,
+    check_refusals,
     first_three,
     refused,
     repair_asked,
@@ -146,6 +138,7 @@ def frontend_of(view: LoadBalancerView) -> FrontendSpec:
         limits_connections=given.limits_connections,
         machines=view.load_balancer.status.serving_machines if view.needs_allocation else (),
         health_check=health_check_of(spec, view.behaviour.health_check),
+        outlier_detection=spec.outlier_detection,
         parameters=merged_parameters(view.load_balancer, view.load_balancer_class),
         attributes=dict(sorted(spec.attributes.items())),
         owner=Owner("", view.key.kind, meta.namespace, meta.name, meta.uid),
@@ -284,6 +277,8 @@ def health_check_of(spec: LoadBalancerSpec, check: HealthCheck | None) -> Health
     request = spec.health_check
     if request is None or request.disabled:
         return check
+    if request.type:
+        return check_with(check, request.settings)
     return _with_request(check or HealthCheck(), request)
 
 
@@ -473,6 +468,9 @@ def _refusals(view: LoadBalancerView) -> Iterator[Condition]:
         if Protocol(listener.protocol) not in capabilities.protocols:
             text = f"spec.listeners: {listener.protocol}/{listener.port}: this class has no {listener.protocol}"
             yield refused(ConditionReason.UNSUPPORTED_PROTOCOL, text)
+    settings = spec.health_check.settings if spec.health_check is not None else None
+    for text in check_refusals(settings, spec.outlier_detection, capabilities):
+        yield refused(ConditionReason.INVALID, text)
     if view.conflict:
         yield refused(ConditionReason.INVALID, f"spec.existing: {_conflict(view)}, or correct spec.existing")
 

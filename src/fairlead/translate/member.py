@@ -62,6 +62,7 @@ from fairlead.model.desired import (
     ProxyProtocol,
     Targets,
 )
+from fairlead.model.health import check_with
 from fairlead.model.http import Backend, L7Listener, hostname_problem
 from fairlead.model.keys import (
     ANY_FAMILY,
@@ -72,6 +73,7 @@ from fairlead.model.keys import (
     Protocol,
     TargetKey,
     WantedFamilies,
+    backend_key,
     by_family,
     family_of,
     requested_addresses,
@@ -110,6 +112,7 @@ from fairlead.translate.view import (
     build_paused,
     build_protected,
     build_unprogrammed,
+    check_refusals,
     first_three,
     no_ready,
     refused,
@@ -269,11 +272,16 @@ def serve_frontend(
 ) -> Decision:
     """Return the decision to serve ``frontend`` as its spec says; Accepted is its first condition."""
     paused = build_paused(view.load_balancer, view.load_balancer_class)
+    limited = view.tenant is not None and view.tenant.spec.max_checks_per_second > 0
+    checks_per_s = checks_per_second(frontend, targets) if limited else 0.0
+    if limited:
+        frontend = with_slower_checks(frontend, view.checks.slowdown)
     desired = desired_load_balancer(view, frontend, targets, paused=paused is not None)
     conditions = (
         build_accepted(None),
         resolved_refs,
         build_stale(view, nodes=node_families),
+        build_checks_slowed(view),
         paused,
         build_protected(view.load_balancer),
     )
@@ -284,7 +292,44 @@ def serve_frontend(
         provider=view.provider,
         allocation=view.allocation,
         complete=complete,
+        checks_per_s=checks_per_s,
     )
+
+
+def checks_per_second(frontend: FrontendSpec, targets: Mapping[ListenerKey, Targets]) -> float:
+    """Return how many health checks its proxies make in a second: each checks a target to balance, and to report it."""
+    backends = {backend_key(backend.name): backend for backend in frontend.l7.backends} if frontend.l7 else {}
+    total = 0.0
+    for key, by_target in targets.items():
+        backend = backends.get(key)
+        datagrams = key.protocol is Protocol.UDP or (backend is not None and backend.protocol == "UDP")
+        check = check_with(frontend.health_check, backend.health_check if backend is not None else None)
+        if check is not None and not datagrams:
+            total += sum(not target.draining for target in by_target.values()) / check.interval_s
+    return 2 * total * max(1, len(frontend.machines))
+
+
+def with_slower_checks(frontend: FrontendSpec, slowdown: int) -> FrontendSpec:
+    """Return ``frontend`` with all targets checked so much less often."""
+    check = frontend.health_check
+    if slowdown == 1:
+        return frontend
+    if check is not None:
+        check = msgspec.structs.replace(check, interval_s=check.interval_s * slowdown)
+    return msgspec.structs.replace(frontend, health_check=check, check_slowdown=slowdown)
+
+
+def build_checks_slowed(view: MemberView) -> Condition | None:
+    """Return condition ChecksSlowed when targets are checked less often than asked for; None when they are not."""
+    if view.checks.slowdown == 1 or view.tenant is None:
+        return None
+    limit, asked = view.tenant.spec.max_checks_per_second, round(view.checks.per_s)
+    text = (
+        f"targets are checked {view.checks.slowdown} times less often: member {view.tenant.metadata.name} asks for "
+        f"{asked:,} health checks a second, and spec.maxChecksPerSecond of its Tenant allows {limit:,}. Use longer "
+        "intervals, or ask the operator for more"
+    )
+    return Condition(ConditionType.CHECKS_SLOWED, True, ConditionReason.QUOTA_EXCEEDED, text)
 
 
 def desired_load_balancer(
@@ -487,6 +532,8 @@ def connection_frontend(
     in_order = sorted(listeners, key=lambda listener: (listener.port, listener.protocol))
     return msgspec.structs.replace(
         frontend_at_allocation(view, spec, in_order, origin),
+        health_check=check_with(view.behaviour.health_check, spec.health_check),
+        outlier_detection=spec.outlier_detection,
         source_ranges=_canonical_ranges(spec.load_balancer_source_ranges),
         affinity=Affinity(spec.session_affinity),
         proxy_protocol=ProxyProtocol(spec.proxy_protocol),
@@ -785,6 +832,8 @@ def connection_refusals(spec: TCPLoadBalancerSpec | GlobalServiceSpec, capabilit
             yield ConditionReason.INVALID, f"{field} is not a CIDR such as 10.0.0.0/8"
         elif cidr.network.version != 4 and not capabilities.ipv6:
             yield ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, f"{field} is IPv6, which this class does not serve"
+    for text in check_refusals(spec.health_check, spec.outlier_detection, capabilities):
+        yield ConditionReason.INVALID, text
     if spec.session_affinity == "ClientIP" and not capabilities.affinity:
         yield (
             ConditionReason.INVALID,

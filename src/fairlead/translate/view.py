@@ -15,7 +15,7 @@ In: decoded objects and facts that the hub has collected at one moment. Never: a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Self
 
 import msgspec
@@ -38,11 +38,11 @@ from fairlead.model.desired import (
     DesiredLoadBalancer,
     FrontendSpec,
     GuardPolicy,
-    HealthCheck,
     Shares,
     Spillover,
     Targets,
 )
+from fairlead.model.health import HealthCheck, HealthCheckSettings, OutlierDetection, problem_of
 from fairlead.model.http import Backend, Certificate, FixedAnswer, Maintenance
 from fairlead.model.keys import Family, ListenerKey, LoadBalancerKey, TargetKey
 
@@ -89,6 +89,25 @@ def health_check_from_class(spec: LoadBalancerClassSpec) -> HealthCheck | None:
         unhealthy_threshold=check.unhealthy_threshold,
         healthy_threshold=check.healthy_threshold,
     )
+
+
+def check_refusals(
+    check: HealthCheckSettings | None, outlier: OutlierDetection | None, capabilities: Capabilities
+) -> Iterator[str]:
+    """Yield what is wrong with health checks that a user sets, or what the provider cannot do of them."""
+    if problem := problem_of(check):
+        yield f"spec.healthCheck: {problem.field} {problem.text}"
+    kind = (check.kind or "tcp") if check is not None else "none"
+    if kind not in {"none", *capabilities.health_checks}:
+        can = ", ".join(sorted(capabilities.health_checks))
+        text = (
+            f"this class has {can} checks and no {kind} checks" if can else "health checks of this class cannot be set"
+        )
+        yield f"spec.healthCheck: {text}; leave it out, or use a class with provider envoy"
+    if problem := problem_of(outlier):
+        yield f"spec.outlierDetection: {problem.field} {problem.text}"
+    if outlier is not None and not capabilities.outlier_detection:
+        yield "spec.outlierDetection: this class has none; leave it out, or use a class with provider envoy"
 
 
 def guard_from_class(spec: LoadBalancerClassSpec) -> GuardPolicy:
@@ -146,6 +165,16 @@ class MemberState(msgspec.Struct, frozen=True, gc=False):
     silent_since: str = ""
 
 
+class ChecksLimit(msgspec.Struct, frozen=True, gc=False):
+    """How much less often all targets of a member are checked, so that its checks stay within those it may have.
+
+    ``per_s`` is how many the proxies would make in a second without it.
+    """
+
+    slowdown: int = 1
+    per_s: float = 0.0
+
+
 class MemberView(msgspec.Struct, frozen=True):
     """The common part of the views of load balancers of members.
 
@@ -172,6 +201,7 @@ class MemberView(msgspec.Struct, frozen=True):
     unreadable: str = ""
     loopback_targets: bool = False
     provider_problems: Mapping[str, str] = {}
+    checks: ChecksLimit = ChecksLimit()
     given: Mapping[TargetKey, Collection[LoadBalancerKey]] = {}
     #: In how many seconds another view is due, if nothing changes before.
     due_s: float | None = None
@@ -380,6 +410,8 @@ class Decision(msgspec.Struct, frozen=True):
     the count shown in the status. ``serving_last_accepted``: ``desired`` is from an earlier, valid version, so that the
     present spec is not recorded as accepted. ``allocation`` is what it has now, to be recorded before it is used.
     ``complete``: each listener is to have a target that takes connections; None when that is not known yet.
+    ``checks_per_s``: health checks that its proxies would make in a second, had its Tenant no limit of them; 0 where it
+    has none.
     """
 
     desired: DesiredLoadBalancer | None
@@ -391,6 +423,7 @@ class Decision(msgspec.Struct, frozen=True):
     complete: bool | None = None
     #: Of a load balancer of requests, the hosts that are in maintenance now.
     maintenance: tuple[Maintenance, ...] = ()
+    checks_per_s: float = 0.0
 
     def summary(self) -> Self:
         """Return the decision without what is only needed to carry it out."""

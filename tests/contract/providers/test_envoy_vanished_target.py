@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.model.change import Action, OutcomeStatus, Reason, TargetChange
-from fairlead.model.desired import FrontendSpec, HealthCheck, HealthRequest, Listener, Target
+from fairlead.model.desired import FrontendSpec, Listener, Target
+from fairlead.model.health import HealthCheck, HealthRequest
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.envoy.envoy_process import admin_get
 from fairlead.providers.envoy.provider import EnvoyProvider, create

@@ -11,7 +11,8 @@ import pytest
 
 from fairlead.errors import BadConfiguration, Retry
 from fairlead.model.change import DONE, Action, OutcomeStatus, Reason, TargetChange
-from fairlead.model.desired import FrontendSpec, HealthCheck, Listener, ProxyProtocol, Target
+from fairlead.model.desired import FrontendSpec, Listener, ProxyProtocol, Target
+from fairlead.model.health import HealthCheck
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.haproxy.provider import HAProxyProvider
 from tests.contract.providers.haproxy_balanced import HTTP, KEY, PATIENCE_S, Balanced

@@ -11,7 +11,8 @@ import pytest
 
 from fairlead.errors import Retry
 from fairlead.model.change import Action, OutcomeStatus, Reason, TargetChange
-from fairlead.model.desired import FrontendSpec, HealthCheck, HealthRequest, Listener, Target
+from fairlead.model.desired import FrontendSpec, Listener, Target
+from fairlead.model.health import HealthCheck, HealthRequest
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.haproxy.commands import authority_name
 from fairlead.providers.haproxy.provider import HAProxyProvider

@@ -15,7 +15,8 @@ import msgspec
 import pytest
 import yaml
 
-from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, Listener, Owner, ProxyProtocol, Target
+from fairlead.model.desired import Affinity, FrontendSpec, Listener, Owner, ProxyProtocol, Target
+from fairlead.model.health import HealthCheck
 from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey
 from fairlead.providers.envoy.bootstrap import Bootstrap, bootstrap_json
 from fairlead.providers.envoy.clusters import CLUSTER, EndpointSet, cluster_bytes, is_dns_name

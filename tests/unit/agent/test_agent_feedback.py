@@ -51,7 +51,7 @@ STATUS = [
 ]
 
 
-@pytest.mark.req("K-24")
+@pytest.mark.req("K-24", "F-7")
 @pytest.mark.req("K-25")
 @pytest.mark.req("K-26")
 @pytest.mark.req("K-11")
@@ -67,7 +67,7 @@ def test_scenario_3_shows_the_address_in_the_status(ingress, address, by_us, exp
     assert bool(feedback.serving) == bool(address)
 
 
-@pytest.mark.req("K-24")
+@pytest.mark.req("K-24", "F-7")
 def test_the_status_reports_that_traffic_comes_from_a_proxy():
     (given,) = wanted_ingress(hub_load_balancer())
     assert object_from_ingress(given) == {"ip": "192.0.2.1", "ipMode": "Proxy", "ports": PORTS}
@@ -215,6 +215,7 @@ def test_a_class_that_is_not_there_names_the_one_that_is_near_and_the_way_to_it(
     assert asked is not None or event.message == expected
 
 
+@pytest.mark.req("F-7")
 def test_ingress_is_compared_by_what_it_means():
     mine = (Ingress(ip="192.0.2.1", ip_mode="Proxy"),)
     assert same_ingress(mine, [Ingress(ip="192.0.2.1")])

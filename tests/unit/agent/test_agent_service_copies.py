@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from fairlead.agent.sources.http import (
+    backend_of,
     copy_name,
     copy_of,
     is_ours,
@@ -15,8 +16,10 @@ from fairlead.agent.sources.http import (
     original_of,
     reached_by,
     why_no_copy,
+    with_valid_health,
 )
 from fairlead.api.kubernetes import Service
+from fairlead.model.health import HealthCheckSettings, OutlierDetection
 
 PORTS = [{"name": "http", "port": 80, "targetPort": 8080}, {"name": "dns", "port": 53, "protocol": "UDP"}]
 
@@ -141,3 +144,23 @@ def test_the_copy_has_the_families_of_the_original() -> None:
     before = copy_of(service())
     assert before is not None
     assert is_same_copy(before, four)
+
+
+def annotated(**annotations: str) -> Service:
+    plain = service()
+    written = {f"fairlead.dev/{name.replace('_', '-')}": text for name, text in annotations.items()}
+    return msgspec.structs.replace(plain, metadata=msgspec.structs.replace(plain.metadata, annotations=written))
+
+
+@pytest.mark.req("F-11", "F-13")
+def test_a_wrong_health_annotation_keeps_the_published_setting() -> None:
+    good = annotated(health_check='{"path": "/healthz"}', outlier_detection='{"ejectionTime": "9s"}')
+    (port, _) = good.spec.ports or []
+    published = backend_of(good, port)
+    assert published.health_check == HealthCheckSettings(path="/healthz")
+    assert published.outlier_detection == OutlierDetection(ejection_time="9s")
+    assert with_valid_health(good, ()) is good
+    wrong = annotated(health_check_path="healthz", outlier_detection='{"ejectionTime": "9s"}')
+    assert backend_of(with_valid_health(wrong, [published]), port) == published
+    # Of a Service that was never published, and whose annotation is wrong, the class decides.
+    assert backend_of(with_valid_health(wrong, []), port) == backend_of(service(), port)

@@ -10,7 +10,8 @@ import pytest
 from fairlead.api.intent import AskedListener, Provisioned, asked_of, spec_of
 from fairlead.api.loadbalancer import LoadBalancerObjectStatus
 from fairlead.api.tcploadbalancer import TCPLoadBalancerStatus
-from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, Listener, Owner, ProxyProtocol
+from fairlead.model.desired import Affinity, FrontendSpec, Listener, Owner, ProxyProtocol
+from fairlead.model.health import HealthCheck
 from fairlead.model.keys import LoadBalancerKey, Protocol
 
 KEY = LoadBalancerKey("TCPLoadBalancer", "tenant-east", "shop.web")

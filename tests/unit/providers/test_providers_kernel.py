@@ -11,8 +11,9 @@ import pytest
 from fairlead.errors import Terminal
 from fairlead.model.change import Action, Reason, TargetChange
 from fairlead.model.condition import ConditionReason
-from fairlead.model.desired import FrontendSpec, HealthCheck, HealthRequest, Listener, Target
+from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.forwarding import ForwardingTable
+from fairlead.model.health import HealthCheck, HealthRequest
 from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey
 from fairlead.model.machine import ForwardingState
 from fairlead.model.observed import Observed, Seen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fairlead.model.health import HealthCheckSettings, OutlierDetection
 from fairlead.publish.objects import Refused, ServiceOptions, read_options
 from tests.unit.agent.agent_builders import service
 
@@ -42,6 +43,14 @@ LEGAL = [
     ({"fairlead.dev/global": " web "}, {}, BY_FIELD, ServiceOptions(global_service="web")),
     ({"fairlead.dev/drain": "0s"}, {}, BY_FIELD, ServiceOptions(drain="0s")),
     ({"fairlead.dev/drain": "1h"}, {}, BY_FIELD, ServiceOptions(drain="1h")),
+    (
+        {"fairlead.dev/health-check-path": "/healthz", "fairlead.dev/outlier-detection": '{"consecutive5xx": 5}'},
+        {},
+        BY_FIELD,
+        ServiceOptions(
+            health_check=HealthCheckSettings(path="/healthz"), outlier_detection=OutlierDetection(consecutive_5xx=5)
+        ),
+    ),
 ]
 
 
@@ -57,6 +66,8 @@ WRONG = [
     ({"fairlead.dev/drain": "61m"}, {}, ["fairlead.dev/drain", "'61m'", "1h"]),
     ({"fairlead.dev/drain": "-1s"}, {}, ["fairlead.dev/drain", "'-1s'"]),
     ({"fairlead.dev/global": "shop/web"}, {}, ["fairlead.dev/global", "'shop/web'"]),
+    ({"fairlead.dev/health-check": '{"interval": "0s"}'}, {}, ["fairlead.dev/health-check: interval is '0s'"]),
+    ({"fairlead.dev/outlier-detection": "5"}, {}, ["fairlead.dev/outlier-detection", "JSON object"]),
     ({}, {"loadBalancerIP": "10.0.0"}, ["spec.loadBalancerIP", "'10.0.0'"]),
     ({"fairlead.dev/address-request": "::1"}, {}, ["fairlead.dev/address-request", "IPv4"]),
     ({}, {"loadBalancerSourceRanges": ["10.0.0.0/8", "10.0.0.0/33"]}, ["'10.0.0.0/33'", "CIDR"]),
@@ -65,7 +76,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.req("KI-10")
+@pytest.mark.req("KI-10", "F-11")
 @pytest.mark.req("K-4")
 @pytest.mark.req("I-7")
 @pytest.mark.parametrize(("annotations", "spec", "parts"), WRONG)

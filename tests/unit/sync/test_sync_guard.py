@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from fairlead.model.change import DONE, Action, FrontendChange, Reason
-from fairlead.model.desired import GuardPolicy, HealthCheck
+from fairlead.model.desired import GuardPolicy
+from fairlead.model.health import HealthCheck
 from fairlead.model.observed import Seen
 from fairlead.sync.plan import (
     FIRST_CHECK_S,

@@ -7,7 +7,7 @@ import pytest
 from fairlead.api.capiside import RequestCheck
 from fairlead.api.loadbalancer import LoadBalancerSpec
 from fairlead.api.loadbalancerclass import ClassHealthCheck, LoadBalancerClassSpec
-from fairlead.model.desired import HealthCheck, HealthRequest
+from fairlead.model.health import HealthCheck, HealthRequest
 from fairlead.translate.loadbalancer import health_check_of
 from fairlead.translate.view import health_check_from_class
 
@@ -39,3 +39,13 @@ def test_a_request_says_its_own_times_and_thresholds():
     check = of(RequestCheck(interval="7s", timeout="300ms", unhealthy_threshold=9, healthy_threshold=8))
     assert (check.interval_s, check.timeout_s) == (7.0, 0.3)
     assert (check.unhealthy_threshold, check.healthy_threshold) == (9, 8)
+
+
+@pytest.mark.req("F-11")
+def test_a_type_replaces_the_request_over_tls():
+    check = of(RequestCheck(type="http", path="/healthz", port=8080, expected="200-299", healthy_threshold=8))
+    assert check.request == HealthRequest(path="/healthz", expected=(200, 299), tls=False)
+    assert (check.port, check.healthy_threshold, check.unhealthy_threshold) == (8080, 8, 4)
+    assert of(RequestCheck(type="tcp", interval="7s")) == HealthCheck(7.0, 1.0, 4, 6)
+    assert of(RequestCheck(type="none")) is None
+    assert of(RequestCheck(type="grpc", service="shop.Cart", disabled=True)) == OF_CLASS

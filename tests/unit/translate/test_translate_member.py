@@ -11,7 +11,8 @@ from fairlead.api.intent import Allocation
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind
-from fairlead.model.desired import GuardPolicy, HealthCheck, Owner, Target
+from fairlead.model.desired import GuardPolicy, Owner, Target
+from fairlead.model.health import HealthCheck
 from fairlead.model.keys import IPV4, IPV6, ListenerKey, Protocol, TargetKey
 from fairlead.testing.builders import ABLE, HTTP, desired, lb_class, target, tcp, tcp_view, tenant
 from fairlead.translate.endpoints import admit

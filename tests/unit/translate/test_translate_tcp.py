@@ -14,11 +14,12 @@ from fairlead.api.intent import Allocation, ProxyPort
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.desired import Affinity, GuardPolicy, Listener, Owner, ProxyProtocol
+from fairlead.model.health import OutlierDetection
 from fairlead.model.keys import IPV6, ListenerKey, Protocol, TargetKey
-from fairlead.testing.builders import PLAIN, endpoint, endpoint_slice, lb_class, lb_key, tcp, tcp_view, tenant
+from fairlead.testing.builders import ABLE, PLAIN, endpoint, endpoint_slice, lb_class, lb_key, tcp, tcp_view, tenant
 from fairlead.translate.endpoints import MAX_TARGETS
 from fairlead.translate.member import decide_tcp
-from fairlead.translate.view import MemberState, says_no_ready
+from fairlead.translate.view import ChecksLimit, MemberState, says_no_ready
 
 ACCEPTED = {"ports": [{"port": 80, "nodePort": 30080}]}
 KNOWN = {"accepted": ACCEPTED, "allocation": {"address": "192.0.2.7"}}
@@ -521,3 +522,55 @@ def test_endpoints_of_an_earlier_service_of_the_name_are_not_served():
     assert {key.address for key in targets} == {"10.0.0.2", "10.0.0.3"}
     assert {owner for each in targets.values() for owner in each.owners} == {"Service/shop/web/second"}
     assert desired.owners == {ListenerKey(Protocol.TCP, 80): {"Service/shop/web/second"}}
+
+
+@pytest.mark.req("F-11", "F-13")
+def test_a_health_check_of_its_own_counts_before_that_of_the_class():
+    asked = {"healthCheck": {"path": "/healthz", "interval": "2s"}, "outlierDetection": {"consecutive5xx": 5}}
+    spec = decide_tcp(tcp_view(tcp(spec=asked))).desired.spec
+    assert spec.health_check.request.path == "/healthz"
+    assert (spec.health_check.interval_s, spec.health_check.timeout_s) == (2.0, 1.0)
+    assert spec.outlier_detection == OutlierDetection(consecutive_5xx=5)
+    assert decide_tcp(tcp_view(tcp(spec={"healthCheck": {"type": "none"}}))).desired.spec.health_check is None
+
+
+@pytest.mark.req("F-11")
+@pytest.mark.parametrize(
+    ("check", "capabilities", "parts"),
+    [
+        ({"interval": "0s"}, ABLE, ["spec.healthCheck: interval is '0s'", "1s to 5m"]),
+        ({"path": "healthz"}, ABLE, ["spec.healthCheck: path is 'healthz'", "slash"]),
+        ({"type": "tcp", "path": "/x"}, ABLE, ["spec.healthCheck: path needs type http"]),
+        ({"type": "http"}, PLAIN, ["spec.healthCheck: health checks of this class cannot be set", "envoy"]),
+        (
+            {"type": "grpc"},
+            msgspec.structs.replace(ABLE, health_checks=frozenset({"tcp"})),
+            ["tcp checks and no grpc checks"],
+        ),
+    ],
+)
+def test_a_wrong_health_check_is_refused_and_the_last_good_one_stays(check, capabilities, parts):
+    status = {**KNOWN, "accepted": {**ACCEPTED, "healthCheck": {"path": "/good"}}}
+    built = decide_tcp(tcp_view(tcp(spec={"healthCheck": check}, status=status), capabilities=capabilities))
+    refusal = conditions(built)[ConditionType.ACCEPTED]
+    assert (refusal.status, refusal.reason) == (False, ConditionReason.INVALID)
+    assert all(part in refusal.message for part in parts), refusal.message
+    assert built.desired.spec.health_check.request.path == "/good"
+
+
+@pytest.mark.req("F-11")
+def test_a_member_above_its_limit_has_its_targets_checked_less_often():
+    limited = tenant(spec={"maxChecksPerSecond": 10})
+    load_balancer = tcp(spec={"healthCheck": {"interval": "1s"}})
+    asked = decide_tcp(tcp_view(load_balancer, tenant=limited))
+    # Two nodes, each checked once a second to balance and once to report.
+    assert asked.checks_per_s == 4.0
+    assert ConditionType.CHECKS_SLOWED not in conditions(asked)
+    slowed = decide_tcp(tcp_view(load_balancer, tenant=limited, checks=ChecksLimit(4, 32.0)))
+    assert slowed.checks_per_s == 4.0, "what is asked for, not what is made"
+    assert slowed.desired.spec.health_check.interval_s == 4.0
+    said = conditions(slowed)[ConditionType.CHECKS_SLOWED]
+    assert (said.status, said.reason) == (True, ConditionReason.QUOTA_EXCEEDED)
+    assert all(part in said.message for part in ("4 times", "32", "spec.maxChecksPerSecond", "10"))
+    # Without a limit nothing is counted, and nothing differs.
+    assert decide_tcp(tcp_view(load_balancer)).checks_per_s == 0.0

@@ -50,3 +50,20 @@ def test_a_class_of_the_hubs_own_proxies_is_for_services():
     assert result.desired is None
     assert (accepted(result).status, accepted(result).reason) == (False, ConditionReason.INVALID)
     assert accepted(result).message.startswith("spec.className: LoadBalancerClass 'edge' is for Services")
+
+
+@pytest.mark.req("F-11", "F-13")
+@pytest.mark.parametrize(
+    ("spec", "part"),
+    [
+        ({"healthCheck": {"type": "http", "path": "healthz"}}, "spec.healthCheck: path is 'healthz'"),
+        ({"healthCheck": {"type": "tcp", "interval": "0s"}}, "spec.healthCheck: interval is '0s'"),
+        ({"healthCheck": {"type": "grpc"}}, "spec.healthCheck: this class has http, tcp checks and no grpc checks"),
+        ({"outlierDetection": {"consecutive5xx": 5}}, "spec.outlierDetection: this class has none"),
+    ],
+)
+def test_wrong_health_checks_name_the_field(spec, part):
+    capable = msgspec.structs.replace(CAPABLE, health_checks=frozenset({"tcp", "http"}), outlier_detection=False)
+    result = decide_loadbalancer(msgspec.structs.replace(view(lb(**spec)), providers={"p": capable}))
+    assert (accepted(result).status, accepted(result).reason) == (False, ConditionReason.INVALID)
+    assert accepted(result).message.startswith(part)

@@ -28,8 +28,11 @@ from fairlead.api.names import (
     ANNOTATION_ACCESS_LOG,
     ANNOTATION_ALLOWED_SOURCES,
     ANNOTATION_DENIED_SOURCES,
+    ANNOTATION_HEALTH_CHECK,
     ANNOTATION_IP_FAMILIES,
+    ANNOTATION_OUTLIER_DETECTION,
     ANNOTATION_REQUESTS_PER_SECOND,
+    HEALTH_ANNOTATIONS,
     LABEL_COPY_OF,
     LABEL_MANAGED_BY,
     MANAGED_BY,
@@ -39,7 +42,7 @@ from fairlead.api.names import (
 from fairlead.model.http import MAX_SOURCES, Backend, BackendProtocol, Rule
 from fairlead.model.in_words import listed, whole_number
 from fairlead.model.keys import IPV4, IPV6, Family, family_of
-from fairlead.publish.objects import families_of, written_families
+from fairlead.publish.objects import SettingError, families_of, health_settings, written_families
 
 # --- backends --------------------------------------------------------------------------------------------------------
 
@@ -79,6 +82,11 @@ def missing_service(namespace: str, name: str, services: Iterable[Service]) -> s
 def backend_of(service: Service, port: ServicePort) -> Backend:
     """Return the backend of ``port``; the same for every route that names it."""
     key = f"{service.metadata.namespace}/{service.metadata.name}"
+    try:
+        health_check, outlier_detection = health_settings(service)
+    except SettingError:
+        # The Service has an Event about it, and ``with_valid_health`` what was published last.
+        health_check, outlier_detection = None, None
     return Backend(
         name=f"{key}:{port.port}",
         service=key,
@@ -86,7 +94,29 @@ def backend_of(service: Service, port: ServicePort) -> Backend:
         node_port=port.node_port,
         ip_families=written_families(families_of(service)),
         protocol=_PROTOCOLS.get(port.app_protocol or "", "HTTP1"),
+        health_check=health_check,
+        outlier_detection=outlier_detection,
     )
+
+
+def with_valid_health(service: Service, published: Iterable[Backend]) -> Service:
+    """Return ``service``; while its health annotations cannot be read, with those that its backend has at the hub."""
+    try:
+        health_settings(service)
+    except SettingError:
+        annotations = {
+            key: text for key, text in (service.metadata.annotations or {}).items() if key not in HEALTH_ANNOTATIONS
+        }
+        last = next((backend for backend in published if backend.service == "/".join(service.key)), None)
+        for key, settings in (
+            (ANNOTATION_HEALTH_CHECK, last.health_check if last is not None else None),
+            (ANNOTATION_OUTLIER_DETECTION, last.outlier_detection if last is not None else None),
+        ):
+            if settings is not None:
+                annotations[key] = msgspec.json.encode(settings).decode()
+        metadata = msgspec.structs.replace(service.metadata, annotations=annotations)
+        return msgspec.structs.replace(service, metadata=metadata)
+    return service
 
 
 # --- copies of Services ----------------------------------------------------------------------------------------------

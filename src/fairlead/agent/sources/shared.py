@@ -43,7 +43,16 @@ from fairlead.agent.sources.certificates import (
     merged_spec,
     states_of,
 )
-from fairlead.agent.sources.http import copy_name, copy_of, is_ours, is_same_copy, original_of, reached_by, why_no_copy
+from fairlead.agent.sources.http import (
+    copy_name,
+    copy_of,
+    is_ours,
+    is_same_copy,
+    original_of,
+    reached_by,
+    why_no_copy,
+    with_valid_health,
+)
 from fairlead.agent.sources.ingress.caches import BY_ORIGIN, IngressCaches
 from fairlead.agent.sources.service.caches import MEMBER_SERVICES, MemberService, ServiceCaches
 from fairlead.agent.sources.service.plan import Settings
@@ -216,6 +225,14 @@ class Shared(Source):
                 return False
             held = await self._service(namespace, name)
             return await self._copy(namespace, name) or held
+
+    def reach(self, key: ServiceKey, *, nodes: bool) -> tuple[Service | None, str]:
+        """Return a Service as routes reach it, and why it is not reached as it should be, as ``ServiceCopier`` does."""
+        service, problem = self.copies.reach(key, nodes=nodes)
+        if service is None:
+            return None, problem
+        published = (backend for route in self._caches.routes.values() for backend in route.spec.backends)
+        return with_valid_health(service, published), problem
 
     async def secret(self, namespace: str, name: str) -> bool:
         """Make the hub hold a copy of one Secret while a part needs it."""

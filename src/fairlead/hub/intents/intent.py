@@ -43,7 +43,7 @@ from fairlead.model.keys import ListenerKey, LoadBalancerKey
 from fairlead.model.observed import Counted, Totals, summed
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
-from fairlead.translate.view import Decision, SharedPorts
+from fairlead.translate.view import ChecksLimit, Decision, SharedPorts
 
 log = structlog.get_logger(__name__)
 
@@ -207,6 +207,44 @@ class WatchedCounts:
                 self._new.discard(subject)
 
 
+class CheckBudget:
+    """The health checks that each member asks for, and how much less often they are made where they are too many."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, dict[LoadBalancerKey, float]] = {}
+        self._slowdown: dict[str, int] = {}
+
+    def limit_of(self, namespace: str) -> ChecksLimit:
+        """Return what holds for all load balancers of the member with this namespace."""
+        slowdown = self._slowdown.get(namespace, 1)
+        return ChecksLimit(slowdown, self._total(namespace)) if slowdown > 1 else ChecksLimit()
+
+    def note(self, key: LoadBalancerKey, per_s: float, *, limit: int) -> bool:
+        """Note what a load balancer asks for, and the limit of its member, 0 for none; return whether that changed.
+
+        The factor is a power of two, and falls late: each change is one of all clusters of the member.
+        """
+        namespace = key.namespace
+        if not limit:
+            self._asked.pop(namespace, None)
+            return self._slowdown.pop(namespace, 1) > 1
+        asked = self._asked.setdefault(namespace, {})
+        asked[key] = per_s
+        if not per_s:
+            del asked[key]
+        before = slowdown = self._slowdown.get(namespace, 1)
+        ratio = self._total(namespace) / limit
+        while ratio > slowdown:
+            slowdown *= 2
+        while slowdown > 1 and ratio <= 0.4 * slowdown:
+            slowdown //= 2
+        self._slowdown[namespace] = slowdown
+        return slowdown != before
+
+    def _total(self, namespace: str) -> float:
+        return sum(self._asked.get(namespace, {}).values())
+
+
 class IntentContext(msgspec.Struct, frozen=True, kw_only=True):
     """The dependencies of intents. ``leading``: this replica may write at this moment.
 
@@ -229,6 +267,7 @@ class IntentContext(msgspec.Struct, frozen=True, kw_only=True):
     tenant_ports: int = 0
     read_only: bool = False
     target_counts: TargetCounts = msgspec.field(default_factory=TargetCounts)
+    check_budget: CheckBudget = msgspec.field(default_factory=CheckBudget)
     shared: SharedServices = msgspec.field(default_factory=SharedServices)
     watched: WatchedCounts = msgspec.field(default_factory=WatchedCounts)
 

@@ -141,6 +141,7 @@ class MemberViews(Generic[Obj, V]):
                 "accepted_class": self._class_of(accepted.class_name, obj.status) if accepted else None,
                 "member": self._context.member_health.view(tenant, key.namespace),
                 "over_quota": self._over_quota(obj, tenant),
+                "checks": self._context.check_budget.limit_of(key.namespace),
                 "stale": self.inventory.problem_for(key) or unreadable,
                 "unreadable": f"{unreadable}; {UNTIL_READ}" if unreadable else "",
                 "loopback_targets": self._context.loopback_targets,
@@ -296,6 +297,7 @@ class MemberIntent(Intent[V, Decision]):
     async def record(self, view: V, decision: Decision) -> RecordResult:
         """Record what is accepted; a move to another provider is accepted once that provider has everything."""
         obj = view.load_balancer
+        self._note_checks(view, decision)
         try:
             if self._is_moving(view, decision):
                 await self._accepted.allocate(obj, decision.allocation)
@@ -311,6 +313,7 @@ class MemberIntent(Intent[V, Decision]):
 
     def placement_from_record(self, view: V, decision: Decision) -> RecordResult:
         """Return the placement of the accepted spec, and of the next provider as far as its allocation is recorded."""
+        self._note_checks(view, decision)
         serving = self.decision_on_record(view)
         if serving is None:
             return RecordResult(decision=decision)
@@ -318,6 +321,21 @@ class MemberIntent(Intent[V, Decision]):
             return RecordResult(decision=decision, placement=Placement(serving))
         next_ = decision if self._migration.may_prepare(decision.allocation, decision) else None
         return RecordResult(decision=decision, placement=Placement(serving, next_, Phase.KEPT))
+
+    def forget(self, key: LoadBalancerKey) -> None:
+        """Drop the state of a load balancer that is to be removed, and what its targets cost to check."""
+        super().forget(key)
+        tenant = self._inventory.tenant_of(key.namespace)
+        self._note(key, 0.0, tenant)
+
+    def _note_checks(self, view: V, decision: Decision) -> None:
+        self._note(view.key, decision.checks_per_s, view.tenant)
+
+    def _note(self, key: LoadBalancerKey, per_s: float, tenant: Tenant | None) -> None:
+        limit = tenant.spec.max_checks_per_second if tenant is not None else 0
+        if self._context.check_budget.note(key, per_s, limit=limit):
+            keys = self._inventory.keys_of_namespace(key.namespace)
+            self._inventory.wake(keys, "the health checks of the member are made more or less often")
 
     def exclusions(self, view: V, decision: Decision) -> tuple[Exclusion, ...]:
         """Return the nodes of the member that get no traffic."""

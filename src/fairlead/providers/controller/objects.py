@@ -25,6 +25,8 @@ from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 from fairlead.api.names import (
     ANNOTATION_APPLIED,
     ANNOTATION_BACKEND,
+    ANNOTATION_HEALTH_CHECK,
+    ANNOTATION_OUTLIER_DETECTION,
     ANNOTATION_ROUTE_FIGURES,
     LABEL_MADE_FOR,
     LABEL_MANAGED_BY,
@@ -297,7 +299,7 @@ UNRESOLVED = "fairlead-unresolved-backend"
 
 
 def unrendered_parts(config: L7Config) -> list[RefusedPart]:
-    """Return as refused what no form has an object for: fixed answers, maintenance, figures of routes."""
+    """Return as refused what no form has an object for: fixed answers, maintenance, figures, health checks."""
     reason = "another controller cannot serve fixed answers; prove the name with DNS-01"
     refused = [
         RefusedPart("answer", f"{answer.hostname}{answer.path}"[:_LONGEST_NAME], reason) for answer in config.answers
@@ -309,7 +311,15 @@ def unrendered_parts(config: L7Config) -> list[RefusedPart]:
     if config.route_figures:
         reason = "another controller does not report the requests of each route; remove the annotation"
         refused.append(RefusedPart("annotation", ANNOTATION_ROUTE_FIGURES, reason))
-    return refused
+    reason = "another controller checks its backends itself; remove the annotation from Service"
+    for backend in config.backends:
+        for annotation, settings in (
+            (ANNOTATION_HEALTH_CHECK, backend.health_check),
+            (ANNOTATION_OUTLIER_DETECTION, backend.outlier_detection),
+        ):
+            if settings is not None:
+                refused.append(RefusedPart("annotation", annotation, f"{reason} {backend.service}"))
+    return list(dict.fromkeys(refused))
 
 
 CONTROLLER_CLASS = "controllerClass"

@@ -23,18 +23,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 
-from fairlead.model.desired import (
-    Affinity,
-    FrontendSpec,
-    HealthCheck,
-    HealthRequest,
-    Listener,
-    Locality,
-    ProxyProtocol,
-    Shares,
-    Spillover,
-    Target,
-)
+from fairlead.model.desired import Affinity, FrontendSpec, Listener, Locality, ProxyProtocol, Shares, Spillover, Target
+from fairlead.model.health import HealthCheck, HealthRequest, OutlierDetection, ejection_seconds
 from fairlead.model.keys import Protocol, TargetKey
 from fairlead.providers.envoy.http.names import connections_of
 from fairlead.providers.envoy.resources import delimited, number, resource_name, text
@@ -51,6 +41,12 @@ _UNLIMITED = 1_000_000
 _MAGLEV_TABLE_SIZE = 16_381
 #: After how many seconds without a sign of life of a target its idle connections are cut.
 _DEAD_S = 30
+_SOCKETS = "envoy.extensions.transport_sockets"
+_RAW: tuple[str, str, Fields] = ("envoy.transport_sockets.raw_buffer", f"{_SOCKETS}.raw_buffer.v3.RawBuffer", {})
+#: How long a target may be left out that is ejected again and again.
+_LONGEST_EJECTION_S = 300.0
+#: grpc.health.v1.HealthCheckResponse.SERVING.
+_GRPC_SERVING = 1
 #: How many times its interval a healthy target may go unchecked, where checks would cost a proxy too much.
 SLOWEST_PACE = 5
 
@@ -77,14 +73,18 @@ def cluster_bytes(
             CLUSTER, udp_cluster_fields(spec, resource_name(spec.key, listener.key), targets, connections=connections)
         )
     name = resource_name(spec.key, listener.key)
-    fields = cluster_fields(spec, name, targets, connections=connections, shares=spec.shares)
-    fields["outlier_detection"] = outlier_detection_fields(spec.health_check if spec.shares else None)
-    if spec.health_check is not None:
-        fields["health_checks"] = [health_check_fields(spec.health_check)]
-        if spec.health_check.request is not None:
+    check_port = spec.health_check.port if spec.health_check is not None else 0
+    fields = cluster_fields(spec, name, targets, connections=connections, shares=spec.shares, check_port=check_port)
+    fields |= outlier_fields(
+        outlier_detection_fields(spec.health_check if spec.shares else None), spec.outlier_detection
+    )
+    if (check := spec.health_check) is not None:
+        fields["health_checks"] = [health_check_fields(check, own_socket=has_own_socket(check, spec.proxy_protocol))]
+        if check.request is not None:
             # Machines; clusters of Services stay as they are, since Envoy recreates a changed one.
             fields |= dead_peer_fields()
-            fields["transport_socket_matches"] = [socket_of_checks(schema, spec.health_check.request)]
+        if has_own_socket(check, spec.proxy_protocol):
+            fields["transport_socket_matches"] = [socket_of_checks(schema, check, spec.proxy_protocol)]
     if spec.proxy_protocol is not ProxyProtocol.NONE:
         fields["transport_socket"] = proxy_protocol_to_backend(schema, spec.proxy_protocol)
     return schema.encode(CLUSTER, fields)
@@ -102,9 +102,18 @@ def udp_cluster_fields(
 
 
 def cluster_fields(
-    spec: FrontendSpec, name: str, targets: Iterable[Target], *, connections: int, shares: Shares | None = None
+    spec: FrontendSpec,
+    name: str,
+    targets: Iterable[Target],
+    *,
+    connections: int,
+    shares: Shares | None = None,
+    check_port: int = 0,
 ) -> dict[str, object]:
-    """Return what all clusters of a load balancer have; ``targets`` and ``connections`` as for ``cluster_bytes``."""
+    """Return what all clusters of a load balancer have; ``targets`` and ``connections`` as for ``cluster_bytes``.
+
+    ``check_port`` is where targets are checked, 0 for where they take traffic.
+    """
     inline = sorted(targets, key=lambda target: target.key)
     # Without it, Envoy ignores the weights of localities.
     by_locality: Fields = {"locality_weighted_lb_config": {}} if shares else {}
@@ -130,7 +139,7 @@ def cluster_fields(
     if spec.affinity is Affinity.CLIENT_IP:
         fields["maglev_lb_config"] = {"table_size": {"value": _MAGLEV_TABLE_SIZE}}
     if inline:
-        fields |= _strict_dns(name, inline, shares)
+        fields |= _strict_dns(name, inline, shares, check_port)
     else:
         fields |= {"type": "EDS", "eds_cluster_config": {"eds_config": _ads()}}
     return fields
@@ -149,21 +158,21 @@ def _limits(connections: int) -> Fields:
     return {"max_connections": {"value": connections}, **{name: {"value": _UNLIMITED} for name in others}}
 
 
-def _strict_dns(name: str, targets: list[Target], shares: Shares | None) -> Fields:
+def _strict_dns(name: str, targets: list[Target], shares: Shares | None, check_port: int) -> Fields:
     assignment: dict[str, object] = {
         "cluster_name": name,
-        "endpoints": [{"lb_endpoints": [_endpoint(target) for target in targets]}],
+        "endpoints": [{"lb_endpoints": [_endpoint(target, check_port) for target in targets]}],
     }
     if shares is not None:
         assignment["policy"] = {"overprovisioning_factor": {"value": _FACTORS[shares.spillover]}}
-        own = [_endpoint(target) for target in targets if not target.locality]
+        own = [_endpoint(target, check_port) for target in targets if not target.locality]
         assignment["endpoints"] = [
             *([{"lb_endpoints": own, "load_balancing_weight": {"value": 1}}] if own else []),
             *(
                 {
                     "locality": {"region": locality.name},
                     "lb_endpoints": [
-                        _endpoint(target, idle=not locality.weight)
+                        _endpoint(target, check_port, idle=not locality.weight)
                         for target in targets
                         if target.locality == locality.name
                     ],
@@ -181,9 +190,10 @@ def _strict_dns(name: str, targets: list[Target], shares: Shares | None) -> Fiel
     }
 
 
-def _endpoint(target: Target, *, idle: bool = False) -> Fields:
+def _endpoint(target: Target, check_port: int, *, idle: bool = False) -> Fields:
     where = {"address": target.key.address, "port_value": target.key.port}
-    fields: dict[str, object] = {"endpoint": {"address": {"socket_address": where}}}
+    checked: Fields = {"health_check_config": {"port_value": check_port}} if check_port else {}
+    fields: dict[str, object] = {"endpoint": {"address": {"socket_address": where}, **checked}}
     if target.draining or target.weight == 0 or idle:
         fields["health_status"] = "DRAINING"
     if target.weight > 1:
@@ -225,20 +235,49 @@ def dead_peer_fields() -> Fields:
     }
 
 
-def health_check_fields(check: HealthCheck, *, unused_s: float | None = None) -> Fields:
+def outlier_fields(builtin: Fields, outlier: OutlierDetection | None) -> Fields:
+    """Return the field of a cluster for detection as a user has set it, and as ``builtin`` otherwise."""
+    if outlier is None:
+        return {"outlier_detection": builtin}
+    if outlier.max_ejection_percent == 0:
+        return {}
+    fields = dict(builtin)
+    if outlier.consecutive_5xx:
+        fields |= {
+            "consecutive_5xx": {"value": outlier.consecutive_5xx},
+            "enforcing_consecutive_5xx": {"value": 100},
+        }
+    if outlier.consecutive_gateway_errors:
+        fields |= {
+            "consecutive_gateway_failure": {"value": outlier.consecutive_gateway_errors},
+            "enforcing_consecutive_gateway_failure": {"value": 100},
+        }
+    if time_s := ejection_seconds(outlier):
+        # The time grows with each ejection, up to a limit that must not be less.
+        fields |= {
+            "base_ejection_time": duration(time_s),
+            "max_ejection_time": duration(max(time_s, _LONGEST_EJECTION_S)),
+        }
+    if outlier.max_ejection_percent is not None:
+        fields["max_ejection_percent"] = {"value": outlier.max_ejection_percent}
+    return {"outlier_detection": fields}
+
+
+def health_check_fields(check: HealthCheck, *, unused_s: float | None = None, own_socket: bool = False) -> Fields:
     """Return the active check: of TCP connections, or of the answer to a request.
 
     ``unused_s``: how often a healthy target is checked whose cluster has never made a connection; None: like others.
+    ``own_socket``: checks have the transport socket of ``socket_of_checks``, and not that of traffic.
     """
     interval = duration(check.interval_s)
     unused: Fields = {} if unused_s is None else {"no_traffic_healthy_interval": duration(unused_s)}
-    request = check.request
     how: Fields = {"tcp_health_check": {}}
-    if request is not None:
-        # Left out, Envoy sends the cluster's name, which servers in Go refuse as a host.
-        asked: Fields = {"path": request.path, "host": request.host or "kubernetes"}
-        # The check speaks TLS, while the connections of clients pass through as they are.
-        how = {"http_health_check": asked, "transport_socket_match_criteria": {_CHECKED_BY: _TLS}}
+    if check.request is not None:
+        how = {"http_health_check": _asked(check.request)}
+        if check.request.http2 and check.request.tls:
+            how = {**how, "tls_options": {"alpn_protocols": ["h2"]}}
+    if own_socket:
+        how = {**how, "transport_socket_match_criteria": {_CHECKED_BY: _TLS}}
     return {
         "timeout": duration(check.timeout_s),
         "interval": interval,
@@ -251,31 +290,74 @@ def health_check_fields(check: HealthCheck, *, unused_s: float | None = None) ->
     }
 
 
-def socket_of_checks(schema: Schema, request: HealthRequest) -> Fields:
-    """Return the match with which a check speaks TLS, and nothing else does: no endpoint has its label."""
-    validation: dict[str, object] = {"trust_chain_verification": "ACCEPT_UNTRUSTED"}
-    if request.ca_bundle:
-        validation = {"trusted_ca": {"inline_string": request.ca_bundle}}
+def _asked(request: HealthRequest) -> Fields:
+    # Left out, Envoy sends the cluster's name, which servers in Go refuse as a host.
+    host = request.host or "kubernetes"
+    codec: Fields = {"codec_client_type": "HTTP2"} if request.http2 else {}
+    if request.grpc:
+        # Envoy's own check of gRPC is refused over HDS, whose clusters do not speak HTTP/2; this is the same request.
+        headers = (("content-type", "application/grpc"), ("te", "trailers"))
+        return {
+            "path": "/grpc.health.v1.Health/Check",
+            "host": host,
+            "method": "POST",
+            **codec,
+            "request_headers_to_add": [{"header": {"key": name, "value": value}} for name, value in headers],
+            "send": {"text": _grpc_message(text(1, request.path) if request.path else b"").hex()},
+            "receive": [{"text": _grpc_message(number(1, _GRPC_SERVING)).hex()}],
+        }
+    fields: Fields = {"path": request.path, "host": host, **codec}
+    if request.expected is None:
+        return fields
+    first, last = request.expected
+    # Without the second field, any other code makes a target unhealthy at once, whatever the threshold.
+    return {
+        **fields,
+        "expected_statuses": [{"start": first, "end": last + 1}],
+        "retriable_statuses": [{"start": 100, "end": 600}],
+    }
+
+
+def _grpc_message(encoded: bytes) -> bytes:
+    return b"\0" + len(encoded).to_bytes(4, "big") + encoded
+
+
+def has_own_socket(check: HealthCheck, version: ProxyProtocol, *, tls: bool = False) -> bool:
+    """Return whether checks need another transport socket than traffic; ``tls``: traffic is encrypted."""
+    if check.port and version is not ProxyProtocol.NONE:
+        return True
+    return check.request is not None and check.request.tls != tls
+
+
+def socket_of_checks(schema: Schema, check: HealthCheck, version: ProxyProtocol) -> Fields:
+    """Return the match with which checks have a transport socket of their own: no endpoint has its label.
+
+    The header of the PROXY protocol belongs to the port that takes traffic.
+    """
+    socket, request = _RAW, check.request
+    if request is not None and request.tls:
+        validation: dict[str, object] = {"trust_chain_verification": "ACCEPT_UNTRUSTED"}
+        if request.ca_bundle:
+            validation = {"trusted_ca": {"inline_string": request.ca_bundle}}
+            if request.host:
+                exact = {"san_type": "DNS", "matcher": {"exact": request.host}}
+                validation["match_typed_subject_alt_names"] = [exact]
+        context: dict[str, object] = {"common_tls_context": {"validation_context": validation}}
         if request.host:
-            exact = {"san_type": "DNS", "matcher": {"exact": request.host}}
-            validation["match_typed_subject_alt_names"] = [exact]
-    context: dict[str, object] = {"common_tls_context": {"validation_context": validation}}
-    if request.host:
-        context["sni"] = request.host
-    tls = schema.extension(
-        "envoy.transport_sockets.tls", "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext", context
-    )
-    return {"name": "checks", "match": {_CHECKED_BY: _TLS}, "transport_socket": tls}
+            context["sni"] = request.host
+        socket = ("envoy.transport_sockets.tls", f"{_SOCKETS}.tls.v3.UpstreamTlsContext", context)
+    inner = schema.extension(*socket)
+    if version is not ProxyProtocol.NONE and not check.port:
+        inner = proxy_protocol_to_backend(schema, version, inner=inner)
+    return {"name": "checks", "match": {_CHECKED_BY: _TLS}, "transport_socket": inner}
 
 
 def proxy_protocol_to_backend(schema: Schema, version: ProxyProtocol, *, inner: Fields | None = None) -> Fields:
     """Return the transport socket that sends the PROXY header, and then what ``inner`` makes of the connection."""
-    inner = inner or schema.extension(
-        "envoy.transport_sockets.raw_buffer", "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer"
-    )
+    inner = inner or schema.extension(*_RAW)
     return schema.extension(
         "envoy.transport_sockets.upstream_proxy_protocol",
-        "envoy.extensions.transport_sockets.proxy_protocol.v3.ProxyProtocolUpstreamTransport",
+        f"{_SOCKETS}.proxy_protocol.v3.ProxyProtocolUpstreamTransport",
         {"config": {"version": "V2" if version is ProxyProtocol.V2 else "V1"}, "transport_socket": inner},
     )
 
@@ -294,10 +376,9 @@ _DRAINING = 3
 _LB_ENDPOINT = 2
 
 
-def endpoint_bytes(target: Target, *, idle: bool = False) -> bytes:
+def endpoint_bytes(target: Target, check_port: int = 0, *, idle: bool = False) -> bytes:
     """Encode one ``lb_endpoints`` field of a LocalityLbEndpoints; ``idle``: its locality takes no new connections."""
-    address = text(2, target.key.address) + number(3, target.key.port)
-    endpoint = delimited(1, delimited(1, delimited(1, address)))
+    endpoint = delimited(1, place_bytes(target.key, check_port))
     if target.draining or target.weight == 0 or idle:
         endpoint += number(2, _DRAINING)
     if target.weight > 1:
@@ -305,12 +386,19 @@ def endpoint_bytes(target: Target, *, idle: bool = False) -> bytes:
     return delimited(_LB_ENDPOINT, endpoint)
 
 
-class EndpointSet:
-    """The targets of one listener, ordered by key, each with its bytes."""
+def place_bytes(key: TargetKey, check_port: int) -> bytes:
+    """Encode the content of an Endpoint: where a target takes traffic, and where it is checked if that is elsewhere."""
+    address = delimited(1, delimited(1, text(2, key.address) + number(3, key.port)))
+    return address + delimited(2, number(1, check_port)) if check_port else address
 
-    __slots__ = ("_encoded", "_order", "_targets")
+
+class EndpointSet:
+    """The targets of one listener, ordered by key, each with its bytes; ``check_port`` as for ``cluster_fields``."""
+
+    __slots__ = ("_check_port", "_encoded", "_order", "_targets")
 
     def __init__(self, targets: Iterable[Target] = ()) -> None:
+        self._check_port = 0
         self._targets: dict[TargetKey, Target] = {}
         self._encoded: dict[TargetKey, bytes] = {}
         self._order: list[TargetKey] = []
@@ -326,7 +414,15 @@ class EndpointSet:
         if known is None:
             insort(self._order, key)
         self._targets[key] = target
-        self._encoded[key] = endpoint_bytes(target)
+        self._encoded[key] = endpoint_bytes(target, self._check_port)
+        return True
+
+    def check_at(self, port: int) -> bool:
+        """Have targets checked at this port, 0 for where they take traffic; return whether that changed anything."""
+        if port == self._check_port:
+            return False
+        self._check_port = port
+        self._encoded = {key: endpoint_bytes(target, port) for key, target in self._targets.items()}
         return True
 
     def drop(self, key: TargetKey) -> bool:
@@ -360,7 +456,8 @@ class EndpointSet:
         for locality, tier in _tiers(shares.localities):
             targets = [(key, target) for key in self._order if (target := self._targets[key]).locality == locality.name]
             endpoints = [
-                self._encoded[key] if locality.weight else endpoint_bytes(target, idle=True) for key, target in targets
+                self._encoded[key] if locality.weight else endpoint_bytes(target, self._check_port, idle=True)
+                for key, target in targets
             ]
             weight = delimited(3, number(1, locality.weight)) if locality.weight else b""
             name = delimited(1, text(1, locality.name))

@@ -16,7 +16,8 @@ import msgspec
 from fairlead.errors import Terminal
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.condition import ConditionReason
-from fairlead.model.desired import FrontendSpec, HealthCheck, Target
+from fairlead.model.desired import FrontendSpec, Target
+from fairlead.model.health import HealthCheck
 from fairlead.model.http import IdleBackends, differing_keys
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey, backend_key
 from fairlead.model.observed import HealthTally, Seen

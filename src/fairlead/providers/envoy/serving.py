@@ -16,7 +16,8 @@ from typing import Protocol
 
 import msgspec
 
-from fairlead.model.desired import FrontendSpec, HealthCheck, ProxyProtocol, Target
+from fairlead.model.desired import FrontendSpec, ProxyProtocol, Target
+from fairlead.model.health import HealthCheck
 from fairlead.model.keys import ListenerKey, TargetKey
 from fairlead.model.keys import Protocol as Transport
 from fairlead.model.observed import RefusedPart
@@ -25,10 +26,11 @@ from fairlead.providers.envoy.clusters import (
     EndpointSet,
     health_check_fields,
     is_dns_name,
+    place_bytes,
     proxy_protocol_to_backend,
     socket_of_checks,
 )
-from fairlead.providers.envoy.resources import delimited, number, text
+from fairlead.providers.envoy.resources import delimited, text
 from fairlead.providers.envoy.schema import Schema, duration
 from fairlead.providers.envoy.store import ResourceChange
 
@@ -36,13 +38,15 @@ from fairlead.providers.envoy.store import ResourceChange
 class TargetPort(msgspec.Struct):
     """The targets behind one key, and the name of their cluster. ``dns_names`` are those that Envoy must resolve.
 
-    ``datagrams``: a backend of UDP.
+    ``datagrams``: a backend of UDP. ``check`` is that of a backend, None for no check; UNSET: that of its load
+    balancer.
     """
 
     name: str
     targets: EndpointSet = msgspec.field(default_factory=EndpointSet)
     dns_names: set[TargetKey] = msgspec.field(default_factory=set[TargetKey])
     datagrams: bool = False
+    check: HealthCheck | msgspec.UnsetType | None = msgspec.UNSET
 
     @property
     def inline(self) -> bool:
@@ -200,22 +204,28 @@ def next_pace(pace: int, targets: int) -> int:
 def is_checked(spec: FrontendSpec, key: ListenerKey, port: TargetPort) -> bool:
     """Return whether the proxies check the targets behind ``key``, and can report on them."""
     datagrams = port.datagrams or key.protocol is Transport.UDP
-    return spec.health_check is not None and not datagrams and not port.inline
+    return health_check_of(spec, port) is not None and not datagrams and not port.inline
+
+
+def health_check_of(spec: FrontendSpec, port: TargetPort) -> HealthCheck | None:
+    """Return how the targets behind one key are checked, None for not at all."""
+    return spec.health_check if port.check is msgspec.UNSET else port.check
 
 
 def check_of(
     schema: Schema, spec: FrontendSpec, key: ListenerKey, port: TargetPort, pace: int = 1
 ) -> ClusterCheck | None:
     """Build the check of the targets behind one key, at this pace; None when there is nothing to check."""
-    if spec.health_check is None or not is_checked(spec, key, port):
+    check = health_check_of(spec, port)
+    if check is None or not is_checked(spec, key, port):
         return None
     targets = [target.key for target in port.targets.targets() if not target.draining and target.weight]
     if not targets:
         return None
-    endpoints = b"".join(map(_checked_endpoint, targets))
-    how = _how(schema, spec.health_check, spec.proxy_protocol, pace)
+    endpoints = b"".join(_checked_endpoint(target, check.port) for target in targets)
+    how = _how(schema, check, spec.proxy_protocol, pace)
     field = delimited(1, text(1, port.name) + how + delimited(3, endpoints))
-    return ClusterCheck(field, frozenset(targets), spec.health_check.timeout_s)
+    return ClusterCheck(field, frozenset(targets), check.timeout_s)
 
 
 def specifier_bytes(schema: Schema, checks: Iterable[ClusterCheck], *, interval_s: float) -> bytes:
@@ -225,22 +235,24 @@ def specifier_bytes(schema: Schema, checks: Iterable[ClusterCheck], *, interval_
 
 
 @lru_cache(maxsize=65_536)
-def _checked_endpoint(key: TargetKey) -> bytes:
+def _checked_endpoint(key: TargetKey, check_port: int) -> bytes:
     """Encode one of the ``endpoints`` of a locality; a changed target of a cluster leaves the others as they are."""
-    return delimited(2, delimited(1, delimited(1, text(2, key.address) + number(3, key.port))))
+    return delimited(2, place_bytes(key, check_port))
 
 
 @lru_cache(maxsize=1024)
 def _how(schema: Schema, check: HealthCheck, version: ProxyProtocol, pace: int) -> bytes:
     # Targets that were asked for at once would be checked at once ever after, in bursts that hold up configuration.
-    asked: dict[str, object] = {**health_check_fields(check), "interval_jitter_percent": _JITTER_PERCENT}
+    own_socket = check.request is not None and check.request.tls
+    fields_of_check = health_check_fields(check, own_socket=own_socket)
+    asked: dict[str, object] = {**fields_of_check, "interval_jitter_percent": _JITTER_PERCENT}
     if pace > 1:
         # No requests pass through these clusters of Envoy, so that its interval is the one without traffic.
         asked["no_traffic_healthy_interval"] = duration(pace * check.interval_s)
     fields: dict[str, object] = {"health_checks": [asked]}
-    if check.request is not None:
-        fields["transport_socket_matches"] = [socket_of_checks(schema, check.request)]
-    if version is not ProxyProtocol.NONE:
+    if own_socket:
+        fields["transport_socket_matches"] = [socket_of_checks(schema, check, version)]
+    elif version is not ProxyProtocol.NONE and not check.port:
         match = {"name": "proxy-protocol", "match": {}, "transport_socket": proxy_protocol_to_backend(schema, version)}
         fields["transport_socket_matches"] = [match]
     return schema.encode(_CHECK, fields)

@@ -99,6 +99,8 @@ class HAProxyProvider:
             ipv6=True,
             proxy_protocol=True,
             weights=True,
+            health_checks=frozenset({"tcp"}),
+            outlier_detection=True,
             class_parameters=frozenset({"socket", "installation", "allowedBackends"}),
             place_parameters=frozenset({"backend", "backend."}),
             max_batch=500,

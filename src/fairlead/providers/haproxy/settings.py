@@ -27,7 +27,8 @@ import msgspec
 from fairlead.api.names import near_names
 from fairlead.api.times import seconds_from_duration
 from fairlead.errors import BadConfiguration
-from fairlead.model.desired import FrontendSpec, HealthCheck, ProxyProtocol
+from fairlead.model.desired import FrontendSpec, ProxyProtocol
+from fairlead.model.health import HealthCheck
 from fairlead.model.keys import IPV4, ListenerKey, Protocol, in_order, requested_addresses
 from fairlead.providers.haproxy.runtime_api import LONGEST_LINE
 
@@ -54,6 +55,8 @@ class HAProxySettings(msgspec.Struct, frozen=True):
     health_check: HealthCheck | None
     proxy_protocol: ProxyProtocol
     addresses: tuple[str, ...]
+    #: After so many failed connections in a row a server gets no more until it passes its check; 0 for any number.
+    error_limit: int = 0
     #: Distinguishes our servers from those of another hub.
     installation: str = ""
     #: Backends by port ("" for any), also of listeners that are no longer there: their servers may have to go yet.
@@ -78,6 +81,10 @@ class HAProxySettings(msgspec.Struct, frozen=True):
             options.append(
                 f"check inter {interval_ms}ms fall {check.unhealthy_threshold} rise {check.healthy_threshold}"
             )
+            if check.port:
+                options.append(f"port {check.port}")
+            if self.error_limit:
+                options.append(f"observe layer4 error-limit {self.error_limit} on-error mark-down")
             if check.request is not None:
                 options.append("check-ssl")
                 options.append(f"verify required ca-file {authority}" if check.request.ca_bundle else "verify none")
@@ -168,6 +175,7 @@ def settings_from_spec(spec: FrontendSpec, *, installation: str = "") -> HAProxy
     if problem := _problem_of_names(parameters):
         raise BadConfiguration(f"{spec.key}: {problem}")
     _check_request(spec)
+    _check_outlier_detection(spec)
     try:
         drain_timeout_s = _drain_timeout_s(parameters)
     except ValueError as error:
@@ -180,6 +188,7 @@ def settings_from_spec(spec: FrontendSpec, *, installation: str = "") -> HAProxy
         health_check=spec.health_check,
         proxy_protocol=spec.proxy_protocol,
         addresses=in_order(addresses, spec.families.families or (IPV4,)),
+        error_limit=_error_limit(spec),
         installation=parameters.get("installation", "") or installation,
         named={
             key.removeprefix("backend").removeprefix("."): name
@@ -208,6 +217,7 @@ def settings_on_record(spec: FrontendSpec, info: Mapping[str, str], *, installat
         health_check=spec.health_check,
         proxy_protocol=spec.proxy_protocol,
         addresses=(),
+        error_limit=_error_limit(spec),
         installation=spec.parameters.get("installation", "") or installation,
         named=by_port,
         first_options=info.get("options", ""),
@@ -260,6 +270,36 @@ def _check_request(spec: FrontendSpec) -> None:
         raise BadConfiguration(
             f"{spec.key}: spec.healthCheck.caBundle has more than {_MAX_BUNDLE_BYTES} bytes, the most that HAProxy "
             "accepts at run time. Name only the authority that signs the members' certificates"
+        )
+
+
+def _error_limit(spec: FrontendSpec) -> int:
+    outlier = spec.outlier_detection
+    return outlier.consecutive_5xx if outlier is not None and outlier.max_ejection_percent != 0 else 0
+
+
+def _check_outlier_detection(spec: FrontendSpec) -> None:
+    """Refuse what HAProxy cannot do when connections to a server fail."""
+    outlier, limit = spec.outlier_detection, _error_limit(spec)
+    if outlier is None or outlier.max_ejection_percent == 0:
+        return
+    field = (
+        "consecutiveGatewayErrors"
+        if outlier.consecutive_gateway_errors
+        else "ejectionTime"
+        if outlier.ejection_time
+        else "maxEjectionPercent"
+        if outlier.max_ejection_percent is not None
+        else ""
+    )
+    if field:
+        raise BadConfiguration(
+            f"{spec.key}: spec.outlierDetection: {field} has no meaning at HAProxy, where a server gets no connections "
+            "until it passes its check; use consecutive5xx alone"
+        )
+    if limit and spec.health_check is None:
+        raise BadConfiguration(
+            f"{spec.key}: spec.outlierDetection: HAProxy needs health checks to end it; turn them on, or remove it"
         )
 
 

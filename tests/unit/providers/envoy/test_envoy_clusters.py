@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.model.desired import FrontendSpec, HealthCheck, Listener, Locality, Shares, Target
+from fairlead.model.desired import FrontendSpec, Listener, Locality, Shares, Target
+from fairlead.model.health import HealthCheck
 from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey
 from fairlead.providers.envoy.clusters import CLUSTER, cluster_bytes
 from fairlead.providers.envoy.schema import Schema, packaged_schema

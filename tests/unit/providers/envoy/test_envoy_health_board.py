@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.model.condition import ConditionReason as R
-from fairlead.model.desired import FrontendSpec, HealthCheck, Listener, Target
+from fairlead.model.desired import FrontendSpec, Listener, Target
+from fairlead.model.health import HealthCheck
 from fairlead.model.http import (
     Attachment,
     Backend,

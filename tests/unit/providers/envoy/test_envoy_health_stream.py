@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlead.api.meta import JSONObject
-from fairlead.model.desired import FrontendSpec, HealthCheck, Listener, ProxyProtocol, Target
+from fairlead.model.desired import FrontendSpec, Listener, ProxyProtocol, Target
+from fairlead.model.health import HealthCheck
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.model.observed import Seen
 from fairlead.providers.envoy.clusters import EndpointSet

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, Listener, ProxyProtocol
+from fairlead.model.desired import Affinity, FrontendSpec, Listener, ProxyProtocol
+from fairlead.model.health import HealthCheck
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.connection_frontend import LISTENER, listener_bytes
 from fairlead.providers.envoy.schema import Schema, packaged_schema

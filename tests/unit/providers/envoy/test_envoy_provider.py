@@ -12,7 +12,8 @@ import pytest
 from fairlead.errors import Terminal
 from fairlead.model.change import Action, Reason, TargetChange
 from fairlead.model.condition import ConditionReason
-from fairlead.model.desired import FrontendSpec, HealthCheck, Listener, Target
+from fairlead.model.desired import FrontendSpec, Listener, Target
+from fairlead.model.health import HealthCheck
 from fairlead.model.http import Attachment, Backend, BackendRef, L7Config, L7Listener, Route, Rule
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey, backend_key
 from fairlead.model.machine import machine_of, node_group

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.model.desired import FrontendSpec, HealthCheck, Listener, Target
+from fairlead.model.desired import FrontendSpec, Listener, Target
+from fairlead.model.health import HealthCheck
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.envoy.frontends import invalid_spec, invalid_target
 

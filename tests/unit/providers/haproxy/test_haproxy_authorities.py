@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fairlead.errors import BadConfiguration
-from fairlead.model.desired import FrontendSpec, HealthCheck, HealthRequest, Listener
+from fairlead.model.desired import FrontendSpec, Listener
+from fairlead.model.health import HealthCheck, HealthRequest
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.haproxy.commands import authority_name
 from fairlead.providers.haproxy.settings import settings_from_spec
@@ -13,7 +16,7 @@ from fairlead.providers.haproxy.settings import settings_from_spec
 KEY = LoadBalancerKey("LoadBalancer", "fleet", "api")
 
 
-def spec(**request: str) -> FrontendSpec:
+def spec(**request: Any) -> FrontendSpec:
     check = HealthCheck(request=HealthRequest(**request))
     parameters = {"socket": "/run/haproxy.sock", "backend": "plane"}
     return FrontendSpec(KEY, "group", (Listener(6443),), parameters=parameters, health_check=check)

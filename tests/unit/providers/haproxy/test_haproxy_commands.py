@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from fairlead.model.change import Action, Reason, TargetChange
-from fairlead.model.desired import HealthCheck, ProxyProtocol, Target
+from fairlead.model.desired import ProxyProtocol, Target
+from fairlead.model.health import HealthCheck
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.providers.haproxy.commands import ServerChange, commands_for, is_done, refusal, waits_for_sessions
 from fairlead.providers.haproxy.settings import HAProxySettings

@@ -7,6 +7,7 @@ import pytest
 
 from fairlead.errors import BadConfiguration
 from fairlead.model.desired import FrontendSpec, Listener, Owner
+from fairlead.model.health import HealthCheck, OutlierDetection
 from fairlead.model.keys import Family, LoadBalancerKey, Protocol, WantedFamilies
 from fairlead.providers.haproxy.settings import settings_from_spec
 
@@ -93,3 +94,36 @@ def test_the_addresses_of_a_class_in_the_order_of_the_families(
     parameters = {"socket": "/s", "backend": "b", "address": address}
     spec = FrontendSpec(KEY, "group", (Listener(80),), parameters=parameters, families=WantedFamilies(families))
     assert settings_from_spec(spec).addresses == shown
+
+
+OUTLIER = FrontendSpec(
+    KEY,
+    "group",
+    (Listener(80),),
+    parameters={"socket": "/s", "backend": "b"},
+    health_check=HealthCheck(interval_s=2.0, port=8080),
+    outlier_detection=OutlierDetection(consecutive_5xx=5),
+)
+
+
+@pytest.mark.req("F-11", "F-13")
+def test_checks_at_another_port_and_failing_connections_are_options_of_servers() -> None:
+    options = settings_from_spec(OUTLIER).server_options("")
+    assert options == "check inter 2000ms fall 2 rise 1 port 8080 observe layer4 error-limit 5 on-error mark-down"
+    off = msgspec.structs.replace(OUTLIER, outlier_detection=OutlierDetection(5, max_ejection_percent=0))
+    assert "observe" not in settings_from_spec(off).server_options("")
+
+
+@pytest.mark.req("F-13")
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"outlier_detection": OutlierDetection(5, 3)}, "consecutiveGatewayErrors has no meaning"),
+        ({"outlier_detection": OutlierDetection(5, ejection_time="5s")}, "ejectionTime has no meaning"),
+        ({"outlier_detection": OutlierDetection(5, max_ejection_percent=9)}, "maxEjectionPercent has no meaning"),
+        ({"health_check": None}, "needs health checks"),
+    ],
+)
+def test_outlier_detection_that_haproxy_has_not_is_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(BadConfiguration, match=message):
+        settings_from_spec(msgspec.structs.replace(OUTLIER, **fields))

@@ -487,7 +487,7 @@ class GatewaySource(Source):
             return None
         named = services_named(route)
         nodes = any(_by_nodes(parent) for parent in parents.values())
-        reached = {key: self._shared.copies.reach(key, nodes=nodes) for key in named}
+        reached = {key: self._shared.reach(key, nodes=nodes) for key in named}
         return plan_route(
             RouteView(
                 route=route,

@@ -269,9 +269,7 @@ class IngressSource(Source):
         for service in names:
             await self._shared.service(namespace, service)
         nodes = plan.spec.targets == "Node"
-        reached = {
-            service_name: self._shared.copies.reach((namespace, service_name), nodes=nodes) for service_name in names
-        }
+        reached = {service_name: self._shared.reach((namespace, service_name), nodes=nodes) for service_name in names}
         translated = translate_ingress(
             IngressView(
                 ingress=ingress,

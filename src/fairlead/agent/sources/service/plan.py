@@ -55,7 +55,9 @@ from fairlead.publish.objects import (
     Publication,
     Refused,
     ServiceOptions,
+    SettingError,
     families_of,
+    health_settings,
     read_options,
     refused_ports,
     spec_from_service,
@@ -240,6 +242,8 @@ def _load_balancer(
         address=options.address,
         hostnames=options.hostnames,
         generate_hostname=options.generate_hostname,
+        health_check=options.health_check,
+        outlier_detection=options.outlier_detection,
         global_service=options.global_service,
         drain=options.drain,
         access_log=options.access_log,
@@ -277,7 +281,19 @@ SOURCE_RANGE_AMBIGUOUS = "SourceRangeAmbiguous"
 def find_warnings(service: Service, decision: Decision) -> tuple[ObjectEvent, ...]:
     """Return all Warnings about a Service, in a stable order."""
     ours = [*_affinity(service), *_doubtful_ranges(service)] if isinstance(decision, Ours) else []
-    return (*_service_class(service), *_unknown_annotations(service), *ours)
+    return (*_service_class(service), *_unknown_annotations(service), *_health(service, decision), *ours)
+
+
+def _health(service: Service, decision: Decision) -> list[ObjectEvent]:
+    """Return what is wrong with the health annotations of a Service that only routes name."""
+    if not isinstance(decision, NotOurs):
+        return []
+    try:
+        health_settings(service)
+    except SettingError as error:
+        sentence = f"{error.sentence} Routes to the Service are served with the last valid setting."
+        return [warning_event(ConditionReason.INVALID, sentence)]
+    return []
 
 
 def _service_class(service: Service) -> list[ObjectEvent]:

@@ -185,8 +185,8 @@ def _other_class(service: Service, classes: Collection[str]) -> str:
 
 
 def _is_problem(condition: WireCondition, load_balancer: TCPLoadBalancer) -> bool:
-    """Return whether a condition is a refusal, a failure, or changes that are held."""
-    if condition.type in (ConditionType.GUARDED, ConditionType.PAUSED):
+    """Return whether a condition is a refusal, a failure, changes that are held, or checks that are slowed."""
+    if condition.type in {ConditionType.GUARDED, ConditionType.PAUSED, ConditionType.CHECKS_SLOWED}:
         return condition.status == "True"
     # Of references only what has to be corrected: endpoints come and go by themselves.
     to_correct = condition.reason in {ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, ConditionReason.INVALID}

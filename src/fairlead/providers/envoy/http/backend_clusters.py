@@ -8,15 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fairlead.model.desired import FrontendSpec, HealthCheck, ProxyProtocol, Shares, Target
+import msgspec
+
+from fairlead.model.desired import FrontendSpec, ProxyProtocol, Shares, Target
+from fairlead.model.health import HealthCheck, check_with
 from fairlead.model.http import Backend, differing_part
 from fairlead.model.keys import ListenerKey, backend_key
 from fairlead.providers.envoy.clusters import (
     CLUSTER,
     cluster_fields,
+    has_own_socket,
     health_check_fields,
     outlier_detection_fields,
+    outlier_fields,
     proxy_protocol_to_backend,
+    socket_of_checks,
 )
 from fairlead.providers.envoy.http.listeners import MAX_HEADERS, MAX_HEADERS_KIB, backend_tls
 from fairlead.providers.envoy.http.names import cluster_name
@@ -54,7 +60,7 @@ class BackendClusters:
 
     def update(self, spec: FrontendSpec, backends: Sequence[Backend]) -> list[ResourceChange]:
         """Take over the backends; returns what differs."""
-        settings = (spec.affinity, spec.health_check, spec.proxy_protocol)
+        settings = (spec.affinity, spec.health_check, spec.check_slowdown, spec.proxy_protocol)
         same = settings == self._settings
         if same and backends is self._given and not self._with_tls and spec.backend_shares == self._shares:
             return []
@@ -82,6 +88,11 @@ class BackendClusters:
             key, name = backend_key(backend.name), cluster_name(spec.key, backend.name)
             port = self.ports[key] = self.ports.get(key) or TargetPort(name)
             port.datagrams = backend.protocol == "UDP"
+            check = check_of_backend(spec, backend)
+            if check != port.check:
+                # Another object: what is known of the health of its targets is judged again.
+                port = self.ports[key] = msgspec.structs.replace(port, check=check)
+            rechecked = port.targets.check_at(check.port if check is not None else 0)
             cluster = None if port.datagrams else self._cluster(spec, backend, port)
             if cluster is None:
                 changes += self._drop(backend.name, name)
@@ -90,7 +101,8 @@ class BackendClusters:
             self.clusters[backend.name] = name
             self._put(changes, (ResourceType.CLUSTER, name), cluster)
             if not port.inline:
-                known = self.resources.get((ResourceType.ENDPOINTS, name)) if backend.name not in moved else None
+                outdated = rechecked or backend.name in moved
+                known = None if outdated else self.resources.get((ResourceType.ENDPOINTS, name))
                 endpoints = known or endpoints_of(name, port, self._shares.get(backend.name))
                 self._put(changes, (ResourceType.ENDPOINTS, name), endpoints)
         for each in gone:
@@ -155,10 +167,20 @@ class BackendClusters:
                 connections=self._connections,
                 shares=shares,
             )
-            by_ack = port.inline or spec.health_check is not None
+            by_ack = port.inline or check_of_backend(spec, backend) is not None
             resource = encoded_resource(ResourceType.CLUSTER, port.name, content, warms_by_ack=by_ack)
             known = self._encoded[port.name] = (source, resource)
         return known[1]
+
+
+def check_of_backend(spec: FrontendSpec, backend: Backend) -> HealthCheck | None:
+    """Return how the targets of a backend are checked, None for not at all."""
+    tls, own = backend.tls, backend.health_check
+    http2, slowdown = backend.protocol == "HTTP2", spec.check_slowdown
+    check = check_with(spec.health_check, own, tls=tls is not None, http2=http2, slowdown=slowdown)
+    if check is None or check.request is None or own is None or own.host or tls is None:
+        return check
+    return msgspec.structs.replace(check, request=msgspec.structs.replace(check.request, host=tls.server_name))
 
 
 def endpoints_of(name: str, port: TargetPort, shares: Shares | None = None) -> EncodedResource:
@@ -192,18 +214,23 @@ def backend_cluster_bytes(
 
     ``connections`` is how many it may have open to its targets.
     """
-    fields = cluster_fields(spec, name, targets, connections=connections, shares=shares)
+    check = check_of_backend(spec, backend)
+    check_port = check.port if check is not None else 0
+    fields = cluster_fields(spec, name, targets, connections=connections, shares=shares, check_port=check_port)
     fields["per_connection_buffer_limit_bytes"] = {"value": _BUFFER_BYTES}
-    until = spec.health_check if shares else None
+    until = check if shares else None
     if backend.protocol in _EXPLICIT:
         fields["typed_extension_protocol_options"] = {_OPTIONS: schema.any(_OPTIONS, _http_options(backend))}
-        fields["outlier_detection"] = _http_outlier_detection(until)
+        fields |= outlier_fields(_http_outlier_detection(until), backend.outlier_detection)
     elif backend.protocol == "TCP":
-        fields["outlier_detection"] = outlier_detection_fields(until)
-    if spec.health_check is not None and backend.protocol != "UDP":
+        fields |= outlier_fields(outlier_detection_fields(until), backend.outlier_detection)
+    if check is not None and backend.protocol != "UDP":
         # Of thousands of backends most are idle: a dead one is seen late there, and its first request is tried again.
-        check = spec.health_check
-        fields["health_checks"] = [health_check_fields(check, unused_s=max(_UNUSED_S, check.interval_s))]
+        unused_s = max(_UNUSED_S, check.interval_s) if backend.health_check is None else None
+        own_socket = has_own_socket(check, spec.proxy_protocol, tls=backend.tls is not None)
+        fields["health_checks"] = [health_check_fields(check, unused_s=unused_s, own_socket=own_socket)]
+        if own_socket:
+            fields["transport_socket_matches"] = [socket_of_checks(schema, check, spec.proxy_protocol)]
     socket = backend_tls(schema, backend, certificate=certificate, authority=authority) if backend.tls else None
     if spec.proxy_protocol is not ProxyProtocol.NONE and backend.protocol != "UDP":
         socket = proxy_protocol_to_backend(schema, spec.proxy_protocol, inner=socket)

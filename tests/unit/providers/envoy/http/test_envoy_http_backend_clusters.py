@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
-from fairlead.model.desired import FrontendSpec, HealthCheck, Locality, Shares, Target
+from fairlead.model.desired import FrontendSpec, Locality, Shares, Target
+from fairlead.model.health import HealthCheck, HealthCheckSettings, OutlierDetection
 from fairlead.model.http import Backend, BackendTls, L7Config
 from fairlead.model.keys import LoadBalancerKey, TargetKey, backend_key
-from fairlead.providers.envoy.http.backend_clusters import BackendClusters
+from fairlead.providers.envoy.clusters import CLUSTER
+from fairlead.providers.envoy.http.backend_clusters import BackendClusters, backend_cluster_bytes
 from fairlead.providers.envoy.http.secrets import EnvoySecrets
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.store import ResourceChange
+from tests.envoy_json import to_json
 
 KEY = LoadBalancerKey("HTTPLoadBalancer", "shop", "web")
 SPEC = FrontendSpec(key=KEY, group="t", listeners=(), health_check=None)
@@ -95,3 +100,40 @@ def test_how_members_share_a_backend_concerns_that_backend(clusters: BackendClus
     assert change.resource is not None
     assert b"west" in change.resource.field
     assert names(clusters.update(SPEC, [A, B])) == ["cluster a", "endpoints a"]
+
+
+@pytest.mark.req("F-11", "F-13")
+def test_a_backend_with_a_check_of_its_own_concerns_itself_alone(clusters: BackendClusters) -> None:
+    checked = msgspec.structs.replace(SPEC, health_check=HealthCheck())
+    clusters.update(checked, [A, B])
+    before = clusters.ports[backend_key("b")]
+    own = msgspec.structs.replace(B, health_check=HealthCheckSettings(path="/healthz", port=8080))
+    assert names(clusters.update(checked, [A, own])) == ["cluster b", "endpoints b"]
+    assert clusters.ports[backend_key("b")] is not before, "its health is judged again"
+    assert names(clusters.update(checked, [A, msgspec.structs.replace(own, health_check=None)])) == [
+        "cluster b",
+        "endpoints b",
+    ]
+
+
+def cluster_of(backend: Backend) -> Any:
+    spec = msgspec.structs.replace(SPEC, health_check=HealthCheck())
+    encoded = backend_cluster_bytes(packaged_schema(), spec, backend, name=backend.name, connections=9)
+    return to_json(packaged_schema(), CLUSTER, encoded)
+
+
+@pytest.mark.req("F-11", "F-13")
+def test_what_users_set_is_in_the_cluster() -> None:
+    settings = HealthCheckSettings(path="/healthz", expected="200-299")
+    cluster = cluster_of(Backend("shop", health_check=settings, outlier_detection=OutlierDetection(5, 3, "9s", 20)))
+    (check,) = cluster["health_checks"]
+    assert check["http_health_check"]["expected_statuses"] == [{"start": "200", "end": "300"}]
+    assert "no_traffic_healthy_interval" not in check, "an idle backend is checked as often as the user asks"
+    outlier = cluster["outlier_detection"]
+    assert (outlier["consecutive_5xx"], outlier["enforcing_consecutive_5xx"]) == (5, 100)
+    assert (outlier["consecutive_gateway_failure"], outlier["enforcing_consecutive_gateway_failure"]) == (3, 100)
+    assert (outlier["base_ejection_time"], outlier["max_ejection_percent"]) == ("9s", 20)
+    calm = cluster_of(Backend("calm", outlier_detection=OutlierDetection(max_ejection_percent=0)))
+    assert "outlier_detection" not in calm
+    unchecked = cluster_of(Backend("unchecked", health_check=HealthCheckSettings(type="none")))
+    assert "health_checks" not in unchecked
