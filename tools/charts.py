@@ -78,6 +78,10 @@ def files() -> dict[str, str]:
     made[f"{agent}/readiness-gates-rbac.yaml"] = _if(
         "rbac.create readinessGates.enabled", f"{gates}.yaml", "\n---\n".join(_documents(gates))
     )
+    probes = "readiness-probes"
+    made[f"{agent}/readiness-probes-rbac.yaml"] = _if(
+        "rbac.create followReadinessProbes", f"{probes}.yaml", "\n---\n".join(_documents(probes))
+    )
     made[f"{agent}/readiness-gates.yaml"] = _if(
         "readinessGates.enabled readinessGates.inject", f"{gates}.yaml", "\n---\n".join(_documents(gates, rights=False))
     )

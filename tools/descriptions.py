@@ -194,6 +194,11 @@ EVENTS = {
         "Warning",
         "Session affinity by hash has no timeout; the value has no effect.",
     ),
+    "ProbesNotRead": (
+        "Service",
+        "Warning",
+        "The agent may not read the readiness probes that the Service follows; targets are checked by connecting.",
+    ),
     "SourceRangeAmbiguous": (
         "Service",
         "Warning",

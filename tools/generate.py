@@ -198,7 +198,7 @@ def _events() -> str:
     constants = [
         events.ENSURED, events.NO_TARGETS, events.SERVING_STOPPED, events.NOT_SERVING,
         warnings.UNKNOWN_ANNOTATION, warnings.AFFINITY_TIMEOUT_IGNORED, warnings.SOURCE_RANGE_AMBIGUOUS,
-        services.CONFLICTED, status.REMOVED,
+        services.CONFLICTED, services.PROBES_NOT_READ, status.REMOVED,
         engine.STATUS_CONFLICT,
         ingresses.ANNOTATIONS_IGNORED,
     ]  # fmt: skip

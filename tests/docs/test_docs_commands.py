@@ -114,6 +114,11 @@ def test_how_to_debug_and_how_to_upgrade(world: Shell) -> None:
     world.play(page("docs/how-to/upgrade.md"))
 
 
+@pytest.mark.req("F-11", "F-13")
+def test_how_to_set_health_checks(world: Shell) -> None:
+    world.play(page("docs/how-to/health-checks.md"))
+
+
 def test_how_to_back_up_and_restore_a_hub_on_one_machine_without_a_restart_of_envoy(world: Shell) -> None:
     world.play(page("docs/how-to/back-up.md"))
     world.type("fairlead status --kubeconfig hub/kubeconfig --wait")

@@ -82,6 +82,7 @@ def test_commands_and_flags_exist(page: Path) -> None:
 @PAGES
 def test_annotations_and_labels_exist(page: Path) -> None:
     known = {value for value in vars(names).values() if isinstance(value, str)} | {names.API_VERSION}
+    known |= {*names.HEALTH_ANNOTATIONS}
     known |= {
         f"{names.GROUP}/{line}" for line in ("gold", "envoy", "envoy-pods", "edge-haproxy", "fast")
     }  # classes of the examples

@@ -33,6 +33,9 @@ CONDITION_SERVING = "fairlead.dev/serving"
 #: ``http``, ``grpc``, ``none``), path, host, service, port, interval, timeout, healthy, unhealthy, expected and tls; or
 #: one annotation for each, such as ``fairlead.dev/health-check-path``.
 ANNOTATION_HEALTH_CHECK = "fairlead.dev/health-check"
+#: On a Service whose targets are pods: ``true`` checks them as the readiness probe of the pods says; an exec probe, and
+#: pods with different probes, are checked by connecting.
+ANNOTATION_FOLLOW_READINESS_PROBE = "fairlead.dev/follow-readiness-probe"
 #: On a Service: when a failing endpoint is left out for a time: a JSON object with any of the fields consecutive5xx,
 #: consecutiveGatewayErrors, ejectionTime and maxEjectionPercent; or one annotation for each, such as
 #: ``fairlead.dev/outlier-detection-ejection-time``.
@@ -358,6 +361,7 @@ HEALTH_ANNOTATIONS = (
 SERVICE_ANNOTATIONS = (
     ANNOTATION_ACCESS_LOG,
     *HEALTH_ANNOTATIONS,
+    ANNOTATION_FOLLOW_READINESS_PROBE,
     ANNOTATION_ADDRESS,
     ANNOTATION_PROXY_PROTOCOL,
     ANNOTATION_GLOBAL,

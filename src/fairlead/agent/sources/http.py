@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from fairlead.agent.probes import with_probe
 from fairlead.api.access_log import read_access_log
 from fairlead.api.cidrs import exact_network
 from fairlead.api.intent import FamilyPolicy
@@ -39,6 +40,7 @@ from fairlead.api.names import (
     fit,
     label_value,
 )
+from fairlead.model.health import HealthCheckSettings, OutlierDetection
 from fairlead.model.http import MAX_SOURCES, Backend, BackendProtocol, Rule
 from fairlead.model.in_words import listed, whole_number
 from fairlead.model.keys import IPV4, IPV6, Family, family_of
@@ -108,15 +110,32 @@ def with_valid_health(service: Service, published: Iterable[Backend]) -> Service
             key: text for key, text in (service.metadata.annotations or {}).items() if key not in HEALTH_ANNOTATIONS
         }
         last = next((backend for backend in published if backend.service == "/".join(service.key)), None)
-        for key, settings in (
-            (ANNOTATION_HEALTH_CHECK, last.health_check if last is not None else None),
-            (ANNOTATION_OUTLIER_DETECTION, last.outlier_detection if last is not None else None),
-        ):
-            if settings is not None:
-                annotations[key] = msgspec.json.encode(settings).decode()
-        metadata = msgspec.structs.replace(service.metadata, annotations=annotations)
-        return msgspec.structs.replace(service, metadata=metadata)
+        if last is None:
+            return _with_health(service, annotations, None, None)
+        return _with_health(service, annotations, last.health_check, last.outlier_detection)
     return service
+
+
+def with_probed_health(service: Service, probe: HealthCheckSettings | None) -> Service:
+    """Return ``service``, checked as the readiness probe of its pods says where its user has chosen nothing else."""
+    if probe is None:
+        return service
+    own, outlier = health_settings(service)
+    others = {key: text for key, text in (service.metadata.annotations or {}).items() if key not in HEALTH_ANNOTATIONS}
+    return _with_health(service, others, with_probe(own, probe), outlier)
+
+
+def _with_health(
+    service: Service,
+    annotations: dict[str, str],
+    check: HealthCheckSettings | None,
+    outlier: OutlierDetection | None,
+) -> Service:
+    for key, settings in ((ANNOTATION_HEALTH_CHECK, check), (ANNOTATION_OUTLIER_DETECTION, outlier)):
+        if settings is not None:
+            annotations[key] = msgspec.json.encode(settings).decode()
+    metadata = msgspec.structs.replace(service.metadata, annotations=annotations)
+    return msgspec.structs.replace(service, metadata=metadata)
 
 
 # --- copies of Services ----------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ from fairlead.agent.sources.http import (
     original_of,
     reached_by,
     why_no_copy,
+    with_probed_health,
     with_valid_health,
 )
 from fairlead.agent.sources.ingress.caches import BY_ORIGIN, IngressCaches
@@ -232,7 +233,8 @@ class Shared(Source):
         if service is None:
             return None, problem
         published = (backend for route in self._caches.routes.values() for backend in route.spec.backends)
-        return with_valid_health(service, published), problem
+        service = with_valid_health(service, published)
+        return service if nodes else with_probed_health(service, self._services.probes.check_of(key)), problem
 
     async def secret(self, namespace: str, name: str) -> bool:
         """Make the hub hold a copy of one Secret while a part needs it."""

@@ -125,6 +125,7 @@ class GatewaySource(Source):
         http.routes.on_change(self._hub_route_changed)
         services.services.on_change(self._service_changed)
         services.slices.on_change(self._slice_changed)
+        services.probes.on_change(self._probe_changed)
         services.classes.on_change(self._hub_class_changed)
         shared.add(self)
 
@@ -283,6 +284,10 @@ class GatewaySource(Source):
                 self._engine.publish(key_of(kind, route))
             for policy in self._caches.policies_of(*service):
                 self._engine.report(key_of(POLICY, policy))
+
+    def _probe_changed(self, service: tuple[str, str]) -> None:
+        for kind, route in self._caches.routes_to(*service):
+            self._engine.publish(key_of(kind, route))
 
     def _slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
         for endpoint_slice in filter(None, (old, new)):

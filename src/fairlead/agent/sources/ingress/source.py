@@ -89,6 +89,7 @@ class IngressSource(Source):
         caches.managed.on_change(self._managed_changed)
         services.services.on_change(self._service_changed)
         services.slices.on_change(self._slice_changed)
+        services.probes.on_change(self._probe_changed)
         services.classes.on_change(self._hub_class_changed)
         shared.add(self)
 
@@ -170,6 +171,10 @@ class IngressSource(Source):
         # A copy that others changed or deleted is created again on behalf of the Ingresses that need it.
         for ingress in self._caches.ingresses.by_index(BY_SERVICE, original_of(changed) or changed.key):
             self._engine.enqueue(key_of(INGRESS, ingress))
+
+    def _probe_changed(self, key: tuple[str, str]) -> None:
+        for ingress in self._caches.ingresses.by_index(BY_SERVICE, key):
+            self._engine.publish(key_of(INGRESS, ingress))
 
     def _slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
         for key in self._services.departed.waiting_for(new) if new is not None else ():

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from fairlead.agent.identity import ServiceKey
+from fairlead.agent.probes import ReadinessProbes
 from fairlead.agent.slices import Departed, compact_node, compact_pod, with_gated_pods, without_last_applied
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES, PODS, EndpointSlice, Node, Pod, Service, ServiceSpec
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
@@ -105,6 +106,7 @@ class ServiceCaches:
             indexes={_BY_SERVICE: _services_of, **({_BY_POD: _uids_of} if readiness_gates else {})},
         )
         self.departed = Departed()
+        self.probes = ReadinessProbes(member)
         self.slices.on_change(self._note_departed)
         self.nodes: WatchCache[Node] = WatchCache(member, NODES, transform=compact_node)
         self.load_balancers = published_load_balancers(hub, namespace=hub_namespace)

@@ -28,6 +28,7 @@ from typing import Literal
 import msgspec
 
 from fairlead.agent.identity import service_labels
+from fairlead.agent.probes import with_probe
 from fairlead.agent.slices import SliceTemplate, address_slices, local_slices, mirror_slices
 from fairlead.api.kubernetes import SERVICES, EndpointSlice, Service
 from fairlead.api.meta import ObjectMeta
@@ -50,6 +51,7 @@ from fairlead.api.names import (
 )
 from fairlead.api.tcploadbalancer import Origin, TargetType, TCPLoadBalancer
 from fairlead.model.condition import ConditionReason, ObjectEvent, warning_event
+from fairlead.model.health import HealthCheckSettings
 from fairlead.model.keys import Family
 from fairlead.publish.objects import (
     Publication,
@@ -184,6 +186,8 @@ class ServiceView(msgspec.Struct, frozen=True):
     reused: tuple[EndpointSlice, ...] = ()
     class_targets: Mapping[str, str] = {}
     node_addresses: Mapping[Family, Mapping[str, str]] = {}
+    #: The check by the readiness probe of the pods; None where that is not followed.
+    probe: HealthCheckSettings | None = None
 
 
 class NotYet(msgspec.Struct, frozen=True):
@@ -201,6 +205,8 @@ def build_export(view: ServiceView, ours: Ours, settings: Settings) -> Publicati
     refused = refused_ports(view.service, by_node_port=targets == "Node")
     if refused is not None:
         return refused
+    if targets == "Pod":
+        options = msgspec.structs.replace(options, health_check=with_probe(options.health_check, view.probe))
     load_balancer = _load_balancer(view.service, ours, options, targets, settings)
     slices = _slices(view, targets, settings)
     # An address that is unknown for a moment takes nothing away.

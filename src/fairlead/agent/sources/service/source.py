@@ -60,6 +60,7 @@ SERVICE, NODE = "Service", "Node"
 NODES_KEY: Key = (NODE, "", "")
 CONFLICTED = "Conflicted"
 RELEASED = "AddressReleased"
+PROBES_NOT_READ = "ProbesNotRead"
 
 
 class ServiceSource(Source):
@@ -215,13 +216,15 @@ class ServiceSource(Source):
         if service is None:
             self._events.forget(key)
             self._caches.departed.forget(key)
+            self._caches.probes.forget(key)
             self._count(key)
             return await self._remove(key, "the Service is gone")
         decision = decide(service, cloud=self._cloud)
+        await self._caches.probes.read(service, self._caches.slices_of_service(key))
         match decision:
             case NotOurs(why):
                 self._count(key)
-                self._events.emit_new("export", service, find_warnings(service, decision))
+                self._events.emit_new("export", service, self._warnings(service, decision))
                 return await self._remove(key, why)
             case Refused():
                 return await self._refuse(service, decision, decision)
@@ -243,7 +246,7 @@ class ServiceSource(Source):
         self._count(service.key, refused=refused.reason, sentence=sentence)
         if refused.keep and self._present(service.key).load_balancer is not None:
             sentence += " Until then the last valid version stays in effect."
-        events = [*find_warnings(service, decision), warning_event(refused.reason, sentence)]
+        events = [*self._warnings(service, decision), warning_event(refused.reason, sentence)]
         self._events.emit_new("export", service, events)
 
     async def _export(self, service: MemberService, ours: Ours) -> bool:
@@ -256,6 +259,7 @@ class ServiceSource(Source):
             reused=self._caches.reused_endpoints(key, before),
             class_targets=self._caches.class_targets(),
             node_addresses=self._nodes.addresses,
+            probe=self._caches.probes.check_of(key),
         )
         export = build_export(view, ours, self._settings)
         if isinstance(export, Refused):
@@ -265,7 +269,7 @@ class ServiceSource(Source):
             return False
         plan = self._plan(key, export)
         held = await self._write(plan)
-        events = list(find_warnings(service, ours))
+        events = list(self._warnings(service, ours))
         if plan.conflict:
             sentence = (
                 f"{plan.conflict} at the hub was not made for this Service: it is left alone. Rename the Service, or "
@@ -277,6 +281,11 @@ class ServiceSource(Source):
             self._count(key, exported=True)
         self._events.emit_new("export", service, events)
         return held
+
+    def _warnings(self, service: MemberService, decision: Decision) -> tuple[ObjectEvent, ...]:
+        problem = self._caches.probes.problem_of(service.key)
+        unread = (warning_event(PROBES_NOT_READ, problem),) if problem else ()
+        return (*find_warnings(service, decision), *unread)
 
     def _plan(self, key: ServiceKey, export: Publication) -> PublishPlan:
         name = export.load_balancer.metadata.name
