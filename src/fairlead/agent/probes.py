@@ -60,7 +60,7 @@ class GrpcProbe(Wire, frozen=True, gc=False):
     service: str | None = None
 
 
-class Probe(Wire, frozen=True, gc=False):
+class ReadinessProbe(Wire, frozen=True, gc=False):
     """A probe; one of exec has none of these."""
 
     http_get: HttpProbe | None = None
@@ -79,7 +79,7 @@ class ProbedContainer(Wire, frozen=True, gc=False):
     """A container, as far as it is probed."""
 
     ports: list[ProbedPort] | None = None
-    readiness_probe: Probe | None = None
+    readiness_probe: ReadinessProbe | None = None
 
 
 class ProbedPodSpec(Wire, frozen=True, gc=False):
