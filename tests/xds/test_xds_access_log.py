@@ -13,10 +13,13 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from fairlead.model.desired import FrontendSpec
+from fairlead.model.change import Action
+from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.http import Filters, L7Listener, Redirect, Rule
+from fairlead.model.keys import Protocol
 from fairlead.providers.envoy.access_log import ACCESS_LOG, ACCESS_LOG_SINK
 from tests.xds.http_world import HttpWorld, config, get, prefix, route, to
+from tests.xds.world import World, ask, ask_udp, local_envoy
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session"), pytest.mark.req("F-14")]
 
@@ -44,7 +47,7 @@ async def lines_of(path: Path, enough: Callable[[list[str]], bool]) -> list[str]
     return lines()
 
 
-async def ask(spec: FrontendSpec, paths: list[str]) -> None:
+async def ask_many(spec: FrontendSpec, paths: list[str]) -> None:
     """Send requests over some connections that stay open, and read all answers."""
 
     async def over_one(part: list[str]) -> None:
@@ -58,18 +61,47 @@ async def ask(spec: FrontendSpec, paths: list[str]) -> None:
     await asyncio.gather(*(over_one(paths[start::_CONNECTIONS]) for start in range(_CONNECTIONS)))
 
 
-async def test_a_share_of_the_requests_is_logged_and_all_errors(http: HttpWorld, tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    spec = await http.start(
-        config(route("r", BROKEN, ANSWERED)), parameters=logged_to(path, sampling=10, keepErrors=True)
-    )
+class Collector:
+    """A collector of OTLP that keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.text = b""
+        self.server = grpc.aio.server()
+        handler = grpc.unary_unary_rpc_method_handler(self._export)
+        service = "opentelemetry.proto.collector.logs.v1.LogsService"
+        self.server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {"Export": handler})])
+        self.port = self.server.add_insecure_port("127.0.0.1:0")
+
+    async def _export(self, request: bytes, _context: object) -> bytes:
+        self.text += request
+        return b""
+
+    def gets(self, **log: Any) -> dict[str, str]:
+        return {ACCESS_LOG: json.dumps(log), ACCESS_LOG_SINK: f"otlp://127.0.0.1:{self.port}"}
+
+    async def until(self, enough: Callable[[bytes], bool]) -> None:
+        """Wait until it has enough; Envoy sends what it has every second."""
+        async with asyncio.timeout(_PATIENCE_S):
+            while not enough(self.text):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def collector() -> AsyncIterator[Collector]:
+    collector = Collector()
+    await collector.server.start()
+    yield collector
+    await collector.server.stop(None)
+
+
+async def test_a_share_of_the_requests_is_logged_and_all_errors(http: HttpWorld, collector: Collector) -> None:
+    log = {"sampling": 10, "keepErrors": True, "format": "template", "template": "code=%RESPONSE_CODE%;"}
+    spec = await http.start(config(route("r", BROKEN, ANSWERED)), parameters=collector.gets(**log))
     errors = 50
-    await ask(spec, ["/"] * _MANY + ["/broken"] * errors)
-    lines = await lines_of(path, lambda lines: sum('"response_code":500' in line for line in lines) == errors)
-    sampled = [entry for line in lines if (entry := json.loads(line))["response_code"] == 302]
+    await ask_many(spec, ["/"] * _MANY + ["/broken"] * errors)
+    await collector.until(lambda text: text.count(b"code=500;") == errors)
     # Four standard deviations of 10,000 draws at 10 %: a correct share is outside once in 16,000 runs.
-    assert abs(len(sampled) - _MANY / 10) <= 120
-    assert len(lines) - len(sampled) == errors
+    assert abs(collector.text.count(b"code=302;") - _MANY / 10) <= 120
 
 
 async def test_a_line_names_member_load_balancer_route_and_target_and_no_credentials(
@@ -96,7 +128,7 @@ async def test_a_template_and_filters(http: HttpWorld, tmp_path: Path) -> None:
     path = tmp_path / "log"
     log = {"format": "template", "template": "%REQ(:PATH)% %RESPONSE_CODE%", "minStatus": 400}
     spec = await http.start(config(route("r", BROKEN, ANSWERED)), parameters=logged_to(path, **log))
-    await ask(spec, ["/", "/broken", "/"])
+    await ask_many(spec, ["/", "/broken", "/"])
     assert await lines_of(path, bool) == ["/broken 500"]
 
 
@@ -112,43 +144,10 @@ async def test_connections_are_logged(http: HttpWorld, tmp_path: Path) -> None:
     assert entry["bytes_sent"] > 0
 
 
-class Collector:
-    """A collector of OTLP that keeps what it is sent."""
-
-    def __init__(self) -> None:
-        self.received: list[bytes] = []
-        self.server = grpc.aio.server()
-        handler = grpc.unary_unary_rpc_method_handler(self._export)
-        service = "opentelemetry.proto.collector.logs.v1.LogsService"
-        self.server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {"Export": handler})])
-        self.port = self.server.add_insecure_port("127.0.0.1:0")
-
-    async def _export(self, request: bytes, _context: object) -> bytes:
-        self.received.append(request)
-        return b""
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def collector() -> AsyncIterator[Collector]:
-    collector = Collector()
-    await collector.server.start()
-    yield collector
-    await collector.server.stop(None)
-
-
 async def test_a_collector_of_otlp_gets_the_fields(http: HttpWorld, collector: Collector) -> None:
-    sink = {ACCESS_LOG: '{"format":"json"}', ACCESS_LOG_SINK: f"otlp://127.0.0.1:{collector.port}"}
-    spec = await http.start(config(route("my-route", ANSWERED)), parameters=sink)
-    await ask(spec, ["/found"])
-    async with asyncio.timeout(_PATIENCE_S):
-        while not any(b"my-route/0/0" in each for each in collector.received):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-
-
-async def test_a_dead_collector_delays_no_request(http: HttpWorld) -> None:
-    sink = {ACCESS_LOG: '{"format":"json"}', ACCESS_LOG_SINK: "otlp://127.0.0.1:1"}
-    spec = await http.start(config(route("r", ANSWERED)), parameters=sink)
-    await ask(spec, ["/"] * 2000)
+    spec = await http.start(config(route("my-route", ANSWERED)), parameters=collector.gets(format="json"))
+    await ask_many(spec, ["/found"])
+    await collector.until(lambda text: b"/found" in text and b"my-route/0/0" in text)
 
 
 async def test_a_route_has_a_log_of_its_own_or_none(http: HttpWorld, tmp_path: Path) -> None:
@@ -163,10 +162,37 @@ async def test_a_route_has_a_log_of_its_own_or_none(http: HttpWorld, tmp_path: P
         route("rest", msgspec.structs.replace(ANSWERED, matches=(prefix("/rest"),))),
     )
     spec = await http.start(config(*routes), parameters=logged_to(path, format="template", template="%REQ(:PATH)%"))
-    await ask(spec, ["/quiet", "/own", "/rest", "/nothing"])
+    await ask_many(spec, ["/quiet", "/own", "/rest", "/nothing"])
     expected = ["/nothing", "/rest", "own /own"]
     assert sorted(await lines_of(path, lambda lines: len(lines) >= len(expected))) == expected
     # Without a log of the class, the routes of their own are logged alone.
     alone = await http.start(config(*routes), parameters={ACCESS_LOG_SINK: f"file:{tmp_path / 'alone'}"})
-    await ask(alone, ["/quiet", "/own", "/rest", "/nothing"])
+    await ask_many(alone, ["/quiet", "/own", "/rest", "/nothing"])
     assert await lines_of(tmp_path / "alone", bool) == ["own /own"]
+
+
+async def test_connections_and_udp_sessions_of_a_service_are_logged(world: World, collector: Collector) -> None:
+    tcp, udp = await world.backend("a"), await world.udp_backend("b")
+    ports = Listener(8080, Protocol.TCP), Listener(8053, Protocol.UDP)
+    spec = world.spec(*ports[::-1], parameters=collector.gets(keepErrors=True))
+    await world.provider.ensure(spec)
+    await world.change(spec, Action.REGISTER, tcp.target, listener=ports[0].key)
+    await world.change(spec, Action.REGISTER, udp.target, listener=ports[1].key)
+    assert await ask(spec.address, 8080) == "a"
+    assert await ask_udp(spec.address, 8053) == "b"
+    # A session ends after a minute, or with its listener.
+    await world.provider.delete(spec.key)
+    for named in (b"connection", str(tcp.target.key).encode(), b"session", b"datagrams_sent"):
+        await collector.until(lambda text, named=named: named in text)
+
+
+async def test_a_dead_collector_delays_no_request_and_drops_are_counted(http: HttpWorld) -> None:
+    sink = {ACCESS_LOG: '{"format":"json"}', ACCESS_LOG_SINK: "otlp://127.0.0.1:1"}
+    spec = await http.start(config(route("r", ANSWERED)), parameters=sink)
+    await ask_many(spec, ["/"] * 2000)
+    async with asyncio.timeout(_PATIENCE_S):
+        while True:
+            _, text = await local_envoy(http.provider).admin("/stats?filter=logs_dropped")
+            if any(int(line.rpartition(" ")[2]) for line in text.splitlines()):
+                break
+            await ask_many(spec, ["/"] * 100)
