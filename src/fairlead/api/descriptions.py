@@ -380,6 +380,7 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "ipFamilies": "IP families in order; the load balancer gets an address of each. One address when empty.",
         "ipFamilyPolicy": "RequireDualStack requires both families; any other value accepts one.",
         "accessLog": "Access log as in the parameter of the class, which it replaces; that of the class when empty.",
+        "errorPages": "HTML for errors that the proxies answer themselves, by status, such as 404 or 5xx.",
         "wildcardRecords": "Whether DNS records are published for the wildcards of listeners.",
         "region": "Region of the hub that serves the load balancer. A hub without a region serves all.",
     },

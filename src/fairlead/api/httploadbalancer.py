@@ -50,6 +50,7 @@ class HTTPLoadBalancerSpec(Wire, frozen=True, gc=False):
     name. The hub chooses the address when empty. ipFamilies are the families of the addresses, in order; empty: one
     address, IPv4 if possible. RequireDualStack requires both families. wildcardRecords false: the wildcards of
     listeners are not claimed as host names, so they get no DNS records. accessLog takes the place of that of the class.
+    errorPages are HTML for errors that the proxies themselves answer, by status code or class, such as 404 or 5xx.
     """
 
     listeners: Annotated[tuple[L7Listener, ...], Meta(min_length=1, max_length=1024, extra_json_schema=list_by("name"))]
@@ -61,6 +62,9 @@ class HTTPLoadBalancerSpec(Wire, frozen=True, gc=False):
     ip_family_policy: FamilyPolicy = ""
     wildcard_records: bool = True
     access_log: Annotated[str, Meta(max_length=MAX_ACCESS_LOG)] = ""
+    error_pages: Annotated[dict[str, Annotated[str, Meta(max_length=MAX_PAGE_BYTES)]], Meta(max_length=64)] = (
+        msgspec.field(default_factory=dict[str, str])
+    )
     region: Annotated[str, Meta(max_length=63)] = ""
     origin: Origin = Origin()
 

@@ -43,6 +43,8 @@ ANNOTATION_OUTLIER_DETECTION = "fairlead.dev/outlier-detection"
 #: On an Ingress, HTTPRoute or GRPCRoute: so many requests a second each of its rules takes at each proxy; what is above
 #: that is answered 429.
 ANNOTATION_REQUESTS_PER_SECOND = "fairlead.dev/requests-per-second"
+#: On a Gateway: the ConfigMap of its namespace with error pages, whose keys are status codes such as 404 or 5xx.
+ANNOTATION_ERROR_PAGES = "fairlead.dev/error-pages"
 #: On a Service, Gateway, IngressClass, Ingress, HTTPRoute or GRPCRoute: what of it is logged, as in parameter
 #: ``accessLog`` of a LoadBalancerClass: ``off``, ``json`` or a JSON object.
 ANNOTATION_ACCESS_LOG = "fairlead.dev/access-log"

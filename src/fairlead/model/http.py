@@ -433,8 +433,11 @@ class FixedAnswer(msgspec.Struct, frozen=True):
     content: str
 
 
-#: The longest page, in bytes of UTF-8.
+#: The longest page, and all error pages of a load balancer together, in bytes of UTF-8.
 MAX_PAGE_BYTES = 65_536
+MAX_PAGES_BYTES = 262_144
+#: The status codes that an error page is for: one, or all of a class.
+PAGE_STATUS = re.compile(r"4(?:[0-9]{2}|xx)|5(?:[0-9]{2}|xx)")
 
 
 class Maintenance(Value, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -456,6 +459,7 @@ class L7Config(msgspec.Struct, frozen=True):
 
     ``listeners`` are in order of precedence, ``routes`` and ``backends`` ordered by name. ``route_figures``: the
     requests of each route are counted. ``maintenance`` is in effect now, at most one for each host.
+    ``error_pages`` are for errors that the proxy itself answers, by status: 404, 4xx.
     """
 
     listeners: tuple[L7Listener, ...]
@@ -465,6 +469,7 @@ class L7Config(msgspec.Struct, frozen=True):
     answers: tuple[FixedAnswer, ...] = ()
     route_figures: bool = False
     maintenance: tuple[Maintenance, ...] = ()
+    error_pages: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
 
 
 class IdleBackends:

@@ -140,7 +140,7 @@ class Translated:
         """Return the configuration of ``view``: the same object while it is equal."""
         figures = view.load_balancer.annotation(ANNOTATION_ROUTE_FIGURES, "false") != "false"
         settings = (view.domains, spec.origin, spec.listeners, view.domain_certificates)
-        made_of = (*settings, view.certificates, view.answers, figures, view.maintenance)
+        made_of = (*settings, view.certificates, view.answers, figures, view.maintenance, spec.error_pages)
         same_settings = settings == self._made_of[: len(settings)]
         if same_settings and view.routes is self._routes and made_of == self._made_of and self._config is not None:
             return self._config
@@ -154,6 +154,7 @@ class Translated:
             answers=view.answers,
             route_figures=figures,
             maintenance=view.maintenance,
+            error_pages=spec.error_pages,
         )
         return self._config
 

@@ -308,6 +308,9 @@ def unrendered_parts(config: L7Config) -> list[RefusedPart]:
         RefusedPart("maintenance", entry.host or "*", "another controller cannot answer in place of routes")
         for entry in config.maintenance
     ]
+    if config.error_pages:
+        reason = "another controller cannot serve error pages"
+        refused.append(RefusedPart("error pages", ", ".join(sorted(config.error_pages)), reason))
     if config.route_figures:
         reason = "another controller does not report the requests of each route; remove the annotation"
         refused.append(RefusedPart("annotation", ANNOTATION_ROUTE_FIGURES, reason))

@@ -41,6 +41,7 @@ from fairlead.api.meta import KubeObject, ObjectMeta, Resource
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import LOOK_S, Discovery, OptionalCache
+from fairlead.model.http import PAGE_STATUS
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -72,7 +73,7 @@ AnyOptionalCache = OptionalCache[Any]
 
 
 class Bundle(KubeObject, frozen=True, gc=False):
-    """A ConfigMap without its entries but the bundle of certificates."""
+    """A ConfigMap without its entries but the bundle of certificates and error pages."""
 
     data: dict[str, str] | None = None
 
@@ -80,6 +81,11 @@ class Bundle(KubeObject, frozen=True, gc=False):
     def certificates(self) -> str:
         """Return its bundle, empty when it has none."""
         return (self.data or {}).get(_CA, "")
+
+    @property
+    def pages(self) -> dict[str, str]:
+        """Return its error pages by status."""
+        return {status: page for status, page in (self.data or {}).items() if status != _CA}
 
 
 BUNDLES = Resource("", "v1", "ConfigMap", "configmaps", True, Bundle)
@@ -234,6 +240,11 @@ class GatewayCaches:
         config_map = self.config_maps.get(namespace, name)
         return None if config_map is None else config_map.certificates
 
+    def error_pages(self, names: Iterable[tuple[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
+        """Return the error pages of those ConfigMaps that are there, by status."""
+        maps = {name: self.config_maps.get(*name) for name in names}
+        return {name: config_map.pages for name, config_map in maps.items() if config_map is not None}
+
     def policies_of(self, namespace: str, name: str) -> tuple[BackendTLSPolicy, ...]:
         """Return the policies that name this Service."""
         return tuple(self.policies.by_index(BY_SERVICE, (namespace, name)))
@@ -278,4 +289,7 @@ def _labels_only(raw: Namespace) -> Namespace:
 
 def _bundle_only(raw: Bundle) -> Bundle:
     """Keep the bundle; a text that is none counts as no entry."""
-    return Bundle(metadata=_small(raw), data={_CA: raw.certificates} if is_bundle(raw.certificates) else None)
+    kept = {status: page for status, page in raw.pages.items() if PAGE_STATUS.fullmatch(status)}
+    if is_bundle(raw.certificates):
+        kept[_CA] = raw.certificates
+    return Bundle(metadata=_small(raw), data=kept or None)

@@ -79,10 +79,17 @@ from fairlead.api.gateway import (
     RouteGroupKind,
 )
 from fairlead.api.httploadbalancer import CertificateRef, HTTPLoadBalancerSpec
-from fairlead.api.names import ANNOTATION_WILDCARD_RECORDS, DEFAULT_CLASS, fit
+from fairlead.api.names import ANNOTATION_ERROR_PAGES, ANNOTATION_WILDCARD_RECORDS, DEFAULT_CLASS, fit
 from fairlead.api.selectors import BadSelector
 from fairlead.api.tcploadbalancer import Origin
-from fairlead.model.http import MAX_BUNDLE, ClientValidation, L7Listener, ListenerProtocol
+from fairlead.model.http import (
+    MAX_BUNDLE,
+    MAX_PAGE_BYTES,
+    MAX_PAGES_BYTES,
+    ClientValidation,
+    L7Listener,
+    ListenerProtocol,
+)
 from fairlead.model.keys import by_family
 
 # --- Gateways --------------------------------------------------------------------------------------------------------
@@ -121,7 +128,7 @@ def plan_gateway(view: GatewayView) -> GatewayPlan:
     judgements = [accepted]
     if client is not None:
         judgements.append(client.problem or good(RESOLVED_REFS))
-    judgements += [*_insecure(gateway), *_unprogrammed(gateway, accepted, serves=bool(served))]
+    judgements += [*_insecure(gateway), *_unprogrammed(view, accepted, serves=bool(served))]
     return GatewayPlan(
         gateway=own,
         load_balancer=gateway_load_balancer_name(meta.namespace, meta.name),
@@ -154,6 +161,7 @@ def _spec(
         ip_families=families,
         ip_family_policy=policy_of(families, required=len(addresses) > 1),
         access_log=access_log_of(view.gateway),
+        error_pages={} if _pages_problem(view) else dict(_error_pages(view) or {}),
         wildcard_records=view.gateway.annotation(ANNOTATION_WILDCARD_RECORDS) != "false",
         origin=Origin(kind="Gateway", namespace=meta.namespace, name=meta.name, uid=meta.uid),
     )
@@ -246,7 +254,30 @@ def _insecure(gateway: Gateway) -> Iterable[Judgement]:
         yield Judgement("InsecureFrontendValidationMode", "True", "ConfigurationChanged", message)
 
 
-def _unprogrammed(gateway: Gateway, accepted: Judgement, *, serves: bool) -> Iterable[Judgement]:
+def _error_pages(view: GatewayView) -> Mapping[str, str] | None:
+    """Return the error pages of a Gateway by status, None without the ConfigMap that is named."""
+    name = view.gateway.annotation(ANNOTATION_ERROR_PAGES)
+    return view.error_pages.get((view.gateway.metadata.namespace, name)) if name else {}
+
+
+def _pages_problem(view: GatewayView) -> str:
+    """Return what is wrong with the error pages of a Gateway; empty when nothing is."""
+    pages, name = _error_pages(view), view.gateway.annotation(ANNOTATION_ERROR_PAGES)
+    where = f"annotation {ANNOTATION_ERROR_PAGES}: ConfigMap {name[:253]}"
+    if pages is None:
+        return f"{where} does not exist"
+    if name and not pages:
+        return f"{where} has no page; name the entries after status codes, such as 404 or 5xx"
+    sizes = {status: len(page.encode()) for status, page in pages.items()}
+    if large := next((status for status, size in sizes.items() if size > MAX_PAGE_BYTES), ""):
+        return f"{where}: data.{large} has {sizes[large]} bytes; at most {MAX_PAGE_BYTES} are allowed"
+    if sum(sizes.values()) > MAX_PAGES_BYTES:
+        return f"{where} has {sum(sizes.values())} bytes; at most {MAX_PAGES_BYTES} are allowed"
+    return ""
+
+
+def _unprogrammed(view: GatewayView, accepted: Judgement, *, serves: bool) -> Iterable[Judgement]:
+    gateway = view.gateway
     addresses = [address.value for address in gateway.spec.addresses or ()]
     if accepted.status != "True":
         yield _same(PROGRAMMED, bad(ACCEPTED, "Invalid", accepted.message))
@@ -259,8 +290,12 @@ def _unprogrammed(gateway: Gateway, accepted: Judgement, *, serves: bool) -> Ite
             f"{addresses[0]}, {rest}"
         )
         yield bad(PROGRAMMED, "AddressNotUsable", message)
-    elif problem := annotation_problem(gateway) or _wildcard_problem(gateway) or access_log_problem(gateway):
+    elif problem := annotation_problem(gateway) or _annotation_problems(view):
         yield bad(PROGRAMMED, "Invalid", problem)
+
+
+def _annotation_problems(view: GatewayView) -> str:
+    return _wildcard_problem(view.gateway) or access_log_problem(view.gateway) or _pages_problem(view)
 
 
 def _wildcard_problem(gateway: Gateway) -> str:

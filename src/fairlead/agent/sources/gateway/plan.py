@@ -35,7 +35,7 @@ from fairlead.api.gateway import (
 from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec, LoadBalancerRouteSpec
 from fairlead.api.intent import NamesStatus
 from fairlead.api.meta import KubeObject, WireCondition, is_younger, mirrored_conditions
-from fairlead.api.names import GROUP
+from fairlead.api.names import ANNOTATION_ERROR_PAGES, GROUP
 from fairlead.api.tcploadbalancer import TargetType
 from fairlead.model.condition import ConditionType
 from fairlead.model.http import BackendTls
@@ -199,7 +199,8 @@ class GatewayView(msgspec.Struct, frozen=True):
     ``load_balancer_class`` is that of its class, empty for the default one. ``listener_sets`` are all that name it, in
     any order. ``namespaces`` are all of the member with their labels. ``certificates`` are the Secrets that
     ``secrets_named`` lists; ``ca_bundles`` are the ``ca.crt`` of the ConfigMaps that ``config_maps_named`` lists:
-    absent without the ConfigMap, empty when it has no such entry or that is not PEM. ``issuer`` is that of a Gateway
+    absent without the ConfigMap, empty when it has no such entry or that is not PEM. ``error_pages`` are its other
+    entries that are for status codes. ``issuer`` is that of a Gateway
     that names none; ``managed`` are the certificates that the hub gets, by name.
     """
 
@@ -210,6 +211,7 @@ class GatewayView(msgspec.Struct, frozen=True):
     grants: tuple[ReferenceGrant, ...] = ()
     certificates: Mapping[ObjectName, CertificateState] = {}
     ca_bundles: Mapping[ObjectName, str] = {}
+    error_pages: Mapping[ObjectName, Mapping[str, str]] = {}
     targets: TargetType = "Pod"
     issuer: str = ""
     managed: Mapping[str, CertificateState] = {}
@@ -233,8 +235,10 @@ def secrets_named(obj: Gateway | ListenerSet) -> frozenset[ObjectName]:
 
 
 def config_maps_named(gateway: Gateway) -> frozenset[ObjectName]:
-    """Return the ConfigMaps that a Gateway names as authorities of its clients."""
-    return frozenset(
+    """Return the ConfigMaps that a Gateway names, for authorities of its clients or for error pages."""
+    pages = gateway.annotation(ANNOTATION_ERROR_PAGES)
+    named = frozenset({(gateway.metadata.namespace, pages)}) if pages else frozenset[ObjectName]()
+    return named | frozenset(
         (reference.namespace or gateway.metadata.namespace, reference.name)
         for validation in validations_of(gateway)
         for reference in validation.ca_certificate_refs or ()

@@ -102,6 +102,7 @@ class GatewayPlans:
                 grants=tuple(self._caches.grants.values()),
                 certificates={key: self._shared.certificate(*key) for key in named},
                 ca_bundles={key: bundle for key, bundle in bundles.items() if bundle is not None},
+                error_pages=self._caches.error_pages(config_maps_named(gateway)),
                 targets=self._shared.targets(load_balancer_class),
                 issuer=self._shared.issuer(load_balancer_class),
                 managed=self._shared.managed_states(),

@@ -244,7 +244,7 @@ class GatewaySource(Source):
 
     def _bundle_changed(self, old: Bundle | None, new: Bundle | None) -> None:
         changed = new or old
-        if changed is None or (old is not None and new is not None and old.certificates == new.certificates):
+        if changed is None or (old is not None and new is not None and old.data == new.data):
             return
         for gateway in self._caches.gateways.by_index(BY_CONFIG_MAP, changed.key):
             self._replan(*gateway.key)

@@ -299,6 +299,7 @@ class HttpFrontend:
             settings,
             cluster_of=self._cluster_of,
             routes_of=self._route_configs.name,
+            error_pages=config.error_pages,
         )
         hostnames = {listener.name: listener.hostname for listener in config.listeners}
         answers = self._answers.routes(config.answers, config.listeners)
@@ -326,7 +327,7 @@ class HttpFrontend:
                 port = self._port(opened[key], listeners)
                 self._route_configs.guard(listeners, port.guarded)
                 needs = tuple(sorted(self._needs(port)))
-                made_of = (port, needs, seen.source_ranges, settings, self._fleet.reuse_port)
+                made_of = (port, needs, seen.source_ranges, settings, self._fleet.reuse_port, config.error_pages)
                 owners = self._route_configs.owners(key, listeners)
                 self._encode_routes(wanted, listeners, owners, port.closed, touched)
                 if settings.http3 and http3_listeners(port):

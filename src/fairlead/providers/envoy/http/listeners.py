@@ -81,12 +81,14 @@ class ListenerEncoder:
         *,
         cluster_of: ClusterOf,
         routes_of: Callable[[L7Listener], str],
+        error_pages: Mapping[str, str] = {},
     ) -> None:
         self._schema = schema
         self._spec = spec
         self._settings = settings
         self._cluster_of = cluster_of
         self._routes_of = routes_of
+        self._replies = local_replies(schema, error_pages)
 
     def encode(self, port: PortListeners, *, bind_address: str, reuse_port: bool) -> bytes:
         """Encode the listener of a TCP port."""
@@ -202,7 +204,8 @@ class ListenerEncoder:
         loggers = access_logs(
             self._schema, self._settings.access_log, "request", self._spec.key, port.logs.get(listener.name, ())
         )
-        return connection_manager(self._schema, routes, self._settings, loggers, guarded=guarded, quic=quic)
+        settings, replies = self._settings, self._replies
+        return connection_manager(self._schema, routes, settings, loggers, replies, guarded=guarded, quic=quic)
 
     def _stream(self, listener: L7Listener, rule: Rule | None) -> list[Fields]:
         limit = connection_limit(self._schema, self._settings.connections if rule is not None else 0)
@@ -346,6 +349,7 @@ def connection_manager(
     routes: str,
     settings: HttpSettings,
     loggers: Sequence[Fields] = (),
+    replies: Fields | None = None,
     *,
     guarded: bool = False,
     quic: bool = False,
@@ -412,7 +416,50 @@ def connection_manager(
         fields["http3_protocol_options"] = {}
     if loggers:
         fields["access_log"] = list(loggers)
+    if replies is not None:
+        fields["local_reply_config"] = replies
     return schema.extension("envoy.filters.network.http_connection_manager", HTTP_CONNECTION_MANAGER, fields)
+
+
+def local_replies(schema: Schema, pages: Mapping[str, str]) -> Fields | None:
+    """Return the pages of errors that Envoy itself answers, None without pages; exact status codes go first.
+
+    Clients of gRPC get the status alone, and hosts in maintenance keep their page.
+    """
+    mappers: list[Fields] = []
+    kind = "envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter"
+    expression = "!has(xds.route_name) || !xds.route_name.startsWith('maintenance/')"
+    served = {"extension_filter": schema.extension("cel", kind, {"expression": expression})}
+    no_grpc = {
+        "name": "content-type",
+        "string_match": {"prefix": "application/grpc"},
+        "invert_match": True,
+        "treat_missing_header_as_empty": True,
+    }
+    for status in sorted(pages, key=lambda status: (status.endswith("xx"), status)):
+        first = int(status.replace("xx", "00"))
+        codes = (
+            [_compared("GE", first), _compared("LE", first + 99)] if status.endswith("xx") else [_compared("EQ", first)]
+        )
+        mappers.append(
+            {
+                "filter": {"and_filter": {"filters": [*codes, {"header_filter": {"header": no_grpc}}, served]}},
+                "body": {"inline_string": pages[status]},
+                "body_format_override": {
+                    "text_format_source": {"inline_string": "%LOCAL_REPLY_BODY%"},
+                    "content_type": "text/html; charset=utf-8",
+                },
+            }
+        )
+    return {"mappers": mappers} if mappers else None
+
+
+def _compared(op: str, status: int) -> Fields:
+    return {
+        "status_code_filter": {
+            "comparison": {"op": op, "value": {"default_value": status, "runtime_key": "fairlead.error_page"}}
+        }
+    }
 
 
 def _without_headers_of_proxies(schema: Schema) -> Fields:
