@@ -94,8 +94,10 @@ _FLAPPING = Condition(
 )
 _STATUS = {"True": True, "False": False}
 
-#: How often the health of targets is looked at whose pods wait for their readiness gate, and once all are served.
-_LOOK_AT_GATES_S, _GATES_OPEN_S = 0.25, 2.0
+#: How often the health of targets is looked at whose pods wait for their readiness gate: at first, and later.
+_LOOK_AT_GATES_S, _GATES_OPEN_S = 0.25, 1.0
+#: How long after an answer has changed, or was renewed, health is looked at more often.
+_OFTEN_S = 5.0
 #: The answer for pods that wait is renewed this often, so that agents notice a hub that has stopped.
 GATES_RENEWED_S = 20.0
 
@@ -530,9 +532,7 @@ class StatusWriter(Generic[Obj, T]):
         wire = wire_conditions(conditions, old.conditions, generation=generation, now=now)
         gated = self._gated(key, obj, provider, observed)
         if gated is not None:
-            again_s = min(
-                again_s or math.inf, _LOOK_AT_GATES_S if gated.waiting or not gated.serving else _GATES_OPEN_S
-            )
+            again_s = min(again_s or math.inf, self._gates_again_s(gated))
         new = msgspec.structs.replace(
             self._rules.compose(obj, known.decision, wire, observed),
             observed_generation=generation,
@@ -605,6 +605,12 @@ class StatusWriter(Generic[Obj, T]):
         late = renewed is None or (now - renewed).total_seconds() >= GATES_RENEWED_S
         is_same = (before.serving, before.waiting) == (answer.serving, answer.waiting)
         return answer if is_same and not (waiting and late) else msgspec.structs.replace(answer, time=wire_time(now))
+
+    def _gates_again_s(self, gated: GatedPods) -> float:
+        """Return when to look at the health of gated pods again: often at first, since proxies are about to answer."""
+        answered = parsed_time(gated.time)
+        is_new = answered is None or (self._clock.now() - answered).total_seconds() < _OFTEN_S
+        return _LOOK_AT_GATES_S if is_new and (gated.waiting or not gated.serving) else _GATES_OPEN_S
 
     def _repaired(self, key: LoadBalancerKey, obj: IntentObject, provider: str) -> str:
         """Return the last request for a repair that was answered."""

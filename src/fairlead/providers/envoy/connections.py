@@ -153,6 +153,8 @@ class _Drain(msgspec.Struct):
     since_s: float
     ends_s: float
     connections: int = 0
+    #: Why they could not be counted or closed.
+    problem: str = ""
 
 
 Place = tuple[LoadBalancerKey, ListenerKey, TargetKey]
@@ -223,12 +225,13 @@ class Drains(Collector):
             self._task = None
 
     async def _run(self) -> None:
-        while self._drains:
-            await asyncio.sleep(
-                max(0.05, min(_COUNT_S, *(drain.ends_s - time.monotonic() for drain in self._drains.values())))
-            )
-            await self._look()
-        self._task = None
+        try:
+            while self._drains:
+                next_s = min(drain.ends_s for drain in self._drains.values()) - time.monotonic()
+                await asyncio.sleep(max(0.05, min(_COUNT_S, next_s)))
+                await self._look()
+        finally:
+            self._task = None
 
     async def _look(self) -> None:
         """Count the connections of all targets that drain, and close those whose time is over."""
@@ -239,8 +242,9 @@ class Drains(Collector):
             try:
                 connections = await asyncio.to_thread(work, self._pids(drain.groups), place[2])
             except OSError as error:
-                log.warning("connections of a draining target", target=str(place[2]), error=str(error))
-                connections = 0
+                if str(error) != drain.problem:
+                    log.warning("connections of a draining target", target=str(place[2]), error=str(error))
+                drain.problem, connections = str(error), 0
             if over:
                 if connections:
                     log.info("closed connections after the drain time", target=str(place[2]), connections=connections)
