@@ -407,6 +407,8 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
                     "name": "Name of the part; for a rule, the name of the route.",
                     "reason": "Reason why the part is not served."},
     "L7Listener": {
+        "allowedSources": "Client addresses that are served, as CIDRs; all when empty.",
+        "deniedSources": "Client addresses that are refused, as CIDRs, even if they are allowed.",
         "name": "Name that routes refer to; unique within the load balancer.",
         "port": "Port that clients connect to; listeners with different hosts may share it.",
         "protocol": "Protocol that the listener accepts. HTTPS is terminated at the load balancer.",
@@ -437,6 +439,8 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "matches": "Matches; a request must meet one of them. All requests when empty.",
         "backends": "Backends of the rule, by weight.",
         "requestsPerSecond": "Requests per second of each proxy and listener, separate for HTTP/3; 0: no limit.",
+        "allowedSources": "Client addresses that are served, as CIDRs; all when empty. Others are answered 403.",
+        "deniedSources": "Client addresses that are answered 403, as CIDRs, even if they are allowed.",
         "requestTimeoutMs": "Time limit of a request with all retries, in milliseconds.",
         "backendTimeoutMs": "Time limit of each attempt, in milliseconds.",
     },
