@@ -103,6 +103,12 @@ class RequestCheck(Wire, frozen=True, gc=False):
     unhealthy: Threshold | None = None
 
     @property
+    def field_without_type(self) -> str:
+        """Return a field that has a meaning only with a type, and is set without one; empty for none."""
+        fields = {"service": self.service, "port": self.port, "expected": self.expected, "tls": self.tls is not None}
+        return "" if self.type or self.disabled else next((name for name, value in fields.items() if value), "")
+
+    @property
     def settings(self) -> HealthCheckSettings | None:
         """Return what a user asks for with a type; None for the request over TLS."""
         if self.disabled or not self.type:

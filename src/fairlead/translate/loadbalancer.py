@@ -278,7 +278,12 @@ def health_check_of(spec: LoadBalancerSpec, check: HealthCheck | None) -> Health
     if request is None or request.disabled:
         return check
     if request.type:
-        return check_with(check, request.settings)
+        typed = check_with(check, request.settings)
+        if typed is None or typed.request is None or not typed.request.tls:
+            return typed
+        return msgspec.structs.replace(
+            typed, request=msgspec.structs.replace(typed.request, ca_bundle=request.ca_bundle)
+        )
     return _with_request(check or HealthCheck(), request)
 
 
@@ -287,8 +292,8 @@ def _with_request(check: HealthCheck, request: RequestCheck) -> HealthCheck:
         check,
         interval_s=seconds_from_duration(request.interval) if request.interval else check.interval_s,
         timeout_s=seconds_from_duration(request.timeout) if request.timeout else check.timeout_s,
-        unhealthy_threshold=request.unhealthy_threshold or check.unhealthy_threshold,
-        healthy_threshold=request.healthy_threshold or check.healthy_threshold,
+        unhealthy_threshold=request.unhealthy or request.unhealthy_threshold or check.unhealthy_threshold,
+        healthy_threshold=request.healthy or request.healthy_threshold or check.healthy_threshold,
         request=HealthRequest(path=request.path, host=request.host, ca_bundle=request.ca_bundle),
     )
 
@@ -469,6 +474,9 @@ def _refusals(view: LoadBalancerView) -> Iterator[Condition]:
             text = f"spec.listeners: {listener.protocol}/{listener.port}: this class has no {listener.protocol}"
             yield refused(ConditionReason.UNSUPPORTED_PROTOCOL, text)
     settings = spec.health_check.settings if spec.health_check is not None else None
+    if spec.health_check is not None and (field := spec.health_check.field_without_type):
+        text = f"spec.healthCheck: {field} needs a type; set spec.healthCheck.type to tcp, http or grpc"
+        yield refused(ConditionReason.INVALID, text)
     for text in check_refusals(settings, spec.outlier_detection, capabilities):
         yield refused(ConditionReason.INVALID, text)
     if view.conflict:

@@ -48,4 +48,7 @@ def test_a_type_replaces_the_request_over_tls():
     assert (check.port, check.healthy_threshold, check.unhealthy_threshold) == (8080, 8, 4)
     assert of(RequestCheck(type="tcp", interval="7s")) == HealthCheck(7.0, 1.0, 4, 6)
     assert of(RequestCheck(type="none")) is None
+    verified = of(RequestCheck(type="http", tls=True, host="api.example.com", ca_bundle="PEM"))
+    assert verified.request.ca_bundle == "PEM"
+    assert of(RequestCheck(unhealthy=2, healthy=3)).unhealthy_threshold == 2
     assert of(RequestCheck(type="grpc", service="shop.Cart", disabled=True)) == OF_CLASS
