@@ -177,7 +177,7 @@ async def only(address: str, name: str) -> bool:
     return set(await requested(address, 20)) == {name}
 
 
-@pytest.mark.req("MC-18", "MC-19")
+@pytest.mark.req("MC-15", "MC-18", "MC-19")
 async def test_members_with_killed_agents_are_served_from_the_record_by_health(fleet: Fleet) -> None:
     east, west = fleet.members["east"], fleet.members["west"]
     pod, node = east.new_address(), west.new_address()
@@ -188,6 +188,9 @@ async def test_members_with_killed_agents_are_served_from_the_record_by_health(f
     async def silent() -> set[str]:
         status = (await fleet.cluster.get(GLOBAL_SERVICES, "tenant-east", "dark")).status
         return {member.tenant for member in status.members or () if member.silent_since}
+
+    async def returning() -> bool:
+        return "returning" in (await fleet.cluster.get(GLOBAL_SERVICES, "tenant-east", "dark")).status.shares
 
     async def all_silent() -> bool:
         return await silent() == {"east", "west"}
@@ -201,7 +204,9 @@ async def test_members_with_killed_agents_are_served_from_the_record_by_health(f
         await east.service("dark", http(80, 5678))
         await ready(east, "dark", 80)
         await fleet.cluster.apply(
-            GLOBAL_SERVICES, body("dark", {"tenant": "east"}, {"tenant": "west"}), manager="operator"
+            GLOBAL_SERVICES,
+            body("dark", {"tenant": "east"}, {"tenant": "west"}, returnDelay="2s", returnRamp="6s"),
+            manager="operator",
         )
         address = (await served(fleet, "dark", both)).status.address
         load = Traffic(host=address, kept=1)
@@ -224,6 +229,7 @@ async def test_members_with_killed_agents_are_served_from_the_record_by_health(f
         await served(fleet, "dark", "east 100%, west down")
         assert await counted(address, 20) == Counter(east=20)
         await at_west.start()
+        await wait_until(returning, "west returns with a part of its share")
         await served(fleet, "dark", both)
         for member in (east, west):
             await member.agent.start()

@@ -232,6 +232,8 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "members": "Members that may join, and their shares.",
         "service": "Service in each member, as namespace/name.",
         "ports": "Ports that clients connect to; those of the members' Services when empty.",
+        "returnDelay": "Time for which a member that was down must be healthy before it returns; 0s: none.",
+        "returnRamp": "Time in which the share of a member that returns grows from a tenth to the whole; 0s: at once.",
         "drainWhenLost": "Replaces drainWhenLost of the members' Tenants: a time such as 10m, or never.",
         "dropWhenLost": "Replaces dropWhenLost of the members' Tenants: a time such as 24h, or never.",
         "spillover": "strict: the next priority gets connections once no endpoint of the first is healthy. "
@@ -274,8 +276,8 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "share": "Present share of new connections, such as 60%.",
         "tier": "Position of its priority, from 0.",
         "endpoints": "Ready and total endpoints, or healthy and checked ones.",
-        "state": "Serving, UnreachableFromSomeProxies, Standby (a later priority), Draining, Down, Dropped (silent for "
-        "dropWhenLost), NoEndpoints or Missing (publishes no Service).",
+        "state": "Serving, UnreachableFromSomeProxies, Returning (a growing share), Standby (a later priority), "
+        "Draining, Down, Flapping, Dropped (silent for dropWhenLost), NoEndpoints or Missing (publishes no Service).",
         "message": "Reason for the state; for a silent member also what is served of it.",
         "silentSince": "When its agent last reported, while it is silent.",
     },

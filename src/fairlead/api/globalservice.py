@@ -17,7 +17,16 @@ from fairlead.api.tcploadbalancer import Origin
 from fairlead.model.health import HealthCheckSettings, OutlierDetection
 
 GlobalMemberState = Literal[
-    "Serving", "UnreachableFromSomeProxies", "Standby", "Draining", "Down", "Dropped", "NoEndpoints", "Missing"
+    "Serving",
+    "UnreachableFromSomeProxies",
+    "Returning",
+    "Standby",
+    "Draining",
+    "Down",
+    "Flapping",
+    "Dropped",
+    "NoEndpoints",
+    "Missing",
 ]
 #: A time after which something is done about a silent member; empty: as its Tenant says.
 _WhenLost = Annotated[str, Meta(pattern=r"^(never|[0-9]{1,9}s|[0-9]{1,7}m|[0-9]{1,5}h)?$", max_length=16)]
@@ -69,6 +78,7 @@ class GlobalServiceSpec(Wire, frozen=True, gc=False):
 
     service is the Service as namespace/name, the same in each member; a Service of another name joins by annotation
     fairlead.dev/global with the name of this object. Without ports, those of all these Services are open.
+    A member that was down returns once it has been healthy for returnDelay; its share then grows for returnRamp.
     drainWhenLost and dropWhenLost replace those of the members' Tenants; "never" keeps a silent member in service.
     """
 
@@ -79,6 +89,8 @@ class GlobalServiceSpec(Wire, frozen=True, gc=False):
     )
     spillover: Literal["strict", "proportional"] = "strict"
     shift: GlobalShift | None = None
+    return_delay: Duration = "15s"
+    return_ramp: Duration = "60s"
     drain_when_lost: _WhenLost = ""
     drop_when_lost: _WhenLost = ""
     class_name: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = DEFAULT_CLASS

@@ -8,7 +8,8 @@
     silent for drainWhenLost                  in the last tier Draining
     silent for dropWhenLost                   no target        Dropped
     fewer healthy endpoints than it needs     0                Down
-    no healthy endpoint                       as in the spec   Down
+    no healthy endpoint, or not for long      in the last tier Down, Flapping
+    returns                                   a growing part   Returning
     in the lowest tier with an endpoint       as in the spec   Serving
     in a later tier                           as in the spec   Standby
 
@@ -76,6 +77,10 @@ from fairlead.translate.view import (
 
 #: The largest weight of a target that every load balancer understands.
 _MAX_WEIGHT = 256
+#: All weights are so many times finer while a member gets a part of its share.
+_FINE = 120
+#: The states of members that get connections as soon as others have no healthy endpoint.
+_BY_HEALTH = frozenset({"Standby", "Draining", "Down", "Flapping", "Returning"})
 
 
 def decide_global(view: GlobalView, allocate: Callable[[GlobalView], Allocated] | None = None) -> GlobalDecision:
@@ -343,7 +348,8 @@ def _judge_lost(view: GlobalView, joined: Sequence[_Joined]) -> None:
     """Decide which silent members are out of service; those that are dropped have no targets then."""
     lost = [member for member in joined if member.agent.drained and member.agent.silent_since]
     with_endpoints = {member.entry.tenant for member in joined if member.weight and _ready(member)}
-    others, down = with_endpoints - {member.entry.tenant for member in lost}, _down(view, joined)
+    down = _down(view, joined) | {name for name, returning in view.returning.items() if not returning.part}
+    others = with_endpoints - {member.entry.tenant for member in lost}
     needed = not others - down if with_endpoints - down else not others
     if with_endpoints and needed:
         return
@@ -366,8 +372,13 @@ def _localities(view: GlobalView, joined: Sequence[_Joined]) -> dict[str, Locali
     if not serving <= (down := _down(view, joined)):
         # Otherwise every member is down: healthy endpoints serve all the same.
         weights |= dict.fromkeys(weights.keys() & down, 0)
-    # A silent member that is drained serves when no endpoint of any other is healthy.
-    ranks = {member.entry.tenant: (member.lost, member.entry.priority) for member in joined}
+    if any(0 < returning.part < 1 for returning in view.returning.values()):
+        parts = {name: returning.part or 1.0 for name, returning in view.returning.items()}
+        weights = {name: round(_FINE * weight * parts.get(name, 1.0)) for name, weight in weights.items()}
+    # A silent member that is drained, or one that is down, serves when no endpoint of any other is healthy.
+    last = {name for name, returning in view.returning.items() if not returning.part}
+    last |= {member.entry.tenant for member in joined if member.lost}
+    ranks = {member.entry.tenant: (member.entry.tenant in last, member.entry.priority) for member in joined}
     tiers = sorted({ranks[name] for name, weight in weights.items() if weight})
     return {name: Locality(name, weight, tiers.index(ranks[name]) if weight else 0) for name, weight in weights.items()}
 
@@ -503,6 +514,9 @@ def _share(
     if not locality.weight:
         why = f"fewer healthy endpoints than minHealthyPercent {entry.min_healthy_percent}"
         return msgspec.structs.replace(share, state="Down", why=why)
+    if share.ready and (returning := view.returning.get(entry.tenant)) is not None:
+        judged: GlobalMemberState = "Flapping" if returning.flaps else "Returning" if returning.part else "Down"
+        return msgspec.structs.replace(share, state=judged)
     if not share.ready:
         return msgspec.structs.replace(share, state="NoEndpoints", why="no endpoint is ready")
     return share
@@ -528,16 +542,20 @@ def member_statuses(
 
 
 def _member_status(member: MemberShare, share: float, seen: MemberSeen | None) -> GlobalMemberStatus:
-    state, health, silence = member.state, "", ""
-    if state in {"Standby", "Draining"} and member.weight:
+    state: GlobalMemberState = member.state
+    health = silence = ""
+    if state in _BY_HEALTH and member.weight:
         if seen is not None and seen.known and not seen.healthy:
-            state, health = "Down", f"none of {seen.known} endpoints is healthy"
+            state = "Flapping" if state == "Flapping" else "Down"
+            health = f"none of {seen.known} endpoints is healthy"
         elif share and seen is not None and seen.blind:
             state = "UnreachableFromSomeProxies"
             health = f"{seen.blind} of {seen.proxies} proxies reach none of its endpoints, and use the other members"
-        elif share:
-            health = "no other member has a healthy endpoint" if state == "Draining" else ""
+        elif share and state != "Returning":
+            health = "" if state == "Standby" else "no other member has a healthy endpoint"
             state = "Serving"
+        elif state in {"Down", "Flapping"} and seen is not None:
+            health = "healthy again, and gets connections once healthy for returnDelay"
     if member.silent_since:
         silence = f"the agent last reported at {member.silent_since}; its last state is served"
     return GlobalMemberStatus(
@@ -584,23 +602,6 @@ def shares_in_line(statuses: Collection[GlobalMemberStatus]) -> str:
 def _in_words(status: GlobalMemberStatus) -> str:
     if status.state == "UnreachableFromSomeProxies":
         return f"{status.share} from some proxies"
+    if status.state == "Returning":
+        return f"{status.share} returning"
     return status.share if status.state == "Serving" else status.state.lower()
-
-
-def down_members(
-    spec: GlobalServiceSpec, healthy: Mapping[str, MemberSeen], before: Collection[str] = ()
-) -> frozenset[str]:
-    """Return the members with fewer healthy endpoints than their minHealthyPercent; unknown ones stay as ``before``.
-
-    The proxy that sees most of them healthy counts: one that alone reaches too few uses the other members by itself.
-    """
-    down: set[str] = set()
-    for member in spec.members:
-        if not member.min_healthy_percent:
-            continue
-        seen = healthy.get(member.tenant)
-        if seen is None or not seen.known:
-            down |= {member.tenant} & set(before)
-        elif 100 * seen.healthy < member.min_healthy_percent * seen.known:
-            down.add(member.tenant)
-    return frozenset(down)

@@ -304,18 +304,27 @@ class HTTPView(MemberView, frozen=True, kw_only=True):
         return None if accepted is None else accepted.class_name
 
 
+class Returning(msgspec.Struct, frozen=True, gc=False):
+    """A member that is down or returns: ``part`` of its share; 0: only when no other member has a healthy endpoint."""
+
+    part: float = 0.0
+    flaps: bool = False
+
+
 class GlobalView(MemberView, frozen=True, kw_only=True):
     """The view of one GlobalService, with the ports that are open in its spec.
 
     ``tenants`` are those that the present and the accepted spec name, by name. ``parts`` are the views of the load
     balancers of their Services, by Tenant and spec.service. ``down`` are the members with fewer healthy endpoints than
-    they need. ``agents`` are the states of members by Tenant, drainWhenLost and dropWhenLost.
+    they need, ``returning`` those without a healthy endpoint and those that return. ``agents`` are the states of
+    members by Tenant, drainWhenLost and dropWhenLost.
     """
 
     load_balancer: GlobalService
     tenants: Mapping[str, Tenant] = {}
     parts: Mapping[tuple[str, str], TCPView] = {}
     down: frozenset[str] = frozenset()
+    returning: Mapping[str, Returning] = {}
     agents: Mapping[tuple[str, str, str], MemberState] = {}
 
     @property

@@ -118,7 +118,7 @@ class SharedContext(FleetContext):
         """Write the GlobalService as its operator does."""
         body = {
             "metadata": {"name": _NAME, "namespace": _NAMESPACE},
-            "spec": {"service": "default/web", "members": list(members)},
+            "spec": {"service": "default/web", "members": list(members), "returnDelay": "2s", "returnRamp": "6s"},
         }
         await self.fleet.cluster.apply(GLOBAL_SERVICES, body, manager="operator")
 

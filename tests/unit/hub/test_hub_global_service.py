@@ -288,3 +288,36 @@ async def test_silent_agents_and_dead_pods_are_distinguished(hub, policy, fault,
     assert decision.silent_since is None
     assert decision.state == DARK["keep"][fault][1]
     watching.cancel()
+
+
+@pytest.mark.req("MC-15", "MC-16")
+async def test_a_member_that_flaps_changes_its_state_three_times_at_most(hub):
+    for member, address in (("east", "10.1.0.1"), ("west", "10.2.0.1")):
+        hub.put(hub.tcp.objects.cache, part(member))
+        slices = endpoint_slice(member, [address], namespace=f"tenant-{member}", load_balancer="shop.web")
+        hub.put(hub.inventory.slices, slices)
+    obj = hub.intent.objects.cache.get("tenant-east", "web")
+    states, shares = [], []
+
+    async def second(healthy):
+        seen = {"west": MemberSeen("west", healthy, 1), "east": MemberSeen("east", 1, 1)}
+        hub.intent._global_views.judge(obj, seen)
+        decision = hub.decide()
+        west = member_statuses(decision.members, decision.spillover, seen)[1]
+        shares.append(int(west.share.removesuffix("%")))
+        if states[-1:] != [west.state]:
+            states.append(west.state)
+        await hub.clock.advance(1)
+
+    await second(1)
+    for number in range(300):
+        await second(number % 2)
+    assert states == ["Serving", "Down", "Flapping"]
+    assert not any(shares[1:]), "a member that flaps gets no new connections"
+    shares.clear()
+    for _ in range(80):
+        await second(1)
+    assert states == ["Serving", "Down", "Flapping", "Returning", "Serving"]
+    assert shares == sorted(shares)
+    assert set(shares[:14]) == {0}
+    assert shares[-1] == 50

@@ -16,13 +16,12 @@ from fairlead.model.observed import MemberSeen
 from fairlead.testing.builders import ABLE, decoded, endpoint_slice, lb_class, tcp, tcp_view, tenant
 from fairlead.translate.global_service import (
     decide_global,
-    down_members,
     member_statuses,
     open_ports,
     shared_backends,
     shares_in_line,
 )
-from fairlead.translate.view import GlobalView, MemberShare, MemberState
+from fairlead.translate.view import GlobalView, MemberShare, MemberState, Returning
 
 KEY = LoadBalancerKey("GlobalService", "tenant-east", "web")
 SERVICE = "shop/web"
@@ -47,7 +46,7 @@ def part(member, *endpoints, ports=({"port": 80},), state=None):
     return msgspec.structs.replace(view, member=state or MemberState())
 
 
-def view(members, parts, *, capabilities=WITH_ADDRESS, status=None, down=(), **spec):
+def view(members, parts, *, capabilities=WITH_ADDRESS, status=None, down=(), returning=None, **spec):
     """Return a view; ``members`` are (Tenant, further fields)."""
     listed = [{"tenant": name, **fields} for name, fields in members.items()]
     meta = {"name": "web", "namespace": "tenant-east", "uid": "u", "generation": 1}
@@ -68,6 +67,7 @@ def view(members, parts, *, capabilities=WITH_ADDRESS, status=None, down=(), **s
         tenants={name: tenant(name) for name in (*parts, *(name for name in members if name != "nobody"))},
         parts={(name, SERVICE): each for name, each in parts.items()},
         down=frozenset(down),
+        returning=returning or {},
     )
 
 
@@ -206,11 +206,6 @@ def test_before_any_member_publishes_nothing_is_served():
 @pytest.mark.req("MC-12")
 def test_a_member_with_too_few_healthy_endpoints_is_down():
     members = {"west": {"minHealthyPercent": 50}, "east": {"priority": 1}}
-    spec = view(members, {"west": WEST, "east": EAST}).load_balancer.spec
-    assert down_members(spec, {"west": MemberSeen("west", 4, 10), "east": MemberSeen("east", 1, 2)}) == {"west"}
-    assert down_members(spec, {"west": MemberSeen("west", 5, 10)}) == frozenset()
-    # What is not known by now stays as it was.
-    assert down_members(spec, {}, {"west"}) == {"west"}
     decision = decide(members, {"west": WEST, "east": EAST}, down={"west"})
     assert localities(decision) == {"west": (0, 0), "east": (100, 0)}
     assert states(decision)["west"] == "Down"
@@ -345,3 +340,30 @@ def test_a_member_that_some_proxies_do_not_reach_serves_at_the_others():
     assert (statuses[0].state, statuses[0].share) == ("UnreachableFromSomeProxies", "50%")
     assert "1 of 2 proxies" in statuses[0].message
     assert shares_in_line(statuses) == "west 50% from some proxies, east 50%"
+
+
+@pytest.mark.req("MC-15")
+def test_a_member_that_returns_gets_a_growing_part_of_its_share():
+    parts = {"west": WEST, "east": EAST}
+    decision = decide({"west": {"weight": 50}, "east": {"weight": 50}}, parts, returning={"west": Returning(0.1)})
+    (west, east) = (localities(decision)[name] for name in ("west", "east"))
+    assert west == (east[0] // 10, 0)
+    statuses = member_statuses(decision.members, Spillover.STRICT, {})
+    assert shares_in_line(statuses) == "west 9% returning, east 91%"
+
+
+@pytest.mark.req("MC-15", "MC-16")
+def test_a_member_that_is_down_is_the_last_resort():
+    members, parts = {"west": {}, "east": {"priority": 1}}, {"west": WEST, "east": EAST}
+    decision = decide(members, parts, returning={"west": Returning()})
+    assert localities(decision) == {"west": (100, 1), "east": (100, 0)}
+    assert states(decision)["west"] == "Down"
+    seen = {"west": MemberSeen("west", 1, 1), "east": MemberSeen("east", 0, 2)}
+    assert member_statuses(decision.members, Spillover.STRICT, seen)[0].state == "Serving"
+    flapping = decide(members, parts, returning={"west": Returning(flaps=True)})
+    assert states(flapping)["west"] == "Flapping"
+    # A silent member with healthy endpoints is needed when the other one is down.
+    decision = decide(
+        members, {"west": WEST, "east": part("east", "10.2.0.1", state=DROPPED)}, returning={"west": Returning()}
+    )
+    assert states(decision)["east"] != "Dropped"

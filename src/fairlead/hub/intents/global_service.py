@@ -8,7 +8,7 @@ member wakes the GlobalServices that it is a part of. The proxies' health report
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -24,6 +24,7 @@ from fairlead.api.meta import JSONMapping, ObjectKey, Resource, WireCondition
 from fairlead.api.names import hub_name
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS, Tenant
+from fairlead.api.times import seconds_from_duration
 from fairlead.errors import FairleadError
 from fairlead.hub.intents.conditions import ingress_of
 from fairlead.hub.intents.intent import Controller, Exclusion, IntentContext, RecordResult
@@ -41,15 +42,15 @@ from fairlead.model.observed import Counted, MemberSeen, Observed
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.global_service import (
     decide_global,
-    down_members,
     member_statuses,
     open_ports,
     recorded_global,
     shared_backends,
     shares_in_line,
 )
+from fairlead.translate.returning import MemberReturn
 from fairlead.translate.shift import in_words
-from fairlead.translate.view import Decision, GlobalDecision, GlobalView, MemberState, TCPView
+from fairlead.translate.view import Decision, GlobalDecision, GlobalView, MemberState, Returning, TCPView
 
 #: How often the connections of drained members are counted.
 _COUNT_S = 5.0
@@ -190,18 +191,17 @@ class GlobalIntent(MemberIntent[GlobalView]):
         if key.kind == GLOBAL_SERVICES.kind:
             self._health.add(key)
 
-    async def _judge(self, key: LoadBalancerKey) -> None:
-        """Decide which members of ``key`` are down, and have it reconciled when that has changed."""
+    async def _judge(self, key: LoadBalancerKey) -> float | None:
+        """Judge the health of the members of ``key``, and have it reconciled when that has changed."""
         obj = self._global_objects.get(key)
         runner = self._context.providers.served.get(obj.status.serving_provider) if obj is not None else None
         if obj is None or runner is None:
-            return
+            return None
         observed = await observed_of(runner, key, None)
-        before = self._global_views.down_of(obj)
-        down = down_members(obj.status.accepted or obj.spec, healthy_members(observed), before)
-        self._global_views.set_down(key, down)
-        if down != before:
-            self._inventory.wake([key], "the health of a member crossed its minHealthyPercent")
+        changed, due_s = self._global_views.judge(obj, healthy_members(observed))
+        if changed:
+            self._inventory.wake([key], "the health of a member has changed")
+        return due_s
 
 
 def healthy_members(observed: Observed | None) -> dict[str, MemberSeen]:
@@ -218,23 +218,49 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
     def __init__(self, context: IntentContext, objects: GlobalObjects) -> None:
         super().__init__(context, objects)
         self._global_objects = objects
-        self._down: dict[LoadBalancerKey, frozenset[str]] = {}
+        self._returns: dict[LoadBalancerKey, dict[str, MemberReturn]] = {}
 
-    def down_of(self, obj: GlobalService) -> frozenset[str]:
-        """Return the members that are down; after a restart those of the status, until proxies report."""
-        if (known := self._down.get(self._global_objects.key(obj))) is not None:
-            return known
-        limited = {member.tenant for member in (obj.status.accepted or obj.spec).members if member.min_healthy_percent}
-        down = {member.tenant for member in obj.status.members or () if member.state == "Down"}
-        return frozenset(down & limited)
+    def judge(self, obj: GlobalService, seen: Mapping[str, MemberSeen]) -> tuple[bool, float | None]:
+        """Take in what proxies see; return whether a member has changed, and in how many seconds one may change."""
+        spec, now_s = obj.status.accepted or obj.spec, self._context.clock.monotonic()
+        before, known = self._judged(obj), self._returns_of(obj)
+        delay_s, ramp_s = seconds_from_duration(spec.return_delay), seconds_from_duration(spec.return_ramp)
+        due: list[float | None] = []
+        for member in spec.members:
+            history = known.setdefault(member.tenant, MemberReturn())
+            due.append(history.see(member, seen.get(member.tenant), now_s=now_s, delay_s=delay_s, ramp_s=ramp_s))
+        for name in known.keys() - {member.tenant for member in spec.members}:
+            del known[name]
+        return self._judged(obj) != before, min((at_s for at_s in due if at_s is not None), default=None)
 
-    def set_down(self, key: LoadBalancerKey, down: frozenset[str]) -> None:
-        """Record which members are down."""
-        self._down[key] = down
+    def _returns_of(self, obj: GlobalService) -> dict[str, MemberReturn]:
+        """Return the health of the members over time; after a restart that of the status, until proxies report."""
+        key = self._global_objects.key(obj)
+        if (known := self._returns.get(key)) is None:
+            now_s = self._context.clock.monotonic()
+            states = {member.tenant: member.state for member in obj.status.members or ()}
+            known = self._returns[key] = {
+                member.tenant: MemberReturn.recorded(states[member.tenant], member, now_s=now_s)
+                for member in (obj.status.accepted or obj.spec).members
+                if member.tenant in states
+            }
+        return known
+
+    def _judged(self, obj: GlobalService) -> tuple[frozenset[str], dict[str, Returning]]:
+        """Return the members that have too few healthy endpoints, and all others that are down or return."""
+        spec, now_s = obj.status.accepted or obj.spec, self._context.clock.monotonic()
+        down, returning = set[str](), dict[str, Returning]()
+        for name, history in self._returns_of(obj).items():
+            part = history.returning(now_s=now_s, ramp_s=seconds_from_duration(spec.return_ramp))
+            if history.limited:
+                down.add(name)
+            elif part is not None:
+                returning[name] = part
+        return frozenset(down), returning
 
     def forget_down(self, key: LoadBalancerKey) -> None:
         """Drop what is known of a load balancer that is to be removed."""
-        self._down.pop(key, None)
+        self._returns.pop(key, None)
 
     def make(self, obj: GlobalService, common: JSONMapping) -> GlobalView:
         """Return the view of ``obj`` with the views of its parts."""
@@ -272,11 +298,13 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
             "stale": common["stale"] or unread,
             "unreadable": common["unreadable"] or unreadable,
         }
+        down, returning = self._judged(obj)
         return GlobalView(
             load_balancer=msgspec.structs.replace(obj, spec=spec),
             tenants=tenants,
             parts=parts,
-            down=self.down_of(obj),
+            down=down,
+            returning=returning,
             agents=agents,
             **fields,
         )

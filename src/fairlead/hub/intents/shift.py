@@ -28,7 +28,7 @@ _log = structlog.get_logger(__name__)
 #: Errors are looked at this often between two steps.
 _LOOK_S = 5.0
 #: States of a member that must not gain connections.
-_NOT_SERVING = ("Draining", "Down", "Dropped", "NoEndpoints", "Missing")
+_NOT_SERVING = ("Draining", "Down", "Flapping", "Returning", "Dropped", "NoEndpoints", "Missing")
 
 
 class Shifts:
