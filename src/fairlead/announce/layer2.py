@@ -414,8 +414,8 @@ class _Port:
         self._add_at_s = now + _ADD_AGAIN_S if self.refused else float("inf")
 
     def _put_back(self, kernel: Kernel, now: float) -> None:
-        """Add what the kernel has lost; after the hellos were read, because another machine may own it by now."""
-        if self._missing:
+        """Add what the kernel has lost, once this machine knows whether another one owns it by now."""
+        if self._missing and self.election.informed:
             missing, self._missing = sorted(self._missing & self.election.owned), frozenset()
             self._add(kernel, missing, now)
             for address in missing:

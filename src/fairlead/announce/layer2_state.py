@@ -59,6 +59,8 @@ _LEAVE_S = 2.0
 _FOREIGN_S = 10.0
 _CONTESTED_S = 5.0
 _INCOMPLETE_S = 3.0
+#: So long a machine that was silent for others waits for their tables before it announces what it owned.
+_INFORMED_S = 0.5
 _FORGET_PEER_S = 600.0
 _KERNEL_S = 1.0
 _OWNERSHIP_SETTLES_S = 3.0
@@ -245,6 +247,7 @@ class Election:
         self._isolated = False
         #: The peers that count when most are lost.
         self._known: frozenset[str] = frozenset()
+        self._informed_at_s = -_NEVER
         self._introduced: list[tuple[str, int]] = []
         self._listen_until_s = -_NEVER
         self._sequence = 0
@@ -475,6 +478,12 @@ class Election:
         return record is not None and record.owned
 
     @property
+    def informed(self) -> bool:
+        """Return whether no machine has news that are on their way here, after this process did not run."""
+        waits = self._stepped_s < self._informed_at_s
+        return not waits or all(peer.complete for peer in self._peers.values() if peer.life in _ALIVE)
+
+    @property
     def hears(self) -> frozenset[str]:
         """Return the machines that are heard on this link."""
         return self._hears
@@ -616,7 +625,11 @@ class Election:
 
     def _take_pieces(self, now: float, peer: _HeardMachine, hello: Hello) -> None:
         if hello.base > peer.version:
-            return  # the next one begins at the version that this machine reports
+            # This machine was silent for the other one, which may have taken addresses meanwhile. The next hello begins
+            # at the version that this machine reports.
+            if peer.complete:
+                peer.complete, self._informed_at_s = False, now + _INFORMED_S
+            return
         for name, entry in hello.entries.items():
             self._take_entry(now, peer, name, entry)
         if (hello.base, hello.version) != peer.incoming:
@@ -898,7 +911,9 @@ class Election:
         heapq.heappush(self._announcements, (at_s, next(self._order), record.name, record.burst, nth))
 
     def _announce_due(self, now: float) -> Iterator[LinkAction]:
-        for name in self._announcing:
+        if not self.informed:
+            return
+        for name in filter(self.owns, self._announcing):
             yield LinkAction("announce", name)
         self._announcing = []
         while self._announcements and self._announcements[0][0] <= now:

@@ -405,6 +405,26 @@ def test_an_owner_knows_whether_another_machine_would_take_over(link):
     assert not link.elections["m2"].has_successor(A)
 
 
+@pytest.mark.req("P-13")
+def test_a_machine_that_was_stopped_knows_that_it_may_have_missed_a_take_over(link):
+    link.run(0.5)  # announcements of its take-over are due still
+    assert link.elections["m1"].informed
+    stopped = link.elections.pop("m1")
+    link.run(3)
+    assert link.owners() == ["m2"]
+    for receiver, hello in link.elections["m2"].hellos(link.now + 1):
+        if receiver == "m1":
+            stopped.heard(link.now, hello)
+    assert [action for action in stopped.step(link.now) if action.kind == "announce"] == []
+    assert not stopped.informed
+    link.elections["m1"] = stopped
+    link.log.clear()
+    link.run(0.5)
+    assert ("m1", "announce", A) not in link.log
+    assert stopped.informed
+    assert link.owners() == ["m2"]
+
+
 @pytest.mark.req("P-9")
 def test_machines_with_different_plans_do_not_pass_an_address_to_and_fro(link):
     link.plan({A: want("m2", "m1", "m3")}, only=("m1",))
