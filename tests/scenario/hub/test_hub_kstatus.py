@@ -17,7 +17,7 @@ from fairlead.api.globalservice import GLOBAL_SERVICES
 from fairlead.api.kinds import all_crds
 from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS
 from fairlead.testing.builders import lb_key
-from tests.argocd import OURS, health
+from tests.argocd import OURS, built_in, health
 from tests.kstatus import kstatus
 
 ARGOCD = (OURS / "health.lua").read_text()
@@ -122,6 +122,7 @@ async def test_no_object_of_any_kind_is_current_too_soon(world: HubWorld, hub: R
     await apply(CERTIFICATE_ISSUERS, issuer, manager="kubectl")
     await world.slice("web", "10.1.0.1")
     await world.lb()
+    await world.lb("bare", ports=[{"port": 8080}])
 
     await recorder.until("TCPLoadBalancer", "web", "Current")
     await recorder.until("LoadBalancer", "shared", "Current")
@@ -129,6 +130,10 @@ async def test_no_object_of_any_kind_is_current_too_soon(world: HubWorld, hub: R
     await recorder.until("AddressPool", "spare", "Current")
     await recorder.until("LoadBalancerClass", "edge", "Current")
     await recorder.until("Tenant", "east", "Current")
+    # Without a backend an address is shown, which makes the Service Healthy at Argo CD, and nothing is in service.
+    bare = recorder.versions["TCPLoadBalancer", "bare"][-1]
+    assert built_in({"kind": "Service", "status": bare["status"]}) == "Healthy"
+    assert health(ARGOCD, bare)[0] == "Progressing"
     # Another spec is InProgress until it is served; an invalid one is Failed, and the last valid one is still served.
     await world.lb(ports=[{"port": 80}, {"port": 81}])
     await world.quiet()
