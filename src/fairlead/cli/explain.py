@@ -33,7 +33,7 @@ from fairlead.api.globalservice import GlobalMemberStatus
 from fairlead.api.json_text import decode
 from fairlead.api.kinds import LOAD_BALANCER_KINDS
 from fairlead.api.kubernetes import ANNOTATION_LEGACY_CLASS, INGRESS_CLASSES, INGRESSES, SERVICES
-from fairlead.api.meta import AnyResource, KubeObject, Resource, condition_of, is_taken_over
+from fairlead.api.meta import SUMMARIES, AnyResource, KubeObject, Resource, condition_of, is_taken_over
 from fairlead.api.names import (
     ANNOTATION_ADDRESS,
     DEFAULT_CLASS,
@@ -375,7 +375,9 @@ def _head(row: BackendRow, now: datetime) -> tuple[str, str, str, str, str]:
 
 def _why(condition: ConditionRow) -> str:
     reason = "" if condition.reason == condition.type else condition.reason
-    return ": ".join(filter(None, (reason, condition.message)))
+    # Ready and Stalled repeat the message of another condition.
+    message = "" if condition.type in SUMMARIES else condition.message
+    return ": ".join(filter(None, (reason, message)))
 
 
 def _ago(since: str, now: datetime) -> str:
@@ -583,11 +585,16 @@ CAUSES: tuple[Callable[[ExplainedBackend], Iterator[str]], ...] = (
 )  # fmt: skip
 
 
+#: The time of the conditions that the schemas of Gateway API give an object which no controller has reported on.
+_BY_DEFAULT = "1970-01-01T00:00:00Z"
+
+
 class _Condition(msgspec.Struct, frozen=True, rename="camel"):
     type: str = ""
     status: str = ""
     reason: str = ""
     message: str = ""
+    last_transition_time: str | None = None
 
 
 class _Address(msgspec.Struct, frozen=True):
@@ -698,6 +705,7 @@ async def explain_requests(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = 
             *((f"listener {listener.name}", _wrong(listener)) for listener in status.listeners or ()),
         )
         for condition in some or ()
+        if condition.last_transition_time != _BY_DEFAULT
     ]
     events = await events_of(cluster, ref, obj.metadata.uid)
     here = ObjectRef(ref.kind, ref.namespace, ref.name)

@@ -73,13 +73,21 @@ async def test_a_router_is_in_the_plan_with_its_password_and_sessions_in_its_sta
     assert "refuses the connection" in condition.message
 
 
-@pytest.mark.req("P-18")
+@pytest.mark.req("P-18", "F-24")
 async def test_an_invalid_router_keeps_the_last_good_one(world: MachinesWorld):
     machine = await world.join("m1")
     assert (await machine.report()).status == 204
     await write(world, BGP_PEERS, "tor", {**ROUTER, "passwordSecret": ""})
     await said(world, BGP_PEERS, "tor", "Accepted", "True")
+    assert (await machine.report(sessions=(SessionState(peer="tor", state="Established", up=True),))).status == 204
+    await said(world, BGP_PEERS, "tor", "Ready", "True")
     await write(world, BGP_PEERS, "tor", {**ROUTER, "passwordSecret": "", "address": "nonsense"})
-    await said(world, BGP_PEERS, "tor", "Accepted", "False")
+    peer = await said(world, BGP_PEERS, "tor", "Accepted", "False")
+    # The session is that of the last good spec.
+    ready, stalled = (condition_of(peer.status.conditions, kind) for kind in ("Ready", "Stalled"))
+    assert ready is not None
+    assert stalled is not None
+    assert (ready.status, ready.reason, stalled.status) == ("False", "Invalid", "True")
+    assert peer.status.observed_generation == peer.metadata.generation
     plan = await planned(world, machine, lambda plan: plan.bgp_peers)
     assert plan.bgp_peers[0].address == "192.0.2.254"
