@@ -16,7 +16,7 @@ from grpc import aio
 
 from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import ProxyProtocol
-from fairlead.model.health import HealthCheck, HealthCheckSettings, check_with
+from fairlead.model.health import HealthCheck, HealthCheckSettings, OutlierDetection, check_with
 from fairlead.model.http import Backend, BackendTls
 from tests.xds.http_world import Authority, EchoBackend, HttpWorld, config, get, route, server_context, to, with_config
 from tests.xds.world import World, ask, health
@@ -165,3 +165,26 @@ async def test_backend_that_says_it_is_ill_gets_no_requests(http: HttpWorld, tmp
     await health(http.world, spec.key, ConditionReason.SERVING, healthy=2)
     for backend in backends:
         await backend.stop()
+
+
+class FailingBackend(EchoBackend):
+    """A backend whose every answer is 500: it passes checks of connections."""
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        self.seen.append({"path": request.path})
+        return web.Response(status=500)
+
+
+@pytest.mark.req("F-13")
+async def test_backend_that_answers_500_is_left_out_for_a_time(http: HttpWorld) -> None:
+    failing = await FailingBackend("failing").start(http.world.addresses.take())
+    well = await http.echo("well")
+    outlier = OutlierDetection(consecutive_5xx=3, ejection_time="1h", max_ejection_percent=50)
+    shop = Backend("shop", outlier_detection=outlier)
+    spec = http.spec(config(route("r", to("shop")), backends=[shop]), health_check=CHECK)
+    await http.serve(spec, {"shop": [failing.target, well.target]})
+    await health(http.world, spec.key, ConditionReason.SERVING, healthy=2)
+    answers = [(await get(spec)).status for _ in range(20)]
+    assert answers.count(500) == len(failing.seen) == 3, answers
+    assert set(answers[-10:]) == {200}
+    await failing.stop()
