@@ -165,6 +165,8 @@ TENANT_CRD = Crd(
         Column("State", ".status.state"),
         Column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
         Column("Domain", ".status.domain", priority=1),
+        Column("Cluster-Set", ".spec.clusterSet", priority=1),
+        Column("Reachability", ".spec.reachability", priority=1),
         Column("Since", ".status.lastSyncTime", "date", priority=1),
         AGE,
     ),

@@ -192,6 +192,7 @@ class Hub:
         self._cluster_sets = ClusterSets(
             cluster=cluster,
             inventory=self.inventory,
+            member_health=self.member_health,
             clock=self._clock,
             leading=self._may_write,
             loopback=config.loopback_targets,
@@ -499,6 +500,7 @@ class Hub:
     def _member_changed(self, namespace: str) -> None:
         if (tenant := self.inventory.tenant_of(namespace)) is not None:
             self._tenant_queue.add(tenant.metadata.name)
+            self._cluster_sets.member_changed(namespace)
             self.inventory.wake(self.inventory.keys_of_namespace(namespace), "the state of the member's agent changed")
 
 

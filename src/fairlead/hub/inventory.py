@@ -319,7 +319,9 @@ class Inventory:
             },
         )
         self.exports: WatchCache[ExportedService] = WatchCache(
-            cluster, EXPORTED_SERVICES, indexes={"service": service_of_shared}
+            cluster,
+            EXPORTED_SERVICES,
+            indexes={"service": service_of_shared, "namespace": lambda obj: [obj.metadata.namespace]},
         )
         self.imports: WatchCache[ImportedService] = WatchCache(
             cluster, IMPORTED_SERVICES, indexes={"service": service_of_shared}

@@ -69,12 +69,16 @@ _PORTS = "PortConflict"
 
 
 class MemberExport(msgspec.Struct, frozen=True):
-    """An export with what is known of its member: its slices, and the addresses that the hub gave to the Service."""
+    """An export with what is known of its member: its slices, and the addresses that the hub gave to the Service.
+
+    ``gone``: why its endpoints are not used, since the member is being removed or was silent for too long.
+    """
 
     export: ExportedService
     tenant: Tenant
     slices: tuple[EndpointSlice, ...] = ()
     addresses: tuple[str, ...] = ()
+    gone: str = ""
 
     @property
     def member(self) -> str:
@@ -97,12 +101,25 @@ class MemberExport(msgspec.Struct, frozen=True):
         return (self.spec.exported_at or "~", self.export.metadata.creation_timestamp or "", self.member)
 
 
+class SourceSlice(NamedTuple):
+    """A slice of an exporter as other members get it, without metadata."""
+
+    name: str
+    family: str
+    endpoints: list[Endpoint]
+    ports: list[EndpointPort]
+
+
 class SetImport(msgspec.Struct, frozen=True):
-    """The import of one Service in one set: its properties, and the ports that each exporter serves."""
+    """The import of one Service in one set: its properties, and the ports that each exporter serves.
+
+    ``sources`` are the slices of each exporter, made once for all members.
+    """
 
     spec: ImportedServiceSpec
     exporters: tuple[MemberExport, ...]
     ports: Mapping[str, frozenset[str]]
+    sources: Mapping[str, Sequence[SourceSlice]]
 
 
 class SharedDecision(NamedTuple):
@@ -119,16 +136,21 @@ def decide_shared(exports: Iterable[MemberExport], *, loopback: bool = False) ->
     """
     conditions: dict[str, tuple[WireCondition, ...]] = {}
     by_set: dict[str, list[MemberExport]] = {}
+    pods: dict[str, list[SourceSlice]] = {}
     for export in sorted(exports, key=lambda export: export.age):
         others = by_set.setdefault(export.tenant.spec.cluster_set, [])
-        if refusal := _not_admitted(export) or _not_reachable(export) or _overlap(export, others, loopback=loopback):
+        refusal = _not_admitted(export) or _not_reachable(export)
+        if refusal is None and export.direct:
+            pods[export.member] = pod_slices(export, loopback=loopback)
+            refusal = _overlap(export, others, pods)
+        if refusal is not None:
             conditions[export.member] = (refusal, _no_conflict())
         else:
             others.append(export)
     imports: dict[str, SetImport] = {}
     for cluster_set, exporters in by_set.items():
         if exporters:
-            merged, conflict = _merge(exporters)
+            merged, conflict = _merge(exporters, pods)
             imports[cluster_set] = merged
             ready = WireCondition(
                 READY, "True", "Exported", f"Members of cluster set {cluster_set} import the Service."
@@ -139,7 +161,7 @@ def decide_shared(exports: Iterable[MemberExport], *, loopback: bool = False) ->
 
 def admits(tenant: Tenant, namespace: str) -> bool:
     """Return whether a member shares the Services of a namespace with its set."""
-    if not tenant.spec.cluster_set or tenant.refused or tenant.deleting:
+    if not tenant.spec.cluster_set or tenant.refused or tenant.draining:
         return False
     allowed = tenant.spec.cluster_set_namespaces
     return namespace in allowed if allowed else not namespace.startswith(_SHARED_BY_DEFAULT)
@@ -158,11 +180,11 @@ def _no_conflict() -> WireCondition:
 
 def _not_admitted(export: MemberExport) -> WireCondition | None:
     tenant, namespace = export.tenant, export.spec.namespace
+    if export.gone:
+        return _not_ready("Failed", f"{export.gone[:1].upper()}{export.gone[1:]}.")
     if admits(tenant, namespace):
         return None
     named = f"Tenant {tenant.metadata.name} at the hub"
-    if tenant.deleting:
-        return _not_ready("Failed", f"{named} is being removed.")
     if not tenant.spec.cluster_set:
         return _not_ready("Failed", f"{named} is in no cluster set; the operator of the hub sets spec.clusterSet.")
     return _not_ready(
@@ -188,11 +210,12 @@ def _not_reachable(export: MemberExport) -> WireCondition | None:
     return None
 
 
-def _overlap(export: MemberExport, others: Iterable[MemberExport], *, loopback: bool) -> WireCondition | None:
+def _overlap(
+    export: MemberExport, others: Iterable[MemberExport], pods: Mapping[str, Sequence[SourceSlice]]
+) -> WireCondition | None:
     """Return why an export cannot join older ones: both have an endpoint at one address."""
-    own = _pods(export, loopback=loopback)
     for other in others:
-        if shared := own & _pods(other, loopback=loopback):
+        if other.direct and (shared := _addresses(pods[export.member]) & _addresses(pods[other.member])):
             return _not_ready(
                 "Failed",
                 f"Endpoint {min(shared)} is also an endpoint of member {other.member}, whose export is older. The pod "
@@ -201,22 +224,16 @@ def _overlap(export: MemberExport, others: Iterable[MemberExport], *, loopback: 
     return None
 
 
-def _pods(export: MemberExport, *, loopback: bool) -> set[str]:
-    if not export.direct:
-        return set()
-    policy = _policy(export.tenant, loopback=loopback)
-    return {
-        address
-        for endpoint_slice in export.slices
-        for endpoint in endpoint_slice.endpoints or ()
-        if endpoint.addresses and (address := admit(endpoint.addresses[0], policy)) is not None
-    }
+def _addresses(slices: Iterable[SourceSlice]) -> set[str]:
+    return {address for source in slices for endpoint in source.endpoints for address in endpoint.addresses or ()}
 
 
 # --- several exports --------------------------------------------------------------------------------------------------
 
 
-def _merge(exporters: Sequence[MemberExport]) -> tuple[SetImport, WireCondition]:
+def _merge(
+    exporters: Sequence[MemberExport], pods: Mapping[str, Sequence[SourceSlice]]
+) -> tuple[SetImport, WireCondition]:
     """Return the import of exports, the oldest first, and the condition Conflict of all of them."""
     first, oldest = exporters[0].spec, exporters[0].member
     on_wire = dict(zip(first.__struct_fields__, first.__struct_encode_fields__, strict=True))
@@ -234,7 +251,13 @@ def _merge(exporters: Sequence[MemberExport]) -> tuple[SetImport, WireCondition]
     clusters = sorted(exporter.member for exporter in exporters)
     values["ports"] = ports
     spec = ImportedServiceSpec(**values, clusters=clusters)
-    merged = SetImport(spec, tuple(exporters), served)
+    sources = {
+        exporter.member: _with_ports(pods[exporter.member], served[exporter.member])
+        if exporter.direct
+        else _hub_slices(exporter, [port for port in ports if port.name in served[exporter.member]])
+        for exporter in exporters
+    }
+    merged = SetImport(spec, tuple(exporters), served, sources)
     if not differences:
         return merged, _no_conflict()
     reasons = ",".join(reason for reason, _ in differences)
@@ -294,60 +317,59 @@ def slices_for(tenant: Tenant, imported: SetImport, *, loopback: bool = False) -
     A member reaches its own pods, and those of exporters with reachability Pods. Of other exporters it gets the
     addresses that the hub gave to the Service.
     """
+    families = imported.spec.ip_families
     slices: list[EndpointSlice] = []
     for exporter in imported.exporters:
-        own = exporter.member == tenant.metadata.name
-        names = imported.ports[exporter.member]
-        if own or exporter.direct:
-            slices += _pod_slices(tenant, exporter, names, own=own, loopback=loopback)
-        else:
-            slices += _hub_slices(tenant, imported, exporter, names)
-    families = imported.spec.ip_families
-    return [endpoint_slice for endpoint_slice in slices if not families or endpoint_slice.address_type in families]
+        sources = imported.sources[exporter.member]
+        if exporter.member == tenant.metadata.name:
+            pods = pod_slices(exporter, own=True, loopback=loopback)
+            sources = _with_ports(pods, imported.ports[exporter.member])
+        slices += [_slice(tenant, exporter, source) for source in sources if not families or source.family in families]
+    return slices
 
 
-def _pod_slices(
-    tenant: Tenant, exporter: MemberExport, names: Collection[str], *, own: bool, loopback: bool
-) -> Iterable[EndpointSlice]:
-    policy = _policy(exporter.tenant, loopback=loopback)
-    for endpoint_slice in exporter.slices:
-        endpoints = [
-            msgspec.structs.replace(
-                endpoint, addresses=[address], target_ref=None, node_name=endpoint.node_name if own else None
-            )
-            for endpoint in endpoint_slice.endpoints or ()
-            if endpoint.addresses and (address := admit(endpoint.addresses[0], policy)) is not None
-        ]
-        ports = [port for port in endpoint_slice.ports or () if (port.name or "") in names]
-        yield _slice(tenant, exporter, endpoint_slice.metadata.name, endpoint_slice.address_type, endpoints, ports)
+def pod_slices(export: MemberExport, *, own: bool = False, loopback: bool = False) -> list[SourceSlice]:
+    """Return the slices of an exporter with the endpoints that its Tenant admits.
 
-
-def _hub_slices(
-    tenant: Tenant, imported: SetImport, exporter: MemberExport, names: Collection[str]
-) -> Iterable[EndpointSlice]:
-    ports = [
-        EndpointPort(name=port.name, port=port.port, protocol=port.protocol)
-        for port in imported.spec.ports
-        if port.name in names
+    ``own``: for the exporter itself, whose nodes the endpoints are on.
+    """
+    policy = TargetPolicy(target_ranges(export.tenant.spec), loopback=loopback, ipv6=True)
+    return [
+        SourceSlice(
+            endpoint_slice.metadata.name,
+            endpoint_slice.address_type,
+            [
+                msgspec.structs.replace(
+                    endpoint, addresses=[address], target_ref=None, node_name=endpoint.node_name if own else None
+                )
+                for endpoint in endpoint_slice.endpoints or ()
+                if endpoint.addresses and (address := admit(endpoint.addresses[0], policy)) is not None
+            ],
+            endpoint_slice.ports or [],
+        )
+        for endpoint_slice in export.slices
     ]
-    for address in exporter.addresses:
-        if (family := family_of(address)) is not None:
-            yield _slice(tenant, exporter, f"hub {family}", family, [Endpoint(addresses=[address])], ports)
 
 
-def _slice(
-    tenant: Tenant,
-    exporter: MemberExport,
-    source: str,
-    family: str,
-    endpoints: list[Endpoint],
-    ports: list[EndpointPort],
-) -> EndpointSlice:
+def _with_ports(sources: Iterable[SourceSlice], names: Collection[str]) -> list[SourceSlice]:
+    return [source._replace(ports=[port for port in source.ports if (port.name or "") in names]) for source in sources]
+
+
+def _hub_slices(exporter: MemberExport, ports: Iterable[ImportPort]) -> list[SourceSlice]:
+    served = [EndpointPort(name=port.name, port=port.port, protocol=port.protocol) for port in ports]
+    return [
+        SourceSlice(f"hub {family}", family, [Endpoint(addresses=[address])], served)
+        for address in exporter.addresses
+        if (family := family_of(address)) is not None
+    ]
+
+
+def _slice(tenant: Tenant, exporter: MemberExport, source: SourceSlice) -> EndpointSlice:
     key = (exporter.spec.namespace, exporter.spec.name)
     name = fit(
-        f"{hub_name(*key)}.import.{exporter.member}.{short_hash(source)}",
+        f"{hub_name(*key)}.import.{exporter.member}.{short_hash(source.name)}",
         limit=_NAME_LIMIT,
-        identity=(*key, exporter.member, source),
+        identity=(*key, exporter.member, source.name),
     )
     labels = {
         LABEL_MANAGED_BY: MANAGED_BY,
@@ -357,9 +379,9 @@ def _slice(
         LABEL_ORIGIN_NAME: label_value(key[1]),
         LABEL_SOURCE_CLUSTER: exporter.member,
     }
-    meta = ObjectMeta(name=name, namespace=tenant.namespace, labels=labels)
-    return EndpointSlice(metadata=meta, address_type=family, endpoints=endpoints, ports=ports)
-
-
-def _policy(tenant: Tenant, *, loopback: bool) -> TargetPolicy:
-    return TargetPolicy(target_ranges(tenant.spec), loopback=loopback, ipv6=True)
+    return EndpointSlice(
+        metadata=ObjectMeta(name=name, namespace=tenant.namespace, labels=labels),
+        address_type=source.family,
+        endpoints=source.endpoints,
+        ports=source.ports,
+    )

@@ -27,10 +27,7 @@ async def test_a_namespace_that_comes_later_gets_its_imports(west: Member, east:
     await east.user.delete(NAMESPACES, "", home)
 
     async def gone() -> bool:
-        try:
-            return (await east.user.get(NAMESPACES, "", home)) is None
-        except NotFound:
-            return True
+        return home not in {namespace.metadata.name for namespace in await east.user.list(NAMESPACES)}
 
     await until(gone, what="the namespace is gone")
     await west.unexport(namespace=home)

@@ -11,6 +11,7 @@ from fairlead.api.multicluster import ExportedService, ImportedService
 from fairlead.hub.intents.tcp import TCPObjects
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.tenants.cluster_sets import ClusterSets
+from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.runtime.clock import VirtualClock
@@ -28,7 +29,11 @@ class Watched:
         self.inventory = Inventory(cluster)
         self.tcp = TCPObjects(cluster, self.inventory)
         self.sets = ClusterSets(
-            cluster=cluster, inventory=self.inventory, clock=cluster.clock, leading=lambda: self.leads
+            cluster=cluster,
+            inventory=self.inventory,
+            member_health=MemberHealth(clock=cluster.clock, changed=lambda _namespace: None),
+            clock=cluster.clock,
+            leading=lambda: self.leads,
         )
         self.sets.watch()
 
@@ -37,9 +42,7 @@ class Watched:
         if new is not None:
             cache._store.put(new)
         cache._notify(old, new)
-        queued = len(self.sets.queue) > 0
-        self.sets.queue.forget(("shop", "web"))
-        return queued
+        return len(self.sets.queue) > 0
 
 
 @pytest.fixture
@@ -60,13 +63,17 @@ async def test_an_export_is_reconciled_and_one_with_a_made_up_name_is_not(watche
 
 
 @pytest.mark.req("MC-4")
-@pytest.mark.parametrize("label", ["fairlead.dev/export", "fairlead.dev/import"])
-async def test_a_slice_concerns_the_service_that_it_is_of(watched: Watched, label: str) -> None:
-    endpoint_slice = decoded(
-        {"metadata": {"name": "s", "namespace": "tenant-west", "labels": {label: "shop.web", **ORIGIN}}}, EndpointSlice
-    )
-    cache = watched.inventory.slices if label.endswith("export") else watched.inventory.import_slices
-    assert watched.change(cache, endpoint_slice)
+async def test_a_slice_of_an_export_concerns_its_service_and_one_of_an_import_when_it_is_deleted(
+    watched: Watched,
+) -> None:
+    def labelled(label: str) -> EndpointSlice:
+        meta = {"name": "s", "namespace": "tenant-west", "labels": {label: "shop.web", **ORIGIN}}
+        return decoded({"metadata": meta}, EndpointSlice)
+
+    assert watched.change(watched.inventory.slices, labelled("fairlead.dev/export"))
+    copy, other = labelled("fairlead.dev/import"), Watched()
+    assert not other.change(other.inventory.import_slices, copy), "the hub's own write"
+    assert other.change(other.inventory.import_slices, None, copy)
 
 
 @pytest.mark.req("MC-3")
@@ -83,6 +90,15 @@ async def test_a_tenant_concerns_exports_only_where_its_set_changes(watched: Wat
     before = tenant("west")
     assert not watched.change(watched.inventory.tenants, tenant("west", spec={"maxPorts": 3}), before)
     assert watched.change(watched.inventory.tenants, tenant("west", spec={"clusterSet": "prod"}), before)
+
+
+@pytest.mark.req("MC-18")
+async def test_a_member_that_changed_concerns_its_exports(watched: Watched) -> None:
+    watched.inventory.exports._store.put(shared(ExportedService))
+    watched.sets.member_changed("tenant-east")
+    assert len(watched.sets.queue) == 0
+    watched.sets.member_changed("tenant-west")
+    assert len(watched.sets.queue) == 1
 
 
 async def test_a_replica_that_does_not_lead_reconciles_nothing(watched: Watched) -> None:

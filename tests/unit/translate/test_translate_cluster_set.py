@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlead.api.kubernetes import EndpointSlice
@@ -150,6 +151,15 @@ def test_ports_are_the_union_and_of_two_the_older_is_kept(
         assert conditions(decision, name)["Conflict"] == ("True", "PortConflict")
     of_east = [each for each in slices_for(member("north"), imported) if "east" in each.metadata.name]
     assert [{port.name for port in each.ports or ()} for each in of_east] == [served]
+
+
+@pytest.mark.req("MC-18")
+def test_a_member_that_is_gone_for_too_long_is_in_no_import_and_the_others_are() -> None:
+    gone = msgspec.structs.replace(export("west", "10.1.0.1"), gone="the agent of west is lost; dropped")
+    decision = decide_shared([gone, export("east", "10.2.0.1")])
+    assert decision.imports["prod"].spec.clusters == ["east"]
+    assert conditions(decision)["Ready"] == ("False", "Failed")
+    assert endpoints(decision, member("north")) == {"east": ["10.2.0.1"]}
 
 
 @pytest.mark.req("MC-3")

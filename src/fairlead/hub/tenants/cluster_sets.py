@@ -6,7 +6,7 @@
 
 A member reads its own namespace only, so each gets copies of the slices of others. In: caches of the hub. Out: objects
 that differ from what is there. Never: removes an import because something cannot be read, or because the agent of an
-exporter is silent.
+exporter is silent for less time than its Tenant allows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from fairlead.api.kubernetes import EndpointSlice
-from fairlead.api.meta import KubeObject, is_true, mirrored_conditions
+from fairlead.api.meta import KubeObject, is_true, mirrored_conditions, only_status_changed
 from fairlead.api.multicluster import EXPORTED_SERVICES, ExportedService, ExportedServiceStatus, ImportedService
 from fairlead.api.names import (
     LABEL_EXPORT,
@@ -28,6 +28,7 @@ from fairlead.api.tenant import Tenant
 from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError, NotFound, Retry
 from fairlead.hub.inventory import Inventory, service_of_shared
+from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.status import write_status
 from fairlead.kube.writes import Overlay
@@ -60,12 +61,14 @@ class ClusterSets:
         *,
         cluster: Cluster,
         inventory: Inventory,
+        member_health: MemberHealth,
         clock: Clock,
         leading: Callable[[], bool],
         loopback: bool = False,
     ) -> None:
         self._cluster = cluster
         self._inventory = inventory
+        self._member_health = member_health
         self._clock = clock
         self._leading = leading
         self._loopback = loopback
@@ -73,13 +76,13 @@ class ClusterSets:
         writer = ObjectWriter(cluster, manager=MANAGER_HUB, may_write=leading)
         self._exports: Overlay[ExportedService] = Overlay(inventory.exports)
         self._imports: Published[ImportedService] = Published(writer, inventory.imports)
-        self._slices = Published(writer, inventory.import_slices, difference=slice_difference, body=object_from_slice)
+        self._slices = Published(writer, inventory.import_slices, difference=_difference, body=object_from_slice)
 
     def watch(self) -> None:
         """Subscribe to everything that an import depends on."""
         inventory = self._inventory
-        for cache in (inventory.exports, inventory.imports):
-            cache.on_change(self._shared_changed)
+        inventory.exports.on_change(self._export_changed)
+        inventory.imports.on_change(self._import_changed)
         inventory.slices.on_change(self._exported_slice_changed)
         inventory.import_slices.on_change(self._import_slice_changed)
         inventory.tenants.on_change(self._tenant_changed)
@@ -93,8 +96,12 @@ class ClusterSets:
         for cache in (inventory.exports, inventory.imports):
             for obj in cache.values():
                 self._add(service_of_shared(obj))
-        for endpoint_slice in inventory.import_slices.values():
-            self._import_slice_changed(None, endpoint_slice)
+        self._add({_origin(endpoint_slice) for endpoint_slice in inventory.import_slices.values()})
+
+    def member_changed(self, namespace: str) -> None:
+        """Enqueue what a member exports: its agent may have been silent for longer than its Tenant allows."""
+        for export in self._inventory.exports.by_index("namespace", namespace):
+            self._add(service_of_shared(export))
 
     # --- keys ---------------------------------------------------------------------------------------------------------
 
@@ -103,12 +110,15 @@ class ClusterSets:
             for key in keys:
                 self.queue.add(key)
 
-    def _shared_changed(
-        self, old: ExportedService | ImportedService | None, new: ExportedService | ImportedService | None
-    ) -> None:
-        for version in (old, new):
-            if version is not None:
-                self._add(service_of_shared(version))
+    def _export_changed(self, old: ExportedService | None, new: ExportedService | None) -> None:
+        if old is None or new is None or not only_status_changed(old, new):
+            for version in (old, new):
+                self._add(service_of_shared(version) if version is not None else ())
+
+    def _import_changed(self, old: ImportedService | None, new: ImportedService | None) -> None:
+        # The hub's own writes come back, too: only what others deleted is made again at once.
+        if new is None and old is not None:
+            self._add(service_of_shared(old))
 
     def _exported_slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
         version = new or old
@@ -116,9 +126,8 @@ class ClusterSets:
             self._add([_origin(version)])
 
     def _import_slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
-        version = new or old
-        if version is not None:
-            self._add([_origin(version)])
+        if new is None and old is not None:
+            self._add([_origin(old)])
 
     def _load_balancer_changed(self, old: TCPLoadBalancer | None, new: TCPLoadBalancer | None) -> None:
         version = new or old
@@ -157,7 +166,9 @@ class ClusterSets:
             if tenant is None or export.deleting:
                 continue
             slices = self._inventory.export_slices_of(namespace, "/".join(key))
-            exports.append(MemberExport(export, tenant, slices, self._addresses(namespace, key)))
+            state = self._member_health.view(tenant, namespace)
+            gone = state.message if state.drained else ""
+            exports.append(MemberExport(export, tenant, slices, self._addresses(namespace, key), gone))
         return exports
 
     def _addresses(self, namespace: str, key: SharedKey) -> tuple[str, ...]:
@@ -190,7 +201,7 @@ class ClusterSets:
         return error
 
     async def _write_import(self, key: SharedKey, tenant: Tenant, imported: SetImport) -> None:
-        slices = [canonical_slice(each) for each in slices_for(tenant, imported, loopback=self._loopback)]
+        slices = slices_for(tenant, imported, loopback=self._loopback)
         await self._imports.apply(import_for(tenant, imported))
         for endpoint_slice in slices:
             await self._slices.apply(endpoint_slice)
@@ -224,6 +235,11 @@ class ClusterSets:
             self._exports.written(written, before=obj)
 
 
+def _difference(desired: EndpointSlice, present: EndpointSlice | None) -> str:
+    """Return why a slice has to be applied; agents write canonical slices, so most need not be made canonical."""
+    return slice_difference(desired, present) and slice_difference(canonical_slice(desired), present)
+
+
 def _origin(obj: KubeObject) -> SharedKey:
     return (obj.label(LABEL_ORIGIN_NAMESPACE), obj.label(LABEL_ORIGIN_NAME))
 
@@ -234,4 +250,4 @@ def _of_sets(tenant: Tenant | None) -> tuple[object, ...]:
         return ()
     spec = tenant.spec
     shared = (spec.cluster_set, spec.cluster_set_namespaces, spec.reachability, spec.target_ranges)
-    return (*shared, tenant.namespace, tenant.refused, tenant.deleting)
+    return (*shared, tenant.namespace, tenant.refused, tenant.draining)
