@@ -77,6 +77,12 @@ async def test_two_members_share_one_address_by_weight(fleet: Fleet) -> None:
             await apply({**two[0], "drain": True}, two[1])
             await served(fleet, "shared", "east draining, west 100%")
             assert await counted(address, 20) == Counter(west=20)
+
+            async def shown() -> bool:
+                members = (await fleet.cluster.get(GLOBAL_SERVICES, "tenant-east", "shared")).status.members or ()
+                return any(member.message.endswith("; 0 connections open") for member in members)
+
+            await wait_until(shown, "the connections that east still has are shown")
             # Of no use to clients: the last good version stays.
             await apply({**two[0], "weight": 0}, {**two[1], "weight": 0})
             assert await counted(address, 20) == Counter(west=20)

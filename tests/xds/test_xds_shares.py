@@ -223,6 +223,7 @@ async def test_failed_connections_and_those_of_each_member_are_counted(world: Wo
     world._keys.append(spec.key)
     await world.serve(spec, *targets(backends))
     traffic = EnvoyTraffic(local_envoy(world.provider).admin, name="Envoy")
+    traffic.targets_of = lambda: [spec.key]
     target = Counted(spec.key, target=backends["west"][0].target.key)
     async with connected(spec.address, 8080) as (name, _, _):
         assert name == "west"

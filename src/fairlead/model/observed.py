@@ -6,7 +6,7 @@ Values only; never the basis of a removal.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from heapq import nsmallest
 from itertools import chain
@@ -481,6 +481,13 @@ class TrafficReader(Protocol):
     async def read(self) -> Sequence[Reading]:
         """Return a reading for each process that there is; one that does not answer says so in its own."""
         ...
+
+
+@runtime_checkable
+class ReadsTargets(Protocol):
+    """A reader that reads the targets of some load balancers one by one."""
+
+    targets_of: Callable[[], Iterable[LoadBalancerKey]]
 
 
 @runtime_checkable

@@ -41,7 +41,7 @@ from fairlead.kube.transport import KubeMetrics
 from fairlead.machine.checks import allow_nonlocal_bind
 from fairlead.model.in_words import listed
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.observed import Counted, CountsTraffic, Totals, TrafficReader
+from fairlead.model.observed import Counted, CountsTraffic, ReadsTargets, Totals, TrafficReader
 from fairlead.page.board import Board
 from fairlead.page.tables import (
     Detail,
@@ -420,6 +420,9 @@ def make_traffic(
 
     traffic = Traffic(readers, clock=clock, now=now, added=count)
     hub.watched.ask, hub.watched.active = traffic.ask, traffic.active
+    for reader in own:
+        if isinstance(reader, ReadsTargets):
+            reader.targets_of = hub.watched.with_targets
     metrics.active = traffic.active
     registry.register(metrics)
     return traffic

@@ -193,6 +193,10 @@ class WatchedCounts:
             self._new.add(subject)
         return summed(map(self._sums.__getitem__, wanted)) if wanted.isdisjoint(self._new) else None
 
+    def with_targets(self) -> set[LoadBalancerKey]:
+        """Return the load balancers whose targets are watched one by one."""
+        return {subject.load_balancer for subject in self._sums if subject.target is not None}
+
     def add(self, added: Mapping[Counted, Totals]) -> None:
         """Add what one reading of all proxies has counted."""
         for subject in (self._sums.keys() - self._new) & added.keys():

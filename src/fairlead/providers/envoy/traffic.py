@@ -11,7 +11,7 @@ Source: https://www.envoyproxy.io/docs/envoy/latest/operations/admin#get--stats
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from urllib.parse import quote
 
 from fairlead.model.keys import LoadBalancerKey, TargetKey
@@ -22,11 +22,19 @@ _FILTER = (
     r"|^udp\.[A-Za-z]+/.*\.downstream_sess_(total|active|[rt]x_bytes)$"
     r"|^cluster\.(TCPLoadBalancer|LoadBalancer)/.*\.upstream_cx_(active|connect_ms)$"
     r"|^cluster\.GlobalService/.*\.upstream_cx_(connect_attempts_exceeded|none_healthy|connect_ms)$"
-    r"|^cluster\.(GlobalService/.*|HTTPLoadBalancer/.*/backend/.*)\.endpoint\..*\.cx_(total|active)$"
     r"|^cluster\.HTTPLoadBalancer/.*/backend/.*\.upstream_(cx_total|cx_active|cx_[rt]x_bytes_total|rq_[1-5]xx|rq_time)$"
     r"|^vhost\..*\.route\.HTTPLoadBalancer/.*\.upstream_rq_([1-5]xx|time)$"
 )
 PATH = f"/stats?usedonly&filter={quote(_FILTER)}"
+
+
+def path_with_targets(keys: Iterable[LoadBalancerKey]) -> str:
+    """Return the path that also has each target of these load balancers: Envoy prints them though they are idle."""
+    names = "|".join(sorted(re.escape(str(key)) for key in keys))
+    pattern = rf"|^cluster\.({names})/.*\.endpoint\..*\.cx_(total|active)$" if names else ""
+    return PATH + quote(pattern)
+
+
 #: Which count a statistic is.
 _COUNTS = {
     "downstream_cx_total": "connections",
@@ -123,17 +131,18 @@ class TrafficCounts:
 class EnvoyTraffic:
     """Reads the counts of one Envoy. ``get`` asks its admin interface: HTTP status, text.
 
-    ``name`` is how a sentence speaks of it.
+    ``name`` is how a sentence speaks of it. ``targets_of``: the load balancers whose targets are read one by one.
     """
 
     def __init__(self, get: Callable[[str], Awaitable[tuple[int, str]]], *, name: str) -> None:
+        self.targets_of: Callable[[], Iterable[LoadBalancerKey]] = tuple
         self._get = get
         self._name = name
         self._counts = TrafficCounts()
 
     async def read(self) -> Sequence[Reading]:
         """Return the load balancers whose counts have changed since the last call."""
-        status, text = await self._get(PATH)
+        status, text = await self._get(path_with_targets(self.targets_of()))
         if status != 200:
             # A reader of figures drops what was before a gap: the next reading has everything, as the first one.
             self._counts = TrafficCounts()

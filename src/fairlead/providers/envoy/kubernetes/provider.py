@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -349,6 +349,8 @@ class ProxyTraffic:
         self._proxies = proxies
         self._groups_of = groups_of
         self._files = files
+        #: The load balancers whose targets are read one by one.
+        self.targets_of: Callable[[], Iterable[LoadBalancerKey]] = tuple
         self._readers: dict[tuple[str, StatisticsPlace], EnvoyTraffic] = {}
         self._context: tuple[tuple[bytes, ...], ssl.SSLContext] | None = None
         self._free = asyncio.Semaphore(_AT_ONCE)
@@ -369,6 +371,7 @@ class ProxyTraffic:
             return await self._get(place, path)
 
         reader = self._readers.setdefault((node, place), EnvoyTraffic(get, name=name))
+        reader.targets_of = self.targets_of
         async with self._free:
             (reading,) = await reader.read()
         if reading.problem:
