@@ -348,12 +348,7 @@ def lines_of(row: Explained, *, now: datetime) -> list[str]:
     lines += [line for entry in row.announced for line in announced_lines(entry, now)]
     if row.members:
         lines.append(f"Members: {row.shift}" if row.shift else "Members:")
-        lines += columns(
-            [
-                (member.tenant, member.share, f"tier {member.tier}", member.state, member.endpoints, member.message)
-                for member in row.members
-            ]
-        )
+        lines += columns([_member(member, now) for member in row.members])
     lines.append("Backends:" if row.backends else "Backends: none")
     for backend, head in zip(row.backends, columns([_head(backend, now) for backend in row.backends]), strict=True):
         lines.append(head)
@@ -362,6 +357,11 @@ def lines_of(row: Explained, *, now: datetime) -> list[str]:
         lines.append("Excluded:")
         lines += columns([(exclusion.what, f"{exclusion.why} ({exclusion.owner})") for exclusion in row.exclusions])
     return lines + [f"Note: {text}" for text in row.notes]
+
+
+def _member(row: GlobalMemberStatus, now: datetime) -> tuple[str, ...]:
+    silent = f"agent silent for {_ago(row.silent_since, now)}" if row.silent_since else ""
+    return row.tenant, row.share, f"tier {row.tier}", row.state, row.endpoints, silent, row.message
 
 
 def _head(row: BackendRow, now: datetime) -> tuple[str, str, str, str, str]:

@@ -28,7 +28,8 @@ def test_a_backend_that_is_as_it_should_be_waits_for_nothing() -> None:
 def test_json_has_stable_names() -> None:
     body = msgspec.to_builtins(explained(previewed(lb(target("1")), None), now=NOW, leading=True))
     assert set(body) == {
-        "loadBalancer", "className", "provider", "conditions", "backends", "leftOut", "notes", "announced",
+        "loadBalancer", "className", "provider", "conditions", "backends", "leftOut", "notes", "announced", "shift",
+        "members",
     }  # fmt: skip
     assert set(body["backends"][0]) == {
         "listener", "address", "source", "state", "since", "reason", "owners", "healthy", "waitsFor",
