@@ -23,10 +23,20 @@ from tests.golden.translate.golden_views import allocated, read_view, shown
 
 HERE = Path(__file__).parent
 ROOM = Path(member.__file__).parent
-#: Modules whose conditions are those of Tenants, AddressPools and managed certificates; those of GlobalServices are in
-#: their unit tests.
+#: Modules whose conditions are those of Tenants, AddressPools and managed certificates; those of GlobalServices and
+#: cluster sets are in their unit tests.
 NO_INTENT = frozenset(
-    {"http_backends.py", "tenant.py", "addresses.py", "announcing.py", "placement.py", "global_service.py"}
+    {
+        "http_backends.py",
+        "tenant.py",
+        "addresses.py",
+        "announcing.py",
+        "placement.py",
+        "global_service.py",
+        "returning.py",
+        "shift.py",
+        "cluster_set.py",
+    }
 )
 SHARED = frozenset({"__init__.py", "certificates.py", "endpoints.py", "generated.py", "view.py"})
 #: Functions whose conditions only one of the intents of members has; those of both are in the golden files of TCP.

@@ -143,7 +143,7 @@ def test_the_time_of_ready_is_kept_while_its_status_is_the_same() -> None:
     assert (condition_of(again, "Ready") or WireCondition()).last_transition_time == NOW
 
 
-def test_a_summary_is_no_transition_of_its_own() -> None:
+def test_a_summary_is_not_a_transition() -> None:
     refused = with_summary(generation_1(wire("Accepted", "False", "Invalid")), None)
     (change,) = transitions(refused, wire_conditions([ACCEPTED], refused, generation=2, now=NOW))
     assert (change.condition.type, change.good) == ("Accepted", True)

@@ -30,7 +30,7 @@ ENTRY = Maintenance(until="2100-01-01T00:00:00Z")
 
 @contextlib.asynccontextmanager
 async def hub(directory: Path) -> AsyncGenerator[tuple[Cluster, HubApi]]:
-    """Two Ingresses: shop has two hosts, of which api shares one."""
+    """Two Ingresses: shop has two hosts, and api has one of these, too."""
     async with api(directory) as (cluster, kubeconfig):
         await install_crds(cluster, all_crds(), "tests")
         await cluster.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})

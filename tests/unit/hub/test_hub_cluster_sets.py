@@ -63,7 +63,7 @@ async def test_an_export_is_reconciled_and_one_with_a_made_up_name_is_not(watche
 
 
 @pytest.mark.req("MC-4")
-async def test_a_slice_of_an_export_concerns_its_service_and_one_of_an_import_when_it_is_deleted(
+async def test_slices_of_exports_and_deleted_ones_of_imports_concern_their_service(
     watched: Watched,
 ) -> None:
     def labelled(label: str) -> EndpointSlice:
