@@ -52,6 +52,8 @@ class HostnameView(msgspec.Struct, frozen=True):
     provider_problems: Mapping[str, str] = {}
     stale: str = ""
     unreadable: str = ""
+    #: As in MemberView.
+    due_s: float | None = None
 
 
 def decide_hostname(view: HostnameView) -> Decision:

@@ -61,6 +61,11 @@ class View(Protocol):
         """Return the object that requests it."""
         ...
 
+    @property
+    def due_s(self) -> float | None:
+        """Return in how many seconds another view is due, None for no time."""
+        ...
+
 
 V = TypeVar("V", bound=View)
 T = TypeVar("T", bound=Decision)
