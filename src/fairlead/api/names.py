@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import lru_cache
 
-from fairlead.model.health import HealthCheckSettings, OutlierDetection, single_annotations
-
 GROUP = "fairlead.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -352,12 +350,14 @@ def replica_key(identity: str) -> str:
     return fit(re.sub(r"[^-._a-zA-Z0-9]", "_", identity))
 
 
-#: How the endpoints of a Service are checked, and left out.
+_CHECKS = ("type", "path", "host", "service", "port", "interval", "timeout", "healthy", "unhealthy", "expected", "tls")
+_OUTLIERS = ("consecutive-5xx", "consecutive-gateway-errors", "ejection-time", "max-ejection-percent")
+#: How the endpoints of a Service are checked, and left out: the settings in one annotation, or one for each field.
 HEALTH_ANNOTATIONS = (
     ANNOTATION_HEALTH_CHECK,
-    *single_annotations(ANNOTATION_HEALTH_CHECK, HealthCheckSettings),
+    *(f"{ANNOTATION_HEALTH_CHECK}-{field}" for field in _CHECKS),
     ANNOTATION_OUTLIER_DETECTION,
-    *single_annotations(ANNOTATION_OUTLIER_DETECTION, OutlierDetection),
+    *(f"{ANNOTATION_OUTLIER_DETECTION}-{field}" for field in _OUTLIERS),
 )
 #: What a user may write on a Service, plus what we write there.
 SERVICE_ANNOTATIONS = (

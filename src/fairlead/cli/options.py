@@ -173,7 +173,7 @@ StateDir = Annotated[
         "--data-dir",
         metavar="DIR",
         parser=directory,
-        help="Keeps this replica's lease identity, so that it leads again at once after a crash; "
+        help="Keeps the lease identity, to lead again at once after a crash; "
         "default: ~/.local/state/fairlead, or fairlead in XDG_STATE_HOME.",
     ),
 ]

@@ -85,7 +85,7 @@ Target = Annotated[
 ]
 ReadinessGates = Annotated[
     bool,
-    typer.Option("--readiness-gates", help="Open readiness gate fairlead.dev/serving of pods once they are served."),
+    typer.Option("--readiness-gates", help="Open readiness gates of pods."),
 ]
 ClusterKubeconfig = Annotated[
     Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The cluster's API"))
@@ -211,7 +211,7 @@ def agent(
     ] = "",
     cloud_load_balancer: Cloud = CloudLoadBalancer.ABSENT,
     target: Target = TrafficTarget.NODE,
-    region: Annotated[str, typer.Option("--region", metavar="NAME", help="Region that the member is in.")] = "",
+    region: Annotated[str, typer.Option("--region", metavar="NAME", help="Region of the member.")] = "",
     readiness_gates: ReadinessGates = False,
     *,
     replica: ReplicaOptions,

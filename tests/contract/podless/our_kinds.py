@@ -186,6 +186,32 @@ CASES = [
         ],
     ),
     Case(
+        "exportedservices",
+        {
+            "namespace": "shop",
+            "name": "web",
+            "ports": [{"port": 80, "protocol": "TCP"}],
+            "exportedAt": "2026-01-01T00:00:00Z",
+        },
+        [
+            ({"type": "External"}, 'spec.type: Unsupported value: "External"'),
+            ({"name": "x" * 64}, "spec.name: Too long: may not be more than 63 bytes"),
+            ({"sessionAffinitySeconds": 86_401}, "should be less than or equal to 86400"),
+            ({"ports": None, "type": "Headless", "labels": {"team": "blue"}}, ""),
+        ],
+        [({"ipFamilies": ["IPv4", "IPv6"]}, "")],
+    ),
+    Case(
+        "importedservices",
+        {"namespace": "shop", "name": "web", "ports": [{"port": 80}], "clusters": ["east", "west"]},
+        [
+            ({"clusters": ["east", "east"]}, 'spec.clusters[1]: Duplicate value: "east"'),
+            ({"sessionAffinity": "Cookie"}, 'spec.sessionAffinity: Unsupported value: "Cookie"'),
+            ({"clusters": None}, ""),
+        ],
+        [({"clusters": ["east"]}, "")],
+    ),
+    Case(
         "loadbalancers",
         {"className": "local", "listeners": [{"port": 80}], "parameters": {"size": "s"}, "scope": ["a", "b"]},
         [

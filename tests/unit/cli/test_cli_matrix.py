@@ -45,6 +45,8 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "member drain": {"--namespace": _TENANT, "--selector": _ONE, "--watch": _ACTS},
     "member undrain": {"--namespace": _TENANT, "--selector": _ONE, "--watch": _ACTS},
     "shift": {"--selector": _ONE, "--watch": _ACTS, "--namespace": "the GlobalService is given as namespace/name"},
+    "maintenance on": {"--selector": "it closes the hosts of one object", "--watch": _ACTS},
+    "maintenance off": {"--selector": "it opens the hosts of one object", "--watch": _ACTS},
     "proxy token": {
         "NAME": "the machine names itself when it joins",
         "--namespace": _MACHINE,
@@ -74,6 +76,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
 WITHOUT_OBJECTS = {
     "run", "standalone", "hub", "agent", "regions", "capi", "apiserver", "crds", "version",
     "demo", "demo global", "demo http", "demo machines", "demo names", "demo cluster-api", "demo regions",
+    "demo rollout",
     "proxy join", "proxy run",
 }  # fmt: skip
 #: --output of these is a FILE.

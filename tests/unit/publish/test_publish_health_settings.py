@@ -6,12 +6,14 @@ import json
 
 import pytest
 
+from fairlead.api.names import ANNOTATION_HEALTH_CHECK, ANNOTATION_OUTLIER_DETECTION, HEALTH_ANNOTATIONS
 from fairlead.model.health import (
     HealthCheck,
     HealthCheckSettings,
     HealthRequest,
     OutlierDetection,
     check_with,
+    single_annotations,
 )
 from fairlead.publish.objects import SettingError, settings_from_annotations
 
@@ -151,3 +153,11 @@ def test_no_member_has_its_targets_checked_more_than_once_a_second():
     check = check_with(OF_CLASS, HealthCheckSettings(interval="1ms", timeout="0s"))
     assert check is not None
     assert (check.interval_s, check.timeout_s) == (1.0, 0.1)
+
+
+def test_every_field_of_the_settings_has_its_annotation():
+    fields = [
+        *single_annotations(ANNOTATION_HEALTH_CHECK, HealthCheckSettings),
+        *single_annotations(ANNOTATION_OUTLIER_DETECTION, OutlierDetection),
+    ]
+    assert {*HEALTH_ANNOTATIONS} == {ANNOTATION_HEALTH_CHECK, ANNOTATION_OUTLIER_DETECTION, *fields}
