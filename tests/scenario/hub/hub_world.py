@@ -185,6 +185,7 @@ class HubWorld:
         #: Where each hub makes names; empty: nowhere.
         self.domain = ""
         self.hubs: list[RunningHub] = []
+        self._beats = 0
         self.user = self.connect("user")
 
     def connect(self, name: str) -> WatchedCluster:
@@ -281,7 +282,9 @@ class HubWorld:
 
     async def heartbeat(self, namespace: str = NAMESPACE, *, ahead_s: float = 0.0) -> None:
         """Beat as an agent would whose clock is ``ahead_s`` ahead of the API server's."""
-        now = self.user.server_clock.now() + timedelta(seconds=ahead_s)
+        # The server's clock is known to the second, and a second may have many beats of the virtual clock.
+        self._beats += 1
+        now = self.user.server_clock.now() + timedelta(seconds=ahead_s, microseconds=self._beats)
         body = {
             "metadata": {"name": AGENT_LEASE, "namespace": namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}},
             "spec": {"renewTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "holderIdentity": "agent"},
