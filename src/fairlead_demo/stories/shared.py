@@ -269,7 +269,7 @@ async def shift_weights(context: SharedContext) -> None:
     context.progress.step_started("half of all connections move from west to east, 20 % at a time")
     context.begin("shift to 10/80/10")
     hub = ("--kubeconfig", str(context.fleet.kubeconfig), "--output", "json")
-    how = ("--step", "20", "--every", "4s")
+    how = ("--step", "20", "--every", "6s")
     code, out, problem = await run_fairlead("shift", "default/web", "west=10,east=80,north=10", *how, *hub)
     if code or not json.loads(out):
         raise ExpectationFailed(f"fairlead shift failed: {problem.strip()}")
