@@ -12,7 +12,6 @@ import pytest
 import pytest_asyncio
 
 from fairlead.api.kubernetes import ENDPOINT_SLICES
-from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.fleet import Fleet
 from fairlead_demo.worlds.member import Member
 from fairlead_demo.worlds.processes import wait_until
@@ -268,7 +267,7 @@ async def test_datagrams_of_one_client_port_reach_another_pod_when_theirs_died(f
         transport.close()
     finally:
         for server in servers.values():
-            await stop_listening(server)
+            server.close()
     await no_services(fleet, east, "sticky")
 
 

@@ -68,6 +68,16 @@ async def test_silence_makes_stale_then_lost_and_a_renewal_engages_again(watch):
     assert watch.changed[-1] == NAMESPACE
 
 
+async def test_a_renewal_is_reported_when_silence_was_shown_before_the_next_look(watch):
+    await watch.clock.advance(1)
+    watch.renew()
+    await watch.clock.advance(STALE_AFTER_S)
+    assert watch.members.view(tenant(), NAMESPACE).silent_since
+    watch.changed.clear()
+    watch.renew()
+    assert watch.changed == [NAMESPACE]
+
+
 async def test_each_change_is_reported_once_and_lost_ones_at_every_check(watch):
     watch.renew()
     await watch.clock.advance(STALE_AFTER_S + CHECK_EVERY_S)

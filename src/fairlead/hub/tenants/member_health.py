@@ -104,6 +104,13 @@ class MemberHealth:
 
     def state(self, namespace: str, on_record: TenantState = "") -> TenantState:
         """Return the state for the status; ``on_record``: the present one of the status."""
+        known = self._reported.get(namespace)
+        if known is not None and known[0] != self._state(namespace):
+            # Somebody shows a change before it is reported. A renewal before the next look must not hide it.
+            del self._reported[namespace]
+        return self._state(namespace, on_record)
+
+    def _state(self, namespace: str, on_record: TenantState = "") -> TenantState:
         state, heard = state_by_age(self.age_s(namespace)), self._heard.get(namespace)
         if heard is None or self._clock.monotonic() - heard.listened_s >= STALE_AFTER_S:
             return state
@@ -160,7 +167,7 @@ class MemberHealth:
         return heard.at_s < heard.listened_s and STALE_AFTER_S <= listened_s < STALE_AFTER_S + 2 * CHECK_EVERY_S
 
     def _report(self, namespace: str) -> None:
-        state, ahead_s = self.state(namespace), self.clock_ahead_s(namespace)
+        state, ahead_s = self._state(namespace), self.clock_ahead_s(namespace)
         known = self._reported.get(namespace)
         before_s = known[1] if known is not None else 0.0
         skew_changed = bool(ahead_s) != bool(before_s) or abs(ahead_s - before_s) >= NOTICEABLE_S
