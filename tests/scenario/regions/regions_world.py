@@ -11,6 +11,7 @@ import msgspec
 
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NAMESPACES, NODES, SERVICES, EndpointSlice, Node, Service
+from fairlead.api.meta import JSONObject
 from fairlead.api.poolservice import NODE_POOLS, POOL_SERVICES, PoolService
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.errors import Conflict, FairleadError, NotFound
@@ -287,8 +288,8 @@ class World:
             "lastTransitionTime": "2030-01-01T00:00:00Z",
         }  # fmt: skip
         generation = (await self.user.get(TCP_LOAD_BALANCERS, namespace, name)).metadata.generation
-        body = {"address": address, "targets": "1/1", "loadBalancer": {"ingress": [{"ip": address}]}}
-        body["observedGeneration"] = generation
+        shown = {"address": address, "targets": "1/1", "loadBalancer": {"ingress": [{"ip": address}]}}
+        body: JSONObject = {**shown, "observedGeneration": generation}
         await self.user.merge_patch(
             TCP_LOAD_BALANCERS, namespace, name, {"status": {**body, "conditions": [condition]}}, subresource="status"
         )

@@ -66,7 +66,9 @@ class World:
     def __init__(self) -> None:
         both = clusters()
         self.leaves = False
-        self.engine = engine_of(ServiceCaches(hub_namespace=HUB_NAMESPACE, **both), **both)
+        self.engine = engine_of(
+            ServiceCaches(hub_namespace=HUB_NAMESPACE, member=both["member"], hub=both["hub"]), **both
+        )
         self.engine._leaving = lambda: self.leaves
         self.source = Routes(self.engine)
         self.engine._begun.add(self.source.name)

@@ -27,7 +27,7 @@ class World:
 
     def __init__(self) -> None:
         both = clusters()
-        self.services = ServiceCaches(hub_namespace=HUB_NAMESPACE, **both)
+        self.services = ServiceCaches(hub_namespace=HUB_NAMESPACE, member=both["member"], hub=both["hub"])
         caches = IngressCaches(hub_namespace=HUB_NAMESPACE, **both)
         backend = {"service": {"name": "web", "port": {"number": 80}}}
         ingress = {"metadata": {"name": "a", "namespace": "shop"}, "spec": {"defaultBackend": backend}}

@@ -24,7 +24,7 @@ class World:
 
     def __init__(self) -> None:
         both = clusters()
-        services = ServiceCaches(hub_namespace=HUB_NAMESPACE, **both)
+        services = ServiceCaches(hub_namespace=HUB_NAMESPACE, member=both["member"], hub=both["hub"])
         self.caches = IngressCaches(hub_namespace=HUB_NAMESPACE, **both)
         engine = engine_of(services, **both)
         shared = Shared(

@@ -22,7 +22,7 @@ class World:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         clusters = {name: Cluster(ClusterConfig(server="http://127.0.0.1:1"), name=name) for name in ("member", "hub")}
-        self.sources = ServiceCaches(hub_namespace="tenant-east", **clusters)
+        self.sources = ServiceCaches(hub_namespace="tenant-east", member=clusters["member"], hub=clusters["hub"])
         self.leads = True
         self.refuses = False
         self.now_s = 1000.0

@@ -25,7 +25,7 @@ class World:
 
     def __init__(self) -> None:
         both = clusters()
-        self.services = ServiceCaches(hub_namespace=HUB_NAMESPACE, **both)
+        self.services = ServiceCaches(hub_namespace=HUB_NAMESPACE, member=both["member"], hub=both["hub"])
         self.caches = IngressCaches(hub_namespace=HUB_NAMESPACE, **both)
         self.shared = Shared(
             engine=engine_of(self.services, **both),

@@ -25,7 +25,7 @@ def later(**changes: object) -> TCPLoadBalancer:
 @pytest.fixture
 async def world() -> tuple[ServiceCaches, Engine]:
     member_and_hub = clusters()
-    caches = ServiceCaches(hub_namespace=HUB_NAMESPACE, **member_and_hub)
+    caches = ServiceCaches(hub_namespace=HUB_NAMESPACE, member=member_and_hub["member"], hub=member_and_hub["hub"])
     engine = engine_of(caches, **member_and_hub)
     ServiceSource(
         engine=engine,
