@@ -106,7 +106,7 @@ class MemberHealth:
         """Return the state for the status; ``on_record``: the present one of the status."""
         known = self._reported.get(namespace)
         if known is not None and known[0] != self._state(namespace):
-            # Somebody shows a change before it is reported. A renewal before the next look must not hide it.
+            # A change is shown before it is reported. A renewal before the next look must not hide it.
             del self._reported[namespace]
         return self._state(namespace, on_record)
 
