@@ -114,6 +114,10 @@ class Traffic:
         """Return how many connections are open."""
         return self._rates.active(counted)
 
+    def problem(self) -> str:
+        """Return which proxies the last reading lacks, empty when it has all."""
+        return self._problem or ("" if self._rates.sources else "no proxy has reported figures")
+
     def ask(self) -> None:
         """Request that figures are read during the next seconds."""
         self._asked_s = self._clock.monotonic()
@@ -200,12 +204,13 @@ class TrafficRates:
 
     def __init__(self) -> None:
         self._counts: dict[Counted, dict[str, Totals]] = {}
-        self._sources: set[str] = set()
+        #: Those that have answered the last time.
+        self.sources: set[str] = set()
 
     def take(self, readings: Sequence[Reading]) -> dict[Counted, Totals]:
         """Return what was added since the last call to each that has changed; times and ``active`` are of now."""
         read = {reading.source for reading in readings if not reading.problem}
-        for ended in self._sources - read:
+        for ended in self.sources - read:
             for counted in list(self._counts):
                 self._forget(counted, ended)
         for reading in readings:
@@ -213,14 +218,14 @@ class TrafficRates:
                 self._forget(counted, reading.source)
         grown: dict[Counted, list[Totals]] = {}
         for reading in readings:
-            base = Totals() if reading.source in self._sources else None
+            base = Totals() if reading.source in self.sources else None
             for counted, totals in reading.totals.items():
                 by_source = self._counts.setdefault(counted, {})
                 before = by_source.get(reading.source, base)
                 by_source[reading.source] = totals
                 if before is not None:
                     grown.setdefault(counted, []).append(added(before, totals))
-        self._sources = read
+        self.sources = read
         return {
             counted: msgspec.structs.replace(summed(parts), active=self.active(counted))
             for counted, parts in grown.items()

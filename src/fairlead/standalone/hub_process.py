@@ -419,7 +419,7 @@ def make_traffic(
         hub.watched.add(added)
 
     traffic = Traffic(readers, clock=clock, now=now, added=count)
-    hub.watched.ask, hub.watched.active = traffic.ask, traffic.active
+    hub.watched.ask, hub.watched.active, hub.watched.problem = traffic.ask, traffic.active, traffic.problem
     for reader in own:
         if isinstance(reader, ReadsTargets):
             reader.targets_of = hub.watched.with_targets

@@ -178,6 +178,8 @@ def _without_localities(spec: GlobalServiceSpec, capabilities: Capabilities) -> 
         yield ConditionReason.INVALID, f"spec.members: this class has no priorities; give all the same, or {other}"
     if any(member.min_healthy_percent for member in spec.members):
         yield ConditionReason.INVALID, f"spec.members: this class has no minHealthyPercent; remove it, or {other}"
+    if spec.shift is not None and spec.shift.stop_on.startswith("failed"):
+        yield ConditionReason.INVALID, f"spec.shift.stopOn: this class does not count failed connections; {other}"
     if spec.spillover != "strict":
         yield ConditionReason.INVALID, f"spec.spillover: this class has no tiers; remove it, or {other}"
 

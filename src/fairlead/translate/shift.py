@@ -2,7 +2,8 @@
 
     weights of the spec differ from those in force    begins where it is: 0 % moved
     its time has come, and no stop condition holds     moves ``step`` percent of all connections more
-    all is moved                                       Done: the weights of the spec are in force
+    all is moved                                       Done: the weights of the spec are in force; with ``stopOn``
+                                                       only when the time of the last step has passed without errors
     a member that gains is not serving                 waits
     more errors than ``stopOn`` since the last step    Stopped: back to the step before, until another is requested
     the spec has other weights meanwhile               goes on to those, from where it is
@@ -89,15 +90,16 @@ def next_step(
     if shift.state != "Shifting":
         return shift
     if (problem := stop_reason(wanted.stop_on, errors)) and shift.stepped_at:
-        back = max(0, shift.moved - wanted.step)
+        back = max(0, (shift.moved - 1) // wanted.step * wanted.step)
         return msgspec.structs.replace(shift, state="Stopped", moved=back, message=problem)
     if wait_s(wanted, shift, now=now) > 0:
         return shift
     if waits:
         return msgspec.structs.replace(shift, message=waits)
-    farthest = _farthest(shift)
-    moved = min(shift.moved + wanted.step, -int(-farthest // 1))
-    done = moved >= farthest
+    whole = -int(-_farthest(shift) // 1)
+    moved = min(shift.moved + wanted.step, whole)
+    # With a stop condition, the errors after the last step count as well.
+    done = shift.moved >= whole if wanted.stop_on else moved >= whole
     return msgspec.structs.replace(
         shift, state="Done" if done else "Shifting", moved=moved, stepped_at=wire_time(now), message=""
     )

@@ -121,6 +121,17 @@ async def test_changes_of_endpoints_nodes_and_members_wake_it(hub):
     assert KEY not in hub.woken
 
 
+@pytest.mark.req("MC-19")
+async def test_a_deleted_and_an_unread_tenant_wake_its_services(hub):
+    west = tenant("west")
+    hub.inventory.tenants._notify(hub.inventory.tenants._store.remove(west.key), None)
+    assert KEY in hub.woken
+    hub.woken.clear()
+    body = {**msgspec.to_builtins(west), "spec": {"maxPorts": "many"}}
+    hub.inventory.tenants.broken[west.key] = Undecodable("x", msgspec.json.encode(body))
+    assert KEY in hub.inventory.keys_of_namespace("tenant-west"), "its agent may fall silent"
+
+
 @pytest.mark.req("MC-12")
 async def test_the_health_of_members_is_read_from_the_report_of_proxies(hub):
     observed = Observed(health=Health(members=(MemberSeen("east", 1, 2), MemberSeen("west", 3, 3))))

@@ -36,6 +36,7 @@ class Hub:
     def __init__(self, cluster):
         pool = AddressRanges.parse("192.0.2.0/28")
         self.context = intent_context(pool=pool, capabilities=CAPABILITIES, cluster=cluster)
+        self.context.watched.problem = lambda: ""
         inventory = self.context.inventory
         inventory.classes._store.put(lb_class())
         HTTPIntent(self.context)
@@ -86,9 +87,18 @@ async def api(west, east) -> AsyncGenerator[Cluster]:
             await cluster.create(NAMESPACES, {"metadata": {"name": KEY.namespace}})
             await apply(cluster, west, east)
             await Hub(cluster).reconcile()
+            await show_members(cluster, west="Serving", east="Standby")
             yield cluster
     finally:
         await server.stop()
+
+
+async def show_members(cluster, **states):
+    members = [{"tenant": name, "state": state} for name, state in states.items()]
+    patch = {"status": {"members": members}}
+    await cluster.merge_patch(
+        GLOBAL_SERVICES, KEY.namespace, KEY.name, patch, subresource="status", manager="fairlead-hub-status"
+    )
 
 
 async def apply(cluster, west, east, **shift):
@@ -169,6 +179,65 @@ async def test_a_share_of_5xx_needs_a_route_that_counts_them():
         assert "route" in shift.message
 
 
+@pytest.mark.req("MC-14")
+async def test_no_step_is_taken_while_a_proxy_does_not_report_errors():
+    async with api(100, 0) as cluster:
+        await apply(cluster, 0, 100, step=20, every="1m", stopOn="failed>1%")
+        hub = Hub(cluster)
+        await hub.reconcile()
+        watched = hub.context.watched
+        watched.problem = lambda: "proxy p1 does not answer"
+        for _ in range(3):
+            await hub.step()
+            # A reading of all proxies that has nothing of this one.
+            watched.add({})
+        shift = await hub.step()
+        assert (shift.state, shift.moved) == ("Shifting", 0)
+        assert "p1" in shift.message
+        watched.problem = lambda: ""
+        assert (await hub.step()).moved == 20
+        await hub.step()
+        # Errors that the others report count meanwhile.
+        watched.problem = lambda: "proxy p1 does not answer"
+        watched.add({Counted(KEY): Totals(connections=100, failed=5)})
+        assert (await hub.step()).state == "Stopped"
+
+
+@pytest.mark.req("MC-14")
+async def test_errors_of_a_route_that_is_deleted_after_a_step_count():
+    async with api(100, 0) as cluster:
+        await apply(cluster, 0, 100, step=20, every="1m", stopOn="5xx>1%")
+        hub = Hub(cluster)
+        await hub.reconcile()
+        watched, lb = hub.context.watched, LoadBalancerKey("HTTPLoadBalancer", "tenant-west", "public")
+        routes = [Counted(lb, "old"), Counted(lb, "new")]
+        hub.intent._shifts._counted = lambda _key: routes
+        await hub.step()
+        watched.add({})
+        await hub.step()
+        watched.add({routes[0]: Totals(requests=(0, 900, 0, 0, 0))})
+        assert (await hub.step()).moved == 20
+        await hub.step()
+        watched.add({routes[0]: Totals(requests=(0, 0, 0, 0, 50))})
+        del routes[0]
+        watched.add({routes[0]: Totals(requests=(0, 100, 0, 0, 0))})
+        shift = await hub.step()
+        assert (shift.state, shift.moved) == ("Stopped", 0)
+        assert "of 150" in shift.message
+
+
+@pytest.mark.req("MC-14")
+async def test_a_shift_waits_until_the_status_has_a_new_member():
+    async with api(100, 0) as cluster:
+        await apply(cluster, 0, 100, step=20, every="1m")
+        await show_members(cluster, west="Serving")
+        hub = Hub(cluster)
+        await hub.reconcile()
+        assert (await hub.step()).moved == 0
+        await show_members(cluster, west="Serving", east="Standby")
+        assert (await hub.step()).moved == 20
+
+
 @pytest.mark.req("MC-13")
 async def test_the_connections_of_a_drained_member_are_counted_until_it_leaves():
     async with api(50, 50) as cluster:
@@ -184,6 +253,25 @@ async def test_the_connections_of_a_drained_member_are_counted_until_it_leaves()
         watched.add({})
         assert await hub.intent._count(KEY)
         assert hub.intent._open == {KEY: {"west": 3}}
+        watched.problem = lambda: "proxy p1 does not answer"
+        assert await hub.intent._count(KEY)
+        assert hub.intent._open == {KEY: {}}, "connections at that proxy are unknown"
+        watched.problem = lambda: ""
+        assert await hub.intent._count(KEY)
+        assert hub.intent._open == {KEY: {"west": 3}}
+        # What is read one by one is only what is watched now.
+        pods = endpoint_slice("west", ["10.1.0.2"], namespace="tenant-west", load_balancer="shop.web")
+        hub.context.inventory.slices._store.put(pods)
+        await hub.reconcile()
+        await hub.intent._count(KEY)
+        assert {subject.target.address for subject in watched._sums} == {"10.1.0.2"}
+        hub.context.inventory.slices._store.remove(pods.key)
+        await hub.reconcile()
+        assert await hub.intent._count(KEY) is None
+        assert (hub.intent._open, watched.with_targets()) == ({}, set()), "connections without an endpoint are unknown"
+        hub.context.inventory.slices._store.put(pods)
+        await hub.reconcile()
+        assert await hub.intent._count(KEY)
         patch = {"spec": {"members": [{"tenant": "east"}]}}
         await cluster.merge_patch(GLOBAL_SERVICES, KEY.namespace, KEY.name, patch, manager="operator")
         await hub.reconcile()

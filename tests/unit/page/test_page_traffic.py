@@ -119,3 +119,15 @@ async def test_a_scrape_reads_once_and_not_again_at_once(counts, clock):
     await traffic.refresh()
     assert (counts.reads, added[-1]) == (2, {WEB: Totals(600)})
     assert traffic.visible_item(WEB) is None
+
+
+@pytest.mark.req("OP-11")
+async def test_a_data_plane_that_is_not_read_is_a_problem(counts, clock):
+    readers = [counts]
+    traffic = Traffic(lambda: readers, clock=clock, now=clock.now)
+    assert traffic.problem()
+    await traffic.read()
+    assert not traffic.problem()
+    readers.clear()
+    await read(traffic, clock)
+    assert traffic.problem(), "nothing was read"

@@ -230,6 +230,18 @@ def test_a_provider_without_localities_gets_weights_of_targets():
     assert weights == {"10.1.0.1": 256, "10.2.0.1": 128, "10.2.0.2": 128}
 
 
+@pytest.mark.req("MC-14")
+def test_a_stop_on_failed_connections_needs_a_class_that_counts_them():
+    shift = {"stopOn": "failed>1%"}
+    decision = decide({"west": {}, "east": {}}, {"west": WEST, "east": EAST}, capabilities=WEIGHING, shift=shift)
+    refusal = condition(decision, ConditionType.ACCEPTED)
+    assert (refusal.status, refusal.reason) == (False, "Invalid")
+    assert "spec.shift.stopOn" in refusal.message
+    shift["stopOn"] = "5xx>1%"
+    decision = decide({"west": {}, "east": {}}, {"west": WEST, "east": EAST}, capabilities=WEIGHING, shift=shift)
+    assert condition(decision, ConditionType.ACCEPTED).status
+
+
 SHARES = (
     MemberShare("west", weight=60, ready=2, total=2, state="Standby"),
     MemberShare("east", weight=30, ready=2, total=2, state="Standby"),

@@ -48,7 +48,8 @@ def steps(wanted, status):
 def test_each_step_moves_so_many_percent_until_the_weights_of_the_spec_are_in_force():
     wanted = spec(west=10, east=90)
     seen, shift = steps(wanted, served(west=100, east=0))
-    assert [weights["east"] for weights in seen] == [100, 200, 300, 400, 500, 600, 700, 800, 90]
+    # The errors after the last step are waited for.
+    assert [weights["east"] for weights in seen] == [100, 200, 300, 400, 500, 600, 700, 800, 900, 90]
     assert seen[-1] == {"west": 10, "east": 90}
     assert shift.state == "Done"
     assert begun(wanted, msgspec.structs.replace(served(west=10, east=90), shift=shift)) == shift
@@ -81,6 +82,19 @@ def test_errors_stop_it_at_the_step_before_until_another_request():
     again = msgspec.structs.replace(wanted, shift=msgspec.structs.replace(SHIFT, request="2"))
     assert begun(again, status).state == "Shifting"
     assert in_force(again, status) == {"west": 900, "east": 100}
+
+
+@pytest.mark.req("MC-14")
+@pytest.mark.parametrize(("step", "before"), [(40, 80), (100, 0)])
+def test_errors_after_the_last_step_stop_it_too(step, before):
+    shift, wanted, now = GlobalShift(step=step, stop_on="failed>1%"), spec(west=10, east=90), NOW
+    status = begun(wanted, served(west=100, east=0))
+    while status.moved < 90:
+        status, now = next_step(shift, status, now=now, errors=Errors()), now + timedelta(minutes=1)
+    assert status.state == "Shifting"
+    stopped = next_step(shift, status, now=now, errors=Errors(100, 50))
+    assert (stopped.state, stopped.moved) == ("Stopped", before)
+    assert next_step(shift, status, now=now, errors=Errors(100, 1)).state == "Done"
 
 
 @pytest.mark.req("MC-14")

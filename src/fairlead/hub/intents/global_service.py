@@ -123,8 +123,9 @@ class GlobalIntent(MemberIntent[GlobalView]):
             for at, target in by_key.items():
                 if target.locality in names:
                     targets[target.locality].add(at)
-        if names:
-            self._drained[key] = {name: frozenset(members) for name, members in targets.items()}
+        # Of endpoints that are gone, or that a provider does not count one by one, connections are unknown.
+        if countable := {name: frozenset(of_member) for name, of_member in targets.items() if of_member}:
+            self._drained[key] = countable
             self._drains.add(key)
         elif self._drained.pop(key, None) is not None:
             self._open.pop(key, None)
@@ -142,8 +143,10 @@ class GlobalIntent(MemberIntent[GlobalView]):
             for name, targets in drained.items()
         }
         if watched.of((key, "drain"), itertools.chain.from_iterable(by_member.values())) is not None:
-            counts = {name: sum(map(watched.active, listed)) for name, listed in by_member.items()}
-            if counts != self._open.get(key):
+            # A proxy that does not answer may still have some.
+            unknown = watched.problem()
+            counts = {} if unknown else {name: sum(map(watched.active, listed)) for name, listed in by_member.items()}
+            if counts != self._open.get(key, {}):
                 self._open[key] = counts
                 self.status.refresh(key)
         return _COUNT_S
@@ -402,6 +405,13 @@ class GlobalObjects(MemberObjects[GlobalService]):
         wake_on_readability(TCP_LOAD_BALANCERS.kind, self._parts, lambda obj: self.keys_of_nodes(obj.namespace))
         wake_on_readability(TENANTS.kind, tenants, lambda obj: self.keys_by_index("tenant", obj.name))
 
+        def tenant_changed(old: Tenant | None, new: Tenant | None) -> None:
+            # A deleted Tenant is in no index, so its namespace leads to no GlobalService.
+            if old is not None and new is None:
+                self._inventory.wake(self.keys_by_index("tenant", old.metadata.name), "a member was deleted")
+
+        tenants.on_change(tenant_changed)
+
     def unread(self, name: str) -> tuple[str, bool]:
         """Return what was never read of the member with this Tenant, empty for nothing; True: its record serves.
 
@@ -481,6 +491,8 @@ class GlobalObjects(MemberObjects[GlobalService]):
         return {
             *self.keys_by_index("namespace", namespace),
             *(key for name in names for key in self.keys_by_index("tenant", name)),
+            # Also of a Tenant that cannot be decoded.
+            *self.keys_of_nodes(namespace),
         }
 
     def _keys_with(self, part: TCPLoadBalancer) -> Iterator[LoadBalancerKey]:

@@ -178,12 +178,13 @@ class WatchedCounts:
     """What proxies have counted of some load balancers since these are watched; of others nothing is read.
 
     ``ask`` has the proxies read for some seconds, which then calls ``add`` with what each reading adds. ``active``
-    returns how many connections were open at the last reading.
+    returns how many connections were open at the last reading, and ``problem`` which proxy it lacks, empty for none.
     """
 
     def __init__(self) -> None:
         self.ask: Callable[[], None] = lambda: None
         self.active: Callable[[Counted], int] = lambda _counted: 0
+        self.problem: Callable[[], str] = lambda: "this hub reads no figures of proxies"
         self._watched: dict[Hashable, frozenset[Counted]] = {}
         self._sums: dict[Counted, Totals] = {}
         #: The next reading may have what was counted long before they were watched.
@@ -192,7 +193,9 @@ class WatchedCounts:
     def of(self, key: Hashable, counted: Iterable[Counted]) -> Totals | None:
         """Return the sum of ``counted`` since ``key`` watches them; None before the first reading."""
         self.ask()
-        wanted = self._watched[key] = frozenset(counted)
+        before, wanted = self._watched.get(key, frozenset()), frozenset(counted)
+        self._watched[key] = wanted
+        self._drop(before - wanted)
         for subject in wanted - self._sums.keys():
             self._sums[subject] = Totals()
             self._new.add(subject)
@@ -210,10 +213,13 @@ class WatchedCounts:
 
     def forget(self, key: Hashable) -> None:
         """Watch nothing for ``key`` any longer."""
-        if (dropped := self._watched.pop(key, None)) is not None:
-            for subject in dropped.difference(*self._watched.values()):
-                self._sums.pop(subject, None)
-                self._new.discard(subject)
+        self._drop(self._watched.pop(key, frozenset()))
+
+    def _drop(self, subjects: frozenset[Counted]) -> None:
+        """Drop what was counted of those of ``subjects`` that nothing watches."""
+        for subject in subjects.difference(*self._watched.values()) if subjects else ():
+            self._sums.pop(subject, None)
+            self._new.discard(subject)
 
 
 class CheckBudget:

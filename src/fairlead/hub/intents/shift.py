@@ -2,13 +2,14 @@
 
 Each step is a write of ``status.shift``, and in force once it is on record: a hub that dies leaves the shift where it
 is, and the next one goes on. Errors are those that the proxies have counted since the last step: 5xx of all routes to
-the Services of the members, and failed connections of the load balancer itself. After a restart
-they are counted again from zero, and no step is taken before the first count.
+the Services of the members, and failed connections of the load balancer itself. After a restart they are counted again
+from zero. No step is taken before the first count, nor while a proxy does not report.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import structlog
 
@@ -31,6 +32,14 @@ _LOOK_S = 5.0
 _NOT_SERVING = ("Draining", "Down", "Flapping", "Returning", "Dropped", "NoEndpoints", "Missing")
 
 
+class _Base(NamedTuple):
+    """What had been counted at the last step: ``step`` is its time, and stopOn."""
+
+    step: tuple[str, str]
+    counted: frozenset[Counted]
+    errors: Errors
+
+
 class Shifts:
     """The shifts of all GlobalServices; ``counted`` returns whose answers over HTTP count for one of them."""
 
@@ -44,8 +53,7 @@ class Shifts:
         self._objects = objects
         self._counted = counted
         self._queue: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=context.clock)
-        #: What had been answered at the last step, with the time of that step.
-        self._base: dict[LoadBalancerKey, tuple[str, Errors]] = {}
+        self._base: dict[LoadBalancerKey, _Base] = {}
 
     def controller(self) -> Controller:
         """Return the controller that takes the steps."""
@@ -77,6 +85,8 @@ class Shifts:
         if shift.state != "Shifting":
             self.forget(key)
             return None
+        if not _gaining(shift) <= {member.tenant for member in obj.status.members or ()}:
+            return _LOOK_S  # The status is older than the list of members: whether one of them serves is unknown.
         errors, waits = self._errors(key, wanted.stop_on, shift)
         if errors is None:
             return _LOOK_S
@@ -100,19 +110,25 @@ class Shifts:
         if not stop_on:
             return Errors(), ""
         of_routes = stop_on.startswith("5xx")
-        counted = [*self._counted(key)] if of_routes else [Counted(key)]
+        counted = frozenset(self._counted(key)) if of_routes else frozenset({Counted(key)})
         if not counted:
             return Errors(), "no route to the Services of its members counts 5xx; stopOn failed>1% is of connections"
-        totals = self._context.watched.of(key, counted)
+        step, base = (shift.stepped_at, stop_on), self._base.get(key)
+        if base is not None and base.step == step:
+            # A route that was deleted since the last step has been answered all the same.
+            counted |= base.counted
+        watched = self._context.watched
+        totals, problem = watched.of(key, counted), watched.problem()
+        waits = f"the errors since the last step are unknown: {problem}" if problem else ""
         if totals is None:
-            return None, ""
+            return (Errors(), waits) if waits else (None, "")
         errors = totals.requests[4] if of_routes else totals.failed
         now = Errors(sum(totals.requests) if of_routes else totals.connections, errors)
-        stepped_at, base = self._base.get(key, (None, now))
-        if stepped_at != shift.stepped_at:
-            self._base[key] = (shift.stepped_at, now)
-            return None, ""
-        return Errors(now.answers - base.answers, now.errors - base.errors), ""
+        if base is None or base.step != step:
+            self._base[key] = _Base(step, counted, now)
+            return (Errors(), waits) if waits else (None, "")
+        self._base[key] = base._replace(counted=counted)
+        return Errors(now.answers - base.errors.answers, now.errors - base.errors.errors), waits
 
     async def _write(self, obj: GlobalService, shift: GlobalShiftStatus) -> GlobalService:
         old, new = GlobalServiceStatus(shift=obj.status.shift), GlobalServiceStatus(shift=shift)
@@ -122,9 +138,13 @@ class Shifts:
         return self._objects.present.written(answer, before=obj) if answer is not None else obj
 
 
+def _gaining(shift: GlobalShiftStatus) -> set[str]:
+    return {member.tenant for member in shift.members if member.target > member.start}
+
+
 def _why_waiting(obj: GlobalService, shift: GlobalShiftStatus) -> str:
     """Return which member that gains connections does not serve, empty when all do; also while the object is paused."""
-    gaining = {member.tenant for member in shift.members if member.target > member.start}
+    gaining = _gaining(shift)
     for member in obj.status.members or ():
         if member.tenant in gaining and member.state in _NOT_SERVING:
             return f"waits for {member.tenant}, which is {member.state}"
