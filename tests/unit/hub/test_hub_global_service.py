@@ -332,3 +332,26 @@ async def test_a_member_that_flaps_changes_its_state_three_times_at_most(hub):
     assert shares == sorted(shares)
     assert set(shares[:14]) == {0}
     assert shares[-1] == 50
+
+
+@pytest.mark.req("MC-15")
+async def test_a_member_that_returns_is_reconciled_at_every_step_of_its_ramp(hub):
+    obj = global_service("east", "west", returnDelay="10s", returnRamp="60s")
+    hub.put(hub.intent.objects.cache, obj)
+
+    def judge(healthy):
+        return hub.intent._global_views.judge(obj, {"west": MemberSeen("west", healthy, 1)})
+
+    assert judge(1) == (False, None)
+    assert judge(0) == (True, None)
+    changed, due_s = judge(1)
+    parts = []
+    while due_s is not None:
+        await hub.clock.advance(due_s)
+        changed, due_s = judge(1)
+        if changed:
+            _, returning = hub.intent._global_views._judged(obj)
+            parts.append(returning["west"].part if returning else 1.0)
+    assert len(parts) == 13
+    assert (parts[0], parts[-1], parts) == (0.1, 1.0, sorted(parts))
+    assert judge(1) == (False, None)

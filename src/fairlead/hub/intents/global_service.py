@@ -54,6 +54,8 @@ from fairlead.translate.view import Decision, GlobalDecision, GlobalView, Member
 
 #: How often the connections of drained members are counted.
 _COUNT_S = 5.0
+#: The members that have too few healthy endpoints, and all others that are down or return.
+_Judged = tuple[frozenset[str], dict[str, Returning]]
 
 
 class GlobalIntent(MemberIntent[GlobalView]):
@@ -222,11 +224,14 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
         super().__init__(context, objects)
         self._global_objects = objects
         self._returns: dict[LoadBalancerKey, dict[str, MemberReturn]] = {}
+        #: What the last judgement has returned: the part of a member that returns also grows by time alone.
+        self._last: dict[LoadBalancerKey, _Judged] = {}
 
     def judge(self, obj: GlobalService, seen: Mapping[str, MemberSeen]) -> tuple[bool, float | None]:
         """Take in what proxies see; return whether a member has changed, and in how many seconds one may change."""
         spec, now_s = obj.status.accepted or obj.spec, self._context.clock.monotonic()
-        before, known = self._judged(obj), self._returns_of(obj)
+        key, known = self._global_objects.key(obj), self._returns_of(obj)
+        before = self._last.get(key) or self._judged(obj)
         delay_s, ramp_s = seconds_from_duration(spec.return_delay), seconds_from_duration(spec.return_ramp)
         due: list[float | None] = []
         for member in spec.members:
@@ -234,7 +239,8 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
             due.append(history.see(member, seen.get(member.tenant), now_s=now_s, delay_s=delay_s, ramp_s=ramp_s))
         for name in known.keys() - {member.tenant for member in spec.members}:
             del known[name]
-        return self._judged(obj) != before, min((at_s for at_s in due if at_s is not None), default=None)
+        self._last[key] = self._judged(obj)
+        return self._last[key] != before, min((at_s for at_s in due if at_s is not None), default=None)
 
     def _returns_of(self, obj: GlobalService) -> dict[str, MemberReturn]:
         """Return the health of the members over time; after a restart that of the status, until proxies report."""
@@ -249,7 +255,7 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
             }
         return known
 
-    def _judged(self, obj: GlobalService) -> tuple[frozenset[str], dict[str, Returning]]:
+    def _judged(self, obj: GlobalService) -> _Judged:
         """Return the members that have too few healthy endpoints, and all others that are down or return."""
         spec, now_s = obj.status.accepted or obj.spec, self._context.clock.monotonic()
         down, returning = set[str](), dict[str, Returning]()
@@ -264,6 +270,7 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
     def forget_down(self, key: LoadBalancerKey) -> None:
         """Drop what is known of a load balancer that is to be removed."""
         self._returns.pop(key, None)
+        self._last.pop(key, None)
 
     def make(self, obj: GlobalService, common: JSONMapping) -> GlobalView:
         """Return the view of ``obj`` with the views of its parts."""
