@@ -62,10 +62,14 @@ _SESSION = {
         for name in ("bytes_received", "bytes_sent", "datagrams_received", "datagrams_sent", "errors_received")
     },
 }
+#: The fields that name the member and its load balancer: only Fairlead writes them.
+IDENTITY = ("kind", "member", "load_balancer")
 FIELDS: Mapping[Kind, Mapping[str, str]] = {"request": _REQUEST, "connection": _CONNECTION, "session": _SESSION}
 #: Headers with credentials: no field and no template has them.
 _SECRET = frozenset({"authorization", "cookie", "proxy-authorization", "set-cookie"})
-_OPERATOR = re.compile(r"%([A-Z_0-9]+)(?:\(([A-Za-z0-9:?._ -]*)\))?(?::[0-9]{1,5})?%")
+_OPERATOR = re.compile(r"%([A-Z_0-9]+)(?:\(([A-Za-z0-9:?._ -]*)\))?(:[0-9]{1,5})?%")
+#: A header of a request or answer, and the one that is logged without it.
+_HEADERS = re.compile(r":?[A-Za-z0-9._-]+(?:\?:?[A-Za-z0-9._-]+)?")
 _HEADERS_OF = frozenset({"REQ", "RESP", "TRAILER"})
 _OPERATORS = frozenset(
     {
@@ -131,6 +135,8 @@ def _invalid_parts(log: AccessLog) -> Iterator[str]:
     for name, value in log.add_fields.items():
         if not _FIELD.fullmatch(name):
             yield f"addFields: {name[:60]!r} is not a valid name of a field"
+        if name in IDENTITY:
+            yield f"addFields: field {name} is written by Fairlead; choose another name"
         yield from (f"addFields.{name[:60]}: {problem}" for problem in _invalid_format(value))
     yield from (f"template: {problem}" for problem in _invalid_format(log.template))
     known = set[str]().union(*FIELDS.values())
@@ -152,11 +158,12 @@ def _invalid_format(text: str) -> Iterator[str]:
         if operator not in _OPERATORS:
             yield f"operator {operator} is not supported; use one of {', '.join(sorted(_OPERATORS))}"
         elif operator in _HEADERS_OF:
-            secret = [name for name in re.split(r"\?", argument.lower()) if name.strip() in _SECRET]
-            if secret:
+            if any(name.strip() in _SECRET for name in argument.lower().split("?")):
                 yield f"{match[0]} holds credentials, which are never logged"
-            elif not argument:
-                yield f"{operator} needs the name of a header, as in %{operator}(X-NAME)%"
+            elif not _HEADERS.fullmatch(argument):
+                yield f"{operator} needs the name of a header, or of two, as in %{operator}(X-NAME?X-OTHER)%"
+        elif match[3]:
+            yield f"operator {operator} takes no length"
         elif argument and operator != "START_TIME":
             yield f"operator {operator} takes no argument"
     if "%" in _OPERATOR.sub("", text):

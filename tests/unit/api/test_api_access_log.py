@@ -37,6 +37,16 @@ def test_a_word_or_an_object() -> None:
         ({"format": "template", "template": "%FILTER_STATE(x)%"}, "FILTER_STATE"),
         ({"addFields": {"cookie": "%RESP(Set-Cookie)%"}}, "Set-Cookie"),
         ({"addFields": {"a b": "x"}}, "addFields"),
+        ({"addFields": {"member": "other"}}, "addFields: field member"),
+        ({"addFields": {"load_balancer": "other"}}, "addFields: field load_balancer"),
+        # Envoy would refuse the listener because of these.
+        ({"format": "template", "template": "%RESPONSE_CODE:5%"}, "RESPONSE_CODE takes no length"),
+        ({"format": "template", "template": "%START_TIME:5%"}, "START_TIME takes no length"),
+        ({"addFields": {"a": "%REQ(A?B?C)%"}}, "addFields.a"),
+        ({"addFields": {"a": "%REQ(A B)%"}}, "addFields.a"),
+        ({"addFields": {"a": "%RESP(A:B)%"}}, "addFields.a"),
+        ({"addFields": {"a": "%TRAILER( )%"}}, "addFields.a"),
+        ({"addFields": {"a": "%TRAILER(x?Set-Cookie):9%"}}, "Set-Cookie"),
         ({"removeFields": ["nothing"]}, "removeFields"),
         ({"headers": ["Authorization"]}, "Authorization"),
         ({"headers": ["proxy-authorization"]}, "proxy-authorization"),
@@ -53,3 +63,8 @@ def test_a_problem_names_the_field(log: dict[str, Any], field: str) -> None:
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_access_log(text)
+
+
+@pytest.mark.parametrize("text", ["%REQ(X-A?:AUTHORITY):20%", "%RESP(x_a.b)%", "%TRAILER(A):5%", "%START_TIME(1f)%"])
+def test_operators_with_an_argument_or_length_are_accepted(text: str) -> None:
+    assert read_access_log(json.dumps({"addFields": {"a": text}})).add_fields == {"a": text}
