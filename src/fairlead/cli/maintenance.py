@@ -23,7 +23,7 @@ from fairlead.api.httploadbalancer import (
     read_maintenance,
 )
 from fairlead.api.names import ANNOTATION_MAINTENANCE, MANAGER_CLI
-from fairlead.api.times import wire_time
+from fairlead.api.times import parsed_time, wire_time
 from fairlead.cli.hub_reader import connect_hub
 from fairlead.cli.options import (
     HubApi,
@@ -191,6 +191,10 @@ async def _meant(cluster: Cluster, ref: ObjectRef, hosts: list[str]) -> dict[Obj
     for route in chosen:
         at = ObjectRef(HTTP_LOAD_BALANCERS.kind, route.metadata.namespace, route.spec.load_balancer)
         meant.setdefault(at, {}).update(dict.fromkeys(_hosts(route)))
+    of_all = set[str]().union(*meant.values())
+    if unknown := next((host for host in names if host not in of_all), ""):
+        known = ", ".join(host or "*" for host in sorted(of_all))
+        raise BadConfiguration(f"--host: {unknown} is not a host of {ref.title}, which has {known}")
     for at, of_routes in meant.items():
         others = [
             route
@@ -233,13 +237,18 @@ async def _load_balancer(cluster: Cluster, ref: ObjectRef) -> HTTPLoadBalancer:
 
 
 def _entries(obj: HTTPLoadBalancer) -> dict[str, Maintenance]:
-    """Return what is in maintenance by host, without what has ended or cannot be read."""
+    """Return what is in maintenance by host, without what has ended.
+
+    Raises:
+        BadConfiguration: the annotation cannot be read, and its entries would be lost.
+    """
     try:
         entries = read_maintenance(obj.annotation(ANNOTATION_MAINTENANCE))
-    except ValueError:
-        return {}
-    now = wire_time(datetime.now(UTC))
-    return {entry.host: entry for entry in entries if entry.until > now}
+    except ValueError as error:
+        title = f"HTTPLoadBalancer {obj.metadata.namespace}/{obj.metadata.name}"
+        raise BadConfiguration(f"{title}: {error}. Correct or remove the annotation first") from error
+    now = datetime.now(UTC)
+    return {entry.host: entry for entry in entries if (parsed_time(entry.until) or now) > now}
 
 
 async def _write(cluster: Cluster, obj: HTTPLoadBalancer, entries: list[Maintenance]) -> None:

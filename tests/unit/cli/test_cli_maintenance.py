@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import msgspec
@@ -85,6 +86,35 @@ async def test_hosts_that_others_share_are_not_closed_unless_named(tmp_path: Pat
         assert await hosts_of(cluster) == ["a.example"]
         with pytest.raises(NotFound):
             await change(hub_api, "svc/default/other")
+
+
+async def test_a_host_that_a_route_does_not_have_is_refused(tmp_path: Path) -> None:
+    async with hub(tmp_path) as (cluster, hub_api):
+        for entry in (ENTRY, None):
+            with pytest.raises(BadConfiguration, match=r"--host: x\.example"):
+                await change(hub_api, "ingress/default/shop", "a.example", "x.example", entry=entry)
+        assert await hosts_of(cluster) == []
+
+
+async def test_a_time_with_another_offset_is_not_over(tmp_path: Path) -> None:
+    async with hub(tmp_path) as (cluster, hub_api):
+        zone = timezone(timedelta(hours=-12))
+        until = (datetime.now(zone) + timedelta(hours=1)).isoformat(timespec="seconds")
+        await change(hub_api, "gateway/a/g", "a.example", entry=msgspec.structs.replace(ENTRY, until=until))
+        await change(hub_api, "gateway/a/g", "b.example")
+        assert await hosts_of(cluster) == ["a.example", "b.example"]
+
+
+async def test_entries_that_cannot_be_read_are_not_lost(tmp_path: Path) -> None:
+    async with hub(tmp_path) as (cluster, hub_api):
+        newer = '[{"host": "a.example", "until": "2100-01-01T00:00:00Z", "later": true}]'
+        patch = {"metadata": {"annotations": {ANNOTATION_MAINTENANCE: newer}}}
+        await cluster.merge_patch(HTTP_LOAD_BALANCERS, NAMESPACE, "edge", patch, manager="kubectl")
+        for entry in (ENTRY, None):
+            with pytest.raises(BadConfiguration, match=ANNOTATION_MAINTENANCE):
+                await change(hub_api, "gateway/a/g", "b.example", entry=entry)
+        obj = await cluster.get(HTTP_LOAD_BALANCERS, NAMESPACE, "edge")
+        assert obj.annotation(ANNOTATION_MAINTENANCE) == newer
 
 
 async def test_a_second_entry_of_a_host_replaces_the_first_and_what_ended_goes(tmp_path: Path) -> None:
