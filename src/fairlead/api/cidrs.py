@@ -14,6 +14,7 @@ Source: https://github.com/kubernetes/enhancements/tree/master/keps/sig-network/
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 from typing import NamedTuple
 
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -79,6 +80,11 @@ def exact_network(text: str) -> IPNetwork | str:
         return f"{text[:60]!r} is not a CIDR such as 192.0.2.0/24"
     ambiguous = next((warning for warning in cidr.warnings if not warning.startswith("IPv6")), "")
     return ambiguous or cidr.network
+
+
+def uncertain_network(texts: Iterable[str]) -> str:
+    """Return what is wrong with the first CIDR or address whose meaning is not certain; empty when nothing is."""
+    return next((network for network in map(exact_network, texts) if isinstance(network, str)), "")
 
 
 def _without_leading_zeros(address: str) -> str:

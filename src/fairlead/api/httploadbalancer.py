@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.api.access_log import MAX_ACCESS_LOG
-from fairlead.api.cidrs import exact_network
+from fairlead.api.cidrs import uncertain_network
 from fairlead.api.crd import AGE, Column, Crd
 from fairlead.api.intent import Families, FamilyPolicy, IntentObject, IntentStatus, NamesStatus
 from fairlead.api.json_text import decode
@@ -142,8 +142,8 @@ def read_maintenance(text: str) -> tuple[Maintenance, ...]:
         size = len(entry.page.encode())
         if size > MAX_PAGE_BYTES:
             raise ValueError(f"{where}: page has {size} bytes; at most {MAX_PAGE_BYTES} are allowed")
-        if ambiguous := [each for each in map(exact_network, entry.allowed_sources) if isinstance(each, str)]:
-            raise ValueError(f"{where}: allowedSources: {ambiguous[0]}")
+        if problem := uncertain_network(entry.allowed_sources):
+            raise ValueError(f"{where}: allowedSources: {problem}")
     return tuple({entry.host.lower(): entry for entry in entries}.values())
 
 

@@ -38,7 +38,7 @@ from typing import TypeVar
 
 import msgspec
 
-from fairlead.api.cidrs import parse_cidr, parse_network
+from fairlead.api.cidrs import parse_cidr, parse_network, uncertain_network
 from fairlead.api.globalservice import GlobalServiceSpec
 from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec
 from fairlead.api.intent import Allocation
@@ -63,7 +63,7 @@ from fairlead.model.desired import (
     Targets,
 )
 from fairlead.model.health import check_with
-from fairlead.model.http import Backend, L7Listener, hostname_problem
+from fairlead.model.http import PAGE_STATUS, Backend, L7Listener, hostname_problem
 from fairlead.model.keys import (
     ANY_FAMILY,
     IPV4,
@@ -859,6 +859,14 @@ def _http_refusals(_view: HTTPView, spec: HTTPLoadBalancerSpec, capabilities: Ca
     for listener in spec.listeners:
         if problem := hostname_problem(listener.hostname):
             yield ConditionReason.INVALID, f"spec.listeners: hostname of {listener.name}: {problem}"
+        for field, sources in (
+            ("allowedSources", listener.allowed_sources),
+            ("deniedSources", listener.denied_sources),
+        ):
+            if problem := uncertain_network(sources):
+                yield ConditionReason.INVALID, f"spec.listeners: {field} of {listener.name}: {problem}"
+    if unknown := next((status for status in spec.error_pages if not PAGE_STATUS.fullmatch(status)), None):
+        yield ConditionReason.INVALID, f"spec.errorPages: {unknown[:60]!r} is not a status code such as 404 or 5xx"
     if Protocol.UDP not in capabilities.protocols and any(listener.protocol == "UDP" for listener in spec.listeners):
         yield ConditionReason.UNSUPPORTED_PROTOCOL, "spec.listeners: this class has no UDP"
 

@@ -118,3 +118,12 @@ def test_a_route_of_connections_cannot_have_lists() -> None:
     plan = plan_route(route_view(of, services=(service(),)))
     assert plan.is_refused
     assert "Gateway" in plan.parents[0].judgements[0].message
+
+
+@pytest.mark.parametrize("name", [f"{ALLOWED}.web", f"{DENIED}."])
+def test_only_a_gateway_has_a_list_for_a_listener(name: str) -> None:
+    assert name in source_lists(ingress({name: "10.0.0.0/8"})).problem
+    plan = plan_route(
+        route_view(annotated(http_route({"backendRefs": [ref()]}), {name: "10.0.0.0/8"}), services=(service(),))
+    )
+    assert plan.is_refused

@@ -92,3 +92,20 @@ def test_the_owner_of_a_backend_is_unknown_where_its_slices_do_not_say(uids: tup
     desired = decide_http(msgspec.structs.replace(view, slices={"shop/web": slices})).desired
     assert desired is not None
     assert not desired.owners
+
+
+@pytest.mark.req("F-8", "F-22")
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"listeners": (L7Listener("web", 80, denied_sources=("office",)),)}, "deniedSources of web: 'office'"),
+        ({"listeners": (L7Listener("web", 80, allowed_sources=("10.0.0.1/8",)),)}, "allowedSources of web"),
+        ({"error_pages": {"404": "", "4x": ""}}, "spec.errorPages: '4x'"),
+    ],
+)
+def test_lists_and_pages_that_no_agent_writes_are_refused(fields: dict[str, object], named: str) -> None:
+    view = read_view(CASES / "one-route.in.json", HTTPView)
+    refused = validate_http(view, msgspec.structs.replace(view.load_balancer.spec, **fields))
+    assert refused is not None
+    assert refused.reason == ConditionReason.INVALID
+    assert named in refused.message

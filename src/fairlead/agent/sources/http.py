@@ -340,11 +340,13 @@ class SourceLists(NamedTuple):
         return tuple(msgspec.structs.replace(rule, **lists) for rule in rules)
 
 
-def source_lists(of: KubeObject, listener: str = "") -> SourceLists:
-    """Return the lists in the annotations of an object, or of one of its listeners.
+def source_lists(of: KubeObject, listener: str | None = None) -> SourceLists:
+    """Return the lists in the annotations of an object, or of a listener of a Gateway.
 
-    A listener without lists of its own has those of the object.
+    A listener without lists of its own has those of the Gateway; empty: all listeners. None: the object has none.
     """
+    if listener is None and (named := [key for key in listed_sources(of) if "." in key.rpartition("/")[2]]):
+        return SourceLists(problem=f"annotation {named[0]}: only a Gateway has lists for a listener")
     lists: list[tuple[str, ...]] = []
     for name in (ANNOTATION_ALLOWED_SOURCES, ANNOTATION_DENIED_SOURCES):
         annotations = of.metadata.annotations or {}

@@ -24,6 +24,8 @@ from typing import TypeVar
 
 import msgspec
 
+from fairlead.api.access_log import read_access_log
+from fairlead.api.cidrs import uncertain_network
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import (
     EVERYONE,
@@ -438,13 +440,21 @@ def invalid_hostnames(route: Route) -> RefusedPart | None:
     return RefusedPart("route", route.name, _joined(problems)) if problems else None
 
 
+def _invalid_log(route: Route) -> RefusedPart | None:
+    try:
+        read_access_log(route.access_log or "off")
+    except ValueError as error:
+        return RefusedPart("route", route.name, f"accessLog: {error}"[:_LONGEST])
+    return None
+
+
 def checked_route(route: Route) -> ReducedRoute | RefusedPart:
     """Return what is served of a route of kind HTTP or GRPC; the refusal when nothing is.
 
     A rule that is refused keeps the matches that can be used and answers 500: without it, its requests would reach
     other rules, past a filter that was meant for them.
     """
-    if (refusal := invalid_hostnames(route)) is not None:
+    if (refusal := invalid_hostnames(route) or _invalid_log(route)) is not None:
         return refusal
     rules: list[Rule | None] = []
     refused: dict[int, str] = {}
@@ -506,6 +516,8 @@ def _joined(reasons: Sequence[str], *, shown: int = _RULES_SHOWN) -> str:
 def _actions(rule: Rule) -> Iterator[str]:
     """Yield the problems of a rule outside its matches."""
     yield from unsafe_parts(rule)
+    if problem := uncertain_network((*rule.allowed_sources, *rule.denied_sources)):
+        yield f"lists of client addresses: {problem}"
     yield from _filters(rule.filters, rule.matches or (RequestMatch(),))
     for backend in rule.backends:
         for problem in _backend_filters(backend.filters, alone=len(rule.backends) == 1):
