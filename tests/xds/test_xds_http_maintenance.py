@@ -62,3 +62,13 @@ async def test_a_client_cannot_say_that_it_is_allowed(http: HttpWorld) -> None:
         assert (await get(closed, headers={name: "192.0.2.7"})).status == 503
     opened = await change(http, closed, Maintenance(allowed_sources=("127.0.0.0/8",)))
     assert (await get(opened)).status == 200
+
+
+async def test_clients_of_grpc_get_the_status_without_the_page(http: HttpWorld) -> None:
+    backend = await http.echo("one")
+    spec = await http.start(config(route("r", to("one"))), backend)
+    closed = await change(http, spec, Maintenance(page=PAGE))
+    headers = (await get(closed, headers={"Content-Type": "application/grpc"})).headers
+    assert (headers["content-type"], headers["grpc-status"]) == ("application/grpc", "14")
+    assert "grpc-message" not in headers
+    assert (await get(closed)).body == PAGE

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from fairlead.model.desired import FrontendSpec
-from fairlead.model.http import L7Listener
+from fairlead.model.http import FixedAnswer, L7Listener
 from fairlead.providers.envoy.http.names import ACCEPT_PROXY_PROTOCOL, TRUSTED_HOPS
 from tests.xds.http_world import HTTP, HttpWorld, config, get, prefix, route, to, with_config
 
@@ -119,6 +119,17 @@ async def test_a_list_that_is_added_holds_before_the_route_is_served(http: HttpW
     await http.provider.ensure(free)
     await http.programmed(free)
     assert (await get(free, "/closed")).status == 200
+
+
+@pytest.mark.req("F-8")
+async def test_challenges_are_answered_to_authorities_that_no_list_has(http: HttpWorld) -> None:
+    backend = await http.echo("one")
+    listener = msgspec.structs.replace(HTTP, allowed_sources=OFFICE)
+    answer = FixedAnswer("shop.example.com", "/.well-known/acme-challenge/x", "proof")
+    shop = config(route("r", to("one"), hosts=["shop.example.com"]), listeners=(listener,))
+    spec = await http.start(msgspec.structs.replace(shop, answers=(answer,)), backend)
+    assert (await get(spec, answer.path, host="shop.example.com")).body == "proof"
+    assert (await get(spec, f"{answer.path}y", host="shop.example.com")).status == 403
 
 
 @pytest.mark.req("F-8")

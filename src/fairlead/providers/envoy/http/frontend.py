@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from fairlead.api.names import ANNOTATION_MAINTENANCE
 from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.http import (
     MAX_PAGE_BYTES,
@@ -20,6 +21,7 @@ from fairlead.model.http import (
     FixedAnswer,
     L7Config,
     L7Listener,
+    ListenerProtocol,
     Maintenance,
     Route,
     RouteKind,
@@ -33,6 +35,7 @@ from fairlead.providers.envoy.fleet import Fleet
 from fairlead.providers.envoy.http.backend_clusters import BackendClusters, Name, endpoints_of
 from fairlead.providers.envoy.http.listeners import ListenerEncoder, PortListeners, http3_listeners
 from fairlead.providers.envoy.http.names import (
+    HttpSettings,
     cluster_name,
     figures_name,
     http3_listener_name,
@@ -54,6 +57,7 @@ from fairlead.providers.envoy.http.refused_routes import (
     without_clients,
 )
 from fairlead.providers.envoy.http.route_action import (
+    LISTENER_SOURCES,
     LOCAL_RATE_LIMIT,
     RATE_LIMIT,
     RETRY_HEADER,
@@ -175,13 +179,30 @@ class HttpFrontend:
         """Serve the routes that wait for these: they may have no targets."""
         return self._changes(self._spec.l7) if self._held.release(backends) and self._spec.l7 is not None else []
 
+    def _sees(self, settings: HttpSettings, protocol: ListenerProtocol) -> bool:
+        """Return whether the proxies see the addresses of clients of a listener, themselves or in a header."""
+        return (
+            self._fleet.sees_clients(self._spec)
+            or (settings.accept_proxy_protocol and protocol != "UDP")
+            or (settings.trusted_hops > 0 and protocol in {"HTTP", "HTTPS"})
+        )
+
     def _changes(self, config: L7Config) -> list[ResourceChange]:
         """Return what differs from what was last returned."""
         spec = self._spec
         settings = http_settings(spec.parameters)
-        sees = self._fleet.sees_clients(spec) or settings.trusted_hops or settings.accept_proxy_protocol
-        if not sees:
-            config = msgspec.structs.replace(config, listeners=tuple(map(closed_to_all, config.listeners)))
+        sees = self._sees(settings, "HTTP")
+        unseen = {
+            each.name for each in config.listeners if each.checks_sources and not self._sees(settings, each.protocol)
+        }
+        if unseen:
+            listeners = (closed_to_all(each) if each.name in unseen else each for each in config.listeners)
+            config = msgspec.structs.replace(config, listeners=tuple(listeners))
+        closed = [RefusedPart("listener", name, UNSEEN_CLIENTS) for name in unseen]
+        if not sees and any(entry.allowed_sources for entry in config.maintenance):
+            maintenance = (msgspec.structs.replace(entry, allowed_sources=()) for entry in config.maintenance)
+            config = msgspec.structs.replace(config, maintenance=tuple(maintenance))
+            closed.append(RefusedPart("annotation", ANNOTATION_MAINTENANCE, UNSEEN_CLIENTS))
         self._secrets.update(config)
         changes = self._backends.update(spec, self._held.backends)
         wanted: dict[Name, EncodedResource] = {}
@@ -190,13 +211,11 @@ class HttpFrontend:
             config.listeners,
             (lambda route: figures_name(spec.key, route)) if config.route_figures else None,
             self._idle_of,
-            sees_clients=bool(sees),
+            sees_clients=sees,
         )
         self._update_listeners(config, wanted)
         self._secrets.drop_unused()
         wanted |= {(ResourceType.SECRET, name): secret for name, secret in self._secrets.resources.items()}
-        unseen = () if sees else (each.name for each in config.listeners if each.checks_sources)
-        closed = (RefusedPart("listener", name, UNSEEN_CLIENTS) for name in unseen)
         self.refused = tuple(sorted({*self._refused_of_routes(), *self._secrets.refused, *closed}))
         changes += [
             ResourceChange(kind, name, resource)
@@ -509,6 +528,10 @@ class AnswerRoute(EncodedRoute):
             "name": self.route.name,
             "match": {"path": self._answer.path},
             "direct_response": {"status": 200, "body": {"inline_string": self._answer.content}},
+            # Authorities ask from addresses that no list of a listener knows.
+            "typed_per_filter_config": {
+                LISTENER_SOURCES: self._schema.any("envoy.config.route.v3.FilterConfig", {"disabled": True})
+            },
         }
         content = route_field(self._schema.encode(ROUTE, fields))
         yield RouteEntry(rank=_FIRST, content=content, whole=False)

@@ -22,6 +22,7 @@ from fairlead.model.http import (
     IdleBackends,
     L7Config,
     L7Listener,
+    Maintenance,
     PathMatch,
     RequestMatch,
     Route,
@@ -67,8 +68,13 @@ def spec(*routes: Route, listeners: tuple[L7Listener, ...] = (HTTP,), **fields: 
 class Served:
     """A frontend, and what its changes make of the store."""
 
-    def __init__(self, first: FrontendSpec, ports: Mapping[ListenerKey, TargetPort] | None = None) -> None:
-        self.frontend = HttpFrontend(packaged_schema(), LocalFleet(data_dir=Path("/tmp/x")), first, ports=ports)
+    def __init__(
+        self,
+        first: FrontendSpec,
+        ports: Mapping[ListenerKey, TargetPort] | None = None,
+        fleet: type[LocalFleet] = LocalFleet,
+    ) -> None:
+        self.frontend = HttpFrontend(packaged_schema(), fleet(data_dir=Path("/tmp/x")), first, ports=ports)
         self.store: dict[tuple[str, str], bytes] = {}
         self.needs: dict[tuple[str, str], frozenset[str]] = {}
         self.ensure(first)
@@ -396,3 +402,64 @@ def test_a_new_route_costs_few_calls_for_each_other_route() -> None:
         return count_calls(change)
 
     assert cost(1200) - cost(200) < 4 * 1000
+
+
+@pytest.mark.req("F-8", "F-14")
+@pytest.mark.parametrize(
+    ("fields", "kind", "reason"),
+    [({"access_log": "xml"}, "route", "accessLog"), ({"denied_sources": ("office",)}, "rule", "'office'")],
+)
+def test_a_log_or_list_that_no_agent_writes_concerns_its_route_alone(
+    fields: dict[str, str], kind: str, reason: str
+) -> None:
+    bad = route("bad", "b", path="/bad", access_log=fields.get("access_log", ""))
+    if "denied_sources" in fields:
+        rules = (msgspec.structs.replace(bad.rules[0], **fields), *route("bad", "b", path="/other").rules)
+        bad = msgspec.structs.replace(bad, rules=rules)
+    served = Served(spec(bad, route("good", "b")))
+    (refused,) = served.frontend.refused
+    assert (refused.kind, refused.name) == (kind, "bad")
+    assert reason in refused.reason
+    assert b"good/0/0" in served.store["routes", "routes/80"]
+
+
+class BehindNodes(LocalFleet):
+    """Proxies that see the address of a node instead of that of the client."""
+
+    def sees_clients(self, spec: FrontendSpec) -> bool:
+        del spec
+        return False
+
+
+OPEN_TO_SOME = {
+    protocol: L7Listener(
+        protocol.lower(), number, protocol, passthrough=protocol == "TLS", denied_sources=("192.0.2.0/24",)
+    )
+    for number, protocol in enumerate(("HTTP", "TLS", "TCP", "UDP"), 80)
+}
+
+
+@pytest.mark.req("F-8")
+@pytest.mark.parametrize(
+    ("parameters", "closed"),
+    [
+        ({}, {"http", "tls", "tcp", "udp"}),
+        ({"trustedHops": "1"}, {"tls", "tcp", "udp"}),
+        ({"acceptProxyProtocol": "true"}, {"udp"}),
+    ],
+)
+def test_a_listener_is_closed_where_no_header_has_the_client(parameters: dict[str, str], closed: set[str]) -> None:
+    wanted = spec(listeners=tuple(OPEN_TO_SOME.values()))
+    served = Served(msgspec.structs.replace(wanted, parameters=parameters), fleet=BehindNodes)
+    assert {part.name for part in served.frontend.refused} == closed
+    seen = Served(wanted)
+    assert not seen.frontend.refused
+
+
+@pytest.mark.req("F-22")
+def test_clients_that_the_proxies_do_not_see_get_the_page() -> None:
+    wanted = spec(route("r", "b"), maintenance=(Maintenance(allowed_sources=("10.0.0.0/8",)),))
+    served = Served(wanted, fleet=BehindNodes)
+    assert [(part.kind, part.name) for part in served.frontend.refused] == [("annotation", "fairlead.dev/maintenance")]
+    closed = Served(spec(route("r", "b"), maintenance=(Maintenance(),)), fleet=BehindNodes)
+    assert served.store["routes", "routes/80"] == closed.store["routes", "routes/80"]
