@@ -15,7 +15,7 @@ from fairlead.api.times import wire_time
 from fairlead.hub.intents.global_service import GlobalIntent, healthy_members
 from fairlead.hub.intents.tcp import TCPIntent
 from fairlead.hub.tenants.member_health import MemberHealth
-from fairlead.kube.listing import Undecodable
+from fairlead.kube.listing import UNNAMED, Undecodable
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Health, MemberSeen, Observed
@@ -158,18 +158,19 @@ async def test_a_service_of_another_name_joins_by_its_annotation(hub):
 
 
 @pytest.mark.req("MC-19")
+@pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("unread", ["part", "tenant"])
-async def test_an_unread_member_is_not_taken_for_one_that_left(hub, unread):
+async def test_an_unread_member_is_not_taken_for_one_that_left(hub, unread, named):
     hub.put(hub.tcp.objects.cache, part("east"))
     slices = endpoint_slice("e", ["10.1.0.1"], namespace="tenant-east", load_balancer="shop.web")
     hub.put(hub.inventory.slices, slices)
     assert not hub.decide().desired.stale
     hub.woken.clear()
     if unread == "part":
-        hub.tcp.objects.cache.broken[ObjectKey("tenant-west", "shop.web")] = "no port"
+        hub.tcp.objects.cache.broken[ObjectKey("tenant-west", "shop.web") if named else UNNAMED] = "no port"
     else:
         hub.inventory.tenants._store.remove(ObjectKey("", "west"))
-        hub.inventory.tenants.broken[ObjectKey("", "west")] = "no namespace"
+        hub.inventory.tenants.broken[ObjectKey("", "west") if named else UNNAMED] = "no namespace"
     assert KEY in hub.woken
     decision = hub.decide()
     assert "cannot be read" in decision.desired.stale

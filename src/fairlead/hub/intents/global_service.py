@@ -36,6 +36,7 @@ from fairlead.hub.providers.runner import observed_of
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
+from fairlead.kube.listing import UNNAMED
 from fairlead.model.in_words import counted
 from fairlead.model.keys import IPV4, ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.model.observed import Counted, MemberSeen, Observed
@@ -409,8 +410,15 @@ class GlobalObjects(MemberObjects[GlobalService]):
 
         self._parts.on_change(changed)
         wake_on_readability, tenants = self._inventory.wake_on_readability, self._inventory.tenants
-        wake_on_readability(TCP_LOAD_BALANCERS.kind, self._parts, lambda obj: self.keys_of_nodes(obj.namespace))
-        wake_on_readability(TENANTS.kind, tenants, lambda obj: self.keys_by_index("tenant", obj.name))
+
+        def concerned(obj: ObjectKey, keys: Collection[LoadBalancerKey]) -> Collection[LoadBalancerKey]:
+            # One whose name cannot be read may be that of any member.
+            return keys if obj.name else [self.key(each) for each in self.served()]
+
+        wake_on_readability(
+            TCP_LOAD_BALANCERS.kind, self._parts, lambda obj: concerned(obj, self.keys_of_nodes(obj.namespace))
+        )
+        wake_on_readability(TENANTS.kind, tenants, lambda obj: concerned(obj, self.keys_by_index("tenant", obj.name)))
 
         def tenant_changed(old: Tenant | None, new: Tenant | None) -> None:
             # A deleted Tenant is in no index, so its namespace leads to no GlobalService.
@@ -427,8 +435,10 @@ class GlobalObjects(MemberObjects[GlobalService]):
         tenants = self._inventory.tenants
         tenant = self._inventory.tenant(name)
         if tenant is None:
-            return first_broken(TENANTS.kind, tenants, [key for key in tenants.broken if key.name == name]), False
-        of_member = {key: part for key, part in self._unread_parts().items() if key.namespace == tenant.namespace}
+            unread = [key for key in tenants.broken if key == UNNAMED or key.name == name]
+            return first_broken(TENANTS.kind, tenants, unread), False
+        parts = self._unread_parts().items()
+        of_member = {key: part for key, part in parts if key == UNNAMED or key.namespace == tenant.namespace}
         lost = sorted(key for key, part in of_member.items() if part is None)
         if lost:
             return first_broken(TCP_LOAD_BALANCERS.kind, self._parts, lost), False
