@@ -142,7 +142,7 @@ def _invalid_parts(log: AccessLog) -> Iterator[str]:
     known = set[str]().union(*FIELDS.values())
     for name in log.remove_fields:
         if name not in known:
-            yield f"removeFields: there is no field {name[:60]!r}; the fields are {', '.join(sorted(known))}"
+            yield f"removeFields: {name[:60]!r} is not a field; the fields are {', '.join(sorted(known))}"
     for name in log.headers:
         if not _HEADER.fullmatch(name):
             yield f"headers: {name[:60]!r} is not a valid name of a header"

@@ -279,7 +279,9 @@ class Inventory:
         self._incomplete: set[LoadBalancerKey] = set()
         self._was_incomplete = asyncio.Event()
         self.tenants: WatchCache[Tenant] = WatchCache(
-            cluster, TENANTS, indexes={"namespace": lambda tenant: [tenant.namespace]}
+            cluster,
+            TENANTS,
+            indexes={"namespace": lambda tenant: [tenant.namespace], "set": lambda tenant: [tenant.spec.cluster_set]},
         )
         self.classes: WatchCache[LoadBalancerClass] = WatchCache(cluster, LOAD_BALANCER_CLASSES)
         self.address_pools: WatchCache[AddressPool] = WatchCache(cluster, ADDRESS_POOLS)

@@ -5,8 +5,8 @@
     addresses of Services ───────┘              └──────────► status of each ExportedService
 
 A member reads its own namespace only, so each gets copies of the slices of others. In: caches of the hub. Out: objects
-that differ from what is there. Never: removes an import because something cannot be read, or because the agent of an
-exporter is silent for less time than its Tenant allows.
+that differ from what is there. Never: changes or removes an import because something cannot be read, or because the
+agent of an exporter is silent for less time than its Tenant allows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from fairlead.api.kubernetes import EndpointSlice
-from fairlead.api.meta import KubeObject, is_true, mirrored_conditions, only_status_changed
+from fairlead.api.meta import KubeObject, ObjectKey, is_true, mirrored_conditions, only_status_changed
 from fairlead.api.multicluster import EXPORTED_SERVICES, ExportedService, ExportedServiceStatus, ImportedService
 from fairlead.api.names import (
     LABEL_EXPORT,
@@ -26,7 +26,7 @@ from fairlead.api.names import (
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import Tenant
 from fairlead.api.times import wire_time
-from fairlead.errors import FairleadError, NotFound, Retry
+from fairlead.errors import FairleadError, NamespaceNotFound, NotFound, Retry, Wait
 from fairlead.hub.inventory import Inventory, service_of_shared
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.cluster import Cluster
@@ -51,6 +51,15 @@ from fairlead.translate.cluster_set import (
 
 #: Changes of one Service that follow each other within this time are one pass, beginning with the second of them.
 _GATHER_S = 0.02
+#: The fields of a Tenant without which its rights in a set are not known.
+_FIELDS_OF_SET = (
+    "spec.namespace",
+    "spec.clusterSet",
+    "spec.clusterSetNamespaces",
+    "spec.reachability",
+    "spec.targetRanges",
+    "status.conditions",
+)
 
 
 class ClusterSets:
@@ -86,12 +95,17 @@ class ClusterSets:
         inventory.slices.on_change(self._exported_slice_changed)
         inventory.import_slices.on_change(self._import_slice_changed)
         inventory.tenants.on_change(self._tenant_changed)
-        inventory.intents[TCP_LOAD_BALANCERS.kind].cache.on_change(self._load_balancer_changed)
-        for cache in (inventory.exports, inventory.tenants):
-            cache.broken.on_change(lambda _key: self.lead())
+        inventory.exports.broken.on_change(lambda obj: self._add([_service_named(obj)]))
+        inventory.slices.broken.on_change(lambda obj: self.member_changed(obj.namespace))
+        inventory.tenants.broken.on_change(lambda _obj: self.lead())
+        load_balancers = inventory.intents[TCP_LOAD_BALANCERS.kind].cache
+        load_balancers.on_change(self._load_balancer_changed)
+        load_balancers.broken.on_change(self._served_changed)
 
     def lead(self) -> None:
         """Enqueue every Service that is exported or imported."""
+        if not self._leading():
+            return
         inventory = self._inventory
         for cache in (inventory.exports, inventory.imports):
             for obj in cache.values():
@@ -130,13 +144,22 @@ class ClusterSets:
             self._add([_origin(old)])
 
     def _load_balancer_changed(self, old: TCPLoadBalancer | None, new: TCPLoadBalancer | None) -> None:
-        version = new or old
-        if version is not None and (export := self._inventory.exports.get(*version.key)) is not None:
+        if (version := new or old) is not None:
+            self._served_changed(version.key)
+
+    def _served_changed(self, load_balancer: ObjectKey) -> None:
+        if (export := self._inventory.exports.get(*load_balancer)) is not None:
             self._add(service_of_shared(export))
 
     def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
-        if _of_sets(old) != _of_sets(new):
+        if _of_sets(old) == _of_sets(new):
+            return
+        versions = [version for version in (old, new) if version is not None]
+        if any(version.spec.cluster_set for version in versions):
             self.lead()
+            return
+        for version in versions:
+            self.member_changed(version.namespace)
 
     # --- one Service --------------------------------------------------------------------------------------------------
 
@@ -150,26 +173,56 @@ class ClusterSets:
             return
         if problem := self._inventory.problem:
             raise Retry(problem)
-        exports = self._exports_of(key)
+        exports, complete = self._exports_of(key)
         decision = decide_shared(exports, loopback=self._loopback)
-        error = await self._write_imports(key, decision)
+        error = await self._write_imports(key, decision, exports, complete=complete)
         for export in exports:
             await self._answer(export, decision)
         if error is not None:
             raise error
 
-    def _exports_of(self, key: SharedKey) -> list[MemberExport]:
-        exports: list[MemberExport] = []
+    def _exports_of(self, key: SharedKey) -> tuple[list[MemberExport], bool]:
+        """Return the exports of a Service, and whether these are all: others exist and cannot be judged."""
+        inventory, exports = self._inventory, list[MemberExport]()
+        object_name = hub_name(*key)
+        complete = not any(
+            obj.name == object_name and inventory.exports.get(*obj) is None for obj in inventory.exports.broken
+        )
         for export in self._exports.by_index("service", key):
             namespace = export.metadata.namespace
-            tenant = self._inventory.tenant_of(namespace)
-            if tenant is None or export.deleting:
+            tenant = inventory.tenant_of(namespace)
+            if export.deleting or (tenant is None and not inventory.tenants.broken):
                 continue
-            slices = self._inventory.export_slices_of(namespace, "/".join(key))
+            if tenant is None or not self._is_known(tenant):
+                complete = False
+                continue
+            slices = inventory.export_slices_of(namespace, "/".join(key))
             state = self._member_health.view(tenant, namespace)
             gone = state.message if state.drained else ""
-            exports.append(MemberExport(export, tenant, slices, self._addresses(namespace, key), gone))
-        return exports
+            member = MemberExport(export, tenant, slices, self._addresses(namespace, key), gone)
+            if not member.direct and self._is_unread(ObjectKey(namespace, object_name)):
+                complete = False
+                continue
+            exports.append(member)
+        return exports, complete
+
+    def _is_known(self, tenant: Tenant) -> bool:
+        """Return whether the fields of a Tenant that its set depends on could be read."""
+        remains = self._inventory.tenants.remains().get(tenant.key)
+        return remains is None or all(map(remains.has, _FIELDS_OF_SET))
+
+    def _members_of(self, cluster_set: str) -> list[Tenant]:
+        tenants = self._inventory.tenants
+        unread = (remains.obj for remains in tenants.remains().values())
+        known = (tenant for tenant in unread if tenant is not None and self._is_known(tenant))
+        return [
+            *tenants.by_index("set", cluster_set),
+            *(tenant for tenant in known if tenant.spec.cluster_set == cluster_set),
+        ]
+
+    def _is_unread(self, load_balancer: ObjectKey) -> bool:
+        cache = self._inventory.intents[TCP_LOAD_BALANCERS.kind].cache
+        return load_balancer in cache.broken and cache.get(*load_balancer) is None
 
     def _addresses(self, namespace: str, key: SharedKey) -> tuple[str, ...]:
         """Return the IP addresses at which the hub serves a Service of a member."""
@@ -178,43 +231,49 @@ class ClusterSets:
             return ()
         return tuple(address for address in obj.status.addresses if family_of(address) is not None)
 
-    async def _write_imports(self, key: SharedKey, decision: SharedDecision) -> FairleadError | None:
-        """Write what each member gets; return the first error, after all members had their turn."""
-        error: FairleadError | None = None
+    async def _write_imports(
+        self, key: SharedKey, decision: SharedDecision, exports: Iterable[MemberExport], *, complete: bool
+    ) -> FairleadError | None:
+        """Write what each member gets; return the first error, after all members had their turn.
+
+        ``complete``: all exports are known. Otherwise imports stay as they are, and only endpoints are updated.
+        """
+        inventory, error = self._inventory, None
+        exporters = {export.export.metadata.namespace for export in exports}
+        whole = complete and exporters.isdisjoint(obj.namespace for obj in inventory.slices.broken)
         wanted: set[str] = set()
-        for tenant in self._inventory.all_tenants():
-            imported = decision.imports.get(tenant.spec.cluster_set)
-            if imported is None or not admits(tenant, key[0]):
-                continue
-            wanted.add(tenant.namespace)
-            try:
-                await self._write_import(key, tenant, imported)
-            except NotFound as failure:  # the namespace of a new member
-                error = error or Retry(failure.sentence)
-            except Retry as failure:
-                error = error or failure
-        if self._is_whole(key):
+        for cluster_set, imported in decision.imports.items():
+            for tenant in self._members_of(cluster_set):
+                if not admits(tenant, key[0]):
+                    continue
+                wanted.add(tenant.namespace)
+                try:
+                    await self._write_import(key, tenant, imported, complete=complete, whole=whole)
+                except Wait:
+                    raise
+                except (NotFound, NamespaceNotFound) as failure:  # the namespace of a new member
+                    error = error or Retry(failure.sentence)
+                except FairleadError as failure:
+                    error = error or failure
+        if whole and not inventory.tenants.broken:
             gone = [obj for obj in self._imports.by_index("service", key) if obj.metadata.namespace not in wanted]
             await self._imports.delete(gone)
             slices = self._slices.by_index(BY_LOAD_BALANCER, slices_of_import("", "/".join(key)))
             await self._slices.delete(obj for obj in slices if obj.metadata.namespace not in wanted)
         return error
 
-    async def _write_import(self, key: SharedKey, tenant: Tenant, imported: SetImport) -> None:
-        slices = slices_for(tenant, imported, loopback=self._loopback)
-        await self._imports.apply(import_for(tenant, imported))
+    async def _write_import(
+        self, key: SharedKey, tenant: Tenant, imported: SetImport, *, complete: bool, whole: bool
+    ) -> None:
+        slices, desired = slices_for(tenant, imported, loopback=self._loopback), import_for(tenant, imported)
+        if complete or self._imports.get(*desired.key) is None:
+            await self._imports.apply(desired)
         for endpoint_slice in slices:
             await self._slices.apply(endpoint_slice)
-        names = {endpoint_slice.metadata.name for endpoint_slice in slices}
-        present = self._slices.by_index(BY_LOAD_BALANCER, slices_of_import(tenant.namespace, "/".join(key)))
-        if self._is_whole(key):
+        if whole:
+            names = {endpoint_slice.metadata.name for endpoint_slice in slices}
+            present = self._slices.by_index(BY_LOAD_BALANCER, slices_of_import(tenant.namespace, "/".join(key)))
             await self._slices.delete(obj for obj in present if obj.metadata.name not in names)
-
-    def _is_whole(self, key: SharedKey) -> bool:
-        """Return whether all is known on which an import depends, so that something may be removed."""
-        inventory = self._inventory
-        unread = {broken.name for broken in inventory.exports.broken}
-        return not inventory.tenants.broken and not inventory.slices.broken and hub_name(*key) not in unread
 
     async def _answer(self, export: MemberExport, decision: SharedDecision) -> None:
         obj = export.export
@@ -242,6 +301,12 @@ def _difference(desired: EndpointSlice, present: EndpointSlice | None) -> str:
 
 def _origin(obj: KubeObject) -> SharedKey:
     return (obj.label(LABEL_ORIGIN_NAMESPACE), obj.label(LABEL_ORIGIN_NAME))
+
+
+def _service_named(obj: ObjectKey) -> SharedKey:
+    """Return the Service that an export of this name is of; neither part holds a dot."""
+    namespace, _, name = obj.name.partition(".")
+    return (namespace, name)
 
 
 def _of_sets(tenant: Tenant | None) -> tuple[object, ...]:

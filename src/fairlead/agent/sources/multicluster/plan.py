@@ -78,7 +78,9 @@ def plan_export(
 ) -> ExportPlan:
     """Return what is published of one export; ``slices`` are those of its Service."""
     if service is None or service.deleting:
-        return _invalid("NoService", f"There is no Service {export.metadata.name} in namespace {export.key.namespace}.")
+        return _invalid(
+            "NoService", f"Service {export.metadata.name} was not found in namespace {export.key.namespace}."
+        )
     if service.spec.type == "ExternalName":
         return _invalid("InvalidServiceType", "A Service of type ExternalName has no endpoints and is not exported.")
     if service.label(LABEL_IMPORT):

@@ -343,9 +343,11 @@ class MulticlusterSource(Source):
         return fresh and services.synced and not services.slices.broken
 
     async def _report_export(self, namespace: str, name: str) -> float | None:
-        export = self._export_status.get(namespace, name)
+        export, services = self._export_status.get(namespace, name), self._services.services
         if export is None or export.deleting:
             return None
+        if (namespace, name) in services.broken and services.get(namespace, name) is None:
+            return None  # it exists, though nothing is known of it
         answer = self._caches.exported.get(self._settings.namespace, hub_name(namespace, name))
         refusal = self._engine.refusal_of((EXPORT, namespace, name))
         status = export_status(export, self._plan(export), answer, refusal, now=self._export_status.now())
@@ -398,9 +400,10 @@ class MulticlusterSource(Source):
                 await self._slices.apply(endpoint_slice)
         except Invalid as error:
             ready = _not_ready("Pending", f"The API server of the member rejects endpoints: {error.sentence}")
-        names = {endpoint_slice.metadata.name for endpoint_slice in slices}
-        present = self._slices.by_index(_BY_SERVICE, (namespace, name))
-        await self._slices.delete(obj for obj in present if obj.metadata.name not in names)
+        if not self._services.hub_slices.broken:
+            names = {endpoint_slice.metadata.name for endpoint_slice in slices}
+            present = self._slices.by_index(_BY_SERVICE, (namespace, name))
+            await self._slices.delete(obj for obj in present if obj.metadata.name not in names)
         await self._imports.apply(service_import(imported, derived))
         shown = self._imports.get(namespace, name)
         if shown is not None:
@@ -416,9 +419,7 @@ class MulticlusterSource(Source):
             return None, ready
         present = self._derived.get(*desired.key)
         if present is not None and import_of(present) != imported.spec.name:
-            sentence = (
-                f"Service {desired.metadata.name} was not made by Fairlead, so there is no ClusterSetIP: delete it."
-            )
+            sentence = f"Service {desired.metadata.name} was not made by Fairlead. Delete it to get a ClusterSetIP."
             return None, _not_ready("Pending", sentence)
         try:
             await self._derived.apply(desired)
