@@ -110,8 +110,8 @@ def unhealthy_name(listener: ListenerKey, key: TargetKey) -> str:
 class RefusedPart(NamedTuple):
     """A part of a load balancer that is not served, while the rest is.
 
-    ``kind`` is route, rule, listener, backend, certificate, answer or annotation; ``reason`` is a sentence. A rule has
-    the ``name`` of its route, and the reason says which one it is.
+    ``kind`` is route, rule, listener, backend, certificate, answer, maintenance or annotation; ``reason`` is a
+    sentence. A rule has the ``name`` of its route, and the reason says which one it is.
     """
 
     kind: str

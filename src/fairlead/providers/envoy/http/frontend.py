@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from fairlead.api.names import ANNOTATION_MAINTENANCE
 from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.http import (
     MAX_PAGE_BYTES,
@@ -200,9 +199,13 @@ class HttpFrontend:
             config = msgspec.structs.replace(config, listeners=tuple(listeners))
         closed = [RefusedPart("listener", name, UNSEEN_CLIENTS) for name in unseen]
         if not sees and any(entry.allowed_sources for entry in config.maintenance):
+            closed += [
+                RefusedPart("maintenance", entry.host or "*", UNSEEN_CLIENTS)
+                for entry in config.maintenance
+                if entry.allowed_sources
+            ]
             maintenance = (msgspec.structs.replace(entry, allowed_sources=()) for entry in config.maintenance)
             config = msgspec.structs.replace(config, maintenance=tuple(maintenance))
-            closed.append(RefusedPart("annotation", ANNOTATION_MAINTENANCE, UNSEEN_CLIENTS))
         self._secrets.update(config)
         changes = self._backends.update(spec, self._held.backends)
         wanted: dict[Name, EncodedResource] = {}

@@ -460,6 +460,6 @@ def test_a_listener_is_closed_where_no_header_has_the_client(parameters: dict[st
 def test_clients_that_the_proxies_do_not_see_get_the_page() -> None:
     wanted = spec(route("r", "b"), maintenance=(Maintenance(allowed_sources=("10.0.0.0/8",)),))
     served = Served(wanted, fleet=BehindNodes)
-    assert [(part.kind, part.name) for part in served.frontend.refused] == [("annotation", "fairlead.dev/maintenance")]
+    assert [(part.kind, part.name) for part in served.frontend.refused] == [("maintenance", "*")]
     closed = Served(spec(route("r", "b"), maintenance=(Maintenance(),)), fleet=BehindNodes)
     assert served.store["routes", "routes/80"] == closed.store["routes", "routes/80"]
