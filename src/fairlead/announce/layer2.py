@@ -20,6 +20,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -27,7 +28,7 @@ import structlog
 from fairlead.announce import layer2_packets as packets
 from fairlead.announce.layer2_moves import MOVED_S, Moves
 from fairlead.announce.layer2_netlink import PERMANENT_S, IPNetwork, Kernel, KernelRoute, Link, NetworkState
-from fairlead.announce.layer2_state import HOLD_S, REFRESH_S, Election, Hello, LinkAction, Want
+from fairlead.announce.layer2_state import HOLD_S, REFRESH_S, Election, Hello, LinkAction, Renewals, Want
 from fairlead.errors import Terminal
 from fairlead.model.machine import AddressState, AnnouncedAddress, LinkState, MachinePlan, SessionState
 from fairlead.runtime.clock import Clock, SystemClock
@@ -39,11 +40,6 @@ _SNAPSHOT_EVERY_S = 60.0
 _GATEWAY_EVERY_S, _GATEWAY_LOST_S = 0.5, 2.0
 _HELD_EVERY_S = 0.25
 _ADD_AGAIN_S = 5.0
-#: Lifetimes are renewed in a round of this time, and last for three of them. More than ``HOLD_S`` is always left.
-_RENEW_S, _ROUNDS = 7.0, 3
-#: CPU seconds to renew one address of IPv4, and one of IPv6 for each other one on the interface: the kernel looks at
-#: all of them. A round with many addresses is so long that renewals take a fifth of a percent of a core.
-_RENEW_V4_S, _RENEW_V6_S, _RENEW_SHARE = 12e-6, 0.35e-6, 0.002
 _IDLE_S, _ALONE_S = 0.15, 0.5
 _BUFFER_BYTES = 4 << 20
 _READ_AT_ONCE = 2000
@@ -190,7 +186,7 @@ class Layer2:
         assert self._kernel is not None
         snapshot = self._kernel.snapshot()
         self._snapshot_at_s = now
-        changed = snapshot != self._snapshot
+        changed = self._bare(snapshot) != self._bare(self._snapshot)
         renewed = {
             index
             for index, link in snapshot.links.items()
@@ -208,6 +204,14 @@ class Layer2:
         if changed:
             self._configured = False
             self._reported = -1
+
+    def _bare(self, state: NetworkState) -> NetworkState:
+        """Return a state without the addresses that come and go by elections: ports follow those."""
+        links = {
+            index: replace(link, ours=frozenset[str](), first="") if index in self._links else link
+            for index, link in state.links.items()
+        }
+        return replace(state, links=links)
 
     # --- The plan ---------------------------------------------------------------------------------------------
 
@@ -317,9 +321,7 @@ class _Port:
         self._add_at_s = float("inf")
         #: The addresses that the kernel has lost, and that are put back if this machine still owns them.
         self._missing: frozenset[str] = frozenset()
-        #: What is left of this round of renewals, how many are renewed each second, and the addresses that can expire.
-        self._unrenewed: list[str] = []
-        self._renew_at_once, self._renew_at_s, self._valid_s = 1, now, int(_RENEW_S * _ROUNDS)
+        self._renewals = Renewals(now)
         self._mortal = set(link.ours)  # a former process may have given these a lifetime
         self._gateway = ""
         self._gateway_seen_s = self._gateway_asked_s = -float("inf")
@@ -422,21 +424,10 @@ class _Port:
                 self.election.announce_again(now, address)
 
     def _renew(self, kernel: Kernel, now: float) -> None:
-        """Renew the lifetimes of some addresses, once a second, so that each has its turn in a round."""
-        if now < self._renew_at_s:
-            return
-        self._renew_at_s = now + 1.0
-        if not self._unrenewed:
-            owned = self.election.owned
-            self._unrenewed = sorted(owned)
-            v6 = sum(packets.is_v6(address) for address in owned)
-            cost_s = (len(owned) - v6) * _RENEW_V4_S + v6 * v6 * _RENEW_V6_S
-            round_s = max(_RENEW_S, cost_s / _RENEW_SHARE)
-            self._renew_at_once, self._valid_s = -int(-len(owned) // round_s), int(_ROUNDS * round_s)
-        turn = self._unrenewed[: self._renew_at_once]
-        del self._unrenewed[: self._renew_at_once]
+        """Renew the lifetimes of the addresses whose turn it is."""
+        turn = self._renewals.due(now, self.election)
         mortal = self._mortal.intersection(turn)
-        lifetimes = self._lifetimes(filter(self.election.owns, turn))
+        lifetimes = self._lifetimes(turn)
         # A permanent address stays as it is.
         if due := {address: s for address, s in lifetimes.items() if s != PERMANENT_S or address in mortal}:
             kernel.add(self.link.index, due)
@@ -447,7 +438,7 @@ class _Port:
         for address in addresses:
             mortal = self.election.has_successor(address)
             (self._mortal.add if mortal else self._mortal.discard)(address)
-            lifetimes[address] = self._valid_s if mortal else PERMANENT_S
+            lifetimes[address] = self._renewals.valid_s if mortal else PERMANENT_S
         return lifetimes
 
     def _remove(self, kernel: Kernel, addresses: Sequence[str]) -> None:

@@ -64,6 +64,12 @@ _INFORMED_S = 0.5
 _FORGET_PEER_S = 600.0
 _KERNEL_S = 1.0
 _OWNERSHIP_SETTLES_S = 3.0
+#: Lifetimes are renewed in a round of this time, and last for three of them. More than ``HOLD_S`` is left, except for a
+#: moment after thousands of addresses came.
+_RENEW_S, _ROUNDS, _LONGER = 7.0, 3, 1.5
+#: CPU seconds to renew one address of IPv4, and one of IPv6 for each other one on the interface: the kernel looks at
+#: all of them. A round with many addresses is so long that renewals take a fifth of a percent of a core.
+_RENEW_V4_S, _RENEW_V6_S, _RENEW_SHARE = 12e-6, 0.35e-6, 0.002
 _NEVER = float("inf")
 #: Claims of one epoch of the hub: a claim is ``epoch * CLAIMS + n``.
 CLAIMS = 1_000_000
@@ -457,7 +463,10 @@ class Election:
     def next_s(self) -> float:
         """Return when ``step`` and ``hellos`` have work next."""
         due = [self._hello_at_s] if self._keyed and self._peers else []
-        due += [heap[0][0] for heap in (self._timers, self._announcements) if heap]
+        due += [self._timers[0][0]] if self._timers else []
+        if self._announcements:
+            at_s = self._announcements[0][0]
+            due.append(at_s if self.informed else max(at_s, self._informed_at_s))
         for peer in self._peers.values():
             if not self._up or peer.life not in _ALIVE:
                 continue
@@ -928,3 +937,34 @@ class Election:
                 record.refreshed += nth >= len(ANNOUNCE_AT_S)
                 if nth in (1, 3) or record.refreshed % _PROBE_EVERY == 1:
                     yield LinkAction("probe", name)  # another host that answers, too, does not announce that
+
+
+class Renewals:
+    """When the lifetimes of addresses in the kernel are renewed: once a second some of them, in rounds.
+
+    ``valid_s`` is the lifetime of an address that is added or renewed now. Each round is at most half longer than the
+    one before, so that none ends before the next turn of its address. The first ones are short: what a former process
+    left may end soon.
+    """
+
+    def __init__(self, now: float) -> None:
+        self.valid_s = int(_RENEW_S * _ROUNDS)
+        self._round_s = 1.0
+        self._left: list[str] = []
+        self._at_once = 1
+        self._next_s = now
+
+    def due(self, now: float, election: Election) -> list[str]:
+        """Return the addresses to renew now."""
+        if now < self._next_s:
+            return []
+        self._next_s = max(self._next_s + 1.0, now)
+        if not self._left:
+            self._left = sorted(election.owned)
+            count, v6 = len(self._left), sum(":" in address for address in self._left)
+            cost_s = (count - v6) * _RENEW_V4_S + v6 * v6 * _RENEW_V6_S
+            self._round_s = min(max(_RENEW_S, cost_s / _RENEW_SHARE), self._round_s * _LONGER)
+            self._at_once = -int(-count // self._round_s)
+            self.valid_s = int(max(_RENEW_S, self._round_s) * _ROUNDS)
+        turn, self._left = self._left[: self._at_once], self._left[self._at_once :]
+        return [address for address in turn if election.owns(address)]

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from fairlead.announce.layer2_state import ANNOUNCE_AT_S, CLAIMS, ENTRIES, Election, Want
+from fairlead.announce.layer2_state import ANNOUNCE_AT_S, CLAIMS, ENTRIES, HOLD_S, Election, Renewals, Want
 from tests.simulate.layer2 import World, run
 
 A, B = "10.0.0.100", "2001:db8::100"
@@ -417,6 +417,8 @@ def test_a_machine_that_was_stopped_knows_that_it_may_have_missed_a_take_over(li
             stopped.heard(link.now, hello)
     assert [action for action in stopped.step(link.now) if action.kind == "announce"] == []
     assert not stopped.informed
+    stopped.hellos(link.now)
+    assert stopped.next_s() > link.now, "overdue announcements wait without a busy loop"
     link.elections["m1"] = stopped
     link.log.clear()
     link.run(0.5)
@@ -517,3 +519,38 @@ def test_the_simulation_notices_a_machine_that_never_yields(monkeypatch):
 def test_the_simulation_notices_a_machine_that_does_not_probe(monkeypatch):
     monkeypatch.setattr(World, "probe", lambda _self, _machine, _address: None)
     assert [seed for seed in range(60) if any("foreign host" in problem for problem in run(seed).problems)]
+
+
+@pytest.mark.req("P-13")
+@pytest.mark.parametrize(
+    "many", [[f"10.1.{n // 250}.{n % 250}" for n in range(5000)], [f"2001:db8::{n:x}" for n in range(1000)]]
+)
+def test_no_lifetime_ends_after_thousands_of_addresses_came(many):
+    """A longer round must not begin before the lifetimes of the shorter one allow it."""
+    election, now = Election("m1", instance=1, mac="02:00:00:00:00:01", now=0.0), 0.0
+    renewals, ends = Renewals(now), dict[str, float]()
+    for addresses in ([A], [A, *many]):
+        wants = {address: Want(machines=("m1",), serve=True) for address in addresses}
+        election.configure(now, wants, neighbours=[], epoch=1, plan="1", keyed=True)
+        for address in sorted(election.owned ^ wants.keys()):
+            election.keep(now, address)
+            ends[address] = now + renewals.valid_s
+        for _ in range(400 * 4):
+            now += 0.25
+            assert min(ends.values()) > now
+            ends.update(dict.fromkeys(renewals.due(now, election), now + renewals.valid_s))
+    assert renewals.valid_s > 2 * 21, "renewals of many addresses are rare"
+
+
+@pytest.mark.req("P-13", "P-21")
+def test_a_new_process_renews_what_it_found_before_that_can_end():
+    election = Election("m1", instance=1, mac="02:00:00:00:00:01", now=0.0)
+    wants = {f"10.1.0.{number}": Want(machines=("m1",), serve=True) for number in range(200)}
+    election.configure(0.0, wants, neighbours=[], epoch=1, plan="1", keyed=True)
+    for address in wants:
+        election.keep(0.0, address)
+    renewals, renewed = Renewals(0.0), set[str]()
+    # A former process leaves at least two rounds of seven seconds, and may be gone for as long as others wait for it.
+    for tick in range(int(2 * 7 - HOLD_S) * 4):
+        renewed.update(renewals.due(tick / 4, election))
+    assert renewed == wants.keys()
