@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.api.backendgroup import BackendGroup
-from fairlead.hub.intents.backend_groups import BackendLister
+from fairlead.hub.intents.backend_groups import BackendLister, count_awaited
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed
@@ -119,3 +119,21 @@ async def test_an_object_never_accepted_has_nothing():
 async def test_backends_of_other_groups_are_not_listed():
     other = Target(TargetKey("10.0.0.9", 6443), owners=("BackendGroup/fleet/other",))
     assert await listed(Runner(state([other], [Registered(other)]), DONE)) == {}
+
+
+@pytest.mark.req("F-25")
+@pytest.mark.parametrize(
+    ("done", "awaited"),
+    [
+        ([Registered(target(1)), Registered(target(2))], 0),
+        # The backend of the generation before is registered, in place of a desired one.
+        ([Registered(target(1)), Registered(target(9))], 1),
+        ([Registered(target(1)), Registered(target(2), unknown=True)], 1),
+        ([Registered(target(1)), Registered(target(2), deregistering=True)], 1),
+        ([], 2),
+    ],
+)
+def test_a_desired_backend_is_awaited_until_it_is_registered(done: list[Registered], awaited: int):
+    wanted = [target(1), target(2), target(3, draining=True)]
+    assert count_awaited(state(wanted, done), OWNERS[0]) == awaited
+    assert count_awaited(state(wanted, done), "BackendGroup/fleet/other") == 0

@@ -471,8 +471,8 @@ class GroupStatusWriter:
             counts = Counter(backend.state for backend in listed)
         expected = counts.total() - counts["Deregistering"]
         unread = self._unread(group)
-        # Desired backends that are not on record yet count too.
-        total = max(expected, self._desired(group, owner))
+        # The records are those of an earlier generation until the worker has begun.
+        total = max(expected, counts["Registered"] + self._awaited(group, owner))
         summary = _programmed(group, conditions, counts["Registered"], total, unread=unread)
         now = wire_time(self._context.clock.now())
         new = msgspec.structs.replace(
@@ -498,17 +498,11 @@ class GroupStatusWriter:
         again_s = AGAIN_S if unread or (group.spec.list_backends and listed is None) else 0.0
         return min(filter(None, (wait_s, again_s)), default=None)
 
-    def _desired(self, group: BackendGroup, owner: str) -> int:
-        """Return how many backends of ``group`` are desired."""
+    def _awaited(self, group: BackendGroup, owner: str) -> int:
+        """Return how many backends of ``group`` are desired and not registered yet."""
         runners = self._context.providers.values()
         states = (runner.tracker.state(key) for key in load_balancers_of(group) for runner in runners)
-        all_desired = (state.desired for state in states if state is not None and state.desired is not None)
-        return sum(
-            owner in target.owners
-            for desired in all_desired
-            for by_key in desired.targets.values()
-            for target in by_key.values()
-        )
+        return sum(count_awaited(state, owner) for state in states if state is not None)
 
     def _conditions(self, group: BackendGroup) -> list[Condition]:
         """Return one condition of each type: the first bad one, in the order of ``spec.loadBalancers``."""
@@ -620,6 +614,18 @@ def _rows(state: LoadBalancerState, owner: str) -> Iterator[tuple[str, State]]:
         for key, entry in registered.items():
             if owner in entry.target.owners:
                 yield str(key), _state(entry, desired=key in targets)
+
+
+def count_awaited(state: LoadBalancerState, owner: str) -> int:
+    """Return how many targets of ``owner`` are desired, and not registered or being deregistered."""
+    desired = state.desired.targets if state.desired is not None else {}
+    return sum(
+        owner in target.owners
+        and not target.draining
+        and ((entry := state.recorded.get(listener, {}).get(key)) is None or entry.unknown or entry.deregistering)
+        for listener, targets in desired.items()
+        for key, target in targets.items()
+    )
 
 
 def _state(registered: Registered, *, desired: bool) -> State:
