@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
 from fairlead.api.addresspool import ADDRESS_POOLS, AddressPool
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.tenants.addresses import AddressPools
@@ -45,3 +49,24 @@ async def test_counts_of_a_pool_are_gathered_and_a_refusal_is_written_at_once():
         api.answer(lambda seen: seen.method == "PATCH", 404, "NotFound", "it is gone", details=gone)
         assert await pools.reconcile("edge") is None
         assert [seen.method for seen in api.seen] == ["PATCH"]
+
+
+@pytest.mark.req("F-25")
+async def test_a_generation_that_only_our_own_write_shows_is_not_observed():
+    """The answer to a write may have a newer spec than the watch, which nothing has been decided about."""
+    async with ScriptedApi() as api, api.cluster(name="hub") as cluster:
+        inventory = Inventory(cluster)
+        pools = AddressPools(cluster=cluster, inventory=inventory, own_pool=None, leading=lambda: True)
+        meta = {"name": "edge", "uid": "u", "generation": 1, "resourceVersion": "5"}
+        body = {"metadata": meta, "spec": {"addresses": ["192.0.2.0/29"]}}
+        inventory.address_pools._store.put(obj := decoded(body, AddressPool))
+        pools._changed(None, obj)
+        newer = {**body, "metadata": {**meta, "generation": 2, "resourceVersion": "9"}, "spec": {"addresses": ["x"]}}
+        pools._present.written(decoded(newer, AddressPool), before=obj)
+        gone = {"name": "edge", "kind": "addresspools"}
+        api.answer(lambda seen: seen.method == "PATCH", 404, "NotFound", "it is gone", details=gone)
+        await pools.reconcile("edge")
+        (seen,) = api.seen
+        status = json.loads(seen.body)["status"]
+        generations = [status["observedGeneration"], *(each["observedGeneration"] for each in status["conditions"])]
+        assert generations == [1, 1, 1], status

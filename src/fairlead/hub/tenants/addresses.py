@@ -687,7 +687,9 @@ class AddressPools:
         counted = self._count(name, pool)
         if accepted.status and counted.outside:
             accepted = msgspec.structs.replace(accepted, message=self._outside(name, pool))
-        generation = obj.metadata.generation
+        # Our own write may show a newer generation before the watch: nothing was decided about it.
+        read = self._inventory.address_pools.get("", name)
+        generation = min(obj, read or obj, key=lambda pool: pool.metadata.generation).metadata.generation
         new = msgspec.structs.replace(
             counted,
             # While the spec is invalid, the accepted addresses are kept.
