@@ -298,13 +298,19 @@ def with_summary(
     if decided and ConditionType.READY not in by_type:
         ready = _ready(decided, by_type, held=held)
         by_type[ready.type] = _dated(ready, before, decided)
-    stops = (by_type[kind] for kind in _STALLS if kind in by_type)
-    why = next((condition for condition in stops if condition.status == "False" and condition.reason in TERMINAL), None)
+    why = next((by_type[kind] for kind in _STALLS if kind in by_type and _is_final(by_type[kind])), None)
     by_type.pop(ConditionType.STALLED, None)
     if why is not None:
         stalled = msgspec.structs.replace(why, type=ConditionType.STALLED.value, status="True")
         by_type[stalled.type] = _dated(stalled, before, [why])
     return sorted(by_type.values(), key=lambda condition: _ORDER.get(condition.type, len(_ORDER)))
+
+
+def _is_final(condition: WireCondition) -> bool:
+    """Return whether a condition stays false until the spec, or what it names, is corrected."""
+    if condition.type == ConditionType.PROGRAMMED and condition.reason == ConditionReason.UNSUPPORTED_ADDRESS_FAMILY:
+        return False  # a provider may give the address of the other family later
+    return condition.status == "False" and condition.reason in TERMINAL
 
 
 def _ready(decided: Iterable[WireCondition], by_type: Mapping[str, WireCondition], *, held: bool) -> WireCondition:

@@ -111,6 +111,18 @@ GOOD = [wire("Accepted", "True", "Accepted"), wire("Programmed", "True", "Progra
         ([wire("Accepted", "False", "Invalid"), GOOD[1]], False, ("False", "Invalid"), "Invalid"),
         ([wire("Accepted", "False", "QuotaExceeded"), GOOD[1]], False, ("False", "QuotaExceeded"), ""),
         (
+            [GOOD[0], wire("Programmed", "False", "UnsupportedAddressFamily")],
+            False,
+            ("False", "UnsupportedAddressFamily"),
+            "",
+        ),
+        (
+            [wire("Accepted", "False", "UnsupportedAddressFamily"), GOOD[1]],
+            False,
+            ("False", "UnsupportedAddressFamily"),
+            "UnsupportedAddressFamily",
+        ),
+        (
             [GOOD[0], wire("Programmed", "False", "RejectedByProxy")],
             False,
             ("False", "RejectedByProxy"),
