@@ -186,7 +186,7 @@ def _not_admitted(export: MemberExport) -> WireCondition | None:
         return None
     named = f"Tenant {tenant.metadata.name} at the hub"
     if not tenant.spec.cluster_set:
-        return _not_ready("Failed", f"{named} is in no cluster set; the operator of the hub sets spec.clusterSet.")
+        return _not_ready("Failed", f"{named} is not in a cluster set; the operator of the hub sets spec.clusterSet.")
     return _not_ready(
         "Failed",
         f"{named} does not share namespace {namespace}; the operator of the hub adds it to spec.clusterSetNamespaces.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -11,9 +12,11 @@ from agent_builders import engine_of
 from fairlead.agent.sources.multicluster.source import MulticlusterCaches, MulticlusterSource
 from fairlead.agent.sources.service.caches import MemberService, ServiceCaches
 from fairlead.agent.sources.service.plan import Settings
-from fairlead.api.kubernetes import CRDS, ENDPOINT_SLICES, NAMESPACES, EndpointSlice, Namespace
+from fairlead.api.kubernetes import CRDS, ENDPOINT_SLICES, NAMESPACES, SERVICES, EndpointSlice, Namespace
 from fairlead.api.meta import ObjectKey, Resource, condition_of
 from fairlead.api.multicluster import SERVICE_EXPORTS, SERVICE_IMPORTS, ImportedService
+from fairlead.api.names import ANNOTATION_UNUSED_SINCE, LABEL_IMPORT, LABEL_MANAGED_BY, MANAGED_BY
+from fairlead.api.times import wire_time
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.testing.builders import decoded
@@ -55,6 +58,12 @@ class World:
             fresh_s=60.0,
         )
 
+    def imports(self, **spec: Any) -> None:
+        spec = {"namespace": "shop", "name": "web", "ports": [{"port": 80}], "ipFamilies": ["IPv4"], **spec}
+        imported = {"metadata": {"name": "shop.web", "namespace": "tenant-east"}, "spec": spec}
+        self.caches.imported._store.put(decoded(imported, ImportedService))
+        self.caches.namespaces._store.put(decoded({"metadata": {"name": "shop"}}, Namespace))
+
     def slice(self, name: str, address: str) -> None:
         labels = {
             "fairlead.dev/import": "shop.web",
@@ -79,7 +88,7 @@ class World:
 
 @pytest.fixture
 async def world() -> AsyncGenerator[World]:
-    server = ApiServer(admin_token=TOKEN)
+    server = ApiServer(admin_token=TOKEN, service_range="10.96.0.0/16")
     config = ClusterConfig(server=await server.start(), sign_in=bearer(TOKEN))
     try:
         async with Cluster(config, name="member") as member:
@@ -91,13 +100,20 @@ async def world() -> AsyncGenerator[World]:
         await server.stop()
 
 
+@pytest.mark.req("GM-2")
+async def test_an_import_of_a_family_that_the_member_does_not_have_is_not_ready(world: World) -> None:
+    world.imports(ipFamilies=["IPv6"])
+    await world.report("ServiceImport")
+    shown = await world.member.get(SERVICE_IMPORTS, "shop", "web")
+    ready = condition_of(shown.status.conditions, "Ready")
+    assert ready is not None
+    assert (ready.status, ready.reason) == ("False", "IPFamilyNotSupported")
+    assert not shown.spec.ips
+
+
 @pytest.mark.req("MC-4")
 async def test_endpoints_are_kept_while_a_slice_of_the_hub_cannot_be_read(world: World) -> None:
-    home = {"metadata": {"name": "shop"}}
-    spec = {"namespace": "shop", "name": "web", "ports": [{"port": 80}], "ipFamilies": ["IPv4"]}
-    imported = {"metadata": {"name": "shop.web", "namespace": "tenant-east"}, "spec": spec}
-    world.caches.namespaces._store.put(decoded(home, Namespace))
-    world.caches.imported._store.put(decoded(imported, ImportedService))
+    world.imports()
     world.slice("one", "10.1.0.1")
     world.slice("two", "10.1.0.2")
     await world.report("ServiceImport")
@@ -111,6 +127,35 @@ async def test_endpoints_are_kept_while_a_slice_of_the_hub_cannot_be_read(world:
     del world.services.hub_slices.broken[two]
     await world.report("ServiceImport")
     assert await world.addresses() == ["10.1.0.1"]
+
+
+@pytest.mark.req("MC-4")
+async def test_nothing_is_decided_before_the_imports_of_the_hub_are_read(world: World) -> None:
+    world.caches.discovery.asked = True
+    world.caches.imported.served = True
+    for cache in (*world.services.all, *world.caches.all):
+        cache.synced = cache is not world.caches.imported
+    assert not world.source.ready
+    world.caches.imported.synced = True
+    assert world.source.ready
+
+
+@pytest.mark.req("MC-3")
+async def test_the_address_of_an_import_that_is_gone_is_kept_for_an_hour(world: World) -> None:
+    since = world.member.server_clock.now() - dt.timedelta(minutes=59)
+    for unused_since, kept in (("", True), (wire_time(since), True), (wire_time(since - dt.timedelta(hours=1)), False)):
+        meta = {
+            "name": "clusterset-web",
+            "namespace": "shop",
+            "labels": {LABEL_MANAGED_BY: MANAGED_BY, LABEL_IMPORT: "web"},
+            "annotations": {ANNOTATION_UNUSED_SINCE: unused_since},
+        }
+        await world.member.apply(SERVICES, {"metadata": meta, "spec": {"ports": [{"port": 80}]}}, manager="test")
+        await world.services.services.refresh()
+        again_s = await world.source.report(("ServiceImport", "shop", "web"))
+        assert (again_s is not None) is kept
+        left = [service.metadata.name for service in await world.member.list(SERVICES, "shop")]
+        assert left == (["clusterset-web"] if kept else [])
 
 
 @pytest.mark.req("MC-6")

@@ -208,8 +208,11 @@ class ClusterSets:
 
     def _is_known(self, tenant: Tenant) -> bool:
         """Return whether the fields of a Tenant that its set depends on could be read."""
-        remains = self._inventory.tenants.remains().get(tenant.key)
-        return remains is None or all(map(remains.has, _FIELDS_OF_SET))
+        tenants = self._inventory.tenants
+        if tenants.get(*tenant.key) is not None:
+            return True
+        remains = tenants.remains().get(tenant.key)
+        return remains is not None and all(map(remains.has, _FIELDS_OF_SET))
 
     def _members_of(self, cluster_set: str) -> list[Tenant]:
         tenants = self._inventory.tenants
