@@ -14,6 +14,7 @@ from fairlead.api.names import LABEL_BACKEND, backend_label
 from fairlead.hub.intents.global_service import GlobalIntent
 from fairlead.hub.intents.http import HTTPIntent
 from fairlead.hub.intents.tcp import TCPIntent
+from fairlead.kube.listing import Undecodable
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import Locality
 from fairlead.model.keys import LoadBalancerKey, backend_key
@@ -187,6 +188,26 @@ async def test_nothing_of_a_route_is_removed_while_a_member_is_unread(hub):
     hub.reconcile()
     assert GATEWAY in hub.woken
     assert "spec: no integer" in hub.desired().stale
+
+
+@pytest.mark.req("MC-19")
+@pytest.mark.parametrize(("members", "holds"), [("none", True), (["west"], True), (["east"], False)])
+async def test_routes_lose_no_member_while_a_global_service_is_unread(hub, members, holds):
+    assert hub.desired().stale == ""
+    listed = [{"tenant": name} for name in members] if isinstance(members, list) else members
+    obj = {
+        **msgspec.to_builtins(shared_by({"tenant": "west"})),
+        "spec": {"service": "shop/web", "members": listed, "ports": 7},
+    }
+    place = ObjectKey(GLOBAL.namespace, GLOBAL.name)
+    hub.woken.clear()
+    hub.shared.objects.cache.broken[place] = Undecodable("spec: no list", msgspec.json.encode(obj))
+    assert GATEWAY in hub.woken
+    assert ("spec: no list" in hub.desired().stale) == holds
+    hub.woken.clear()
+    del hub.shared.objects.cache.broken[place]
+    assert GATEWAY in hub.woken
+    assert hub.desired().stale == ""
 
 
 @pytest.mark.req("MC-9")

@@ -19,6 +19,7 @@ from fairlead.api.globalservice import (
     GlobalServiceSpec,
     GlobalServiceStatus,
 )
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.kubernetes import EndpointSlice, Ingress, PortStatus
 from fairlead.api.meta import JSONMapping, ObjectKey, Resource, WireCondition
 from fairlead.api.names import hub_name
@@ -76,12 +77,16 @@ class GlobalIntent(MemberIntent[GlobalView]):
         self._shifts = Shifts(context, self._global_objects, context.shared.backends)
         self._shared = context.shared
         self._shared.on_ask(self._share_with_routes)
+        self._shared.unread = self._global_objects.unread_of_member
 
     def watch(self) -> None:
         """Subscribe to slices, to load balancers of members, and to health reports of proxies."""
         super().watch()
         self._global_objects.watch_parts()
         self._global_objects.cache.on_change(self._note_changed)
+        self._inventory.wake_on_readability(
+            GLOBAL_SERVICES.kind, self._global_objects.cache, lambda _obj: self._served_by_routes()
+        )
         for runner in self._context.providers.served.values():
             runner.provider.on_change(self._note_health)
 
@@ -174,6 +179,11 @@ class GlobalIntent(MemberIntent[GlobalView]):
         for key in self._global_objects.keys_by_index("tenant", tenant.metadata.name) if tenant is not None else ():
             if (view := self.view(key)) is not None:
                 self._shared.put(key, shared_backends(view))
+
+    def _served_by_routes(self) -> Collection[LoadBalancerKey]:
+        """Return the load balancers whose routes may name a shared Service."""
+        keys = self._inventory.all_keys()
+        return [key for key in keys if key.kind == HTTP_LOAD_BALANCERS.kind and self._shared.is_asked([key.namespace])]
 
     def exclusions(self, view: GlobalView, decision: Decision) -> tuple[Exclusion, ...]:
         """Return the members without a share, and the nodes of members that get no traffic."""
@@ -449,6 +459,18 @@ class GlobalObjects(MemberObjects[GlobalService]):
             text = first_broken(TENANTS.kind, tenants, [tenant.key])
             return f"{text}; what can be read of it applies until the object is corrected", True
         return "", True
+
+    def unread_of_member(self, namespace: str) -> str:
+        """Return which GlobalService was never read that may list the member with this namespace, empty for none."""
+        tenant = self._inventory.tenant_of(namespace)
+        lost = [
+            key
+            for key, remains in self.cache.remains().items()
+            if remains.obj is None
+            or not remains.has("spec.members")
+            or (tenant is not None and tenant.metadata.name in _tenants_of(remains.obj))
+        ]
+        return first_broken(GLOBAL_SERVICES.kind, self.cache, sorted(lost))
 
     def _unread_parts(self) -> dict[ObjectKey, TCPLoadBalancer | None]:
         """Return the load balancers that were never read, as they were accepted last; None without such a record."""

@@ -198,6 +198,8 @@ class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
         slices, shared = self._http_objects.slices_of(key), self._context.shared.of(namespace)
         unknown = (port.stale for service in shared.keys() & slices.keys() for port in shared[service].values())
         fields["stale"] = common["stale"] or next(filter(None, unknown), "")
+        if slices:
+            fields["stale"] = fields["stale"] or self._context.shared.unread(namespace)
         if unreadable := self._http_objects.unreadable_routes(namespace):
             fields["stale"] = fields["stale"] or unreadable
             fields["unreadable"] = f"{unreadable}; the route is not served until it is corrected, all others are"

@@ -112,6 +112,8 @@ class SharedServices:
     def __init__(self) -> None:
         #: Returns the backends of routes that a Service, by namespace of the member and name, is behind.
         self.backends_of: Callable[[str, str], Iterable[Counted]] = lambda _namespace, _service: ()
+        #: Returns which object was never read that may share Services of the member with a namespace, empty for none.
+        self.unread: Callable[[str], str] = lambda _namespace: ""
         self._readers: list[Callable[[str], None]] = []
         self._listeners: list[Callable[[str, Collection[str]], None]] = []
         self._by_source: dict[LoadBalancerKey, Mapping[tuple[str, str], SharedPorts]] = {}
