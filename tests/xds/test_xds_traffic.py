@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from fairlead.model.change import Action
-from fairlead.model.desired import Affinity, Listener, ProxyProtocol, Target
+from fairlead.model.desired import Affinity, FrontendSpec, Listener, ProxyProtocol, Target
 from fairlead.model.health import HealthCheck
 from fairlead.model.keys import TargetKey
 from fairlead.providers.envoy import connection_frontend as listeners
@@ -306,3 +306,46 @@ async def test_a_download_from_a_draining_target_ends_or_is_cut_at_the_deadline(
         return observed is not None and observed.draining is None
 
     await wait_until(figures_are_gone, "nothing drains any longer")
+
+
+@pytest.mark.req("F-4")
+@pytest.mark.skipif(os.geteuid() != 0, reason="closing a connection needs CAP_NET_ADMIN")
+async def test_a_drain_cuts_no_connection_of_another_load_balancer(world: World) -> None:
+    """A pod that leaves one Service may serve another; a target with a host name has no connections to find."""
+    address, ended = world.addresses.take(), asyncio.Event()
+
+    async def hold(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"x")
+        await ended.wait()
+        writer.write(b"y")
+        writer.close()
+
+    server = await asyncio.start_server(hold, address, 8080)
+    target, name = Target(TargetKey(address, 8080)), Target(TargetKey("localhost", 8080))
+    limited, unlimited, short = world.spec(drain_s=0.2), world.spec(), world.spec(drain_s=0.1)
+    for spec in (limited, unlimited):
+        await world.serve(spec, target)
+    alone = await world.backend("alone")
+    await world.serve(short, alone.target, name)
+    first, first_writer = await asyncio.open_connection(limited.address, 8080)
+    second, second_writer = await asyncio.open_connection(unlimited.address, 8080)
+    received = [await first.readexactly(1), await second.readexactly(1)]
+
+    async def drained(spec: FrontendSpec) -> None:
+        async def check() -> bool:
+            observed = await world.provider.observe(spec.key)
+            return observed is not None and observed.draining is None
+
+        await wait_until(check, "the drain time is over")
+
+    await world.change(short, Action.DRAIN, msgspec.structs.replace(name, draining=True))
+    await world.change(limited, Action.REGISTER, msgspec.structs.replace(target, draining=True))
+    await drained(limited)
+    await world.change(short, Action.DRAIN, msgspec.structs.replace(alone.target, draining=True))
+    await drained(short)
+    ended.set()
+    received += [await first.read(-1), await second.read(-1)]
+    assert received == [b"x", b"x", b"y", b"y"]
+    for writer in (first_writer, second_writer):
+        writer.close()
+    server.close()

@@ -19,7 +19,7 @@ Source: https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/cluster/v3/clu
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 
@@ -436,6 +436,12 @@ class EndpointSet:
     def targets(self) -> list[Target]:
         """Return the targets in order of their keys."""
         return [self._targets[key] for key in self._order]
+
+    def among(self, keys: Collection[TargetKey]) -> list[Target]:
+        """Return the targets with one of these keys."""
+        if len(keys) < len(self._targets):
+            return [target for key in keys if (target := self._targets.get(key)) is not None]
+        return [target for key, target in self._targets.items() if key in keys]
 
     def assignment(self, cluster_name: str, shares: Shares | None = None) -> bytes:
         """Encode the ClusterLoadAssignment of this cluster."""

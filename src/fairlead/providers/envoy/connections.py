@@ -1,9 +1,10 @@
-"""The TCP connections of processes on this machine to one target: listed and closed through the kernel.
+"""The TCP connections of processes on this machine to targets: listed and closed through the kernel.
 
 Envoy keeps the connections of a target that drains for as long as both ends like, and has no way to close those of one
-target. The kernel closes them as if the network had: Envoy then closes the client's side. In: process ids, a target.
+target. The kernel closes them as if the network had: Envoy then closes the client's side. In: process ids, targets.
 Out: how many connections there are, or were closed. Needs CAP_NET_ADMIN to close, and root or the same user to see
-whose a connection is. Never touches a connection of another process.
+whose a connection is. Never touches a connection of another process, or of a target that another load balancer of the
+same proxies still has: the kernel does not know for which load balancer Envoy made a connection.
 Source: https://www.man7.org/linux/man-pages/man7/sock_diag.7.html
 """
 
@@ -14,7 +15,8 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
@@ -28,6 +30,7 @@ from prometheus_client.registry import Collector
 from fairlead.model.change import Action, TargetChange
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import DrainFigures
+from fairlead.providers.envoy.clusters import is_dns_name
 from fairlead.providers.envoy.frontends import EnvoyFrontend
 from fairlead.runtime.background import watched
 
@@ -59,30 +62,30 @@ def may_close_connections() -> bool:
     return any(line.startswith("CapEff:") and int(line.split()[1], 16) >> _NET_ADMIN & 1 for line in lines)
 
 
-def count_connections(pids: Collection[int], target: TargetKey) -> int:
-    """Return how many connections these processes have to a target.
+def count_connections(pids: Collection[int], targets: Collection[TargetKey]) -> Counter[TargetKey]:
+    """Return how many connections these processes have to each target.
 
     Raises:
         OSError: the kernel does not answer.
     """
-    return sum(1 for _ in _connections(pids, target))
+    return Counter(target for target, _, _ in _connections(pids, targets))
 
 
-def close_connections(pids: Collection[int], target: TargetKey) -> int:
-    """Close the connections of these processes to a target; return how many there were.
+def close_connections(pids: Collection[int], targets: Collection[TargetKey]) -> Counter[TargetKey]:
+    """Close the connections of these processes to the targets; return how many there were to each.
 
     Raises:
         PermissionError: this process lacks CAP_NET_ADMIN.
         OSError: the kernel does not answer, or was built without INET_DIAG_DESTROY.
     """
-    closed = 0
-    for family, identity in list(_connections(pids, target)):
+    closed = Counter[TargetKey]()
+    for target, family, identity in list(_connections(pids, targets)):
         body = _QUERY.pack(family, socket.IPPROTO_TCP, 0, 0, 0xFFF) + identity
         for kind, answer in _ask(_SOCK_DESTROY, _REQUEST | _ACK, body):
             code = -struct.unpack_from("=i", answer)[0] if kind == _ERROR else 0
             if code and code not in _GONE:
                 raise OSError(code, os.strerror(code))
-            closed += not code
+            closed[target] += not code
     return closed
 
 
@@ -90,19 +93,23 @@ def close_connections(pids: Collection[int], target: TargetKey) -> int:
 _GONE = frozenset({2, 111, 3})
 
 
-def _connections(pids: Collection[int], target: TargetKey) -> Iterator[tuple[int, bytes]]:
-    """Yield family and identity of each connection of these processes to a target."""
-    address = ip_address(target.address)
-    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+def _connections(pids: Collection[int], targets: Iterable[TargetKey]) -> Iterator[tuple[TargetKey, int, bytes]]:
+    """Yield target, family and identity of each connection of these processes to one of the targets."""
     inodes = set[int]().union(*map(_inodes, pids))
-    query = _QUERY.pack(family, socket.IPPROTO_TCP, 0, 0, _OPEN_STATES) + bytes(_IDENTITY.size)
-    for kind, answer in _ask(_SOCK_DIAG_BY_FAMILY, _REQUEST | _DUMP, query):
-        if kind != _SOCK_DIAG_BY_FAMILY:
-            continue
-        _family, _state, _timer, _retries, identity, *_counts, inode = _ANSWER.unpack_from(answer)
-        _source_port, port, _source, destination, _interface, _cookie = _IDENTITY.unpack(identity)
-        if inode in inodes and port == target.port and destination[: len(address.packed)] == address.packed:
-            yield family, identity
+    wanted: dict[int, dict[tuple[bytes, int], TargetKey]] = {}
+    for target in targets:
+        address = ip_address(target.address)
+        family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+        wanted.setdefault(family, {})[address.packed.ljust(16, b"\0"), target.port] = target
+    for family, by_place in wanted.items() if inodes else ():
+        query = _QUERY.pack(family, socket.IPPROTO_TCP, 0, 0, _OPEN_STATES) + bytes(_IDENTITY.size)
+        for kind, answer in _ask(_SOCK_DIAG_BY_FAMILY, _REQUEST | _DUMP, query):
+            if kind != _SOCK_DIAG_BY_FAMILY:
+                continue
+            _family, _state, _timer, _retries, identity, *_counts, inode = _ANSWER.unpack_from(answer)
+            _source_port, port, _source, destination, _interface, _cookie = _IDENTITY.unpack(identity)
+            if inode in inodes and (found := by_place.get((destination, port))) is not None:
+                yield found, family, identity
 
 
 def _inodes(pid: int) -> set[int]:
@@ -158,23 +165,28 @@ class _Drain(msgspec.Struct):
 
 
 Place = tuple[LoadBalancerKey, ListenerKey, TargetKey]
+#: Targets, groups of proxies -> each place of such a target at these proxies, and whether it drains there.
+PlacesOf = Callable[[Collection[TargetKey], Collection[str]], Iterable[tuple[Place, bool]]]
 
 
 class Drains(Collector):
     """The targets that drain for a limited time; their connections are counted, and closed at its end.
 
     ``pids`` returns the processes of groups of proxies; ``changed`` is called with load balancers whose figures differ.
-    After a restart of the hub the time of a target begins again.
+    A target that drains for another load balancer of the same proxies keeps its connections until that is over, too;
+    one that serves there keeps them. After a restart of the hub the time of a target begins again.
     """
 
     def __init__(
         self,
         *,
         pids: Callable[[Sequence[str]], list[int]],
+        places_of: PlacesOf,
         changed: Callable[[Iterable[LoadBalancerKey]], None],
         registry: CollectorRegistry | None = None,
     ) -> None:
         self._pids = pids
+        self._places_of = places_of
         self._changed = changed
         self._drains: dict[Place, _Drain] = {}
         #: Targets whose time is over, and that are still listed.
@@ -192,7 +204,7 @@ class Drains(Collector):
             self._ended.discard(place)
         if not drains:
             self._drains.pop(place, None)
-        elif ended or place in self._drains or frontend.spec.l7 is not None:
+        elif ended or place in self._drains or frontend.spec.l7 is not None or is_dns_name(change.key.address):
             return
         elif frontend.spec.drain_s is not None:
             now_s = time.monotonic()
@@ -236,21 +248,51 @@ class Drains(Collector):
     async def _look(self) -> None:
         """Count the connections of all targets that drain, and close those whose time is over."""
         changed = set[LoadBalancerKey]()
-        for place, drain in list(self._drains.items()):
-            over = time.monotonic() >= drain.ends_s
-            work = close_connections if over else count_connections
-            try:
-                connections = await asyncio.to_thread(work, self._pids(drain.groups), place[2])
-            except OSError as error:
-                if str(error) != drain.problem:
-                    log.warning("connections of a draining target", target=str(place[2]), error=str(error))
-                drain.problem, connections = str(error), 0
-            if over:
-                if connections:
-                    log.info("closed connections after the drain time", target=str(place[2]), connections=connections)
-                self._drains.pop(place, None)
-                self._ended.add(place)
-            if over or connections != drain.connections:
-                drain.connections = connections
-                changed.add(place[0])
+        for groups in {drain.groups for drain in self._drains.values()}:
+            changed |= await self._look_at(groups)
         self._changed(changed)
+
+    async def _look_at(self, groups: tuple[str, ...]) -> set[LoadBalancerKey]:
+        """Look at the targets of these groups; return the load balancers whose figures differ."""
+        drains = {place: drain for place, drain in self._drains.items() if drain.groups == groups}
+        over = self._over(groups, drains)
+        closing = {place[2] for place, closes in over.items() if closes}
+        connections, problem = Counter[TargetKey](), ""
+        try:
+            pids = self._pids(groups)
+            if closing:
+                connections += await asyncio.to_thread(close_connections, pids, closing)
+            if counted := {place[2] for place in drains} - closing:
+                connections += await asyncio.to_thread(count_connections, pids, counted)
+        except OSError as error:
+            problem = str(error)
+        changed = set[LoadBalancerKey]()
+        for place, drain in drains.items():
+            target, number = place[2], connections[place[2]]
+            if problem and problem != drain.problem:
+                log.warning("connections of a draining target", target=str(target), error=problem)
+            drain.problem = problem
+            if target in closing and number:
+                log.info("closed connections after the drain time", target=str(target), connections=number)
+            if place in over and self._drains.get(place) is drain:
+                del self._drains[place]
+                self._ended.add(place)
+            if place in over or number != drain.connections:
+                drain.connections = number
+                changed.add(place[0])
+        return changed
+
+    def _over(self, groups: tuple[str, ...], drains: Mapping[Place, _Drain]) -> dict[Place, bool]:
+        """Return the places whose time is over, each with whether to close the connections of its target."""
+        now_s = time.monotonic()
+        over = {place for place, drain in drains.items() if now_s >= drain.ends_s}
+        # Whether it drains at all other places.
+        elsewhere: dict[TargetKey, bool] = {}
+        if over:
+            for place, is_draining in self._places_of({place[2] for place in over}, groups):
+                if place not in over and place not in self._ended:
+                    elsewhere[place[2]] = elsewhere.get(place[2], True) and is_draining
+        waiting = {place for place in over if elsewhere.get(place[2])}
+        for place in waiting:
+            drains[place].ends_s = now_s + _COUNT_S
+        return {place: place[2] not in elsewhere for place in over - waiting}

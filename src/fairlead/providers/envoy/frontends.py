@@ -7,7 +7,7 @@ targets of each listener, so that one changed target re-encodes that target only
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from ipaddress import ip_network
 from itertools import product
 
@@ -141,6 +141,17 @@ class EnvoyFrontends:
     def in_group(self, group: str) -> list[LoadBalancerKey]:
         """Return the load balancers of a group."""
         return [key for key, frontend in self._frontends.items() if group in frontend.groups]
+
+    def places_of(
+        self, targets: Collection[TargetKey], groups: Collection[str]
+    ) -> Iterator[tuple[tuple[LoadBalancerKey, ListenerKey, TargetKey], bool]]:
+        """Yield each place of these targets at the proxies of these groups, and whether the target drains there."""
+        for key, frontend in self._frontends.items():
+            if set(groups).isdisjoint(frontend.groups):
+                continue
+            for listener, port in frontend.ports.items():
+                for target in port.targets.among(targets):
+                    yield (key, listener, target.key), target.draining
 
     def ensure(self, spec: FrontendSpec) -> dict[str, list[ResourceChange]]:
         """Store a frontend, keeping the targets of listeners that stay; ``Terminal`` says what is wrong with it."""

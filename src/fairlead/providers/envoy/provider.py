@@ -85,7 +85,12 @@ class EnvoyProvider:
         )
         self._clock = time.monotonic
         self._notifier = StatusNotifier(observe=self._observe)
-        self._drains = Drains(pids=fleet.pids, changed=self._notifier.hint, registry=registry)
+        self._drains = Drains(
+            pids=fleet.pids,
+            places_of=self._frontends.places_of,
+            changed=self._notifier.hint,
+            registry=registry,
+        )
         fleet.on_change(lambda key: self._notifier.hint((key,)))
 
     # --- life -------------------------------------------------------------------------------------------------
