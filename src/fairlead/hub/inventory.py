@@ -565,13 +565,18 @@ class Inventory:
         slices, broken = self.slices.by_index(index, value), self.slices.broken
         return tuple(item for item in slices if item.key not in broken) if broken else tuple(slices)
 
-    def gated_pods(self, namespace: str) -> dict[str, str]:
-        """Return the uids of the pods of a member that wait for their readiness gate, by address in canonical form."""
+    def gated_pods(self, namespace: str) -> dict[TargetKey, str]:
+        """Return the uids of the pods of a member that wait for their readiness gate, by address and port.
+
+        Pods on the network of their node have its address.
+        """
         return {
-            canonical_address(endpoint.addresses[0]): endpoint.target_ref.uid
+            TargetKey(canonical_address(endpoint.addresses[0]), port.port): endpoint.target_ref.uid
             for endpoint_slice in self.slices.indexed("gated", namespace)
             for endpoint in endpoint_slice.endpoints or ()
             if endpoint.addresses and endpoint.target_ref is not None and endpoint.awaits_gate
+            for port in endpoint_slice.ports or ()
+            if port.port is not None
         }
 
     def members_with_node(self, address: str) -> set[str]:

@@ -213,6 +213,9 @@ class KernelProvider:
         load_balancer = self._load_balancers.get(key)
         if load_balancer is None:
             return Seen.UNCHECKED
+        registered = load_balancer.targets.get(listener, {}).get(target)
+        if registered is None or registered.draining:
+            return Seen.WAITING
         machines = self._heard(load_balancer)
         seen = [self._seen(load_balancer, listener, target, machine) for machine in machines.values()]
         if not seen:

@@ -8,9 +8,10 @@ import pytest
 from hub_world import HubWorld
 
 from fairlead.api.intent import GatedPods
-from fairlead.api.kubernetes import READINESS_GATES_FIELD
+from fairlead.api.kubernetes import ENDPOINT_SLICES, READINESS_GATES_FIELD
 from fairlead.hub.intents.status import GATES_RENEWED_S
 from fairlead.model.keys import TargetKey
+from fairlead.testing.builders import slice_body
 
 
 def waiting_pod(address: str, uid: str) -> dict[str, Any]:
@@ -54,6 +55,24 @@ async def test_the_status_answers_for_pods_that_wait_and_for_no_others(world: Hu
     assert len(hub.written) == written
     await world.slice("web", "10.1.0.1", "10.1.0.2", "10.1.0.3")
     await world.until(lambda: is_absent(world), what="no answer is left")
+
+
+@pytest.mark.req("F-1")
+async def test_pods_on_the_network_of_one_node_are_told_apart_by_port(world: HubWorld) -> None:
+    await world.start()
+    await world.tenant()
+    for name, port in (("web", 8080), ("api", 9090)):
+        await world.lb(name)
+        body = slice_body(f"{name}-1", [waiting_pod("10.1.0.1", name)], load_balancer=name)
+        body["ports"][0]["port"] = port
+        await world.user.apply(ENDPOINT_SLICES, body, manager="kubectl")
+
+    async def both() -> bool:
+        found = [await world.get(name) for name in ("web", "api")]
+        gated = [obj.status.gated_pods for obj in found if obj is not None]
+        return [answer.serving for answer in gated if answer is not None] == [("web",), ("api",)]
+
+    await world.until(both, what="each answers for its own pod")
 
 
 async def is_absent(world: HubWorld) -> bool:

@@ -192,3 +192,16 @@ def test_parameters_of_a_class_are_checked():
     assert Protocol.UDP in provider.capabilities.protocols
     assert not provider.capabilities.l7
     assert not provider.capabilities.proxy_protocol
+
+
+@pytest.mark.req("F-1")
+async def test_a_target_that_no_machine_was_given_is_not_seen_healthy(kernels: Kernels):
+    kernels.provider.publish()
+    for machine in ("m1", "m2"):
+        await kernels.follow(machine)
+    given, later = TargetKey("10.0.0.1", 8080), TargetKey("10.0.0.3", 8080)
+    assert [kernels.provider.seen_of(WEB, TCP.key, key) for key in (given, later)] == [Seen.HEALTHY, Seen.WAITING]
+    await kernels.provider.apply([change("10.0.0.1", Action.DRAIN)])
+    for machine in ("m1", "m2"):
+        await kernels.follow(machine)
+    assert kernels.provider.seen_of(WEB, TCP.key, given) is Seen.WAITING

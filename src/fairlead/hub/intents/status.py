@@ -390,7 +390,7 @@ class StatusWriter(Generic[Obj, T]):
         queue: KeyedQueue[LoadBalancerKey],
         counts: TargetCounts,
         publication: FirstPublication,
-        gated_pods: Callable[[str], Mapping[str, str]] = lambda _namespace: {},
+        gated_pods: Callable[[str], Mapping[TargetKey, str]] = lambda _namespace: {},
     ) -> None:
         self._objects = objects
         self._gated_pods = gated_pods
@@ -591,7 +591,7 @@ class StatusWriter(Generic[Obj, T]):
         places: dict[str, list[tuple[ListenerKey, TargetKey]]] = {}
         for listener, targets in state.desired.targets.items():
             for target in targets.values():
-                if not target.draining and (uid := uids.get(target.key.address)):
+                if not target.draining and (uid := uids.get(target.key)):
                     places.setdefault(uid, []).append((listener, target.key))
         if not places:
             return None

@@ -179,9 +179,14 @@ class HealthBoard:
                 self._moved.setdefault(key, set()).add(name)
 
     def seen_of(self, frontend: EnvoyFrontend, listener: ListenerKey, target: TargetKey) -> Seen:
-        """Return what the proxies that report see of one target; healthy when each of them sees it so."""
+        """Return what the proxies that report see of one target; healthy when each of them sees it so.
+
+        WAITING also for a target that is not registered, or drains: no proxy has it to serve it.
+        """
         port = frontend.ports.get(listener)
-        if port is None or not is_checked(frontend.spec, listener, port):
+        if port is None or all(registered.draining for registered in port.targets.among((target,))):
+            return Seen.WAITING
+        if not is_checked(frontend.spec, listener, port):
             return Seen.UNCHECKED
         own, others = self._of(frontend)
         sees = (*(stream.seen for stream in own), *others)

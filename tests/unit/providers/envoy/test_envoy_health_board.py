@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -250,3 +251,15 @@ def test_health_of_one_changed_backend_is_judged_alone(monkeypatch: pytest.Monke
     asked.clear()
     proxy.sees({"api": "UNHEALTHY"})
     assert set(asked) == {proxy.frontend.ports[backend_key("api")].name}
+
+
+@pytest.mark.req("F-1")
+def test_a_target_that_is_not_registered_waits_even_where_nothing_is_checked() -> None:
+    proxy, shop = Proxy(TO_BOTH), backend_key("shop")
+    port = proxy.frontend.ports[shop]
+    port.check = None
+    target = port.targets.targets()[0]
+    assert proxy.board.seen_of(proxy.frontend, shop, target.key) is Seen.UNCHECKED
+    assert proxy.board.seen_of(proxy.frontend, shop, TargetKey("10.9.9.9", 80)) is Seen.WAITING
+    port.put(msgspec.structs.replace(target, draining=True))
+    assert proxy.board.seen_of(proxy.frontend, shop, target.key) is Seen.WAITING
