@@ -32,6 +32,9 @@ CLIENTS = (
     Client("192.0.3.7", False),
     Client("2001:db8::7", True),
     Client("2001:db9::7", False),
+    # As a proxy writes an IPv4 client that reached it at a socket for both families.
+    Client("::ffff:192.0.2.7", True),
+    Client("::ffff:192.0.3.7", False),
 )
 
 
@@ -72,7 +75,7 @@ async def test_lists_of_a_listener_hold_for_the_address_of_the_proxy_protocol(ht
     spec = await http.start(
         config(route("r", rule), listeners=(listener,)), backend, parameters={ACCEPT_PROXY_PROTOCOL: "true"}
     )
-    for client in (*CLIENTS, Client("192.0.2.8", False), Client("192.0.2.9", False)):
+    for client in (*CLIENTS, Client("192.0.2.8", False), Client("::ffff:192.0.2.9", False)):
         family = "TCP6 {0} 2001:db8::1" if ":" in client.address else "TCP4 {0} 192.0.2.1"
         head = f"PROXY {family.format(client.address)} 4000 80\r\n"
         assert await raw(spec, head) == (200 if client.admitted else 403), client

@@ -306,7 +306,11 @@ def _excluded_sources(of: Rule | L7Listener) -> Fields:
 
 
 def _principals(ranges: Iterable[str]) -> list[Fields]:
-    return [{"remote_ip": source} for source in source_ranges(ranges)]
+    """Return the clients of ranges; a proxy in front may write an IPv4 address as one of IPv6."""
+    ranges = list(ranges)
+    networks = [ip_network(text, strict=False) for text in ranges]
+    mapped = [f"::ffff:{each.network_address}/{96 + each.prefixlen}" for each in networks if each.version == 4]
+    return [{"remote_ip": source} for source in source_ranges([*ranges, *mapped])]
 
 
 def source_ranges(ranges: Iterable[str]) -> list[Fields]:
