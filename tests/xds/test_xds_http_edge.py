@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import ssl
 import struct
 import sys
 from pathlib import Path
 
+import aiohttp
 import msgspec
 import pytest
 
@@ -16,7 +18,7 @@ from fairlead.errors import Terminal
 from fairlead.hub.certificates.issuance import fetched, fetched_as_a_balancer
 from fairlead.model.change import Action
 from fairlead.model.desired import FrontendSpec, Target
-from fairlead.model.http import FixedAnswer, L7Listener, RetryRule
+from fairlead.model.http import Backend, FixedAnswer, L7Listener, RetryRule
 from fairlead.model.keys import TargetKey, backend_key
 from fairlead.providers.envoy.access_log import ACCESS_LOG
 from fairlead.providers.envoy.http.names import ACCEPT_PROXY_PROTOCOL, ESCAPED_SLASHES, TRUSTED_HOPS
@@ -24,7 +26,7 @@ from fairlead.providers.envoy.http.route_lookup import ClientRequest, lookup
 from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.processes import Child
 from fairlead_demo.worlds.traffic import Traffic
-from tests.xds.http_world import Authority, HttpWorld, config, get, prefix, route, to
+from tests.xds.http_world import Authority, HttpWorld, config, get, prefix, route, to, web_socket
 from tests.xds.world import TIMEOUT_S, close, local_envoy
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
@@ -406,3 +408,27 @@ async def test_pods_that_stop_without_a_delay_cost_no_request(http: HttpWorld, t
             await child.kill()
     assert traffic.count.answered > 100
     assert (traffic.count.failed, traffic.count.failures) == (0, [])
+
+
+@pytest.mark.req("F-4")
+@pytest.mark.skipif(os.geteuid() != 0, reason="closing a connection needs CAP_NET_ADMIN")
+async def test_web_sockets_of_a_draining_backend_are_cut_at_the_deadline(http: HttpWorld) -> None:
+    """New requests go elsewhere at once, and the figures say that a connection is left."""
+    leaving, other = await http.echo("leaving"), await http.echo("other")
+    l7 = config(route("r", to("web")), backends=[Backend("web", drain="1s")])
+    spec = await http.serve(http.spec(l7), {"web": [leaving.target]})
+    async with web_socket(spec) as socket:
+        await socket.send_str("before")
+        assert (await socket.receive_str(timeout=TIMEOUT_S)) == "leaving: before"
+        key = backend_key("web")
+        await http.world.change(spec, Action.REGISTER, other.target, listener=key)
+        leaves = msgspec.structs.replace(leaving.target, draining=True)
+        await http.world.change(spec, Action.REGISTER, leaves, listener=key)
+        assert {(await get(spec)).backend for _ in range(4)} == {"other"}
+        observed = await http.provider.observe(spec.key)
+        assert observed is not None
+        assert observed.draining is not None
+        assert observed.draining.targets == 1
+        message = await socket.receive(timeout=TIMEOUT_S)
+        assert message.type in {aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR}
+    assert {(await get(spec)).backend for _ in range(4)} == {"other"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -19,10 +20,12 @@ from fairlead.machine.checks import CONNECTIONS, HEALTHY_TARGETS, healthy_load_b
 from fairlead.machine.relay import HubLink, Relay
 from fairlead.machine.snapshot import XdsSnapshot
 from fairlead.model.change import Action
-from fairlead.model.desired import FrontendSpec, Listener
+from fairlead.model.desired import FrontendSpec, Listener, Target
+from fairlead.model.keys import TargetKey
 from fairlead.model.machine import HUB_NAME
 from fairlead.providers.envoy.bootstrap import ENVOY_FLAGS, Bootstrap, bootstrap_json
 from fairlead.providers.envoy.certificates import client_certificate, new_authority, server_certificate
+from fairlead.providers.envoy.connections import EndpointDrains
 from fairlead.providers.envoy.envoy_process import LocalEnvoy
 from fairlead.providers.envoy.fleet import ServerCertificate
 from fairlead.providers.envoy.kubernetes.fleet import DeploymentFleet
@@ -64,12 +67,18 @@ class Site:
             bootstrap=msgspec.json.encode(bootstrap_json(bootstrap)),
             options=("--concurrency", "1", *ENVOY_FLAGS),
         )
+        self.endpoint_drains = EndpointDrains(
+            packaged_schema(),
+            pids=lambda: [self.envoy.running.pid] if self.envoy.running is not None else [],
+            resources=lambda: self.snapshot.of(ResourceType.ENDPOINTS),
+            changed=lambda: None,
+        )
         self.provider: EnvoyProvider | None = None
         self._stop: list[Callable[[], Awaitable[object]]] = []
 
     async def start_machine(self) -> None:
         """Start the relay with what is on disk, and Envoy if it does not run."""
-        self.snapshot = XdsSnapshot(self.directory / "snapshot")
+        self.snapshot = XdsSnapshot(self.directory / "snapshot", on_change=self._note)
         self.snapshot.load()
         self.link = HubLink()
         self.relay = Relay(
@@ -80,8 +89,13 @@ class Site:
         self.envoy.prepare()
         await self.envoy.start()
 
+    def _note(self, kind: ResourceType, name: str) -> None:
+        if kind is ResourceType.ENDPOINTS:
+            self.endpoint_drains.note(name)
+
     async def stop_machine(self) -> None:
         """End our process: the relay, not Envoy."""
+        self.endpoint_drains.drains.close()
         await self.envoy.close()
         await self.relay.stop()
         await self.link.close()
@@ -255,4 +269,46 @@ async def test_a_machine_that_the_hub_refuses_keeps_serving(site: Site, addresse
     assert await site.ask() == "there"
     await site.kill_envoy()
     await site.until("there")
+    await world.close()
+
+
+@pytest.mark.req("F-4")
+@pytest.mark.skipif(os.geteuid() != 0, reason="closing a connection needs CAP_NET_ADMIN")
+async def test_a_machine_closes_connections_after_the_drain_time_without_a_hub(
+    site: Site, addresses: Addresses
+) -> None:
+    provider = await site.start_hub()
+    provider.publish()
+    world = World(provider, addresses)
+    other = await world.backend("other")
+
+    async def hold(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"x")
+        with contextlib.suppress(ConnectionError):
+            await _reader.read(1)
+        writer.close()
+
+    address = addresses.take()
+    server = await asyncio.start_server(hold, address, 8080)
+    target = Target(TargetKey(address, 8080))
+    spec = msgspec.structs.replace(spec_of(site, world), drain_s=1.0)
+    await world.serve(spec, target)
+    reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+    assert await reader.readexactly(1) == b"x"
+    await world.change(spec, Action.REGISTER, other.target)
+    await world.change(spec, Action.REGISTER, msgspec.structs.replace(target, draining=True))
+    figures = site.endpoint_drains.drains.figures()
+    assert figures.keys() == {spec.key}
+    assert figures[spec.key].targets == 1
+    await site.stop_hub()
+    async with asyncio.timeout(20):
+        assert await reader.read() == b""
+    writer.close()
+
+    async def over() -> bool:
+        return not site.endpoint_drains.drains.figures()
+
+    await wait_until(over, "nothing drains any longer")
+    await site.until("other")
+    server.close()
     await world.close()

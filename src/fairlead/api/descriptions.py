@@ -502,6 +502,7 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "nodePort": "Node port of the backend, if nodes are the targets.",
         "ipFamilies": "IP families of the Service, in order; IPv4 only when empty.",
         "protocol": "Protocol of the backend.",
+        "drain": "Time that a terminating target keeps its connections, such as 30s; empty for no limit.",
     },
     "BackendTls": {
         "serverName": "Server name to send; also verified unless subjectAltNames is set.",

@@ -21,7 +21,7 @@ from fairlead.api.intent import Families, FamilyPolicy, IntentObject, IntentStat
 from fairlead.api.json_text import decode
 from fairlead.api.meta import KubeObject, Resource, Wire, list_by
 from fairlead.api.names import ANNOTATION_MAINTENANCE, DEFAULT_CLASS, GROUP, VERSION
-from fairlead.api.tcploadbalancer import ORIGIN_COLUMNS, STATE_COLUMNS, Origin, TargetType
+from fairlead.api.tcploadbalancer import ORIGIN_COLUMNS, STATE_COLUMNS, DrainingTargets, Origin, TargetType
 from fairlead.api.times import parsed_time
 from fairlead.model.http import (
     MAX_PAGE_BYTES,
@@ -157,6 +157,7 @@ class HTTPLoadBalancerStatus(IntentStatus, frozen=True, gc=False):
     """
 
     targets: str = ""
+    draining: DrainingTargets | None = None
     routes: int = 0
     refused: Annotated[tuple[RefusedPartStatus, ...], Meta(max_length=50)] = ()
     failing_routes: Annotated[tuple[FailingRoute, ...], Meta(max_length=FAILING_LISTED)] = ()

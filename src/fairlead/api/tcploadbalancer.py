@@ -23,6 +23,7 @@ from fairlead.api.intent import (
 from fairlead.api.meta import LIST_ATOMIC, LIST_BY_PORT, LIST_SET, ONE_LINE, JSONObject, Resource, Wire
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
 from fairlead.model.health import HealthCheckSettings, OutlierDetection
+from fairlead.model.http import DrainTime
 
 TargetType = Literal["Node", "Pod", "Address"]
 
@@ -81,7 +82,7 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     )
     generate_hostname: bool = False
     global_service: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = ""
-    drain: Annotated[str, Meta(max_length=16, pattern=r"^([0-9]{1,7}ms|[0-9]{1,4}s|[0-9]{1,2}m|[01]h)?$")] = ""
+    drain: DrainTime = ""
     access_log: Annotated[str, Meta(max_length=MAX_ACCESS_LOG)] = ""
     health_check: HealthCheckSettings | None = None
     outlier_detection: OutlierDetection | None = None

@@ -36,7 +36,7 @@ from fairlead.machine.checks import (
 )
 from fairlead.machine.kernel import KernelPath
 from fairlead.model.forwarding import ForwardingTable
-from fairlead.model.machine import MachinePlan, MachineReport, ProxyState
+from fairlead.model.machine import DrainState, MachinePlan, MachineReport, ProxyState
 from fairlead.providers.envoy.envoy_process import LocalEnvoy, admin_get, file_limit
 from fairlead.runtime.background import Supervisor
 from fairlead.runtime.clock import SystemClock, wait_for
@@ -92,6 +92,10 @@ class ServingEnvoys(Protocol):
 
     def refused(self) -> Mapping[str, str]:
         """Return the listeners that an Envoy has rejected, each with its message."""
+        ...
+
+    def draining(self) -> tuple[DrainState, ...]:
+        """Return what drains for a limited time at Envoys that have their configuration from elsewhere."""
         ...
 
     @property
@@ -363,6 +367,7 @@ class AnnouncingMachine:
             open_connections=self._open_connections,
             unhealthy=unhealthy_addresses(self.plan, self._healthy_here()) if self.plan is not None else (),
             forwarding=self._kernel.state,
+            draining=self._proxies.draining(),
             problems=tuple(filter(None, (*self._problems.values(), self._kernel.state.problem))),
         )
 

@@ -40,8 +40,9 @@ from fairlead.machine.snapshot import XdsSnapshot
 from fairlead.machine.state import NewKey, StateDirectory
 from fairlead.machine.upgrade import EnvoyProof, EnvoyUpgrades
 from fairlead.model.in_words import host_port
-from fairlead.model.machine import EnrolAnswer, MachinePlan
+from fairlead.model.machine import DrainState, EnrolAnswer, MachinePlan
 from fairlead.providers.envoy.bootstrap import ENVOY_FLAGS, Bootstrap, bootstrap_json
+from fairlead.providers.envoy.connections import EndpointDrains
 from fairlead.providers.envoy.envoy_process import LocalEnvoy, check_socket_path, file_limit
 from fairlead.providers.envoy.resources import ResourceType
 from fairlead.providers.envoy.schema import packaged_schema
@@ -161,13 +162,20 @@ class MachineProcess:
         self._name = self._enrolment.machine
         self._clock = SystemClock()
         changed = asyncio.Event()
-        self._snapshot = XdsSnapshot(state.snapshot)
+        self._snapshot = XdsSnapshot(state.snapshot, on_change=self._note_endpoints)
+        schema = packaged_schema()
+        self._drains = EndpointDrains(
+            schema,
+            pids=self._pids,
+            resources=lambda: self._snapshot.of(ResourceType.ENDPOINTS),
+            changed=changed.set,
+        )
         self._link = HubLink(on_change=changed.set)
         self._relay = Relay(
             socket=check_socket_path(state.socket),
             snapshot=self._snapshot,
             link=self._link,
-            schema=packaged_schema(),
+            schema=schema,
             on_change=changed.set,
         )
         threads = settings.envoy_threads or os.cpu_count() or 1
@@ -204,6 +212,8 @@ class MachineProcess:
         """Bring everything up from local state, then follow the hub."""
         self._state.tls()  # a damaged certificate is an error before anything is started
         self._snapshot.load()
+        for name in list(self._snapshot.of(ResourceType.ENDPOINTS)):
+            self._drains.note(name)
         self._kernel.load()
         self._envoy.prepare(self._upgrades.binary())
         self._machine.note_upgrade(self._upgrades.record.ended, self._upgrades.record.problem)
@@ -226,6 +236,7 @@ class MachineProcess:
 
     async def close(self) -> None:
         """Close everything; Envoy goes on serving."""
+        self._drains.drains.close()
         await self._envoy.close()
         await self._relay.stop()
         await self._link.close()
@@ -245,6 +256,22 @@ class MachineProcess:
     def refused(self) -> Mapping[str, str]:
         """Return the listeners that Envoy has rejected, each with its message."""
         return self._relay.refused
+
+    def draining(self) -> tuple[DrainState, ...]:
+        """Return what drains for a limited time at Envoy."""
+        return tuple(
+            DrainState(
+                load_balancer=str(key), targets=each.targets, connections=each.connections, since=round(each.since_s, 1)
+            )
+            for key, each in self._drains.drains.figures().items()
+        )
+
+    def _pids(self) -> list[int]:
+        return [self._envoy.running.pid] if self._envoy.running is not None else []
+
+    def _note_endpoints(self, kind: ResourceType, name: str) -> None:
+        if kind is ResourceType.ENDPOINTS:
+            self._drains.note(name)
 
     @property
     def synced(self) -> bool:

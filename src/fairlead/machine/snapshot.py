@@ -14,7 +14,7 @@ import asyncio
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -48,10 +48,16 @@ class _Record(msgspec.Struct, array_like=True):
 
 
 class XdsSnapshot:
-    """The resources of one machine. ``path`` is the file; its directory exists."""
+    """The resources of one machine. ``path`` is the file; its directory exists.
 
-    def __init__(self, path: Path) -> None:
+    ``on_change`` is called with the type and name of each resource that comes or goes.
+    """
+
+    def __init__(
+        self, path: Path, *, on_change: Callable[[ResourceType, str], None] = lambda _kind, _name: None
+    ) -> None:
         self._path = path
+        self._on_change = on_change
         self._resources: dict[ResourceType, dict[str, EncodedResource]] = {kind: {} for kind in ResourceType}
         self._pending: dict[tuple[ResourceType, str], None] = {}
         self._changed = asyncio.Event()
@@ -109,12 +115,14 @@ class XdsSnapshot:
         self._live += len(resource.field) - (len(before.field) if before is not None else 0)
         self._resources[kind][name] = resource
         self._note(kind, name)
+        self._on_change(kind, name)
 
     def remove(self, kind: ResourceType, name: str) -> None:
         """Forget a resource that Envoy no longer has."""
         if (before := self._resources[kind].pop(name, None)) is not None:
             self._live -= len(before.field)
             self._note(kind, name)
+            self._on_change(kind, name)
 
     async def run(self) -> None:
         """Write changes until cancelled, then once more."""

@@ -46,6 +46,8 @@ PortNumber = Annotated[int, Meta(ge=1, le=65535)]
 Text = Annotated[str, Meta(max_length=4096, pattern=PRINTABLE)]
 Name = Annotated[str, Meta(min_length=1, max_length=512, pattern=PRINTABLE)]
 Hostname = Annotated[str, Meta(max_length=253, pattern=PRINTABLE)]
+#: How long a target that terminates keeps its connections; empty for no limit.
+DrainTime = Annotated[str, Meta(max_length=16, pattern=r"^([0-9]{1,7}ms|[0-9]{1,4}s|[0-9]{1,2}m|[01]h)?$")]
 #: The most CIDRs of one list of client addresses.
 MAX_SOURCES = 1000
 #: Canonical CIDRs of client addresses.
@@ -324,8 +326,8 @@ class Backend(Value, frozen=True, gc=False):
     ``name`` is unique within the load balancer: the same Service port with other TLS settings is another backend.
     ``service`` is the member's namespace/name; the EndpointSlices at the hub carry it. ``port_name`` is the name of
     the port in these slices (empty for the unnamed one). With nodes as targets, ``node_port`` is where they take it, at
-    their addresses of ``ip_families``: those of the Service, empty for IPv4 alone. ``health_check`` and
-    ``outlier_detection`` are what annotations of the Service set.
+    their addresses of ``ip_families``: those of the Service, empty for IPv4 alone. ``health_check``,
+    ``outlier_detection`` and ``drain`` are what annotations of the Service set.
     """
 
     name: Name
@@ -337,6 +339,7 @@ class Backend(Value, frozen=True, gc=False):
     tls: BackendTls | None = None
     health_check: HealthCheckSettings | None = None
     outlier_detection: OutlierDetection | None = None
+    drain: DrainTime = ""
 
 
 class Attachment(Value, frozen=True, gc=False):

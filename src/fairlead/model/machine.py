@@ -272,6 +272,18 @@ class ForwardingState(MachineValue, frozen=True, kw_only=True, rename="camel", o
     problem: str = ""
 
 
+class DrainState(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The targets of a load balancer that drain at the proxy of a machine, and the connections that they still have.
+
+    ``load_balancer`` is ``kind/namespace/name``; ``since`` is when the first began, in seconds since 1970.
+    """
+
+    load_balancer: str
+    targets: int = 0
+    connections: int = 0
+    since: float = 0.0
+
+
 class MachineReport(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The state of a machine: ``plan`` is the version that it follows, ``sent`` its clock in seconds since 1970."""
 
@@ -298,6 +310,8 @@ class MachineReport(MachineValue, frozen=True, kw_only=True, rename="camel", omi
     unhealthy: tuple[str, ...] = ()
     #: What its kernel forwards; None from a release that cannot.
     forwarding: ForwardingState | None = None
+    #: What drains for a limited time at its proxy; None from a release that closes no connections.
+    draining: tuple[DrainState, ...] | None = None
     #: Fingerprint of the authorities of hubs that it trusts.
     authorities: str = ""
     #: Sentences with a next step: what is wrong with the machine as a whole.

@@ -129,6 +129,12 @@ class DrainFigures(msgspec.Struct, frozen=True, gc=False):
     connections: int
     since_s: float
 
+    def plus(self, other: DrainFigures) -> DrainFigures:
+        """Return the figures of both."""
+        return DrainFigures(
+            self.targets + other.targets, self.connections + other.connections, min(self.since_s, other.since_s)
+        )
+
 
 class Observed(msgspec.Struct, frozen=True, gc=False):
     """The state of one load balancer as it was read back from its provider.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -662,7 +662,7 @@ def _options(service: Service, *, of_cloud: bool) -> ServiceOptions:
     ranges = _source_ranges(service, warnings)
     hostnames = _hostnames(service)
     try:
-        health_check, outlier_detection = health_settings(service)
+        of_backends = backend_settings(service)
     except SettingError as error:
         raise _InvalidOptionError(ConditionReason.INVALID, error.sentence) from error
     return ServiceOptions(
@@ -673,10 +673,10 @@ def _options(service: Service, *, of_cloud: bool) -> ServiceOptions:
         hostnames=tuple(sorted(hostnames - {GENERATE})),
         generate_hostname=GENERATE in hostnames,
         global_service=_global_service(service),
-        drain=_drain(service),
+        drain=of_backends.drain,
         access_log=_access_log(service),
-        health_check=health_check,
-        outlier_detection=outlier_detection,
+        health_check=of_backends.health_check,
+        outlier_detection=of_backends.outlier_detection,
         warnings=tuple(warnings),
     )
 
@@ -691,16 +691,25 @@ def _access_log(service: Service) -> str:
     return text
 
 
-def health_settings(service: Service) -> tuple[HealthCheckSettings | None, OutlierDetection | None]:
-    """Return how the endpoints of a Service are checked and left out, as far as its annotations say.
+class BackendSettings(NamedTuple):
+    """How the endpoints of a Service are checked, left out and drained; ``drain`` is a duration, empty for no limit."""
+
+    health_check: HealthCheckSettings | None = None
+    outlier_detection: OutlierDetection | None = None
+    drain: str = ""
+
+
+def backend_settings(service: Service) -> BackendSettings:
+    """Return what the annotations of a Service set for its endpoints, also behind routes.
 
     Raises:
         SettingError: an annotation cannot be read.
     """
     annotations = service.metadata.annotations
-    return (
+    return BackendSettings(
         settings_from_annotations(annotations, ANNOTATION_HEALTH_CHECK, HealthCheckSettings),
         settings_from_annotations(annotations, ANNOTATION_OUTLIER_DETECTION, OutlierDetection),
+        _drain(service),
     )
 
 
@@ -775,7 +784,9 @@ def _drain(service: Service) -> str:
     except ValueError:
         valid = False
     if not valid:
-        raise _wrong(f"annotation {ANNOTATION_DRAIN}", text, "a duration from 0s to 1h, such as 30s", "")
+        raise SettingError(
+            f"annotation {ANNOTATION_DRAIN} is {shown(text)}: it must be a duration from 0s to 1h, such as 30s"
+        )
     return text
 
 

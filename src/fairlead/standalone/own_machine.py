@@ -23,7 +23,7 @@ from fairlead.machine.announcing import AnnouncingMachine
 from fairlead.machine.app import MachineSettings, all_announcers
 from fairlead.machine.kernel import KernelPath
 from fairlead.model.forwarding import ForwardingTable
-from fairlead.model.machine import MachinePlan, MachineReport
+from fairlead.model.machine import DrainState, MachinePlan, MachineReport
 from fairlead.providers.envoy.envoy_process import LocalEnvoy
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.provider import EnvoyProvider
@@ -152,6 +152,10 @@ class OwnMachine:
             for kind, name in session.group.refused_names()
             if kind is ResourceType.LISTENER and (message := session.group.refusal(kind, name))
         }
+
+    def draining(self) -> tuple[DrainState, ...]:
+        """Return nothing: the provider in this process counts the connections of these Envoys."""
+        return ()
 
     @property
     def synced(self) -> bool:

@@ -213,6 +213,9 @@ class PromptProxies:
     def is_here(self, key: LoadBalancerKey) -> bool:
         return False
 
+    def note_drains(self, machine: str, drains: object) -> None:
+        pass
+
 
 class Answer(msgspec.Struct):
     """The answer to a request: its status and JSON."""

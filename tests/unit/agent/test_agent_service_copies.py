@@ -16,7 +16,7 @@ from fairlead.agent.sources.http import (
     original_of,
     reached_by,
     why_no_copy,
-    with_valid_health,
+    with_valid_settings,
 )
 from fairlead.api.kubernetes import Service
 from fairlead.model.health import HealthCheckSettings, OutlierDetection
@@ -159,8 +159,8 @@ def test_a_wrong_health_annotation_keeps_the_published_setting() -> None:
     published = backend_of(good, port)
     assert published.health_check == HealthCheckSettings(path="/healthz")
     assert published.outlier_detection == OutlierDetection(ejection_time="9s")
-    assert with_valid_health(good, ()) is good
+    assert with_valid_settings(good, ()) is good
     wrong = annotated(health_check_path="healthz", outlier_detection='{"ejectionTime": "9s"}')
-    assert backend_of(with_valid_health(wrong, [published]), port) == published
+    assert backend_of(with_valid_settings(wrong, [published]), port) == published
     # Of a Service that was never published, and whose annotation is wrong, the class decides.
-    assert backend_of(with_valid_health(wrong, []), port) == backend_of(service(), port)
+    assert backend_of(with_valid_settings(wrong, []), port) == backend_of(service(), port)

@@ -12,7 +12,15 @@ import pytest
 from fairlead.errors import FairleadError, Forbidden, Unreachable
 from fairlead.machine.announcing import AnnouncingMachine, notify_systemd
 from fairlead.machine.kernel import KernelPath
-from fairlead.model.machine import AddressState, AnnouncedAddress, LinkState, MachinePlan, MachineReport, SessionState
+from fairlead.model.machine import (
+    AddressState,
+    AnnouncedAddress,
+    DrainState,
+    LinkState,
+    MachinePlan,
+    MachineReport,
+    SessionState,
+)
 from fairlead.providers.envoy.envoy_process import LocalEnvoy
 from fairlead.runtime.background import Supervisor
 
@@ -53,6 +61,9 @@ class NoEnvoys:
     synced = True
 
     def listeners(self) -> Sequence[str]:
+        return ()
+
+    def draining(self) -> tuple[DrainState, ...]:
         return ()
 
     def refused(self) -> Mapping[str, str]:

@@ -29,6 +29,7 @@ from fairlead.api.names import (
     ANNOTATION_ACCESS_LOG,
     ANNOTATION_ALLOWED_SOURCES,
     ANNOTATION_DENIED_SOURCES,
+    ANNOTATION_DRAIN,
     ANNOTATION_HEALTH_CHECK,
     ANNOTATION_IP_FAMILIES,
     ANNOTATION_OUTLIER_DETECTION,
@@ -40,11 +41,11 @@ from fairlead.api.names import (
     fit,
     label_value,
 )
-from fairlead.model.health import HealthCheckSettings, OutlierDetection
+from fairlead.model.health import HealthCheckSettings
 from fairlead.model.http import MAX_SOURCES, Backend, BackendProtocol, Rule
 from fairlead.model.in_words import listed, whole_number
 from fairlead.model.keys import IPV4, IPV6, Family, family_of
-from fairlead.publish.objects import SettingError, families_of, health_settings, written_families
+from fairlead.publish.objects import BackendSettings, SettingError, backend_settings, families_of, written_families
 
 # --- backends --------------------------------------------------------------------------------------------------------
 
@@ -85,10 +86,10 @@ def backend_of(service: Service, port: ServicePort) -> Backend:
     """Return the backend of ``port``; the same for every route that names it."""
     key = f"{service.metadata.namespace}/{service.metadata.name}"
     try:
-        health_check, outlier_detection = health_settings(service)
+        settings = backend_settings(service)
     except SettingError:
-        # The Service has an Event about it, and ``with_valid_health`` what was published last.
-        health_check, outlier_detection = None, None
+        # The Service has an Event about it, and ``with_valid_settings`` what was published last.
+        settings = BackendSettings()
     return Backend(
         name=f"{key}:{port.port}",
         service=key,
@@ -96,23 +97,22 @@ def backend_of(service: Service, port: ServicePort) -> Backend:
         node_port=port.node_port,
         ip_families=written_families(families_of(service)),
         protocol=_PROTOCOLS.get(port.app_protocol or "", "HTTP1"),
-        health_check=health_check,
-        outlier_detection=outlier_detection,
+        health_check=settings.health_check,
+        outlier_detection=settings.outlier_detection,
+        drain=settings.drain,
     )
 
 
-def with_valid_health(service: Service, published: Iterable[Backend]) -> Service:
-    """Return ``service``; while its health annotations cannot be read, with those that its backend has at the hub."""
+def with_valid_settings(service: Service, published: Iterable[Backend]) -> Service:
+    """Return ``service``; while its settings for backends cannot be read, with those of its backend at the hub."""
     try:
-        health_settings(service)
+        backend_settings(service)
     except SettingError:
-        annotations = {
-            key: text for key, text in (service.metadata.annotations or {}).items() if key not in HEALTH_ANNOTATIONS
-        }
         last = next((backend for backend in published if backend.service == "/".join(service.key)), None)
-        if last is None:
-            return _with_health(service, annotations, None, None)
-        return _with_health(service, annotations, last.health_check, last.outlier_detection)
+        settings = BackendSettings()
+        if last is not None:
+            settings = BackendSettings(last.health_check, last.outlier_detection, last.drain)
+        return _with_settings(service, settings)
     return service
 
 
@@ -120,20 +120,21 @@ def with_probed_health(service: Service, probe: HealthCheckSettings | None) -> S
     """Return ``service``, checked as the readiness probe of its pods says where its user has chosen nothing else."""
     if probe is None:
         return service
-    own, outlier = health_settings(service)
-    others = {key: text for key, text in (service.metadata.annotations or {}).items() if key not in HEALTH_ANNOTATIONS}
-    return _with_health(service, others, with_probe(own, probe), outlier)
+    settings = backend_settings(service)
+    return _with_settings(service, settings._replace(health_check=with_probe(settings.health_check, probe)))
 
 
-def _with_health(
-    service: Service,
-    annotations: dict[str, str],
-    check: HealthCheckSettings | None,
-    outlier: OutlierDetection | None,
-) -> Service:
-    for key, settings in ((ANNOTATION_HEALTH_CHECK, check), (ANNOTATION_OUTLIER_DETECTION, outlier)):
-        if settings is not None:
-            annotations[key] = msgspec.json.encode(settings).decode()
+def _with_settings(service: Service, settings: BackendSettings) -> Service:
+    replaced = {*HEALTH_ANNOTATIONS, ANNOTATION_DRAIN}
+    annotations = {key: text for key, text in (service.metadata.annotations or {}).items() if key not in replaced}
+    for key, value in (
+        (ANNOTATION_HEALTH_CHECK, settings.health_check),
+        (ANNOTATION_OUTLIER_DETECTION, settings.outlier_detection),
+    ):
+        if value is not None:
+            annotations[key] = msgspec.json.encode(value).decode()
+    if settings.drain:
+        annotations[ANNOTATION_DRAIN] = settings.drain
     metadata = msgspec.structs.replace(service.metadata, annotations=annotations)
     return msgspec.structs.replace(service, metadata=metadata)
 

@@ -52,7 +52,7 @@ from fairlead.agent.sources.http import (
     reached_by,
     why_no_copy,
     with_probed_health,
-    with_valid_health,
+    with_valid_settings,
 )
 from fairlead.agent.sources.ingress.caches import BY_ORIGIN, IngressCaches
 from fairlead.agent.sources.service.caches import MEMBER_SERVICES, MemberService, ServiceCaches
@@ -233,7 +233,7 @@ class Shared(Source):
         if service is None:
             return None, problem
         published = (backend for route in self._caches.routes.values() for backend in route.spec.backends)
-        service = with_valid_health(service, published)
+        service = with_valid_settings(service, published)
         return service if nodes else with_probed_health(service, self._services.probes.check_of(key)), problem
 
     async def secret(self, namespace: str, name: str) -> bool:

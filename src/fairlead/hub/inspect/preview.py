@@ -269,7 +269,7 @@ class _Preview:
             paused=paused_by(self._inventory, key, obj),
             conditions=tuple(obj.status.conditions or ()) if obj is not None else (),
             unhealthy=frozenset((obj.status.unhealthy_targets or ()) if obj is not None else ()),
-            draining=obj.status.draining if isinstance(obj, TCPLoadBalancer) else None,
+            draining=obj.status.draining if isinstance(obj, (TCPLoadBalancer, HTTPLoadBalancer)) else None,
             refused=obj.status.refused if isinstance(obj, HTTPLoadBalancer) else (),
             maintenance=obj.status.maintenance if isinstance(obj, HTTPLoadBalancer) else (),
             shift=in_words(obj.status.shift) if isinstance(obj, GlobalService) else "",

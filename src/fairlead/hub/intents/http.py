@@ -46,7 +46,7 @@ from fairlead.errors import FairleadError, NotFound, Retry
 from fairlead.hub.intents.conditions import ingress_of
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.member_intent import MemberIntent, MemberObjects, MemberViews
-from fairlead.hub.intents.status import StatusRules, shown_targets
+from fairlead.hub.intents.status import StatusRules, draining_targets, shown_targets
 from fairlead.hub.inventory import Inventory, backend_labels, first_broken
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
@@ -271,6 +271,7 @@ class HTTPStatus(StatusRules[HTTPLoadBalancer, Decision]):
         return msgspec.structs.replace(
             status,
             targets=shown_targets(decision.targets, observed),
+            draining=draining_targets(observed),
             routes=len(routes),
             failing_routes=failing_routes(routes, health.failing if health is not None else frozenset()),
             refused=refused,

@@ -16,6 +16,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -32,6 +33,7 @@ from fairlead.api.meta import (
     wire_conditions,
 )
 from fairlead.api.names import DEFAULT_CLASS, MANAGER_HUB
+from fairlead.api.tcploadbalancer import DrainingTargets
 from fairlead.api.times import parsed_time, wire_time
 from fairlead.hub.intents.conditions import (
     build_conditions,
@@ -202,6 +204,15 @@ def count_targets(health: Health | None, expected: int) -> CountedTargets:
     if health is None:
         return CountedTargets(unknown=expected)
     return CountedTargets(health.healthy, health.total - health.healthy, health.unknown)
+
+
+def draining_targets(observed: Observed | None) -> DrainingTargets | None:
+    """Return the targets that drain for a limited time; None when there are none."""
+    figures = observed.draining if observed is not None else None
+    if figures is None:
+        return None
+    since = wire_time(datetime.fromtimestamp(figures.since_s, UTC))
+    return DrainingTargets(figures.targets, figures.connections, since)
 
 
 def shown_targets(ready: str, observed: Observed | None) -> str:

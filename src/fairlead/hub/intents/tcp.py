@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -13,16 +12,14 @@ from fairlead.api.meta import JSONMapping, WireCondition
 from fairlead.api.names import label_value
 from fairlead.api.tcploadbalancer import (
     TCP_LOAD_BALANCERS,
-    DrainingTargets,
     TCPLoadBalancer,
     TCPLoadBalancerSpec,
     TCPLoadBalancerStatus,
 )
-from fairlead.api.times import wire_time
 from fairlead.hub.intents.conditions import ingress_of
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.member_intent import MemberIntent, MemberObjects, MemberViews
-from fairlead.hub.intents.status import StatusRules, shown_targets
+from fairlead.hub.intents.status import StatusRules, draining_targets, shown_targets
 from fairlead.hub.inventory import Inventory, slice_labels
 from fairlead.hub.tenants.addresses import listeners_of
 from fairlead.kube.cache import WatchCache
@@ -74,12 +71,8 @@ class TCPStatus(StatusRules[TCPLoadBalancer, Decision]):
     ) -> TCPLoadBalancerStatus:
         """Return the status with the number of targets: healthy of all when they are checked, else ready of all."""
         status = super().compose(obj, decision, conditions, observed)
-        figures = observed.draining if observed is not None else None
-        draining = None
-        if figures is not None:
-            since = wire_time(datetime.fromtimestamp(figures.since_s, UTC))
-            draining = DrainingTargets(figures.targets, figures.connections, since)
-        return msgspec.structs.replace(status, targets=shown_targets(decision.targets, observed), draining=draining)
+        targets = shown_targets(decision.targets, observed)
+        return msgspec.structs.replace(status, targets=targets, draining=draining_targets(observed))
 
     def ingress(self, obj: TCPLoadBalancer, addresses: Sequence[str]) -> list[Ingress]:
         """Return ``addresses`` with the ports that are served."""

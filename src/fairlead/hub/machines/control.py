@@ -51,7 +51,7 @@ from fairlead.errors import AlreadyExists, FairleadError, Forbidden, Invalid, No
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.machines.announcing import AnnouncementObjects
 from fairlead.hub.machines.metrics import AddressMoves, MachineCollector, MachinesNow
-from fairlead.hub.machines.placement import PAUSES, MachineFacts, MachineProxies, Placements, SeveralProxies
+from fairlead.hub.machines.placement import PAUSES, MachineEnvoys, MachineFacts, Placements, SeveralProxies
 from fairlead.hub.machines.plans import MachinePlans, PlanInput, build_plans, placed_addresses
 from fairlead.hub.machines.states import SKEW_S, UNREACHABLE_S, Heard, machine_status, skew_text
 from fairlead.hub.machines.tokens import Ticket, check_node_token, check_token, consume
@@ -161,7 +161,7 @@ class Machines:
         cluster: Cluster,
         inventory: Inventory,
         machines: WatchCache[ProxyMachine],
-        proxies: MachineProxies,
+        proxies: MachineEnvoys,
         kernel: KernelProvider,
         authority: SharedAuthority,
         identity: str,
@@ -190,6 +190,7 @@ class Machines:
         self._news = asyncio.Event()
         self._enrolling = asyncio.Lock()
         self._present: Overlay[ProxyMachine] = Overlay(self.machines)
+        self._envoys = proxies
         self._events = EventRecorder(cluster, component="fairlead-hub")
         self.announcements = AnnouncementObjects(cluster=cluster, events=self._events, changed=self.changed)
         self.placements = Placements(
@@ -366,6 +367,7 @@ class Machines:
         before = heard.report
         heard.hear(report, now_s=now_s, skew_s=skew_s)
         self._kernel.reported(machine, report.forwarding)
+        self._envoys.note_drains(machine, report.draining)
         if before is None or _able(before) != _able(report):
             self.changed()
         if before is None or (before.addresses, before.max_listeners) != (report.addresses, report.max_listeners):

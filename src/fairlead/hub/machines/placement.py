@@ -33,7 +33,7 @@ from fairlead.kube.status import apply_status, emit_transitions, write_status
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.in_words import counted
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.machine import MachineReport
+from fairlead.model.machine import DrainState, MachineReport
 from fairlead.runtime.clock import Clock, wait_for
 from fairlead.translate.placement import (
     Joined,
@@ -74,6 +74,14 @@ class MachineProxies(Protocol):
 
     def is_here(self, key: LoadBalancerKey) -> bool:
         """Return whether the hub's own Envoys serve a load balancer."""
+        ...
+
+
+class MachineEnvoys(MachineProxies, Protocol):
+    """The Envoys of machines, whose connections to targets are known."""
+
+    def note_drains(self, machine: str, drains: tuple[DrainState, ...] | None) -> None:
+        """Take in which targets drain at the Envoy of a machine; None: its release closes no connections."""
         ...
 
 

@@ -41,7 +41,7 @@ from fairlead.errors import (
 )
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.machines.control import CERTIFICATE_LIFE, Machines
-from fairlead.hub.machines.placement import MachineProxies
+from fairlead.hub.machines.placement import MachineEnvoys
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.model.in_words import host_port
@@ -83,7 +83,7 @@ class MachineEndpoint:
         cluster: Cluster,
         inventory: Inventory,
         machines: WatchCache[ProxyMachine],
-        proxies: MachineProxies,
+        proxies: MachineEnvoys,
         kernel: KernelProvider,
         xds: XdsServer,
         identity: str,

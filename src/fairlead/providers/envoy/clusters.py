@@ -28,7 +28,7 @@ from fairlead.model.health import HealthCheck, HealthRequest, OutlierDetection, 
 from fairlead.model.keys import Protocol, TargetKey
 from fairlead.providers.envoy.http.names import connections_of
 from fairlead.providers.envoy.resources import delimited, number, resource_name, text
-from fairlead.providers.envoy.schema import Fields, Schema, duration
+from fairlead.providers.envoy.schema import DRAIN, Fields, Schema, duration
 
 CLUSTER = "envoy.config.cluster.v3.Cluster"
 
@@ -376,11 +376,21 @@ _DRAINING = 3
 _LB_ENDPOINT = 2
 
 
-def endpoint_bytes(target: Target, check_port: int = 0, *, idle: bool = False) -> bytes:
-    """Encode one ``lb_endpoints`` field of a LocalityLbEndpoints; ``idle``: its locality takes no new connections."""
+#: Begins the metadata of an endpoint that drains for a limited time.
+DRAIN_MARK = text(1, DRAIN)
+
+
+def endpoint_bytes(target: Target, check_port: int = 0, *, idle: bool = False, drain_s: float | None = None) -> bytes:
+    """Encode one ``lb_endpoints`` field of a LocalityLbEndpoints; ``idle``: its locality takes no new connections.
+
+    The metadata of a target that drains has its time for the machine of the proxy, which closes its connections.
+    """
     endpoint = delimited(1, place_bytes(target.key, check_port))
     if target.draining or target.weight == 0 or idle:
         endpoint += number(2, _DRAINING)
+    if target.draining and drain_s is not None:
+        seconds = delimited(1, text(1, "seconds") + delimited(2, text(3, f"{drain_s:.3f}")))
+        endpoint += delimited(3, delimited(1, DRAIN_MARK + delimited(2, seconds)))
     if target.weight > 1:
         endpoint += delimited(4, number(1, target.weight))
     return delimited(_LB_ENDPOINT, endpoint)
@@ -393,12 +403,16 @@ def place_bytes(key: TargetKey, check_port: int) -> bytes:
 
 
 class EndpointSet:
-    """The targets of one listener, ordered by key, each with its bytes; ``check_port`` as for ``cluster_fields``."""
+    """The targets of one listener, ordered by key, each with its bytes.
 
-    __slots__ = ("_check_port", "_encoded", "_order", "_targets")
+    ``drain_s`` is how long a target that drains keeps its connections, None for no limit.
+    """
+
+    __slots__ = ("_check_port", "_encoded", "_order", "_targets", "drain_s")
 
     def __init__(self, targets: Iterable[Target] = ()) -> None:
         self._check_port = 0
+        self.drain_s: float | None = None
         self._targets: dict[TargetKey, Target] = {}
         self._encoded: dict[TargetKey, bytes] = {}
         self._order: list[TargetKey] = []
@@ -414,15 +428,17 @@ class EndpointSet:
         if known is None:
             insort(self._order, key)
         self._targets[key] = target
-        self._encoded[key] = endpoint_bytes(target, self._check_port)
+        self._encoded[key] = endpoint_bytes(target, self._check_port, drain_s=self.drain_s)
         return True
 
-    def check_at(self, port: int) -> bool:
+    def configure(self, check_port: int, drain_s: float | None) -> bool:
         """Have targets checked at this port, 0 for where they take traffic; return whether that changed anything."""
-        if port == self._check_port:
+        if (check_port, drain_s) == (self._check_port, self.drain_s):
             return False
-        self._check_port = port
-        self._encoded = {key: endpoint_bytes(target, port) for key, target in self._targets.items()}
+        self._check_port, self.drain_s = check_port, drain_s
+        self._encoded = {
+            key: endpoint_bytes(target, check_port, drain_s=drain_s) for key, target in self._targets.items()
+        }
         return True
 
     def drop(self, key: TargetKey) -> bool:
@@ -462,7 +478,9 @@ class EndpointSet:
         for locality, tier in _tiers(shares.localities):
             targets = [(key, target) for key in self._order if (target := self._targets[key]).locality == locality.name]
             endpoints = [
-                self._encoded[key] if locality.weight else endpoint_bytes(target, self._check_port, idle=True)
+                self._encoded[key]
+                if locality.weight
+                else endpoint_bytes(target, self._check_port, idle=True, drain_s=self.drain_s)
                 for key, target in targets
             ]
             weight = delimited(3, number(1, locality.weight)) if locality.weight else b""

@@ -61,7 +61,7 @@ class ConnectionFrontend:
         for listener in spec.listeners:
             port = old.pop(listener.key, None) or TargetPort(resource_name(spec.key, listener.key))
             self.ports[listener.key] = port
-            port.targets.check_at(spec.health_check.port if spec.health_check is not None else 0)
+            port.targets.configure(spec.health_check.port if spec.health_check is not None else 0, spec.drain_s)
             changes += self._target_changes(listener.key, cluster=True)
             changes += [
                 listener_change(self._schema, seen, listener, bind_address=address, reuse_port=self._fleet.reuse_port)

@@ -27,11 +27,11 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from fairlead.model.change import Action, TargetChange
-from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
+from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import DrainFigures
-from fairlead.providers.envoy.clusters import is_dns_name
-from fairlead.providers.envoy.frontends import EnvoyFrontend
+from fairlead.providers.envoy.clusters import DRAIN_MARK, is_dns_name
+from fairlead.providers.envoy.resources import EncodedResource, fields_of, load_balancer_of
+from fairlead.providers.envoy.schema import Schema
 from fairlead.runtime.background import watched
 
 log = structlog.get_logger(__name__)
@@ -108,8 +108,8 @@ def _connections(pids: Collection[int], targets: Iterable[TargetKey]) -> Iterato
                 continue
             _family, _state, _timer, _retries, identity, *_counts, inode = _ANSWER.unpack_from(answer)
             _source_port, port, _source, destination, _interface, _cookie = _IDENTITY.unpack(identity)
-            if inode in inodes and (found := by_place.get((destination, port))) is not None:
-                yield found, family, identity
+            if inode in inodes and (target := by_place.get((destination, port))) is not None:
+                yield target, family, identity
 
 
 def _inodes(pid: int) -> set[int]:
@@ -153,10 +153,9 @@ def _ask(kind: int, flags: int, body: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 class _Drain(msgspec.Struct):
-    """One target that drains: since when (monotonic, and by the clock), until when, and its connections."""
+    """One target that drains: since when (by the clock), until when (monotonic), and its connections."""
 
     groups: tuple[str, ...]
-    started_s: float
     since_s: float
     ends_s: float
     connections: int = 0
@@ -164,7 +163,8 @@ class _Drain(msgspec.Struct):
     problem: str = ""
 
 
-Place = tuple[LoadBalancerKey, ListenerKey, TargetKey]
+#: The name of a cluster, and one of its targets.
+Place = tuple[str, TargetKey]
 #: Targets, groups of proxies -> each place of such a target at these proxies, and whether it drains there.
 PlacesOf = Callable[[Collection[TargetKey], Collection[str]], Iterable[tuple[Place, bool]]]
 
@@ -195,34 +195,35 @@ class Drains(Collector):
         if registry is not None:
             registry.register(self)
 
-    def note(self, frontend: EnvoyFrontend, change: TargetChange) -> None:
-        """Note that a target drains, or serves again."""
-        place = (change.load_balancer, change.listener, change.key)
-        drains = change.action in (Action.DRAIN, Action.DEREGISTER) or change.target.draining
+    def note(
+        self, place: Place, groups: tuple[str, ...], drain_s: float | None, *, drains: bool, listed: bool = True
+    ) -> None:
+        """Note that a target drains, for ``drain_s`` or without a limit, or serves.
+
+        ``listed``: the proxies still have it.
+        """
         ended = place in self._ended
-        if change.action is Action.DEREGISTER or not drains:
+        if not (drains and listed):
             self._ended.discard(place)
         if not drains:
             self._drains.pop(place, None)
-        elif ended or place in self._drains or frontend.spec.l7 is not None or is_dns_name(change.key.address):
-            return
-        elif frontend.spec.drain_s is not None:
-            now_s = time.monotonic()
-            self._drains[place] = _Drain(frontend.groups, now_s, time.time(), now_s + frontend.spec.drain_s)
+        elif not (ended or place in self._drains or drain_s is None or is_dns_name(place[1].address)):
+            self._drains[place] = _Drain(groups, time.time(), time.monotonic() + drain_s)
             if self._task is None:
                 self._task = watched("drains", self._run())
 
-    def figures(self, key: LoadBalancerKey) -> DrainFigures | None:
-        """Return the figures of a load balancer; None when no target of it drains."""
-        drains = [drain for place, drain in self._drains.items() if place[0] == key]
-        if not drains:
-            return None
-        connections = sum(drain.connections for drain in drains)
-        return DrainFigures(len(drains), connections, min(drain.since_s for drain in drains))
+    def figures(self) -> dict[LoadBalancerKey, DrainFigures]:
+        """Return the figures of each load balancer with a target that drains."""
+        figures: dict[LoadBalancerKey, DrainFigures] = {}
+        for (name, _), drain in self._drains.items():
+            if (key := load_balancer_of(name)) is not None:
+                added = DrainFigures(1, drain.connections, drain.since_s)
+                figures[key] = figures[key].plus(added) if key in figures else added
+        return figures
 
     def forget(self, key: LoadBalancerKey) -> None:
         """Forget the targets of a load balancer that is gone; those that drain keep their time."""
-        self._ended = {place for place in self._ended if place[0] != key}
+        self._ended = {place for place in self._ended if load_balancer_of(place[0]) != key}
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of one scrape."""
@@ -256,19 +257,19 @@ class Drains(Collector):
         """Look at the targets of these groups; return the load balancers whose figures differ."""
         drains = {place: drain for place, drain in self._drains.items() if drain.groups == groups}
         over = self._over(groups, drains)
-        closing = {place[2] for place, closes in over.items() if closes}
+        closing = {place[1] for place, closes in over.items() if closes}
         connections, problem = Counter[TargetKey](), ""
         try:
             pids = self._pids(groups)
             if closing:
                 connections += await asyncio.to_thread(close_connections, pids, closing)
-            if counted := {place[2] for place in drains} - closing:
+            if counted := {place[1] for place in drains} - closing:
                 connections += await asyncio.to_thread(count_connections, pids, counted)
         except OSError as error:
             problem = str(error)
         changed = set[LoadBalancerKey]()
         for place, drain in drains.items():
-            target, number = place[2], connections[place[2]]
+            target, number = place[1], connections[place[1]]
             if problem and problem != drain.problem:
                 log.warning("connections of a draining target", target=str(target), error=problem)
             drain.problem = problem
@@ -279,7 +280,7 @@ class Drains(Collector):
                 self._ended.add(place)
             if place in over or number != drain.connections:
                 drain.connections = number
-                changed.add(place[0])
+                changed |= {key for key in (load_balancer_of(place[0]),) if key is not None}
         return changed
 
     def _over(self, groups: tuple[str, ...], drains: Mapping[Place, _Drain]) -> dict[Place, bool]:
@@ -289,10 +290,66 @@ class Drains(Collector):
         # Whether it drains at all other places.
         elsewhere: dict[TargetKey, bool] = {}
         if over:
-            for place, is_draining in self._places_of({place[2] for place in over}, groups):
+            for place, is_draining in self._places_of({place[1] for place in over}, groups):
                 if place not in over and place not in self._ended:
-                    elsewhere[place[2]] = elsewhere.get(place[2], True) and is_draining
-        waiting = {place for place in over if elsewhere.get(place[2])}
+                    elsewhere[place[1]] = elsewhere.get(place[1], True) and is_draining
+        waiting = {place for place in over if elsewhere.get(place[1])}
         for place in waiting:
             drains[place].ends_s = now_s + _COUNT_S
-        return {place: place[2] not in elsewhere for place in over - waiting}
+        return {place: place[1] not in elsewhere for place in over - waiting}
+
+
+class EndpointDrains:
+    """The drains of a proxy whose endpoints come from a hub elsewhere: how long each target drains is in them.
+
+    ``resources`` returns all endpoints that the proxy has. A target that is gone keeps the time that it had.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        pids: Callable[[], list[int]],
+        resources: Callable[[], Mapping[str, EncodedResource]],
+        changed: Callable[[], None],
+    ) -> None:
+        self._schema = schema
+        self._resources = resources
+        self._limited: dict[str, frozenset[TargetKey]] = {}
+        self.drains = Drains(
+            pids=lambda _groups: pids(),
+            places_of=self._places_of,
+            changed=lambda keys: changed() if any(True for _ in keys) else None,
+        )
+
+    def note(self, name: str) -> None:
+        """Note that the endpoints of a cluster may have changed."""
+        resource = self._resources().get(name)
+        before = self._limited.pop(name, frozenset[TargetKey]())
+        if not before and (resource is None or DRAIN_MARK not in resource.field):
+            return
+        endpoints = self._schema.read_assignment(_content(resource)) if resource is not None else {}
+        limited = {target: limit for target, (drains, limit) in endpoints.items() if drains and limit is not None}
+        for target in before - limited.keys():
+            gone = target not in endpoints
+            self.drains.note((name, target), (), None, drains=gone, listed=not gone)
+        for target, limit in limited.items():
+            self.drains.note((name, target), (), limit, drains=True)
+        if limited:
+            self._limited[name] = frozenset(limited)
+
+    def _places_of(self, targets: Collection[TargetKey], _groups: Collection[str]) -> Iterator[tuple[Place, bool]]:
+        addresses = [target.address.encode() for target in targets]
+        for name, resource in self._resources().items():
+            if any(address in resource.field for address in addresses):
+                endpoints = self._schema.read_assignment(_content(resource))
+                for target in endpoints.keys() & set(targets):
+                    yield (name, target), endpoints[target][0]
+
+
+def _content(resource: EncodedResource) -> bytes:
+    """Return the message inside the field of a response."""
+    content = resource.field
+    for _ in ("resources", "resource", "value"):
+        content = next(fields_of(content, 2))
+    return content

@@ -24,6 +24,9 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
 
+#: Begins why connections are kept.
+NOT_CLOSED = "connections of draining targets are not closed after the drain time"
+
 
 class Fleet(Protocol):
     """The proxies of all groups, and the way by which traffic reaches them."""

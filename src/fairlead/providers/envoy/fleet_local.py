@@ -32,6 +32,7 @@ from fairlead.providers.envoy.envoy_process import (
     has_address,
     wanted_directories,
 )
+from fairlead.providers.envoy.fleet import NOT_CLOSED
 from fairlead.runtime.private_file import DirectoryLock
 
 #: Of one Envoy; where several share the load balancers, each has its number behind that.
@@ -164,11 +165,9 @@ class LocalFleet:
         """Do nothing: addresses change only by ``ensure``."""
 
     def why_not_closed(self, groups: Sequence[str]) -> str:
-        """Return why not: they are on other machines, or this process lacks the right."""
-        if any(machine_of(group) for group in groups):
-            return "connections of draining targets are not closed after the drain time: they are on proxy machines"
-        if not may_close_connections():
-            return "connections of draining targets are not closed after the drain time: the hub lacks CAP_NET_ADMIN"
+        """Return why not: this process lacks the right. Proxy machines close those of their own Envoys."""
+        if not all(machine_of(group) for group in groups) and not may_close_connections():
+            return f"{NOT_CLOSED}: the hub lacks CAP_NET_ADMIN"
         return ""
 
     def pids(self, groups: Sequence[str]) -> list[int]:

@@ -87,6 +87,8 @@ class EnvoyFrontend(msgspec.Struct):
     bind_addresses: tuple[str, ...]
     serving: Serving
     judged: JudgedHealth = msgspec.field(default_factory=JudgedHealth)
+    #: Some targets that drain keep their connections for a limited time.
+    limits_drains: bool = False
 
     @property
     def ports(self) -> Mapping[ListenerKey, TargetPort]:
@@ -144,14 +146,14 @@ class EnvoyFrontends:
 
     def places_of(
         self, targets: Collection[TargetKey], groups: Collection[str]
-    ) -> Iterator[tuple[tuple[LoadBalancerKey, ListenerKey, TargetKey], bool]]:
+    ) -> Iterator[tuple[tuple[str, TargetKey], bool]]:
         """Yield each place of these targets at the proxies of these groups, and whether the target drains there."""
-        for key, frontend in self._frontends.items():
+        for frontend in self._frontends.values():
             if set(groups).isdisjoint(frontend.groups):
                 continue
-            for listener, port in frontend.ports.items():
+            for port in frontend.ports.values():
                 for target in port.targets.among(targets):
-                    yield (key, listener, target.key), target.draining
+                    yield (port.name, target.key), target.draining
 
     def ensure(self, spec: FrontendSpec) -> dict[str, list[ResourceChange]]:
         """Store a frontend, keeping the targets of listeners that stay; ``Terminal`` says what is wrong with it."""
@@ -165,7 +167,8 @@ class EnvoyFrontends:
         changes |= dict.fromkeys(groups, serving.update(spec, bind_addresses=addresses))
         if old is not None:
             self._forget(old)
-        self._store(EnvoyFrontend(spec, groups, addresses, serving, old.judged if old is not None else JudgedHealth()))
+        judged = old.judged if old is not None else JudgedHealth()
+        self._store(EnvoyFrontend(spec, groups, addresses, serving, judged, _limits_drains(spec, old)))
         return changes
 
     def _new(self, spec: FrontendSpec, old: EnvoyFrontend | None) -> Serving:
@@ -269,6 +272,14 @@ class EnvoyFrontends:
             self._listener_counts[group] -= frontend.opened
         for bind in _binds(frontend):
             del self._binds[bind]
+
+
+def _limits_drains(spec: FrontendSpec, old: EnvoyFrontend | None) -> bool:
+    if spec.l7 is None:
+        return spec.drain_s is not None
+    if old is not None and old.spec.l7 is not None and old.spec.l7.backends is spec.l7.backends:
+        return old.limits_drains
+    return any(backend.drain for backend in spec.l7.backends)
 
 
 def _binds(frontend: EnvoyFrontend) -> list[Bind]:

@@ -19,17 +19,18 @@ from pathlib import Path
 import msgspec
 from prometheus_client.registry import CollectorRegistry
 
-from fairlead.model.change import Outcome, TargetChange
+from fairlead.model.change import Action, Outcome, TargetChange
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import EVERY_FEATURE, Capabilities
 from fairlead.model.desired import FrontendSpec
+from fairlead.model.in_words import listed
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
-from fairlead.model.machine import machine_of
-from fairlead.model.observed import Ensured, Health, Observed, Seen
+from fairlead.model.machine import DrainState, machine_of, node_group
+from fairlead.model.observed import DrainFigures, Ensured, Health, Observed, Seen
 from fairlead.providers.envoy.bootstrap import DRAIN_S
 from fairlead.providers.envoy.connections import Drains
 from fairlead.providers.envoy.envoy_process import explained
-from fairlead.providers.envoy.fleet import Fleet, ServerCertificate
+from fairlead.providers.envoy.fleet import NOT_CLOSED, Fleet, ServerCertificate
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.frontends import EnvoyFrontend, EnvoyFrontends
 from fairlead.providers.envoy.health_board import HealthBoard, Place
@@ -91,6 +92,8 @@ class EnvoyProvider:
             changed=self._notifier.hint,
             registry=registry,
         )
+        #: What machines last reported of their drains.
+        self._machine_drains: dict[str, tuple[DrainState, ...] | None] = {}
         fleet.on_change(lambda key: self._notifier.hint((key,)))
 
     # --- life -------------------------------------------------------------------------------------------------
@@ -159,8 +162,8 @@ class EnvoyProvider:
             self._join(frontend, before, changes)
         self._store(changes)
         if before is None:
-            for group, listed in changes.items():
-                self._resume(group, [each.name for each in listed if each.kind is ResourceType.ROUTES])
+            for group, of_group in changes.items():
+                self._resume(group, [each.name for each in of_group if each.kind is ResourceType.ROUTES])
         self._notifier.expect_ack(spec.key)
         if frontend is not None and (awaited := frontend.serving.awaited):
             asyncio.get_running_loop().call_later(HOLD_S, self._release, spec.key, awaited)
@@ -170,8 +173,12 @@ class EnvoyProvider:
         """Serve the changed targets; the proxies have them some milliseconds later (``observe`` says when)."""
         resources, outcomes = self._frontends.apply(changes)
         for change in changes:
-            if (frontend := self._frontends.get(change.load_balancer)) is not None:
-                self._drains.note(frontend, change)
+            frontend = self._frontends.get(change.load_balancer)
+            port = frontend.ports.get(change.listener) if frontend is not None else None
+            if frontend is not None and port is not None:
+                drains = change.action in (Action.DRAIN, Action.DEREGISTER) or change.target.draining
+                place, gone = (port.name, change.key), change.action is Action.DEREGISTER
+                self._drains.note(place, frontend.groups, port.targets.drain_s, drains=drains, listed=not gone)
         if not self._knows_all():
             for each in itertools.chain.from_iterable(resources.values()):
                 if each.kind is ResourceType.ENDPOINTS:
@@ -220,6 +227,15 @@ class EnvoyProvider:
             if session.group.name in frontend.groups
         ]
         return frozenset(name for name, _ in answers if name) - {name for name, has_all in answers if not has_all}
+
+    def note_drains(self, machine: str, drains: tuple[DrainState, ...] | None) -> None:
+        """Take in which targets drain at the Envoy of a machine; None: its release closes no connections."""
+        if machine in self._machine_drains and self._machine_drains[machine] == drains:
+            return
+        before = self._machine_drains.get(machine)
+        self._machine_drains[machine] = drains
+        named = {state.load_balancer for state in (*(before or ()), *(drains or ()))}
+        self._notifier.hint(key for key in self._frontends.in_group(node_group(machine)) if str(key) in named)
 
     def is_here(self, key: LoadBalancerKey) -> bool:
         """Return whether the hub's own Envoys serve a load balancer."""
@@ -278,8 +294,8 @@ class EnvoyProvider:
         self._notifier.hint((key,))
 
     def _store(self, changes: Mapping[str, Sequence[ResourceChange]]) -> None:
-        for group, listed in changes.items():
-            resources, later = split_removals(listed)
+        for group, of_group in changes.items():
+            resources, later = split_removals(of_group)
             if later:
                 asyncio.get_running_loop().call_later(DRAIN_S, self._drained, group, later)
             if self.store.group(group).apply(resources):
@@ -337,10 +353,21 @@ class EnvoyProvider:
             text = "some targets cannot be read; the proxies keep the targets that they have"
             health = Health(reason=ConditionReason.PENDING, message=text)
         status = observed(frontend, groups, sessions, self.fleet.addresses(key), health)
-        if frontend.spec.drain_s is None:
+        if not frontend.limits_drains:
             return status
+        machines = [name for group in frontend.groups if (name := machine_of(group))]
+        earlier = [name for name in machines if self._machine_drains.get(name, ()) is None]
         why = self.fleet.why_not_closed(frontend.groups)
-        return msgspec.structs.replace(status, draining=self._drains.figures(key), data_path=why)
+        if earlier:
+            why = f"{NOT_CLOSED}: upgrade Fairlead on machine {listed(earlier, 5)}"
+        figures = self._drains.figures().get(key)
+        for name in machines:
+            for state in self._machine_drains.get(name) or ():
+                if state.load_balancer == str(key):
+                    added = DrainFigures(state.targets, state.connections, state.since)
+                    connections = added.connections + (figures.connections if figures else 0)
+                    figures = msgspec.structs.replace(figures or added, connections=connections)
+        return msgspec.structs.replace(status, draining=figures, data_path=why)
 
 
 def _owners(names: Iterable[str]) -> set[LoadBalancerKey]:

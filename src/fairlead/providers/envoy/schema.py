@@ -35,7 +35,9 @@ STATISTICS_PORT = "fairlead.dev/statistics-port"
 
 _HEALTH_MESSAGE = "envoy.service.health.v3.HealthCheckRequestOrEndpointHealthResponse"
 #: envoy.config.core.v3.HealthStatus.
-_HEALTHY = 1
+_HEALTHY, _DRAINING = 1, 3
+#: The key of an endpoint's metadata with its drain time.
+DRAIN = "fairlead.dev/drain"
 
 
 class DeltaRequest(msgspec.Struct, frozen=True):
@@ -121,6 +123,18 @@ class Schema:
             for each in locality.endpoints_health
             for where in (each.endpoint.address.socket_address,)
         }
+
+    def read_assignment(self, encoded: bytes) -> Mapping[TargetKey, tuple[bool, float | None]]:
+        """Read a ClusterLoadAssignment: whether each endpoint drains, and for how many seconds; None for no limit."""
+        message = self._class("envoy.config.endpoint.v3.ClusterLoadAssignment").FromString(encoded)
+        endpoints: dict[TargetKey, tuple[bool, float | None]] = {}
+        for locality in message.endpoints:
+            for each in locality.lb_endpoints:
+                where, mark = each.endpoint.address.socket_address, each.metadata.filter_metadata
+                limit = mark[DRAIN].fields["seconds"].string_value if DRAIN in mark else ""
+                key = TargetKey(where.address, where.port_value)
+                endpoints[key] = each.health_status == _DRAINING, float(limit) if limit else None
+        return endpoints
 
     def _class(self, type_name: str) -> Any:
         if type_name not in self._classes:

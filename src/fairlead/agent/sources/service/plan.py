@@ -58,8 +58,8 @@ from fairlead.publish.objects import (
     Refused,
     ServiceOptions,
     SettingError,
+    backend_settings,
     families_of,
-    health_settings,
     read_options,
     refused_ports,
     spec_from_service,
@@ -291,11 +291,11 @@ def find_warnings(service: Service, decision: Decision) -> tuple[ObjectEvent, ..
 
 
 def _health(service: Service, decision: Decision) -> list[ObjectEvent]:
-    """Return what is wrong with the health annotations of a Service that only routes name."""
+    """Return what is wrong with the annotations about backends of a Service that only routes name."""
     if not isinstance(decision, NotOurs):
         return []
     try:
-        health_settings(service)
+        backend_settings(service)
     except SettingError as error:
         sentence = f"{error.sentence} Routes to the Service are served with the last valid setting."
         return [warning_event(ConditionReason.INVALID, sentence)]

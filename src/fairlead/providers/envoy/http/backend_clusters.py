@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from fairlead.api.times import seconds_from_duration
 from fairlead.model.desired import FrontendSpec, ProxyProtocol, Shares, Target
 from fairlead.model.health import HealthCheck, check_with
 from fairlead.model.http import Backend, differing_part
@@ -92,7 +93,8 @@ class BackendClusters:
             if check != port.check:
                 # Another object: what is known of the health of its targets is judged again.
                 port = self.ports[key] = msgspec.structs.replace(port, check=check)
-            rechecked = port.targets.check_at(check.port if check is not None else 0)
+            drain_s = seconds_from_duration(backend.drain) if backend.drain else None
+            rechecked = port.targets.configure(check.port if check is not None else 0, drain_s)
             cluster = None if port.datagrams else self._cluster(spec, backend, port)
             if cluster is None:
                 changes += self._drop(backend.name, name)

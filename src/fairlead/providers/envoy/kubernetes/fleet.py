@@ -19,6 +19,7 @@ from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import IPV4, IPV6, Family, LoadBalancerKey, in_order
 from fairlead.model.observed import Ensured
+from fairlead.providers.envoy.fleet import NOT_CLOSED
 from fairlead.providers.envoy.kubernetes.manifests import (
     DeploymentSettings,
     Manifest,
@@ -122,7 +123,7 @@ class DeploymentFleet:
 
     def why_not_closed(self, groups: Sequence[str]) -> str:  # noqa: ARG002 - none of them
         """Return that only proxies on the machine of the hub can."""
-        return "connections of draining targets are not closed after the drain time: the proxies run in pods"
+        return f"{NOT_CLOSED}: the proxies run in pods; nodes as proxy machines close them"
 
     def pids(self, groups: Sequence[str]) -> list[int]:  # noqa: ARG002 - none of them
         """Return nothing: the proxies run elsewhere."""
