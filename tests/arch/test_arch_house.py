@@ -204,7 +204,6 @@ def test_names_of_test_modules_are_unique():
 
 #: Where a task is started without ``runtime.background`` and outside a ``TaskGroup``, and who learns that it failed.
 TASKS_OF_THEIR_OWN = {
-    "fairlead.kube.credentials": "_run() awaits its two readers",
     "podless.background.restarted_task": "the package imports no runtime: this is its own way",
     "podless.http.listener": "the handshake of a connection handles its errors itself",
     "fairlead.kube.lease": "a term awaits its work, its renewals and its watchdog",

@@ -22,6 +22,7 @@ from fairlead.announce.bird import static_route
 from fairlead.announce.routes import AnnouncedRoute, Speaker, ip_batch, ip_lines
 from fairlead.errors import BadConfiguration, Retry
 from fairlead.model.machine import BgpPeerPlan, SessionState
+from fairlead.runtime.commands import run_command
 from fairlead.runtime.private_file import write_private
 
 #: Where routes are unless the operator chooses otherwise.
@@ -129,16 +130,12 @@ class IncludeFiles:
 
     async def _run(self) -> None:
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self._reload, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-            )  # fmt: skip
             async with asyncio.timeout(_COMMAND_S):
-                output, _ = await process.communicate()
+                ended = await run_command(*self._reload)
         except (OSError, TimeoutError) as error:
             raise Retry(f"{self._reload[0]}, which reads the external routes, failed", detail=str(error)) from None
-        if process.returncode:
-            last = output.decode(errors="replace").strip().split("\n")[-1]
+        if ended.code:
+            last = (ended.errors.strip() or ended.output.strip()).decode(errors="replace").split("\n")[-1]
             raise Retry(
                 f"{self._reload[0]}, which reads the external routes, failed: {last}; correct its configuration"
             )

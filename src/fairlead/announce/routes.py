@@ -36,6 +36,7 @@ from fairlead.model.machine import (
     SessionState,
     Trigger,
 )
+from fairlead.runtime.commands import run_command
 from fairlead.runtime.private_file import write_private
 from fairlead.runtime.queue import backoff_s
 
@@ -438,14 +439,10 @@ async def ip_lines(*arguments: str) -> list[str]:
 
 async def _run_ip(*arguments: str, text: str = "") -> tuple[str, str]:
     try:
-        process = await asyncio.create_subprocess_exec(
-            "ip", *arguments,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+        ended = await run_command("ip", *arguments, stdin=text.encode())
     except FileNotFoundError:
         raise BadConfiguration("ip is missing on this machine: install iproute2") from None
-    output, errors = await process.communicate(text.encode())
-    return output.decode(errors="replace"), errors.decode(errors="replace")
+    return ended.output.decode(errors="replace"), ended.errors.decode(errors="replace")
 
 
 def _read(path: Path) -> list[str]:

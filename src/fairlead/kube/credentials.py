@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import contextlib
 import math
 import os
 import ssl
@@ -36,6 +35,7 @@ from fairlead.api.meta import JSONMapping, JSONObject
 from fairlead.errors import BadConfiguration, FairleadError, Unreachable
 from fairlead.kube.config import Access
 from fairlead.runtime.clock import Clock
+from fairlead.runtime.commands import Ended, run_command
 from fairlead.runtime.tls import client_context
 
 _LOOK_S = 60.0
@@ -376,7 +376,6 @@ def _cap(text: str) -> str:
 
 
 _PLUGIN_S = 60.0
-_KILLED_S = 2.0
 #: A token or a certificate with its key is some kilobytes.
 _LONGEST_OUTPUT = 1 << 20
 
@@ -434,52 +433,15 @@ async def run_plugin(plugin: JSONMapping, *, source: str) -> PluginStatus:
     return status
 
 
-async def _run(command: str, plugin: JSONMapping) -> tuple[int, bytes, bytes]:
-    """Return exit code, stdout and stderr; the program is killed when the caller is cancelled."""
+async def _run(command: str, plugin: JSONMapping) -> Ended:
     info = {"apiVersion": plugin["apiVersion"], "kind": "ExecCredential", "spec": {"interactive": sys.stdout.isatty()}}
-    environ = {
+    environment = {
         **os.environ,
         **{str(variable["name"]): str(variable["value"]) for variable in plugin.get("env") or ()},
         "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode(),
     }
-    process = await asyncio.create_subprocess_exec(
-        command,
-        *(str(argument) for argument in plugin.get("args") or ()),
-        env=environ,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    readers = [asyncio.create_task(_output(stream)) for stream in (process.stdout, process.stderr)]
-    try:
-        output, errors = await asyncio.gather(*readers)
-        await process.wait()
-    except BaseException:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        for reader in readers:
-            reader.cancel()
-        await asyncio.wait(readers)
-        # The process counts as ended once its pipes are read to the end; a child of the program may hold them open.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_KILLED_S):
-                await asyncio.gather(_drain(process.stdout), _drain(process.stderr))
-                await process.wait()
-        raise
-    return process.returncode or 0, output, errors
-
-
-async def _drain(stream: asyncio.StreamReader | None) -> None:
-    while stream and await stream.read(_LONGEST_OUTPUT):
-        pass
-
-
-async def _output(stream: asyncio.StreamReader | None) -> bytes:
-    output = bytearray()
-    while chunk := await stream.read(_LONGEST_OUTPUT) if stream else b"":
-        output += chunk
-        if len(output) > _LONGEST_OUTPUT:
-            raise OSError(f"wrote more than {_LONGEST_OUTPUT} bytes")
-    return bytes(output)
+    arguments = [str(argument) for argument in plugin.get("args") or ()]
+    return await run_command(command, *arguments, stdin=None, environment=environment, longest_output=_LONGEST_OUTPUT)
 
 
 def _failed(subject: str, detail: str) -> Unreachable:

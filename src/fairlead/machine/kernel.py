@@ -44,6 +44,7 @@ from fairlead.model.forwarding import ForwardedLoadBalancer, ForwardingTable, ta
 from fairlead.model.keys import Protocol
 from fairlead.model.machine import ForwardingState, MachinePlan
 from fairlead.runtime.background import watched
+from fairlead.runtime.commands import run_command
 from fairlead.runtime.private_file import write_private
 
 #: A target is checked again after so long, or later, if more than that many checks a second were needed.
@@ -575,19 +576,15 @@ async def _run(program: str, *arguments: str, text: str = "") -> bytes:
         Retry: it failed.
     """
     try:
-        process = await asyncio.create_subprocess_exec(
-            program, *arguments,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+        ended = await run_command(program, *arguments, stdin=text.encode())
     except FileNotFoundError:
         package = "nftables" if program == "nft" else program
         raise BadConfiguration(
             f"{program} is missing on this machine, and the kernel data path needs it: install {package}"
         ) from None
-    output, errors = await process.communicate(text.encode())
-    if process.returncode == 0:
-        return output
-    first = errors.decode(errors="replace").strip().partition("\n")[0]
+    if ended.code == 0:
+        return ended.output
+    first = ended.errors.decode(errors="replace").strip().partition("\n")[0]
     if "not permitted" in first:
         raise BadConfiguration("nftables needs the capability NET_ADMIN: run the machine's process as root")
     raise Retry(f"{program} failed: {first}", detail=text[:500])

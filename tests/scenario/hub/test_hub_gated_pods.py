@@ -58,7 +58,7 @@ async def test_the_status_answers_for_pods_that_wait_and_for_no_others(world: Hu
 
 
 @pytest.mark.req("F-1")
-async def test_pods_on_the_network_of_one_node_are_told_apart_by_port(world: HubWorld) -> None:
+async def test_pods_on_the_network_of_one_node_differ_by_port(world: HubWorld) -> None:
     await world.start()
     await world.tenant()
     for name, port in (("web", 8080), ("api", 9090)):
@@ -68,8 +68,8 @@ async def test_pods_on_the_network_of_one_node_are_told_apart_by_port(world: Hub
         await world.user.apply(ENDPOINT_SLICES, body, manager="kubectl")
 
     async def both() -> bool:
-        found = [await world.get(name) for name in ("web", "api")]
-        gated = [obj.status.gated_pods for obj in found if obj is not None]
+        objects = [await world.get(name) for name in ("web", "api")]
+        gated = [obj.status.gated_pods for obj in objects if obj is not None]
         return [answer.serving for answer in gated if answer is not None] == [("web",), ("api",)]
 
     await world.until(both, what="each answers for its own pod")
