@@ -38,6 +38,7 @@ from fairlead.announce.routes import RouteAnnouncer, Speaker
 from fairlead.errors import Terminal
 from fairlead.model.machine import AddressState, AnnouncedAddress, BgpAttributes, BgpPeerPlan, MachinePlan, SessionState
 from fairlead_demo.worlds.networks import inside, ip
+from fairlead_demo.worlds.processes import wait_until
 
 ROUTER_ASN, MACHINE_ASN = 65000, 65001
 ROUTER, ROUTER6 = "10.77.0.1", "fd77::1"
@@ -211,7 +212,9 @@ class RouteLog:
     """Each change of a route in the kernel of a router, with its time, as ``ip monitor`` says it."""
 
     def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
         self._changes: list[Change] = []
+        self._marks = 0
         self._noted = asyncio.Event()
         command = ["ip", "-n", namespace, "-ts", "-o", "monitor", "route"]
         self._monitor = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -220,14 +223,24 @@ class RouteLog:
         os.set_blocking(self._output.fileno(), False)
         asyncio.get_running_loop().add_reader(self._output.fileno(), self._note)
 
-    def since(self, at: float, address: str) -> list[Change]:
-        """Return how the route of an address changed."""
-        return [change for change in self._changes if change.at >= at and address in change.text]
+    async def since(self, at: float, address: str) -> list[Change]:
+        """Return how the route of an address has changed until now."""
+        await self.settle()
+        return self._since(at, address)
+
+    async def settle(self) -> None:
+        """Return when all that has changed is noted: ``ip monitor`` gives a change the time at which it reads it."""
+        self._marks += 1
+        mark = f"198.51.100.{self._marks % 256}"
+        at = time.time()
+        for change in ("add", "del"):
+            ip("-n", self._namespace, "route", change, "blackhole", mark)
+        await self.changed(at, mark, number=2)
 
     async def changed(self, at: float, address: str, *, within_s: float = 60.0, number: int = 1) -> float:
         """Return how many seconds after ``at`` the route of an address changed for the n-th time."""
         async with asyncio.timeout(within_s):
-            while len(changes := self.since(at, address)) < number:
+            while len(changes := self._since(at, address)) < number:
                 self._noted.clear()
                 await self._noted.wait()
         return changes[number - 1].at - at
@@ -238,6 +251,9 @@ class RouteLog:
         self._monitor.kill()
         self._monitor.wait()
         self._output.close()
+
+    def _since(self, at: float, address: str) -> list[Change]:
+        return [change for change in self._changes if change.at >= at and address in change.text.split()]
 
     def _note(self) -> None:
         self._noted.set()
@@ -413,13 +429,26 @@ class BgpWorld:
         return next_hops(self.router_namespace, address)
 
     async def until_hops(self, address: str, hops: set[str] | int, *, within_s: float = 60.0) -> None:
-        """Wait until the router has these next hops, or so many."""
-        async with asyncio.timeout(within_s):
-            while True:
-                present = self.next_hops(address)
-                if (len(present) if isinstance(hops, int) else present) == hops:
-                    return
-                await asyncio.sleep(0.05)
+        """Wait until the router has these next hops, or so many, and its log has noted them."""
+
+        async def reached() -> bool:
+            present = self.next_hops(address)
+            return (len(present) if isinstance(hops, int) else present) == hops
+
+        await wait_until(reached, f"the router has {hops} next hops of {address}", timeout_s=within_s)
+        await self.log.settle()
+
+    async def until_bfd(self, machine: Machine) -> None:
+        """Wait until both sides of a machine's session with a BIRD have seen each other's packets of BFD."""
+        await machine.until(lambda: machine.sessions["router"].bfd == "Up")
+        router = self.router
+        assert isinstance(router, Router)
+
+        async def seen() -> bool:
+            sessions = [line.split() for line in router.ask("show bfd sessions").splitlines()]
+            return [machine.sessions["router"].next_hop, "eth0", "Up"] in [fields[:3] for fields in sessions]
+
+        await wait_until(seen, f"the router has seen BFD of {machine.name}")
 
     @property
     def log(self) -> RouteLog:

@@ -88,7 +88,7 @@ async def test_frr_as_the_speaker_changes_only_what_differs(world: BgpWorld) -> 
     at = time.time()
     await machine.apply({WEB: False, SHOP: True}, peers=peers)
     assert await world.log.changed(at, WEB) <= 1
-    assert world.log.since(at, SHOP) == []
+    assert await world.log.since(at, SHOP) == []
     attributes = BgpAttributes(communities=("65000:1", "65000:1:2"), med=20, prepend=2)
     await machine.apply({WEB: True, SHOP: False}, peers=peers, attributes=attributes)
     await world.until_hops(WEB, 1)
@@ -177,7 +177,7 @@ async def test_external_routes_in_files_of_a_bird_that_runs(world: BgpWorld, tmp
         await machine.start()
         await machine.apply({WEB: None, SHOP: None}, peers=(), attributes=attributes)
         assert machine.addresses[SHOP].announced
-        assert len(world.log.since(at, SHOP)) == 1
+        assert len(await world.log.since(at, SHOP)) == 1
     finally:
         if bird.returncode is None:
             bird.kill()
