@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
 import pytest
+from aiohttp import WSMsgType
 
 from fairlead.model.change import Action
 from fairlead.model.condition import ConditionReason
@@ -16,7 +19,7 @@ from fairlead.model.health import HealthCheck
 from fairlead.model.keys import Protocol, backend_key
 from fairlead.model.observed import Counted
 from fairlead.providers.envoy.traffic import EnvoyTraffic
-from tests.xds.http_world import HttpWorld, config, get, route, to
+from tests.xds.http_world import HttpWorld, config, get, route, to, web_socket
 from tests.xds.world import Backend, World, ask, ask_udp, connected, health, local_envoy
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session")]
@@ -125,6 +128,73 @@ async def test_a_change_of_weight_moves_new_connections_and_cuts_none(world: Wor
     writer.write(b"still here\n")
     assert await reader.readline() == b"still here\n"
     writer.close()
+
+
+@pytest.mark.req("MC-13")
+@pytest.mark.skipif(os.geteuid() != 0, reason="closing a connection needs CAP_NET_ADMIN")
+async def test_connections_of_a_drained_member_end_after_its_time(world: World):
+    """The load balancer that the member's Service has of its own, at the same proxy, keeps its connections."""
+    west, east = await world.backend("west", stay=True), await world.backend("east", stay=True)
+    own = world.spec(drain_s=0.1)
+    await world.serve(own, west.target)
+    both = Shares((Locality("east", 50), Locality("west", 50)))
+    spec = world.spec(shares=both, drain_s=0.5)
+    await world.serve(spec, at(west, "west"), at(east, "east"))
+    opened = [await asyncio.open_connection(spec.address, 8080) for _ in range(2)]
+    readers = {(await reader.readline()).decode().strip(): (reader, writer) for reader, writer in opened}
+    assert readers.keys() == {"west", "east"}
+    reader, writer = await asyncio.open_connection(own.address, 8080)
+    assert await reader.readline() == b"west\n"
+    drained = msgspec.structs.replace(spec, shares=Shares((Locality("east", 50), Locality("west", 0))))
+    await world.provider.ensure(drained)
+    await world.change(drained, Action.UPDATE, at(west, "west", draining=True))
+    await world.programmed(drained)
+    assert await counted_names(drained, 10) == Counter(east=10)
+    cut, _ = readers["west"]
+    with contextlib.suppress(ConnectionResetError):
+        assert await asyncio.wait_for(cut.read(), 30) == b""
+    for kept, answers in ((reader, writer), readers["east"]):
+        answers.write(b"still here\n")
+        assert await kept.readline() == b"still here\n"
+    for _, answers in (*readers.values(), (reader, writer)):
+        answers.close()
+    # A member that is used again keeps its connections.
+    await world.provider.ensure(spec)
+    await world.change(spec, Action.UPDATE, at(west, "west"))
+    await world.programmed(spec)
+    assert (await counted_names(spec, 10)).keys() == {"east", "west"}
+
+
+async def counted_names(spec: FrontendSpec, connections: int) -> Counter[str]:
+    """Return which backends answer so many connections, of those that stay open otherwise."""
+    answered = Counter[str]()
+    for _ in range(connections):
+        async with connected(spec.address, 8080) as (name, _, _):
+            answered[name] += 1
+    return answered
+
+
+@pytest.mark.req("MC-13")
+@pytest.mark.skipif(os.geteuid() != 0, reason="closing a connection needs CAP_NET_ADMIN")
+async def test_web_sockets_of_a_drained_member_end_after_its_time(http: HttpWorld):
+    west, east = await http.echo("west"), await http.echo("east")
+    at_members = [msgspec.structs.replace(echo.target, locality=echo.name) for echo in (west, east)]
+
+    def shares(weight: int) -> Mapping[str, Shares]:
+        return {"web": Shares((Locality("east", 100 - weight), Locality("west", weight)), drain_s=0.5)}
+
+    spec = msgspec.structs.replace(http.spec(config(route("r", to("web")))), backend_shares=shares(100))
+    await http.serve(spec, {"web": at_members})
+    async with web_socket(spec) as socket:
+        await socket.send_str("hello")
+        assert (await socket.receive()).data == "west: hello"
+        drained = msgspec.structs.replace(spec, backend_shares=shares(0))
+        await http.provider.ensure(drained)
+        leaving = msgspec.structs.replace(at_members[0], draining=True)
+        await http.world.change(drained, Action.UPDATE, leaving, listener=backend_key("web"))
+        await http.programmed(drained)
+        assert await requested(drained, 20) == Counter(east=20)
+        assert (await socket.receive(30)).type in {WSMsgType.CLOSED, WSMsgType.ERROR}
 
 
 @pytest.mark.req("MC-11")

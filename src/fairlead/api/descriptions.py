@@ -234,6 +234,8 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "ports": "Ports that clients connect to; those of the members' Services when empty.",
         "returnDelay": "Time for which a member that was down must be healthy before it returns; 0s: none.",
         "returnRamp": "Time in which the share of a member that returns grows from a tenth to the whole; 0s: at once.",
+        "drain": "Time that targets of a drained member, and terminating ones, keep their connections, such as 5m; "
+        "empty for no limit.",
         "drainWhenLost": "Replaces drainWhenLost of the members' Tenants: a time such as 10m, or never.",
         "dropWhenLost": "Replaces dropWhenLost of the members' Tenants: a time such as 24h, or never.",
         "spillover": "strict: the next priority gets connections once no endpoint of the first is healthy. "

@@ -15,6 +15,7 @@ from fairlead.api.meta import LIST_ATOMIC, LIST_BY_PORT, LIST_SET, ONE_LINE, Res
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.model.health import HealthCheckSettings, OutlierDetection
+from fairlead.model.http import DrainTime
 
 GlobalMemberState = Literal[
     "Serving",
@@ -79,6 +80,8 @@ class GlobalServiceSpec(Wire, frozen=True, gc=False):
     service is the Service as namespace/name, the same in each member; a Service of another name joins by annotation
     fairlead.dev/global with the name of this object. Without ports, those of all these Services are open.
     A member that was down returns once it has been healthy for returnDelay; its share then grows for returnRamp.
+    drain is how long the targets of a drained member, and those that terminate, keep their connections, which are
+    closed then; empty: as long as they last.
     drainWhenLost and dropWhenLost replace those of the members' Tenants; "never" keeps a silent member in service.
     """
 
@@ -91,6 +94,7 @@ class GlobalServiceSpec(Wire, frozen=True, gc=False):
     shift: GlobalShift | None = None
     return_delay: Duration = "15s"
     return_ramp: Duration = "60s"
+    drain: DrainTime = ""
     drain_when_lost: _WhenLost = ""
     drop_when_lost: _WhenLost = ""
     class_name: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = DEFAULT_CLASS

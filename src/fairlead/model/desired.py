@@ -116,10 +116,14 @@ class Locality(msgspec.Struct, frozen=True, gc=False):
 
 
 class Shares(msgspec.Struct, frozen=True, gc=False):
-    """How the members of one set of targets share new connections; ``localities`` are ordered by name."""
+    """How the members of one set of targets share new connections; ``localities`` are ordered by name.
+
+    ``drain_s`` as in ``FrontendSpec``, for backends of routes.
+    """
 
     localities: tuple[Locality, ...]
     spillover: Spillover = Spillover.STRICT
+    drain_s: float | None = None
 
 
 class FrontendSpec(msgspec.Struct, frozen=True):
@@ -172,6 +176,10 @@ class FrontendSpec(msgspec.Struct, frozen=True):
     def addresses(self) -> tuple[str, ...]:
         """Return what was allocated or asked for: none, one, or one of each family."""
         return tuple(filter(None, (self.address, self.second_address)))
+
+    def shares_of(self, listener: ListenerKey) -> Shares | None:
+        """Return how several members share the targets of a listener or backend; None when they are of one."""
+        return self.shares if self.l7 is None else self.backend_shares.get(listener.backend)
 
 
 class DesiredLoadBalancer(msgspec.Struct, frozen=True):

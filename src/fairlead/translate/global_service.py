@@ -49,6 +49,7 @@ from fairlead.translate.member import (
     connection_frontend,
     connection_refusals,
     decide_version,
+    drain_s_of,
     first_refusal,
     leads_to_load_balancers,
     not_admitted,
@@ -224,9 +225,14 @@ class _Joined(msgspec.Struct):
     problem: Condition | None = None
 
     @property
+    def drained(self) -> bool:
+        """Return whether the operator drains it, or removes its Tenant."""
+        return self.entry.drain or bool(self.why_drained)
+
+    @property
     def weight(self) -> int:
         """Return its weight when it is neither down nor silent."""
-        return 0 if self.entry.drain or self.why_drained else self.entry.weight
+        return 0 if self.drained else self.entry.weight
 
 
 class _Serving:
@@ -387,13 +393,19 @@ def _localities(view: GlobalView, joined: Sequence[_Joined]) -> dict[str, Locali
 
 def _shares(view: GlobalView, spec: GlobalServiceSpec, joined: Sequence[_Joined]) -> Shares:
     localities = _localities(view, joined)
-    return Shares(tuple(localities[name] for name in sorted(localities)), Spillover(spec.spillover))
+    in_order = tuple(localities[name] for name in sorted(localities))
+    return Shares(in_order, Spillover(spec.spillover), drain_s_of(spec))
 
 
 def _all_targets(spec: GlobalServiceSpec, joined: Sequence[_Joined]) -> dict[ListenerKey, Targets]:
-    """Return the targets of all members by port."""
+    """Return the targets of all members by port; where connections are closed after a time, drained ones drain."""
+    drained = {member.entry.tenant for member in joined if member.drained} if spec.drain else ()
     return {
-        key: {at: target for member in joined for at, target in member.targets.get(key, {}).items()}
+        key: {
+            at: msgspec.structs.replace(target, draining=True) if target.locality in drained else target
+            for member in joined
+            for at, target in member.targets.get(key, {}).items()
+        }
         for key in (ListenerKey(Protocol(port.protocol), port.port) for port in spec.ports)
     }
 
@@ -505,8 +517,9 @@ def _share(
         "Standby",
         silent_since=member.agent.silent_since,
     )
-    if entry.drain or member.why_drained:
-        why = member.why_drained or "drained by spec.members; existing connections are kept"
+    if member.drained:
+        kept = f"closed after {spec.drain}" if spec.drain else "kept"
+        why = member.why_drained or f"drained by spec.members; existing connections are {kept}"
         return msgspec.structs.replace(share, state="Draining", why=why)
     if not entry.weight:
         return msgspec.structs.replace(share, why="weight 0 in spec.members: no new connections")

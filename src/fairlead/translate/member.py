@@ -537,15 +537,14 @@ def connection_frontend(
         source_ranges=_canonical_ranges(spec.load_balancer_source_ranges),
         affinity=Affinity(spec.session_affinity),
         proxy_protocol=ProxyProtocol(spec.proxy_protocol),
-        drain_s=_drain_s(spec),
+        drain_s=drain_s_of(spec),
         local_traffic_only=isinstance(spec, TCPLoadBalancerSpec) and spec.external_traffic_policy == "Local",
     )
 
 
-def _drain_s(spec: TCPLoadBalancerSpec | GlobalServiceSpec) -> float | None:
+def drain_s_of(spec: TCPLoadBalancerSpec | GlobalServiceSpec) -> float | None:
     """Return how long a target that terminates keeps its connections; None: as long as they last."""
-    text = spec.drain if isinstance(spec, TCPLoadBalancerSpec) else ""
-    return min(MAX_DRAIN_S, seconds_from_duration(text)) if text else None
+    return min(MAX_DRAIN_S, seconds_from_duration(spec.drain)) if spec.drain else None
 
 
 def tcp_targets(

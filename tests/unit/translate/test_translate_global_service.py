@@ -106,6 +106,23 @@ def test_members_become_localities_of_one_load_balancer():
     assert decision.targets == "3/3"
 
 
+@pytest.mark.req("MC-13")
+@pytest.mark.parametrize("drained", ["member", "tenant"])
+def test_targets_of_a_drained_member_drain_where_connections_are_closed(drained):
+    fields = {"drain": True} if drained == "member" else {}
+    gone = MemberState("Tenant west is being removed", drained=True) if drained == "tenant" else None
+    members, parts = {"west": fields, "east": {}}, {"west": part("west", "10.1.0.1", state=gone), "east": EAST}
+    for drain, expected in (("", set()), ("5m", {"west"})):
+        seen = view(members, parts, drain=drain)
+        decision, shared = decide_global(seen, lambda given: (given.allocation, None)), shared_backends(seen)
+        backend = shared["tenant-east", SERVICE]["", "TCP"]
+        assert decision.desired.spec.drain_s == backend.shares.drain_s == (300.0 if drain else None)
+        for targets in (decision.desired.targets[HTTP], backend.targets):
+            assert {target.locality for target in targets.values() if target.draining} == expected
+        assert decision.targets == "3/3"
+        assert states(decision) == {"west": "Draining", "east": "Standby"}
+
+
 @pytest.mark.req("MC-10")
 def test_gaps_between_priorities_are_closed():
     members = {"west": {"priority": 4}, "east": {"priority": 9}}

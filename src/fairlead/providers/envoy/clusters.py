@@ -136,6 +136,8 @@ def cluster_fields(
     if shares:
         # How many connections each member has: those of one that is drained.
         fields["track_cluster_stats"] = {"per_endpoint_stats": True}
+        # The kernel shows it, unlike the load balancer of a connection: others may have the same targets.
+        fields["upstream_bind_config"] = {"freebind": {"value": True}}
     if spec.affinity is Affinity.CLIENT_IP:
         fields["maglev_lb_config"] = {"table_size": {"value": _MAGLEV_TABLE_SIZE}}
     if inline:

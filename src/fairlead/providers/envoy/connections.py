@@ -4,7 +4,8 @@ Envoy keeps the connections of a target that drains for as long as both ends lik
 target. The kernel closes them as if the network had: Envoy then closes the client's side. In: process ids, targets.
 Out: how many connections there are, or were closed. Needs CAP_NET_ADMIN to close, and root or the same user to see
 whose a connection is. Never touches a connection of another process, or of a target that another load balancer of the
-same proxies still has: the kernel does not know for which load balancer Envoy made a connection.
+same proxies still has: the kernel does not know for which load balancer Envoy made a connection. An option of the
+socket, which the kernel shows since Linux 5.10, marks those of load balancers that members share.
 Source: https://www.man7.org/linux/man-pages/man7/sock_diag.7.html
 """
 
@@ -20,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -47,6 +49,9 @@ _QUERY = struct.Struct("=BBBBI")
 _IDENTITY = struct.Struct("!HH16s16s4s8s")
 #: Family, state, timer, retransmissions; identity; expires, rqueue, wqueue, uid, inode.
 _ANSWER = struct.Struct("=BBBB48sIIIII")
+#: An attribute after an answer: length with this header, kind. The one with the options of a socket; IP_FREEBIND in it.
+_ATTRIBUTE = struct.Struct("=HH")
+_OPTIONS, _FREEBIND = 22, 0x4
 #: All states but LISTEN and those that have ended.
 _OPEN_STATES = 0xFFF & ~(1 << 10 | 1 << 7 | 1 << 6)
 _BUFFER = 1 << 18
@@ -62,30 +67,37 @@ def may_close_connections() -> bool:
     return any(line.startswith("CapEff:") and int(line.split()[1], 16) >> _NET_ADMIN & 1 for line in lines)
 
 
-def count_connections(pids: Collection[int], targets: Collection[TargetKey]) -> Counter[TargetKey]:
-    """Return how many connections these processes have to each target.
+class ConnectionsTo(NamedTuple):
+    """The connections to a target: of load balancers that members share, or of all others."""
+
+    target: TargetKey
+    shared: bool = False
+
+
+def count_connections(pids: Collection[int], groups: Collection[ConnectionsTo]) -> Counter[ConnectionsTo]:
+    """Return how many connections these processes have of each group.
 
     Raises:
         OSError: the kernel does not answer.
     """
-    return Counter(target for target, _, _ in _connections(pids, targets))
+    return Counter(group for group, _, _ in _connections(pids, groups))
 
 
-def close_connections(pids: Collection[int], targets: Collection[TargetKey]) -> Counter[TargetKey]:
-    """Close the connections of these processes to the targets; return how many there were to each.
+def close_connections(pids: Collection[int], groups: Collection[ConnectionsTo]) -> Counter[ConnectionsTo]:
+    """Close the connections of these processes of each group; return how many there were.
 
     Raises:
         PermissionError: this process lacks CAP_NET_ADMIN.
         OSError: the kernel does not answer, or was built without INET_DIAG_DESTROY.
     """
-    closed = Counter[TargetKey]()
-    for target, family, identity in list(_connections(pids, targets)):
+    closed = Counter[ConnectionsTo]()
+    for group, family, identity in list(_connections(pids, groups)):
         body = _QUERY.pack(family, socket.IPPROTO_TCP, 0, 0, 0xFFF) + identity
         for kind, answer in _ask(_SOCK_DESTROY, _REQUEST | _ACK, body):
             code = -struct.unpack_from("=i", answer)[0] if kind == _ERROR else 0
             if code and code not in _GONE:
                 raise OSError(code, os.strerror(code))
-            closed[target] += not code
+            closed[group] += not code
     return closed
 
 
@@ -93,14 +105,15 @@ def close_connections(pids: Collection[int], targets: Collection[TargetKey]) -> 
 _GONE = frozenset({2, 111, 3})
 
 
-def _connections(pids: Collection[int], targets: Iterable[TargetKey]) -> Iterator[tuple[TargetKey, int, bytes]]:
-    """Yield target, family and identity of each connection of these processes to one of the targets."""
+def _connections(pids: Collection[int], groups: Iterable[ConnectionsTo]) -> Iterator[tuple[ConnectionsTo, int, bytes]]:
+    """Yield group, family and identity of each connection of these processes that is in one of the groups."""
     inodes = set[int]().union(*map(_inodes, pids))
-    wanted: dict[int, dict[tuple[bytes, int], TargetKey]] = {}
-    for target in targets:
-        address = ip_address(target.address)
+    wanted: dict[int, dict[tuple[bytes, int, bool], ConnectionsTo]] = {}
+    for group in groups:
+        address = ip_address(group.target.address)
         family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-        wanted.setdefault(family, {})[address.packed.ljust(16, b"\0"), target.port] = target
+        place = (address.packed.ljust(16, b"\0"), group.target.port, group.shared)
+        wanted.setdefault(family, {})[place] = group
     for family, by_place in wanted.items() if inodes else ():
         query = _QUERY.pack(family, socket.IPPROTO_TCP, 0, 0, _OPEN_STATES) + bytes(_IDENTITY.size)
         for kind, answer in _ask(_SOCK_DIAG_BY_FAMILY, _REQUEST | _DUMP, query):
@@ -108,8 +121,22 @@ def _connections(pids: Collection[int], targets: Iterable[TargetKey]) -> Iterato
                 continue
             _family, _state, _timer, _retries, identity, *_counts, inode = _ANSWER.unpack_from(answer)
             _source_port, port, _source, destination, _interface, _cookie = _IDENTITY.unpack(identity)
-            if inode in inodes and (target := by_place.get((destination, port))) is not None:
-                yield target, family, identity
+            if inode not in inodes:
+                continue
+            shared = _is_freebind(answer[_ANSWER.size :])
+            if (group := by_place.get((destination, port, shared))) is not None:
+                yield group, family, identity
+
+
+def _is_freebind(attributes: bytes) -> bool:
+    """Return whether a socket has the option IP_FREEBIND, which Envoy sets where members share a load balancer."""
+    offset = 0
+    while offset + _ATTRIBUTE.size < len(attributes):
+        length, kind = _ATTRIBUTE.unpack_from(attributes, offset)
+        if kind == _OPTIONS:
+            return bool(attributes[offset + _ATTRIBUTE.size] & _FREEBIND)
+        offset += (length + 3) & ~3
+    return False
 
 
 def _inodes(pid: int) -> set[int]:
@@ -163,8 +190,8 @@ class _Drain(msgspec.Struct):
     problem: str = ""
 
 
-#: The name of a cluster, and one of its targets.
-Place = tuple[str, TargetKey]
+#: The name of a cluster, and its connections to one of its targets.
+Place = tuple[str, ConnectionsTo]
 #: Targets, groups of proxies -> each place of such a target at these proxies, and whether it drains there.
 PlacesOf = Callable[[Collection[TargetKey], Collection[str]], Iterable[tuple[Place, bool]]]
 
@@ -207,7 +234,7 @@ class Drains(Collector):
             self._ended.discard(place)
         if not drains:
             self._drains.pop(place, None)
-        elif not (ended or place in self._drains or drain_s is None or is_dns_name(place[1].address)):
+        elif not (ended or place in self._drains or drain_s is None or is_dns_name(place[1].target.address)):
             self._drains[place] = _Drain(groups, time.time(), time.monotonic() + drain_s)
             if self._task is None:
                 self._task = watched("drains", self._run())
@@ -258,7 +285,7 @@ class Drains(Collector):
         drains = {place: drain for place, drain in self._drains.items() if drain.groups == groups}
         over = self._over(groups, drains)
         closing = {place[1] for place, closes in over.items() if closes}
-        connections, problem = Counter[TargetKey](), ""
+        connections, problem = Counter[ConnectionsTo](), ""
         try:
             pids = self._pids(groups)
             if closing:
@@ -269,12 +296,12 @@ class Drains(Collector):
             problem = str(error)
         changed = set[LoadBalancerKey]()
         for place, drain in drains.items():
-            target, number = place[1], connections[place[1]]
+            target, number = str(place[1].target), connections[place[1]]
             if problem and problem != drain.problem:
-                log.warning("connections of a draining target", target=str(target), error=problem)
+                log.warning("connections of a draining target", target=target, error=problem)
             drain.problem = problem
-            if target in closing and number:
-                log.info("closed connections after the drain time", target=str(target), connections=number)
+            if place[1] in closing and number:
+                log.info("closed connections after the drain time", target=target, connections=number)
             if place in over and self._drains.get(place) is drain:
                 del self._drains[place]
                 self._ended.add(place)
@@ -288,9 +315,9 @@ class Drains(Collector):
         now_s = time.monotonic()
         over = {place for place, drain in drains.items() if now_s >= drain.ends_s}
         # Whether it drains at all other places.
-        elsewhere: dict[TargetKey, bool] = {}
+        elsewhere: dict[ConnectionsTo, bool] = {}
         if over:
-            for place, is_draining in self._places_of({place[1] for place in over}, groups):
+            for place, is_draining in self._places_of({place[1].target for place in over}, groups):
                 if place not in over and place not in self._ended:
                     elsewhere[place[1]] = elsewhere.get(place[1], True) and is_draining
         waiting = {place for place in over if elsewhere.get(place[1])}
@@ -315,7 +342,7 @@ class EndpointDrains:
     ) -> None:
         self._schema = schema
         self._resources = resources
-        self._limited: dict[str, frozenset[TargetKey]] = {}
+        self._limited: dict[str, frozenset[ConnectionsTo]] = {}
         self.drains = Drains(
             pids=lambda _groups: pids(),
             places_of=self._places_of,
@@ -325,16 +352,16 @@ class EndpointDrains:
     def note(self, name: str) -> None:
         """Note that the endpoints of a cluster may have changed."""
         resource = self._resources().get(name)
-        before = self._limited.pop(name, frozenset[TargetKey]())
+        before = self._limited.pop(name, frozenset[ConnectionsTo]())
         if not before and (resource is None or DRAIN_MARK not in resource.field):
             return
-        endpoints = self._schema.read_assignment(_content(resource)) if resource is not None else {}
-        limited = {target: limit for target, (drains, limit) in endpoints.items() if drains and limit is not None}
-        for target in before - limited.keys():
-            gone = target not in endpoints
-            self.drains.note((name, target), (), None, drains=gone, listed=not gone)
-        for target, limit in limited.items():
-            self.drains.note((name, target), (), limit, drains=True)
+        endpoints = self._endpoints(resource) if resource is not None else {}
+        limited = {group: limit for group, (drains, limit) in endpoints.items() if drains and limit is not None}
+        for group in before - limited.keys():
+            gone = group not in endpoints
+            self.drains.note((name, group), (), None, drains=gone, listed=not gone)
+        for group, limit in limited.items():
+            self.drains.note((name, group), (), limit, drains=True)
         if limited:
             self._limited[name] = frozenset(limited)
 
@@ -342,9 +369,14 @@ class EndpointDrains:
         addresses = [target.address.encode() for target in targets]
         for name, resource in self._resources().items():
             if any(address in resource.field for address in addresses):
-                endpoints = self._schema.read_assignment(_content(resource))
-                for target in endpoints.keys() & set(targets):
-                    yield (name, target), endpoints[target][0]
+                for group, (drains, _) in self._endpoints(resource).items():
+                    if group.target in targets:
+                        yield (name, group), drains
+
+    def _endpoints(self, resource: EncodedResource) -> Mapping[ConnectionsTo, tuple[bool, float | None]]:
+        """Return whether each target of a cluster drains, and for how many seconds; None for no limit."""
+        endpoints, shared = self._schema.read_assignment(_content(resource))
+        return {ConnectionsTo(target, shared): drains for target, drains in endpoints.items()}
 
 
 def _content(resource: EncodedResource) -> bytes:

@@ -23,6 +23,7 @@ from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKe
 from fairlead.model.observed import HealthTally, Seen
 from fairlead.providers.envoy.clusters import is_dns_name
 from fairlead.providers.envoy.connection_frontend import ConnectionFrontend
+from fairlead.providers.envoy.connections import ConnectionsTo, Place
 from fairlead.providers.envoy.fleet import Fleet
 from fairlead.providers.envoy.http.frontend import HttpFrontend
 from fairlead.providers.envoy.http.names import cluster_name, is_backend_of
@@ -100,6 +101,10 @@ class EnvoyFrontend(msgspec.Struct):
         """Return how many listeners it has: each port at each address."""
         return len(self.spec.listeners) * len(self.bind_addresses)
 
+    def place_of(self, listener: ListenerKey, target: TargetKey) -> Place:
+        """Return where its proxies have connections to a target of a listener."""
+        return (self.ports[listener].name, ConnectionsTo(target, self.spec.shares_of(listener) is not None))
+
 
 class EnvoyFrontends:
     """All load balancers of this provider."""
@@ -144,16 +149,14 @@ class EnvoyFrontends:
         """Return the load balancers of a group."""
         return [key for key, frontend in self._frontends.items() if group in frontend.groups]
 
-    def places_of(
-        self, targets: Collection[TargetKey], groups: Collection[str]
-    ) -> Iterator[tuple[tuple[str, TargetKey], bool]]:
+    def places_of(self, targets: Collection[TargetKey], groups: Collection[str]) -> Iterator[tuple[Place, bool]]:
         """Yield each place of these targets at the proxies of these groups, and whether the target drains there."""
         for frontend in self._frontends.values():
             if set(groups).isdisjoint(frontend.groups):
                 continue
-            for port in frontend.ports.values():
+            for listener, port in frontend.ports.items():
                 for target in port.targets.among(targets):
-                    yield (port.name, target.key), target.draining
+                    yield frontend.place_of(listener, target.key), target.draining
 
     def ensure(self, spec: FrontendSpec) -> dict[str, list[ResourceChange]]:
         """Store a frontend, keeping the targets of listeners that stay; ``Terminal`` says what is wrong with it."""
@@ -277,6 +280,8 @@ class EnvoyFrontends:
 def _limits_drains(spec: FrontendSpec, old: EnvoyFrontend | None) -> bool:
     if spec.l7 is None:
         return spec.drain_s is not None
+    if any(shares.drain_s is not None for shares in spec.backend_shares.values()):
+        return True
     if old is not None and old.spec.l7 is not None and old.spec.l7.backends is spec.l7.backends:
         return old.limits_drains
     return any(backend.drain for backend in spec.l7.backends)

@@ -177,7 +177,7 @@ class EnvoyProvider:
             port = frontend.ports.get(change.listener) if frontend is not None else None
             if frontend is not None and port is not None:
                 drains = change.action in (Action.DRAIN, Action.DEREGISTER) or change.target.draining
-                place, gone = (port.name, change.key), change.action is Action.DEREGISTER
+                place, gone = frontend.place_of(change.listener, change.key), change.action is Action.DEREGISTER
                 self._drains.note(place, frontend.groups, port.targets.drain_s, drains=drains, listed=not gone)
         if not self._knows_all():
             for each in itertools.chain.from_iterable(resources.values()):

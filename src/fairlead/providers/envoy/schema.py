@@ -124,8 +124,11 @@ class Schema:
             for where in (each.endpoint.address.socket_address,)
         }
 
-    def read_assignment(self, encoded: bytes) -> Mapping[TargetKey, tuple[bool, float | None]]:
-        """Read a ClusterLoadAssignment: whether each endpoint drains, and for how many seconds; None for no limit."""
+    def read_assignment(self, encoded: bytes) -> tuple[Mapping[TargetKey, tuple[bool, float | None]], bool]:
+        """Read a ClusterLoadAssignment: whether each endpoint drains, and for how many seconds; None for no limit.
+
+        Also returns whether members share it.
+        """
         message = self._class("envoy.config.endpoint.v3.ClusterLoadAssignment").FromString(encoded)
         endpoints: dict[TargetKey, tuple[bool, float | None]] = {}
         for locality in message.endpoints:
@@ -134,7 +137,7 @@ class Schema:
                 limit = mark[DRAIN].fields["seconds"].string_value if DRAIN in mark else ""
                 key = TargetKey(where.address, where.port_value)
                 endpoints[key] = each.health_status == _DRAINING, float(limit) if limit else None
-        return endpoints
+        return endpoints, any(locality.locality.region for locality in message.endpoints)
 
     def _class(self, type_name: str) -> Any:
         if type_name not in self._classes:

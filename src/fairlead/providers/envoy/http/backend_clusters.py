@@ -93,7 +93,9 @@ class BackendClusters:
             if check != port.check:
                 # Another object: what is known of the health of its targets is judged again.
                 port = self.ports[key] = msgspec.structs.replace(port, check=check)
-            drain_s = seconds_from_duration(backend.drain) if backend.drain else None
+            drain_s = shares.drain_s if (shares := self._shares.get(backend.name)) is not None else None
+            if drain_s is None and backend.drain:
+                drain_s = seconds_from_duration(backend.drain)
             rechecked = port.targets.configure(check.port if check is not None else 0, drain_s)
             cluster = None if port.datagrams else self._cluster(spec, backend, port)
             if cluster is None:
