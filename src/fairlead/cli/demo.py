@@ -62,7 +62,7 @@ STORIES = {
     Both resolve and get certificates by ACME; pods are rolled and certificates renewed under load; what others wrote
     in the zone stays. Fails when a request fails.
     """,
-    "rollout": """Show rollouts of ten versions under 500 requests/s, with the pod readiness gate and without.
+    "rollout": """Show rollouts of ten versions under up to 500 requests/s, with the pod readiness gate and without.
 
     Ends with a table of failed requests. Fails when one fails with the gate, or when none fails without it.
     """,

@@ -75,10 +75,14 @@ def on(
     page: Annotated[
         Path | None, typer.Option("--page", metavar="FILE", help=f"HTML page of at most {MAX_PAGE_BYTES} bytes.")
     ] = None,
-    status: Annotated[int, typer.Option("--status", min=400, max=599, help="Status code of the answers.")] = 503,
+    status: Annotated[
+        int, typer.Option("--status", min=400, max=599, metavar="CODE", help="Status code of the answers.")
+    ] = 503,
     retry_after: Annotated[
         str,
-        typer.Option("--retry-after", metavar="DURATION", help="When clients should try again, such as 600 or 10m."),
+        typer.Option(
+            "--retry-after", metavar="DURATION", help="When clients should try again, such as 600 or 10m; 0: not said."
+        ),
     ] = "0",
     allow: Annotated[
         list[str] | None,

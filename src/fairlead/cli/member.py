@@ -123,17 +123,20 @@ async def _write(cluster: Cluster, obj: GlobalService) -> None:
 def shift(
     service: Annotated[
         str,
-        typer.Argument(
-            metavar="NAMESPACE/NAME", help="A GlobalService, or the Service that it is of.", show_default=False
-        ),
+        typer.Argument(metavar="NAMESPACE/NAME", help="A GlobalService, or its Service.", show_default=False),
     ],
     weights: Annotated[
         list[str] | None, typer.Argument(metavar="MEMBER=WEIGHT", help="New weight of a member.", show_default=False)
     ] = None,
-    step: Annotated[int, typer.Option(min=1, max=100, help="Percentage of connections that a step moves.")] = 10,
-    every: Annotated[str, typer.Option(help="Time between two steps.")] = "1m",
+    step: Annotated[
+        int, typer.Option(min=1, max=100, metavar="PERCENT", help="Percentage of connections that a step moves.")
+    ] = 10,
+    every: Annotated[str, typer.Option(metavar="DURATION", help="Time between two steps.")] = "1m",
     stop_on: Annotated[
-        str, typer.Option(help="Go back a step and stop at more errors: 5xx>1% of routes, failed>1% of connections.")
+        str,
+        typer.Option(
+            metavar="LIMIT", help="Go back a step and stop at more errors: 5xx>1% of routes, failed>1% of connections."
+        ),
     ] = "",
     stay: Annotated[bool, typer.Option("--stay", help="End the shift that is under way where it is.")] = False,
     output: OutputOption = Output.TABLE,
@@ -174,7 +177,7 @@ async def _shift(service: str, weights: Mapping[str, int], how: GlobalShift, api
         under_way = begins or (bool(known.members) and known.state == "Shifting")
         if weights and under_way:
             where = in_words(known) or "the first step is due"
-            raise Terminal(f"{subject} is being shifted already ({where}); wait, or end that with --stay")
+            raise Terminal(f"{subject} is already being shifted ({where}); wait, or end the shift with --stay")
         if not weights:
             if not under_way or not known.members:
                 raise Terminal(f"{subject} is not being shifted")

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from fairlead.api.names import ANNOTATION_REQUESTED_ADDRESS
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.model.in_words import counted
 from fairlead.providers.envoy.envoy_process import find_binary
 from fairlead.runtime.background import watched
 from fairlead_demo.stories.context import StoryContext
@@ -156,7 +157,7 @@ class ProxiesContext(StoryContext):
             + (
                 f"a gap of {row.outcome.gap_s * 1000:.0f} ms, and {row.limit_s * 1000:.0f} ms are allowed"
                 if row.limit_s
-                else f"{row.outcome.failed} connections failed, and none may"
+                else f"{counted(row.outcome.failed, 'connection')} failed, and none may"
             )
             for row in self.rows
             if not row.kept

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalService
 from fairlead.api.meta import JSONObject
+from fairlead.model.in_words import counted
 from fairlead_demo.stories.context import FleetContext, start_everything
 from fairlead_demo.worlds.apis import EmbeddedApis
 from fairlead_demo.worlds.fleet import Fleet
@@ -171,13 +172,15 @@ class SharedContext(FleetContext):
         """Return one sentence for each event with more failed requests than it may have."""
         rows = [*self.rows, *([self.so_far()] if self._start is not None else [])]
         failures = [
-            f"{row.event}: {row.failed} requests failed ({'; '.join(self.load.count.failures)})"
+            f"{row.event}: {counted(row.failed, 'request')} failed ({'; '.join(self.load.count.failures)})"
             for row in rows
             if row.failed > self._allowed(row)
         ]
         kept = self.traffics[_KEPT].count if _KEPT in self.traffics else None
         if kept is not None and kept.failed:
-            failures.append(f"{kept.failed} requests on kept connections failed ({'; '.join(kept.failures)})")
+            failures.append(
+                f"{counted(kept.failed, 'request')} on kept connections failed ({'; '.join(kept.failures)})"
+            )
         return failures
 
     def ending(self, *, passed: bool) -> str:
@@ -240,7 +243,7 @@ async def fail_over_in_order(context: SharedContext) -> None:
     await context.counted("east instead of west", only="east")
     context.progress.step_done(
         "the next member in order serves",
-        f"{died.failed} connections failed, {died.lost} requests were lost with the pods that they were at",
+        f"{counted(died.failed, 'connection')} failed, {counted(died.lost, 'request')} lost with their pods",
         _shares_of(context),
     )
 
