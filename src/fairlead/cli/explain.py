@@ -34,6 +34,13 @@ from fairlead.api.json_text import decode
 from fairlead.api.kinds import LOAD_BALANCER_KINDS
 from fairlead.api.kubernetes import ANNOTATION_LEGACY_CLASS, INGRESS_CLASSES, INGRESSES, SERVICES
 from fairlead.api.meta import SUMMARIES, AnyResource, KubeObject, Resource, condition_of, is_taken_over
+from fairlead.api.multicluster import (
+    MULTICLUSTER_VERSIONS,
+    SERVICE_EXPORTS,
+    SERVICE_IMPORTS,
+    ServiceExport,
+    ServiceImport,
+)
 from fairlead.api.names import (
     ANNOTATION_ADDRESS,
     DEFAULT_CLASS,
@@ -811,17 +818,18 @@ class ServiceRow(msgspec.Struct, frozen=True, rename="camel"):
 
 async def explain_service(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = False) -> ServiceRow | None:
     """Return the Service as the member shows it, None without one. ``own_hub``: the member is its own hub."""
+    shared = await _notes_of_set(cluster, ref)
     try:
         service = await cluster.get(SERVICES, ref.namespace, ref.name)
     except NotFound:
-        return None
+        return ServiceRow(f"{ref.namespace}/{ref.name}", "ServiceImport", "", [], [], shared) if shared else None
     ours = await events_of(cluster, ref, service.metadata.uid)
     asked = service.spec.load_balancer_class or ""
     addresses = [address.address for address in service.status.load_balancer.ingress or ()]
     addresses += [text for text in service.annotation(ANNOTATION_ADDRESS).split(",") if text]
     foreign = asked and not asked.startswith(LOAD_BALANCER_CLASS_PREFIX)
     notes: list[str] = []
-    if service.spec.type != "LoadBalancer":
+    if service.spec.type != "LoadBalancer" and not shared:
         notes.append(f"the Service is of type {service.spec.type}; Fairlead serves type LoadBalancer only")
     elif foreign:
         notes.append(f"spec.loadBalancerClass {asked} belongs to another controller")
@@ -835,7 +843,31 @@ async def explain_service(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = F
         at_hub = f"fairlead explain {member.argument} --kubeconfig HUB.kubeconfig"
         notes.append(f"the state of each backend, at the hub: {at_hub}")
     name = "" if foreign else asked.removeprefix(LOAD_BALANCER_CLASS_PREFIX) or DEFAULT_CLASS
-    return ServiceRow(f"{ref.namespace}/{ref.name}", service.spec.type, name, addresses, ours, notes)
+    return ServiceRow(f"{ref.namespace}/{ref.name}", service.spec.type, name, addresses, ours, [*shared, *notes])
+
+
+async def _notes_of_set(cluster: Cluster, ref: ObjectRef) -> list[str]:
+    """Return what the member exports of this name, and imports, with all conditions; empty for neither."""
+    notes: list[str] = []
+    for kind in (SERVICE_EXPORTS, SERVICE_IMPORTS):
+        for version in MULTICLUSTER_VERSIONS:
+            resource: Resource[ServiceExport] | Resource[ServiceImport]
+            resource = msgspec.structs.replace(kind, version=version)
+            try:
+                obj = await cluster.get(resource, ref.namespace, ref.name)
+            except (NotFound, NotServed):
+                continue
+            what = ["exported to the cluster set"]
+            if isinstance(obj, ServiceImport):
+                members = ", ".join(each.cluster for each in obj.status.clusters or ()) or "no member"
+                what = [f"imported from {members}", *(f"at {address}" for address in obj.spec.ips or ())]
+            states = [
+                f"{each.type}={each.status} ({each.reason})" + (f": {each.message}" if each.message else "")
+                for each in obj.status.conditions or ()
+            ]
+            notes.append("; ".join([" ".join(what), *states]))
+            break
+    return notes
 
 
 async def events_of(cluster: Cluster, ref: ObjectRef, uid: str) -> list[EventRow]:

@@ -23,6 +23,7 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.multicluster import EXPORTED_SERVICES, IMPORTED_SERVICES
 from fairlead.api.names import AGENT_LEASE, HUB_LEASE, LABEL_PROXY_MACHINE, SYSTEM_NAMESPACE
 from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.proxymachine import PROXY_GROUPS, PROXY_MACHINES, ProxyGroup, ProxyMachine
@@ -175,6 +176,7 @@ async def gather_status(cluster: Cluster) -> FleetStatus:
         (pool_services, classes, groups),
         (tenants, leases, hub_lease, reports),
         (pools, zones, hostnames, certificates),
+        (exports, imports),
         (machines, machine_leases, announcements, proxy_groups),
     ) = await asyncio.gather(
         asyncio.gather(
@@ -198,12 +200,15 @@ async def gather_status(cluster: Cluster) -> FleetStatus:
             _if_known(cluster, HOSTNAMES),
             _if_known(cluster, MANAGED_CERTIFICATES),
         ),
+        asyncio.gather(_if_known(cluster, EXPORTED_SERVICES), _if_known(cluster, IMPORTED_SERVICES)),
         read_machines(cluster),
     )
     read = FleetObjects(
         tenants=tenants,
         load_balancers=[*tcp, *http, *shared, *global_services],
         pool_services=pool_services,
+        exports=exports,
+        imports=imports,
         classes=classes,
         groups=groups,
         pools=pools,

@@ -27,7 +27,7 @@ from fairlead.cli.run import EXIT_CODE_OF
 from fairlead.cli.selection import in_namespace, matcher
 from fairlead.errors import NotFound, NotServed, Unreachable
 from fairlead.kube.cluster import Cluster
-from fairlead.model.in_words import counted
+from fairlead.model.in_words import counted, listed
 from fairlead.runtime.logs import legible
 from fairlead.status.fleet import (
     FleetStatus,
@@ -36,6 +36,7 @@ from fairlead.status.fleet import (
     PoolRow,
     Problem,
     RegionRow,
+    SharedServiceRow,
     Trouble,
     counted_of,
     worst_of,
@@ -203,6 +204,13 @@ def print_status(
     if status.regions:
         header = ("SERVICE", "REGION", "CLASS", "ADDRESS", "PROGRAMMED", "REASON", "TARGETS")
         _print_rows(out, header, [_region(row) for row in status.regions])
+    few = wide or len(status.shared_services) <= MOST_ROWS
+    if shared := [row for row in status.shared_services if few or row.state is not Trouble.NONE]:
+        header = ("SHARED SERVICE", "CLUSTER SET", "EXPORTED BY", "IMPORTED BY", "REASON")
+        _print_rows(out, header, [_shared_service(row, wide=wide) for row in shared])
+    if len(shared) < len(status.shared_services):
+        rest = len(status.shared_services) - len(shared)
+        out.print(Text(f"and {rest} more shared Services, see them all with: fairlead status -o wide"))
     if status.proxies:
         header = ("PROXY", "GROUP", "STATE", "REFUSED")
         _print_rows(out, header, [(row.name, row.group, row.state, str(row.refused)) for row in status.proxies])
@@ -306,6 +314,13 @@ def _region(row: RegionRow) -> tuple[str, ...]:
     )
 
 
+def _shared_service(row: SharedServiceRow, *, wide: bool) -> tuple[str, ...]:
+    exported, imported = (
+        (", ".join(names) if wide else listed(names, 3)) or "-" for names in (row.exported_by, row.imported_by)
+    )
+    return row.service, row.cluster_set or "-", exported, imported, row.reason
+
+
 def _without(header: Sequence[str], rows: Sequence[Sequence[str]], *, wide: bool) -> tuple[list[str], list[list[str]]]:
     """Return a table without the columns that say nothing in any row; OBJECT only when it is wide."""
     at = [
@@ -380,7 +395,16 @@ def filtered(fleet: FleetStatus, asked: Filter) -> FleetStatus:
         for trouble in fleet.troubles
         if trouble.kind == "Hub" or trouble in refused or (trouble.kind, trouble.namespace, trouble.name) in shown
     ]
-    return _with(fleet, troubles, load_balancers=load_balancers, regions=regions, members=[], proxies=[], machines=[])
+    return _with(
+        fleet,
+        troubles,
+        load_balancers=load_balancers,
+        regions=regions,
+        members=[],
+        proxies=[],
+        machines=[],
+        shared_services=[],
+    )
 
 
 def only_problems(fleet: FleetStatus) -> FleetStatus:
@@ -390,6 +414,7 @@ def only_problems(fleet: FleetStatus) -> FleetStatus:
         members=[row for row in fleet.members if row.state != "Engaged"],
         load_balancers=[row for row in fleet.load_balancers if row.state not in _WELL],
         regions=[row for row in fleet.regions if row.state not in _WELL],
+        shared_services=[row for row in fleet.shared_services if row.state not in _WELL],
         proxies=[row for row in fleet.proxies if row.state != "SYNCED"],
         machines=[row for row in fleet.machines if row.problems],
     )

@@ -50,6 +50,7 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS, MANAGED_CERTIFICATES
 from fairlead.api.meta import JSONObject, KubeObject, condition_of
+from fairlead.api.multicluster import EXPORTED_SERVICES
 from fairlead.api.names import (
     AGENT_LEADER_LEASE,
     AGENT_LEASE,
@@ -582,6 +583,17 @@ def names_refused(facts: Facts) -> Iterator[Finding]:
             if condition is not None and condition.status == "False":
                 fix = "fairlead names   lists the owners; request another name, or delete the owner's Hostname"
                 yield warning(path_to(resource.kind, obj), condition.message or condition.reason, fix)
+
+
+# --- cluster sets -----------------------------------------------------------------------------------------------
+
+
+def exports(facts: Facts) -> Iterator[Finding]:
+    """Name exports that no member of the set imports, and those that differ from others."""
+    hub = facts.hub
+    for fault in fleet.export_faults(hub.read(EXPORTED_SERVICES), hub.read(TENANTS)) if hub else ():
+        fix = f"kubectl describe exsvc {fault.name} -n {fault.namespace}"
+        yield warning(f"{fault.kind}/{fault.namespace}/{fault.name}", f"{fault.subject}: {fault.text}", fix)
 
 
 # --- certificates -----------------------------------------------------------------------------------------------
@@ -1401,6 +1413,7 @@ CHECKS = (
     Check("zones-server", "Do the servers of the DNSZones accept changes?", zones_not_answering),
     Check("names", "Are the Hostnames published?", names_not_published),
     Check("names-refused", "Does every object have the names that it asks for?", names_refused),
+    Check("exports", "Does every exported Service reach its cluster set?", exports),
     Check("serving", "Does every load balancer have a healthy target?", not_serving),
     Check("unhealthy-targets", "Do the proxies reach all targets?", unhealthy_targets),
     Check("reach", "Does this machine reach the targets (--connect)?", unreachable_from_here),

@@ -42,7 +42,8 @@ from fairlead.api.kubernetes import Lease
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
-from fairlead.api.meta import KubeObject, WireCondition, is_taken_over
+from fairlead.api.meta import KubeObject, WireCondition, condition_of, is_taken_over, is_true
+from fairlead.api.multicluster import CONFLICT, EXPORTED_SERVICES, READY, ExportedService, ImportedService
 from fairlead.api.names import (
     ANNOTATION_ORIGIN,
     ANNOTATION_PAUSED,
@@ -147,6 +148,21 @@ class RegionRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     labels: dict[str, str]
 
 
+class SharedServiceRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A Service that members share, as namespace/name; ``cluster_set`` is empty for the export of a member in no set.
+
+    ``exported_by`` are the members whose export is ready, ``imported_by`` those that the hub has sent the import to.
+    """
+
+    service: str
+    cluster_set: str
+    exported_by: list[str]
+    imported_by: list[str]
+    state: Trouble
+    reason: str
+    message: str
+
+
 class PoolRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The use of one pool of addresses: an AddressPool, or ``--address-pool`` of the hub.
 
@@ -223,6 +239,9 @@ class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
     machines: list[MachineRow] = msgspec.field(default_factory=list[MachineRow])
     pools: list[PoolRow]
     regions: list[RegionRow]
+    shared_services: list[SharedServiceRow] = msgspec.field(
+        name="sharedServices", default_factory=list[SharedServiceRow]
+    )
     problems: list[str]
     troubles: list[Problem]
 
@@ -258,6 +277,8 @@ class FleetObjects(msgspec.Struct, frozen=True, kw_only=True):
     tenants: Sequence[Tenant] = ()
     load_balancers: Sequence[AnyLoadBalancer] = ()
     pool_services: Sequence[PoolService] = ()
+    exports: Sequence[ExportedService] = ()
+    imports: Sequence[ImportedService] = ()
     classes: Sequence[LoadBalancerClass] = ()
     groups: Sequence[BackendGroup] = ()
     pools: Sequence[AddressPool] = ()
@@ -302,6 +323,7 @@ def build_status(read: FleetObjects, *, now: datetime) -> FleetStatus:
         *refusal_faults(members, read.leases),
         *load_balancer_faults(read.load_balancers, rows),
         *region_faults(regions),
+        *export_faults(read.exports, read.tenants),
         *class_faults(read.classes),
         *group_faults(read.groups),
         *pool_faults(read.pools, pools, waiting=waiting),
@@ -322,6 +344,7 @@ def build_status(read: FleetObjects, *, now: datetime) -> FleetStatus:
         machines=machine_rows(read.machines, read.machine_leases, now),
         pools=pools,
         regions=regions,
+        shared_services=shared_service_rows(read.exports, read.imports, read.tenants),
         problems=[fault.sentence for fault in faults],
         troubles=[fault.problem for fault in faults],
     )
@@ -601,6 +624,64 @@ def region_faults(regions: Iterable[RegionRow]) -> Iterator[ObjectFault]:
             subject = f"region {row.region} of {row.namespace}/{row.service}"
             text = row.message or row.reason
             yield ObjectFault(row.state, "PoolService", row.namespace, row.service, row.reason, subject, text)
+
+
+def shared_service_rows(
+    exports: Iterable[ExportedService], imports: Iterable[ImportedService], tenants: Iterable[Tenant]
+) -> list[SharedServiceRow]:
+    """Return a row for each Service of each set; exports of members in no set are rows of their own."""
+    by_namespace = {tenant.namespace: tenant for tenant in tenants}
+    importers: dict[tuple[str, str, str], list[str]] = {}
+    for obj in imports:
+        if (tenant := by_namespace.get(obj.metadata.namespace)) is not None:
+            key = (obj.spec.namespace, obj.spec.name, tenant.spec.cluster_set)
+            importers.setdefault(key, []).append(tenant.metadata.name)
+    shared: dict[tuple[str, str, str], dict[str, ExportedService]] = {key: {} for key in importers}
+    for obj in exports:
+        member, cluster_set = _exporter(obj, by_namespace)
+        # Without a set, members share nothing with each other.
+        key = (obj.spec.namespace, obj.spec.name, cluster_set or f"\0{member}")
+        shared.setdefault(key, {})[member] = obj
+    rows: list[SharedServiceRow] = []
+    for (namespace, name, cluster_set), by_member in sorted(shared.items()):
+        faults = [fault for obj in by_member.values() for fault in _export_faults(obj)]
+        ready = [member for member, obj in by_member.items() if is_true(obj.status.conditions, READY)]
+        row = SharedServiceRow(
+            service=f"{namespace}/{name}",
+            cluster_set=cluster_set.partition("\0")[0],
+            exported_by=sorted(ready),
+            imported_by=sorted(importers.get((namespace, name, cluster_set), ())),
+            state=Trouble.ATTENTION if faults else Trouble.NONE,
+            reason=faults[0].reason if faults else "Exported" if ready else ConditionReason.PENDING,
+            message=faults[0].text if faults else "",
+        )
+        rows.append(row)
+    return rows
+
+
+def export_faults(exports: Iterable[ExportedService], tenants: Iterable[Tenant]) -> Iterator[ObjectFault]:
+    """Yield the exports that no member can import, and those that differ from others."""
+    by_namespace = {tenant.namespace: tenant for tenant in tenants}
+    for obj in sorted(exports, key=lambda obj: obj.key):
+        member, _ = _exporter(obj, by_namespace)
+        for fault in _export_faults(obj):
+            subject = f"export of Service {obj.spec.namespace}/{obj.spec.name} by member {member}"
+            yield ObjectFault(fault.trouble, EXPORTED_SERVICES.kind, *obj.key, fault.reason, subject, fault.text)
+
+
+def _exporter(obj: ExportedService, by_namespace: Mapping[str, Tenant]) -> tuple[str, str]:
+    """Return the member that exports a Service, and its cluster set; its namespace while its Tenant is unknown."""
+    tenant = by_namespace.get(obj.metadata.namespace)
+    return (tenant.metadata.name, tenant.spec.cluster_set) if tenant is not None else (obj.metadata.namespace, "")
+
+
+def _export_faults(obj: ExportedService) -> list[ConditionFault]:
+    conflict = condition_of(obj.status.conditions, CONFLICT)
+    differs = [conflict] if conflict is not None and conflict.status == "True" else []
+    return [
+        *faults_of(obj.status.conditions),
+        *(ConditionFault(Trouble.ATTENTION, CONFLICT, each.reason, each.message) for each in differs),
+    ]
 
 
 def class_faults(classes: Iterable[LoadBalancerClass]) -> Iterator[ObjectFault]:

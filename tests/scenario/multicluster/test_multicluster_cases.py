@@ -8,7 +8,9 @@ from multicluster_world import Member, SetWorld, new_set, until
 from fairlead.api.kubernetes import CRDS, NAMESPACES, SERVICES
 from fairlead.api.multicluster import EXPORTED_SERVICES, IMPORTED_SERVICES, SERVICE_EXPORTS, SERVICE_IMPORTS
 from fairlead.api.names import ANNOTATION_UNUSED_SINCE
+from fairlead.cli.explain import explain_service
 from fairlead.errors import NotFound
+from fairlead.status.object_ref import SERVICE, ObjectRef
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -175,3 +177,21 @@ async def test_without_the_api_nothing_else_stops_and_v1alpha1_is_enough() -> No
 
 async def _set(world: SetWorld, member: Member, **spec: object) -> None:
     await world.tenant(member.name, **{"reachability": "Pods", **spec})
+
+
+@pytest.mark.req("MC-1", "GM-1")
+async def test_explain_shows_what_a_member_exports_and_imports(west: Member, east: Member) -> None:
+    await west.service("hello", "10.1.0.1")
+    await west.export()
+    await west.condition("Ready")
+    await east.imported(check=lambda obj: obj.spec.ips and obj.status.conditions)
+    at_west = await explain_service(west.user, ObjectRef(SERVICE, west.home, "hello"))
+    at_east = await explain_service(east.user, ObjectRef(SERVICE, east.home, "hello"))
+    assert at_west is not None
+    assert at_east is not None
+    exported, imported = at_west.notes[0], at_east.notes[0]
+    assert exported.startswith("exported to the cluster set; ")
+    assert "Ready=True (Exported)" in exported
+    assert imported.startswith("imported from west at ")
+    assert "Ready=True (Ready)" in imported
+    assert await explain_service(east.user, ObjectRef(SERVICE, east.home, "nothing")) is None

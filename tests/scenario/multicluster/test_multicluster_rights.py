@@ -8,13 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from multicluster_world import Member, new_set
+from multicluster_world import Member, new_set, until
 
-from fairlead.api.kubernetes import ENDPOINT_SLICES, NAMESPACES, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
+from fairlead.api.globalservice import GLOBAL_SERVICES
+from fairlead.api.kinds import all_crds
+from fairlead.api.kubernetes import CRDS, ENDPOINT_SLICES, NAMESPACES, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
 from fairlead.api.multicluster import EXPORTED_SERVICES, IMPORTED_SERVICES
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import Forbidden
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
+from fairlead.kube.discovery import install_crds
 from fairlead.translate.tenant import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 
 MANIFESTS = Path(__file__).parents[3] / "deploy" / "kubernetes"
@@ -75,3 +79,30 @@ async def test_with_exactly_the_rights_granted_members_share_and_see_no_others()
         await west.unexport()
         await west.no_import()
         await east.no_import()
+
+
+@pytest.mark.req("MC-6")
+async def test_an_agent_works_with_a_hub_of_an_earlier_release() -> None:
+    """Release 0.2 has neither the kinds of cluster sets nor the rights to them."""
+    async with new_set("west", agents=False) as world:
+        west, hub = world.members["west"], world.hub_user
+        newer = (EXPORTED_SERVICES, IMPORTED_SERVICES, GLOBAL_SERVICES)
+        await world.stop_hub()
+        definitions = [await hub.get(CRDS, "", kind.full_name) for kind in newer]
+        for definition in definitions:
+            await hub.delete(CRDS, "", definition.metadata.name)
+        await grant(west)
+        await west.service("hello", "10.1.0.1", type="LoadBalancer")
+        await west.export()
+        await world.start_agent(west)
+
+        async def published() -> bool:
+            return bool(await hub.get(TCP_LOAD_BALANCERS, "tenant-west", "shop.hello"))
+
+        await until(published, what="the Service is published")
+        assert not (await west.user.get(west.exports, west.home, "hello")).status.conditions
+        # The hub is upgraded while the agent runs.
+        await install_crds(hub, all_crds(), "hub")
+        await world.start_hub()
+        await west.condition("Ready", "True", reason="Exported")
+        await west.until_endpoints({"west": ["10.1.0.1"]})

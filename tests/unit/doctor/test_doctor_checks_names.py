@@ -12,6 +12,7 @@ from fairlead.api.addresspool import ADDRESS_POOLS
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.kubernetes import CONFIG_MAPS, ENDPOINT_SLICES
 from fairlead.api.meta import JSONObject
+from fairlead.api.multicluster import EXPORTED_SERVICES
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.doctor.checks import examine
@@ -151,3 +152,12 @@ def test_a_name_that_another_object_has() -> None:
     finding = only(with_object("hub", TCP_LOAD_BALANCERS, change), "names-refused")
     assert (finding.severity.value, finding.object) == ("warning", "TCPLoadBalancer/tenant-east/default.web")
     assert finding.fix.startswith("fairlead names")
+
+
+@pytest.mark.req("MC-1")
+def test_an_export_that_no_member_imports() -> None:
+    status = bad("Ready", "Failed", "Tenant east at the hub is not in a cluster set.")
+    export = obj("shop.web", "tenant-east", spec={"namespace": "shop", "name": "web"}, status=status)
+    finding = only(with_more("hub", EXPORTED_SERVICES, export), "exports")
+    assert (finding.severity.value, finding.object) == ("warning", "ExportedService/tenant-east/shop.web")
+    assert finding.fault.endswith("by member east: Tenant east at the hub is not in a cluster set.")
