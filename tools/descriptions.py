@@ -140,6 +140,7 @@ REASONS = {
         "A wildcard for a top-level domain or a DNSZone needs its domain in `spec.domains` of the Tenant."
     ),
     "ShiftStopped": "More errors than spec.shift.stopOn allows: the shift went back a step and ended.",
+    "Withdrawn": "The load balancer does not serve, so its records are withdrawn while other hubs answer the name.",
     "Flapping": "The targets change between healthy and unhealthy; Serving is True again once they stay healthy.",
     "Issued": "The certificate exists, and is renewed automatically.",
     "NoSuchIssuer": "No CertificateIssuer has the requested name: correct the annotation.",

@@ -656,6 +656,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "ttlSeconds": "TTL of records whose Hostname sets none.",
         "ownerId": "Identifier that marks this hub's records among those of other writers.",
         "dryRun": "Whether changes are only planned and never written.",
+        "peerLeaseSeconds": "Duration of this hub's lease in the zone, 15 to 3600; 0: no other hub shares its names.",
     },
     "DNSZoneStatus": {**OBSERVED, "names": "Number of published names of the zone."},
     "HostnameSpec": {
@@ -665,6 +666,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "texts": "Texts of the TXT records.",
         "ttlSeconds": "TTL of the records; 0 means that of the zone.",
         "generated": "Whether the hub generated the name from member and object.",
+        "unhealthyAddresses": "Addresses whose load balancer does not serve; withdrawn while another hub answers.",
     },
     "HostnameOwner": {
         **MEMBERS_OBJECT,

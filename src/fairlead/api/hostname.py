@@ -42,7 +42,9 @@ class HostnameSpec(Wire, frozen=True, gc=False):
 
     addresses become A and AAAA records; cname, which excludes them, one CNAME record; texts become TXT records, such as
     the challenge of a certificate authority. Without any of them the name is owned and has no records. ttlSeconds 0 is
-    the TTL of the zone. generated: the hub made the name itself, from member and object.
+    the TTL of the zone. generated: the hub made the name itself, from member and object. unhealthyAddresses are those
+    whose load balancer does not serve; in a zone with peerLeaseSeconds they have no record while another address of the
+    name is answered.
     """
 
     host: Host
@@ -56,6 +58,9 @@ class HostnameSpec(Wire, frozen=True, gc=False):
     ] = msgspec.field(default_factory=list[str])
     ttl_seconds: Annotated[int, Meta(ge=0, le=604800)] = 0
     generated: bool = False
+    unhealthy_addresses: Annotated[
+        list[Annotated[str, Meta(min_length=2, max_length=45)]], Meta(max_length=64, extra_json_schema=LIST_SET)
+    ] = msgspec.field(default_factory=list[str])
 
 
 class HostnameCertificate(Wire, frozen=True, gc=False):
@@ -187,7 +192,8 @@ class DNSZoneSpec(Wire, frozen=True, gc=False):
     key, and so on. A name belongs to the zone with the longest suffix of it. ttlSeconds is that of records that ask
     for none. ownerId marks this hub's records among those of other writers such as external-dns and other hubs; it
     never changes. guard says how much may be removed at once without positive knowledge that it is gone. dryRun:
-    plan only, and write nothing.
+    plan only, and write nothing. peerLeaseSeconds above 0: other hubs publish addresses of the same names. Each hub
+    keeps a lease of so many seconds in the zone. Hubs withdraw the addresses of a hub whose lease has expired.
     """
 
     zone: Host
@@ -197,6 +203,7 @@ class DNSZoneSpec(Wire, frozen=True, gc=False):
     owner_id: Annotated[str, Meta(min_length=1, max_length=63, pattern="^[A-Za-z0-9][-A-Za-z0-9_.]*$")] = "fairlead"
     guard: Guard = Guard()
     dry_run: bool = False
+    peer_lease_seconds: Annotated[int, Meta(ge=0, le=3600)] = 0
 
 
 class DNSZoneStatus(Wire, frozen=True, gc=False):
@@ -235,6 +242,11 @@ DNS_ZONE_CRD = Crd(
             "(has(self.ownerId) ? self.ownerId : 'fairlead') == (has(oldSelf.ownerId) ? oldSelf.ownerId : 'fairlead')",
             "ownerId is immutable: the records that carry it would be left behind",
             ".ownerId",
+        ),
+        CelRule(
+            "!has(self.peerLeaseSeconds) || self.peerLeaseSeconds == 0 || self.peerLeaseSeconds >= 15",
+            "peerLeaseSeconds is 0, or at least 15: a hub renews its lease three times in that time",
+            ".peerLeaseSeconds",
         ),
     ),
 )

@@ -127,6 +127,7 @@ class ConditionReason(StrEnum):
     SOME_BACKENDS_UNHEALTHY = "SomeBackendsUnhealthy"
     FLAPPING = "Flapping"
     SHIFT_STOPPED = "ShiftStopped"
+    WITHDRAWN = "Withdrawn"
     EXISTS = "Exists"
     MATCHES_CONFIG = "MatchesConfig"
     ENDPOINT_PUBLISHED = "EndpointPublished"

@@ -14,6 +14,8 @@ from fairlead.model.in_words import host_port
 
 #: The port of a target that is a record of a name, which has none.
 RECORD_PORT = 53
+#: The parameter of such a target whose load balancer does not serve.
+RECORD_UNHEALTHY = ("unhealthy", "true")
 
 
 class Protocol(StrEnum):

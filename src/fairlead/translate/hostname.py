@@ -20,7 +20,7 @@ from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Owner, Target, Targets
-from fairlead.model.keys import RECORD_PORT, ListenerKey, LoadBalancerKey, TargetKey, backend_key
+from fairlead.model.keys import RECORD_PORT, RECORD_UNHEALTHY, ListenerKey, LoadBalancerKey, TargetKey, backend_key
 from fairlead.translate.view import (
     Decision,
     build_accepted,
@@ -33,6 +33,8 @@ from fairlead.translate.view import (
 
 #: A mark is a name, too: the record's with a label of at most 15 characters before it.
 LONGEST_HOST = 253 - 15
+#: The longest TTL of a name that other hubs share, in seconds: clients notice a withdrawn address after it.
+SHARED_TTL_S = 30
 _LONGEST_LABEL = 63
 
 
@@ -66,7 +68,7 @@ def decide_hostname(view: HostnameView) -> Decision:
         return Decision(None, conditions, provider=zone.spec.provider if zone is not None else "")
     paused = build_paused(obj, zone)
     dry_run = _dry_run(zone)
-    targets = records(accepted, accepted.ttl_seconds or zone.spec.ttl_seconds)
+    targets = records(accepted, accepted.ttl_seconds or zone_ttl(zone), shared=bool(zone.spec.peer_lease_seconds))
     desired = DesiredLoadBalancer(
         spec=frontend_of(view, zone),
         targets=targets,
@@ -96,6 +98,8 @@ def frontend_of(view: HostnameView, zone: DNSZone) -> FrontendSpec:
     """Return the frontend of the records: provider and parameters of the zone."""
     meta = view.load_balancer.metadata
     given = {"zone": zone.spec.zone, "host": view.load_balancer.spec.host, "ownerId": zone.spec.owner_id}
+    if zone.spec.peer_lease_seconds:
+        given["peerLeaseSeconds"] = str(zone.spec.peer_lease_seconds)
     return FrontendSpec(
         key=view.key,
         group=view.key.namespace,
@@ -106,8 +110,17 @@ def frontend_of(view: HostnameView, zone: DNSZone) -> FrontendSpec:
     )
 
 
-def records(spec: HostnameSpec, ttl: int) -> dict[ListenerKey, Targets]:
-    """Return the records of ``spec`` by type, each with its TTL in seconds."""
+def zone_ttl(zone: DNSZone) -> int:
+    """Return the TTL (seconds) of the records of a zone."""
+    ttl = zone.spec.ttl_seconds
+    return min(ttl, SHARED_TTL_S) if zone.spec.peer_lease_seconds else ttl
+
+
+def records(spec: HostnameSpec, ttl: int, *, shared: bool = False) -> dict[ListenerKey, Targets]:
+    """Return the records of ``spec`` by type, each with its TTL in seconds.
+
+    ``shared``: other hubs may have addresses of the name, so that unhealthy ones can be withdrawn.
+    """
     by_type: dict[str, list[str]] = (
         {"A": [], "AAAA": []} if not spec.cname else {"CNAME": [spec.cname.lower().rstrip(".")]}
     )
@@ -118,7 +131,8 @@ def records(spec: HostnameSpec, ttl: int) -> dict[ListenerKey, Targets]:
         by_type = {type_: values for type_, values in by_type.items() if values}
     if spec.texts:
         by_type["TXT"] = list(spec.texts)
-    return {backend_key(type_): _targets(values, ttl) for type_, values in by_type.items()}
+    unhealthy = frozenset(map(_canonical, spec.unhealthy_addresses or ())) if shared else frozenset[str]()
+    return {backend_key(type_): _targets(values, ttl, unhealthy) for type_, values in by_type.items()}
 
 
 def longest_suffix(host: str, zones: Iterable[DNSZone]) -> DNSZone | None:
@@ -201,11 +215,14 @@ def _wrong_cname(spec: HostnameSpec, zone: DNSZone) -> str:
 
 
 def _wrong_address(spec: HostnameSpec) -> str:
-    for address in spec.addresses or ():
+    for field, address in (
+        *(("spec.addresses", address) for address in spec.addresses or ()),
+        *(("spec.unhealthyAddresses", address) for address in spec.unhealthy_addresses or ()),
+    ):
         try:
             ipaddress.ip_address(address)
         except ValueError:
-            return f"spec.addresses: {address[:45]!r} is not an IP address; set spec.cname to point to a name"
+            return f"{field}: {address[:45]!r} is not an IP address; set spec.cname to point to a name"
     return ""
 
 
@@ -217,6 +234,14 @@ def _dry_run(zone: DNSZone) -> Condition | None:
     return Condition(ConditionType.PAUSED, True, ConditionReason.DRY_RUN, text)
 
 
-def _targets(values: Iterable[str], ttl: int) -> Targets:
+def _canonical(address: str) -> str:
+    return str(ipaddress.ip_address(address))
+
+
+def _targets(values: Iterable[str], ttl: int, unhealthy: Collection[str]) -> Targets:
     keys = sorted({TargetKey(value, RECORD_PORT) for value in values})
-    return {key: Target(key, parameters=(("ttl", str(ttl)),)) for key in keys}
+    with_ttl = ("ttl", str(ttl))
+    return {
+        key: Target(key, parameters=(RECORD_UNHEALTHY, with_ttl) if key.address in unhealthy else (with_ttl,))
+        for key in keys
+    }

@@ -55,6 +55,19 @@ def test_what_no_solver_can_prove_names_the_next_step():
         choose_challenges([name(challenges=BOTH[1:])], ("HTTP01",), thumbprint="t")
 
 
+@pytest.mark.req("MC-23")
+def test_a_name_of_several_hubs_is_proven_by_dns_only():
+    def is_shared(host: str) -> bool:
+        return host == "a.example"
+
+    (dns,) = choose_challenges([name()], ("HTTP01", "DNS01"), thumbprint="t", is_shared=is_shared)
+    assert dns.type == "dns-01"
+    (http,) = choose_challenges([name("b.example")], ("HTTP01", "DNS01"), thumbprint="t", is_shared=is_shared)
+    assert http.type == "http-01"
+    with pytest.raises(Unsolvable, match=r"peerLeaseSeconds.*add DNS01"):
+        choose_challenges([name()], ("HTTP01",), thumbprint="t", is_shared=is_shared)
+
+
 @pytest.mark.parametrize(
     ("status", "offered", "has_key", "step"),
     [

@@ -163,3 +163,27 @@ def test_without_a_zone_the_zones_that_there_are_are_listed():
     )
     some = msgspec.structs.replace(nowhere, zones=("b.test", "c.test"))
     assert "(there are b.test, c.test)" in refusal(some)[1]
+
+
+@pytest.mark.req("MC-21", "MC-22")
+def test_a_name_that_hubs_share_has_a_short_ttl_and_marks_unhealthy_addresses():
+    def parameters(zone_: DNSZone, **spec: Any) -> dict[str, tuple[tuple[str, str], ...]]:
+        spec = {"addresses": ["192.0.2.1", "2001:db8::1"], "unhealthy_addresses": ["2001:DB8:0::1"], **spec}
+        desired = decide_hostname(view(zone_, **spec)).desired
+        assert desired is not None
+        return {
+            key.address: target.parameters for targets in desired.targets.values() for key, target in targets.items()
+        }
+
+    assert parameters(zone()) == dict.fromkeys(("192.0.2.1", "2001:db8::1"), (("ttl", "60"),))
+    shared = zone(peer_lease_seconds=60)
+    unhealthy = (("unhealthy", "true"), ("ttl", "30"))
+    assert parameters(shared) == {"192.0.2.1": (("ttl", "30"),), "2001:db8::1": unhealthy}
+    assert parameters(shared, ttl_seconds=300)["192.0.2.1"] == (("ttl", "300"),)
+    assert parameters(zone(peer_lease_seconds=60, ttl_seconds=10))["192.0.2.1"] == (("ttl", "10"),)
+    desired = decide_hostname(view(shared)).desired
+    assert desired is not None
+    assert desired.spec.parameters["peerLeaseSeconds"] == "60"
+    reason, text = refusal(view(shared, unhealthy_addresses=["elsewhere"]))
+    assert reason is ConditionReason.INVALID
+    assert "spec.unhealthyAddresses" in text

@@ -138,8 +138,8 @@ class CertificateControl:
             providers=context.providers,
             leading=context.leading,
         )
-        self._issuance = Issuance(self._solvers)
         self._owners = Owners(context.inventory, unrecorded)
+        self._issuance = Issuance(self._solvers, self._owners.is_shared)
         self._domains = DomainCertificates(context)
         self._queue: KeyedQueue[Key] = KeyedQueue(clock=context.clock, group_of=itemgetter(0))
         #: By issuer: the certificates that are worked on, and those that wait for a turn.
@@ -200,7 +200,8 @@ class CertificateControl:
             without = msgspec.structs.replace(obj, status=msgspec.structs.replace(obj.status, digest=""))
             await self._refuse(without, secret_taken(obj, first), now)
             return None
-        not_allowed = refusal(obj, issuer, member, self._owners.of, self._owners.granted_to(key[0]))
+        owners = self._owners
+        not_allowed = refusal(obj, issuer, member, owners.of, owners.granted_to(key[0]), owners.is_shared)
         if not_allowed is not None or issuer is None:
             if not_allowed is not None:
                 await self._refuse(obj, not_allowed, now)
@@ -464,9 +465,17 @@ def is_current(obj: ManagedCertificate) -> bool:
 
 
 def refusal(
-    obj: ManagedCertificate, issuer: CertificateIssuer | None, member: str, owner_of: OwnerOf, granted: Granted
+    obj: ManagedCertificate,
+    issuer: CertificateIssuer | None,
+    member: str,
+    owner_of: OwnerOf,
+    granted: Granted,
+    is_shared: Callable[[str], bool] = lambda _host: False,
 ) -> Condition | None:
-    """Return why ``member`` may not have this certificate, None when it may."""
+    """Return why ``member`` may not have this certificate, None when it may.
+
+    ``is_shared`` returns whether other hubs may have addresses of a name.
+    """
     name = obj.spec.issuer
     if issuer is None or issuer.deleting:
         step = "correct the annotation fairlead.dev/certificate-issuer, or ask the operator for one"
@@ -483,7 +492,7 @@ def refusal(
         owner = owner_of(host)
         if owner is not None and owner != member:
             return _not_allowed(f"{host} is taken by another object: choose another name, or ask the operator")
-        if owner is None and proven_by_us(host, issuer):
+        if owner is None and (is_shared(host) or proven_by_us(host, issuer)):
             return _not_allowed(
                 f"{host} needs DNS01, and no Hostname gives it to this member yet: the hub orders it once the member "
                 "owns the name"
@@ -546,6 +555,12 @@ class Owners:
 
         self._inventory.hostnames.on_change(follow)
         self._inventory.tenants.on_change(follow_domains)
+
+    def is_shared(self, host: str) -> bool:
+        """Return whether other hubs may have addresses of ``host``."""
+        zones: WatchCache[DNSZone] | None = self._inventory.caches.get(DNS_ZONES.plural)
+        zone = longest_suffix(host, zones.values()) if zones is not None else None
+        return zone is not None and zone.spec.peer_lease_seconds > 0
 
     def of(self, host: str) -> str | None:
         """Return the member that owns ``host``, None when the owner is unknown."""

@@ -96,8 +96,9 @@ class NotAnswered(Terminal):
 class Issuance:
     """Orders under way; holds the keys of those that are being completed."""
 
-    def __init__(self, solvers: Solvers) -> None:
+    def __init__(self, solvers: Solvers, is_shared: Callable[[str], bool]) -> None:
         self._solvers = solvers
+        self._is_shared = is_shared
         #: The URL of an order, and the key of its certificate, by ManagedCertificate.
         self._keys: dict[tuple[str, str], tuple[str, bytes]] = {}
 
@@ -117,7 +118,9 @@ class Issuance:
             finalize=remote.finalize,
             started=wire_time(now),
             issuer=client.account,
-            challenges=choose_challenges(authorizations, issuer.spec.solvers, thumbprint=client.thumbprint),
+            challenges=choose_challenges(
+                authorizations, issuer.spec.solvers, thumbprint=client.thumbprint, is_shared=self._is_shared
+            ),
         )
         return Progress(order, _LOOK_S, "the challenges are being published")
 

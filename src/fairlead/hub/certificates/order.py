@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 
@@ -80,24 +80,33 @@ class Unsolvable(Terminal):
 
 
 def choose_challenges(
-    authorizations: Iterable[RemoteAuthorization], solvers: Sequence[Solver], *, thumbprint: str
+    authorizations: Iterable[RemoteAuthorization],
+    solvers: Sequence[Solver],
+    *,
+    thumbprint: str,
+    is_shared: Callable[[str], bool] = lambda _host: False,
 ) -> tuple[OrderChallenge, ...]:
     """Return how each name is proven; names that the authority has validated already need no challenge.
+
+    ``is_shared`` returns whether other hubs may answer requests to a name: they do not know its challenges.
 
     Raises:
         Unsolvable: the sentence says which name, and what would help.
     """
     return tuple(
-        _choose(authorization, solvers, thumbprint)
+        _choose(authorization, solvers, thumbprint, is_shared(_host(authorization)))
         if authorization.status != "valid"
         else OrderChallenge(_host(authorization), offered=True)
         for authorization in authorizations
     )
 
 
-def _choose(authorization: RemoteAuthorization, solvers: Sequence[Solver], thumbprint: str) -> OrderChallenge:
+def _choose(
+    authorization: RemoteAuthorization, solvers: Sequence[Solver], thumbprint: str, shared: bool
+) -> OrderChallenge:
     host = _host(authorization)
-    usable: list[Solver] = [solver for solver in solvers if not (authorization.wildcard and solver == "HTTP01")]
+    only_dns = authorization.wildcard or shared
+    usable: list[Solver] = [solver for solver in solvers if not (only_dns and solver == "HTTP01")]
     for solver in usable:
         offered = next((challenge for challenge in authorization.challenges if challenge.type == _TYPES[solver]), None)
         if offered is not None:
@@ -111,6 +120,11 @@ def _choose(authorization: RemoteAuthorization, solvers: Sequence[Solver], thumb
             )
     if authorization.wildcard and not usable:
         raise Unsolvable(f"{host} is a wildcard, which only DNS01 can prove: add DNS01 to spec.solvers of the issuer")
+    if not usable:
+        raise Unsolvable(
+            f"{host} is in a zone with peerLeaseSeconds, where HTTP01 may reach another hub, which cannot answer: add "
+            "DNS01 to spec.solvers of the issuer"
+        )
     offered_types = ", ".join(challenge.type for challenge in authorization.challenges) or "nothing"
     raise Unsolvable(
         f"the authority offers {offered_types} for {host}, and spec.solvers has {', '.join(usable)}: add a solver"

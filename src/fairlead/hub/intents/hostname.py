@@ -261,7 +261,10 @@ class ZoneController:
             return Condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID, text)
         if capabilities is not None and capabilities.publishes_names:
             # No server is asked: the condition of each name shows what a server answers.
-            if problem := providers.class_problem(provider, {**zone.spec.parameters, "zone": zone.spec.zone}):
+            parameters = {**zone.spec.parameters, "zone": zone.spec.zone}
+            if zone.spec.peer_lease_seconds:
+                parameters["peerLeaseSeconds"] = str(zone.spec.peer_lease_seconds)
+            if problem := providers.class_problem(provider, parameters):
                 text = f"spec.{problem}; correct it"
                 return Condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID, text)
             return Condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "")

@@ -195,7 +195,8 @@ def in_rotation(desired: DesiredLoadBalancer | None) -> int:
 
 def missing_readback(desired: DesiredLoadBalancer, health: Health | None) -> str:
     """Return how much of ``desired`` was read back at its provider, in one phrase; empty when all of it was."""
-    total, seen = sum(map(len, desired.targets.values())), health.healthy if health is not None else 0
+    total = sum(map(len, desired.targets.values()))
+    seen = health.healthy + len(health.unhealthy) if health is not None else 0
     return f"{seen} of {total} have been read back so far" if seen < total else ""
 
 

@@ -69,11 +69,14 @@ from fairlead.model.keys import LoadBalancerKey, family_of
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.generated import generated_host
+from fairlead.translate.hostname import longest_suffix
 
 #: The load balancer of an IngressClass has the hosts of all its Ingresses, whose routes claim them, too.
 _INGRESS_CLASS = "IngressClass"
 #: Interval after which a name is reconciled again that keeps its owner because an object cannot be read, in seconds.
 HELD_AGAIN_S = 5.0
+#: How long a load balancer may fail before its addresses are withdrawn where other hubs answer, in seconds.
+DOWN_AFTER_S = 10.0
 #: How long records may be missing before users read about it, in seconds.
 SHOWN_AFTER_S = 30.0
 _TYPES = (ConditionType.ACCEPTED, ConditionType.RESOLVED_REFS, ConditionType.PROGRAMMED)
@@ -248,14 +251,15 @@ class Names:
             return HELD_AGAIN_S
         # Before it is written, so that names which are written at the same time count each other.
         self._enqueue(self._quota.hold(host, decision.owner.space if decision.owner is not None else None))
-        written = await self._record(host, decision, there)
+        down, again_s = self._down(host, decision)
+        written = await self._record(host, decision, there, down)
         self._unrecorded.pop(host, None)
         if written is None and decision.owner is not None:
             self._unrecorded[host] = decision.owner.space
         self._decided(host, decision)
         if written is not None and written.status.waiting != decision.waiting:
             await self._write_waiting(written, decision.waiting)
-        return None
+        return again_s
 
     async def _until_gone(self, host: str) -> float | None:
         """Return the seconds until the end of the record of a requested name is checked again.
@@ -309,7 +313,24 @@ class Names:
 
     # --- one name ----------------------------------------------------------------------------------------------------
 
-    async def _record(self, host: str, decision: NameDecision, there: Hostname | None) -> Hostname | None:
+    def _down(self, host: str, decision: NameDecision) -> tuple[list[LoadBalancerKey], float | None]:
+        """Return the load balancers of a name that have not served for a while, and the seconds until there are more.
+
+        Nothing is down where no other hub can have an address of the name.
+        """
+        since = {key: at for key in decision.load_balancers if (at := self._addresses.down_since(key)) is not None}
+        zone = longest_suffix(host, self._zones.values()) if since and self._zones is not None else None
+        if zone is None or not zone.spec.peer_lease_seconds:
+            return [], None
+        now = self._clock.now()
+        left_s = {key: DOWN_AFTER_S - (now - at).total_seconds() for key, at in since.items()}
+        return [key for key in left_s if left_s[key] <= 0], min(
+            (left for left in left_s.values() if left > 0), default=None
+        )
+
+    async def _record(
+        self, host: str, decision: NameDecision, there: Hostname | None, down: Collection[LoadBalancerKey]
+    ) -> Hostname | None:
         """Make the Hostname say who owns ``host``; return it as written, None when there is none."""
         owner = decision.owner
         if owner is None:
@@ -319,7 +340,8 @@ class Names:
         requested = owner.generated or owner.load_balancer.kind != HTTP_LOAD_BALANCERS.kind
         if there is None and not requested and not self._domains.published(host):
             return None
-        spec = hostname_spec(host, owner, decision, there.spec if there is not None else None, self._addresses)
+        recorded = there.spec if there is not None else None
+        spec = hostname_spec(host, owner, decision, recorded, self._addresses, down=down)
         if there is not None and same_spec(spec, there.spec):
             return there
         meta: JSONObject = {
@@ -448,6 +470,8 @@ class Names:
     def _zone_changed(self, old: DNSZone | None, new: DNSZone | None) -> None:
         if old is None or new is None:  # which zone it is never changes
             self._domains_changed()
+        elif bool(old.spec.peer_lease_seconds) != bool(new.spec.peer_lease_seconds):
+            self._enqueue(self._claims.in_domain(new.spec.zone))
 
     def _domains_changed(self) -> None:
         zones = [zone.spec.zone for zone in self._zones.values()] if self._zones is not None else []

@@ -25,6 +25,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
@@ -34,7 +35,8 @@ from fairlead.api.intent import IntentStatus
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import short_hash
 from fairlead.api.tenant import Tenant
-from fairlead.model.condition import ConditionReason
+from fairlead.api.times import parsed_time
+from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.keys import LoadBalancerKey, family_of
 from fairlead.translate.tenant import domain_holders
 
@@ -296,8 +298,10 @@ def hostname_spec(
     decision: NameDecision,
     recorded: HostnameSpec | None,
     addresses: LoadBalancerAddresses,
+    *,
+    down: Collection[LoadBalancerKey] = (),
 ) -> HostnameSpec:
-    """Return the spec of the Hostname of ``host``."""
+    """Return the spec of the Hostname of ``host``; ``down``: load balancers that do not serve, and others might."""
     keys = decision.load_balancers
     shown = [address for key in keys for address in addresses.of(key)]
     numeric = {address for address in shown if family_of(address) is not None}
@@ -319,6 +323,9 @@ def hostname_spec(
         addresses=sorted(numeric)[:MAX_ADDRESSES],
         cname="" if numeric else named,
         generated=owner.generated,
+        unhealthy_addresses=sorted(numeric - {address for key in {*keys} - {*down} for address in addresses.of(key)})
+        if down
+        else [],
     )
 
 
@@ -331,6 +338,8 @@ def hostname_body(spec: HostnameSpec) -> JSONObject:
         body["cname"] = spec.cname
     if spec.generated:
         body["generated"] = True
+    if spec.unhealthy_addresses:
+        body["unhealthyAddresses"] = spec.unhealthy_addresses
     return body
 
 
@@ -340,7 +349,8 @@ def same_spec(spec: HostnameSpec, present: HostnameSpec) -> bool:
 
 
 def _claimed(spec: HostnameSpec) -> tuple[object, ...]:
-    return spec.host, spec.owner, sorted(spec.addresses), spec.cname, spec.generated
+    addresses = sorted(spec.addresses), sorted(spec.unhealthy_addresses)
+    return spec.host, spec.owner, addresses, spec.cname, spec.generated
 
 
 class LoadBalancerAddresses:
@@ -349,9 +359,18 @@ class LoadBalancerAddresses:
     def __init__(self) -> None:
         self._known: dict[LoadBalancerKey, tuple[str, ...]] = {}
         self._holders: dict[str, set[LoadBalancerKey]] = {}
+        #: Since when load balancers do not serve.
+        self._down: dict[LoadBalancerKey, datetime] = {}
 
     def put(self, key: LoadBalancerKey, status: IntentStatus | None) -> bool:
-        """Apply the status of ``key``, None when the object was deleted; return whether the addresses changed."""
+        """Apply the status of ``key``, None when the object was deleted.
+
+        Return whether the addresses changed, or whether it serves.
+        """
+        down = self._down.pop(key, None)
+        since = down_since(status) if status is not None else None
+        if since is not None:
+            self._down[key] = since
         before = self._known.pop(key, ())
         now = () if status is None else _shown(status) or before
         if now:
@@ -362,7 +381,11 @@ class LoadBalancerAddresses:
                 del self._holders[address]
         for address in now:
             self._holders.setdefault(address, set()).add(key)
-        return now != before
+        return now != before or since != down
+
+    def down_since(self, key: LoadBalancerKey) -> datetime | None:
+        """Return since when a load balancer does not serve; None while it does, or when that is not known."""
+        return self._down.get(key)
 
     def of(self, key: LoadBalancerKey) -> tuple[str, ...]:
         """Return the last known addresses of one load balancer."""
@@ -372,6 +395,25 @@ class LoadBalancerAddresses:
         """Return whether only load balancers that are not in ``keys`` have ``address``."""
         holders = self._holders.get(address, set())
         return bool(holders) and not holders & set(keys)
+
+
+def down_since(status: IntentStatus) -> datetime | None:
+    """Return since when all proxies or all targets of a load balancer are down; None when that is not known."""
+    for condition in status.conditions or ():
+        if condition.status == "False" and (condition.type, condition.reason) in _DOWN:
+            return parsed_time(condition.last_transition_time)
+    return None
+
+
+#: The conditions of a load balancer to which no client should be sent.
+_DOWN: frozenset[tuple[str, str]] = frozenset(
+    {
+        (ConditionType.PROGRAMMED, ConditionReason.NO_PROXY_CONNECTED),
+        (ConditionType.SERVING, ConditionReason.NO_TARGETS),
+        (ConditionType.SERVING, ConditionReason.NO_HEALTHY_TARGETS),
+        (ConditionType.SERVING, ConditionReason.FLAPPING),
+    }
+)
 
 
 def _shown(status: IntentStatus) -> tuple[str, ...]:

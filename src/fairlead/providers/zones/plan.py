@@ -5,6 +5,11 @@
     wanted   a value without a mark of ours      rejected: it is not ours (a TXT is added to texts of others)
     wanted   that very text without a mark       rejected: removing ours later would remove theirs
     wanted   a CNAME where others have records   rejected, whatever their type; ours are exchanged in the same update
+    wanted   ours, of a load balancer that does  withdrawn with its mark while another address can be relied on:
+             not serve; other hubs share the     a healthy one of ours, or one of a hub whose lease has not expired
+             name (A, AAAA)
+    wanted   a healthy address of ours, and      theirs are withdrawn with their marks
+             those of a hub with expired lease
     removed  marked by us                        the mark goes; the value with the last mark of it
     removed  not marked by us                    nothing
 
@@ -34,7 +39,8 @@ from fairlead.api.hostname import is_within
 class RecordChange(msgspec.Struct, frozen=True):
     """One value of one name that is wanted, or to be removed. ``registered``: the ledger has it.
 
-    ``ours`` are all values of its set that the ledger has, as marks name them.
+    ``ours`` are all values of its set that the ledger has, as marks name them; ``unhealthy`` those whose load balancer
+    does not serve. ``expired`` are the ownerIds whose lease has expired; None when no other hub shares the name.
     """
 
     host: str
@@ -46,8 +52,20 @@ class RecordChange(msgspec.Struct, frozen=True):
     zone: str
     registered: bool = False
     ours: frozenset[str] = frozenset()
+    unhealthy: frozenset[str] = frozenset()
+    expired: frozenset[str] | None = None
     prefix: str = ""
     suffix: str = ""
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether other hubs may have addresses of the set."""
+        return self.expired is not None and self.type in (A, AAAA)
+
+    @property
+    def is_unhealthy(self) -> bool:
+        """Return whether another address of the set is preferred to this one."""
+        return self.is_shared and self.mark.value in self.unhealthy
 
     @property
     def key(self) -> RRKey:
@@ -103,16 +121,28 @@ class _Zone:
     def __init__(self, there: RRSets) -> None:
         self._there = there
         self._now = dict(there)
+        #: The sets that keep an answer only because of the values that were read.
+        self._withdrawn: set[RRKey] = set()
 
     def add(self, change: RecordChange) -> str:
         """Add a value with its mark; returns why that must not be done, empty when it was."""
         marks = self._marks(change.host, change.type)
         if sentence := self._refusal(change, marks) or self._exchange(change):
             return sentence
+        if change.is_unhealthy and self._has_reliable(change):
+            self._withdraw(change, {change.mark})
+            return ""
+        if change.is_shared and not change.is_unhealthy:
+            owners = change.expired or frozenset()
+            marks = self._marks(change.host, change.type)
+            self._withdraw(change, {mark for mark in marks if mark.holder.owner in owners}, keep=change.value)
         marks = self._marks(change.host, change.type)
         now = self._now.get(change.key, EMPTY)
-        others = any(mark.holder != change.holder for mark in marks) or bool(self._foreign(change, marks))
+        foreign = bool(self._foreign(change, marks))
+        others = any(mark.holder != change.holder for mark in marks) or foreign
         ttl = now.ttl if others and now.values else change.ttl
+        if change.is_shared and not foreign:
+            ttl = min(ttl, change.ttl)  # hubs agree on the shortest one
         self._now[change.key] = RRSet(now.values | {change.value}, ttl)
         self._put_mark(change, change.mark)
         return ""
@@ -132,13 +162,35 @@ class _Zone:
         new: list[Edit] = []
         for key, now in sorted(self._now.items()):
             before = self._there.get(key, EMPTY)
-            gone += [Edit(key, value, 0, False) for value in sorted(before.values - now.values)]
+            as_read = key in self._withdrawn
+            gone += [Edit(key, value, 0, False, as_read) for value in sorted(before.values - now.values)]
             same_ttl = now.ttl == before.ttl
             values = now.values - before.values if same_ttl or not before.values else now.values
             new += [Edit(key, value, now.ttl, True) for value in sorted(values)]
         return (*gone, *new)
 
     # --- inside -----------------------------------------------------------------------------------------------
+
+    def _has_reliable(self, change: RecordChange) -> bool:
+        """Return whether the set has another value that clients may be sent to."""
+        values = set(map(marked, self._now.get(change.key, EMPTY).values))
+        return any(
+            mark.value in values
+            and mark.holder.owner not in (change.expired or ())
+            and not (mark.holder == change.holder and mark.value in change.unhealthy)
+            for mark in self._marks(change.host, change.type) - {change.mark}
+        )
+
+    def _withdraw(self, change: RecordChange, marks: set[Mark], *, keep: str = "") -> None:
+        """Drop ``marks``, and the values of the set that no other mark names."""
+        if not marks:
+            return
+        left = {mark.value for mark in self._marks(change.host, change.type) - marks}
+        values = self._now.get(change.key, EMPTY).values - {keep}
+        gone = {mark.value for mark in marks} - left
+        self._drop_marks(change, marks)
+        self._drop_values(change.key, {value for value in values if marked(value) in gone})
+        self._withdrawn.add(change.key)
 
     def _refusal(self, change: RecordChange, marks: set[Mark]) -> str:
         if any(map(is_external_mark, self._texts(change.external_marks))):
@@ -236,6 +288,12 @@ def mark_key(host: str, type_: str) -> RRKey:
     return RRKey(f"{_PREFIX}{type_.lower()}.{host}", TXT)
 
 
+def host_of_marks(key: RRKey) -> str | None:
+    """Return the name whose addresses have their marks in this set; None for any other set."""
+    label, _, host = key.name.partition(".")
+    return host if key.type == TXT and label in (f"{_PREFIX}a", f"{_PREFIX}aaaa") else None
+
+
 def marked(value: str) -> str:
     """Return ``value`` as marks name it; a long one by its digest."""
     if len(value) <= _LONGEST_VALUE and not set(value) & {",", '"', "\\"} and value.isascii():
@@ -303,12 +361,16 @@ EMPTY = RRSet()
 
 
 class Edit(NamedTuple):
-    """One record that is added, or deleted; ``ttl`` counts for additions."""
+    """One record that is added, or deleted; ``ttl`` counts for additions.
+
+    ``as_read``: only while the set is exactly as it was read, since what is left of it must not be lost too.
+    """
 
     key: RRKey
     value: str
     ttl: int
     add: bool
+    as_read: bool = False
 
 
 def canonical_name(name: str) -> str:

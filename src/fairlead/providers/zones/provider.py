@@ -20,17 +20,18 @@ import structlog
 from msgspec.structs import replace
 
 from fairlead.api.json_text import read_json
-from fairlead.errors import BadConfiguration, Retry, Terminal
+from fairlead.errors import BadConfiguration, FairleadError, Retry, Terminal
 from fairlead.model.change import DONE, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import Capabilities, RestoredBackend
-from fairlead.model.desired import FrontendSpec
-from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
+from fairlead.model.desired import FrontendSpec, Target
+from fairlead.model.keys import RECORD_PORT, RECORD_UNHEALTHY, LoadBalancerKey, TargetKey, backend_key
 from fairlead.model.observed import UNFINISHED, Ensured, Health, Observed, ObservedTarget
 from fairlead.providers.readback_watch import LoadBalancerStates
 from fairlead.providers.zones.answers import RecentAnswers, ZoneServer
 from fairlead.providers.zones.connection import UpdateBatcher
-from fairlead.providers.zones.follow import Followed, ZoneFollower
+from fairlead.providers.zones.follow import FOLLOW_S, Followed, ZoneFollower
+from fairlead.providers.zones.peers import PeerLeases, ZoneLease
 from fairlead.providers.zones.plan import (
     EMPTY,
     TXT,
@@ -66,7 +67,7 @@ class DNSProvider:
     """Names in zones.
 
     ``make`` returns the server of a zone, ``own`` are the parameters of that kind of server; ``texts`` is false where
-    it has no TXT records.
+    it has no TXT records; ``leases`` is true where several hubs can share names.
     """
 
     def __init__(
@@ -76,14 +77,16 @@ class DNSProvider:
         own: frozenset[str],
         clock: Clock | None = None,
         texts: bool = True,
+        leases: bool = False,
     ) -> None:
         self._texts = texts
+        self._leases = leases
         self._own = own
         self._names: LoadBalancerStates[NameSettings] = LoadBalancerStates()
         #: The zones of unfinished moves, which may have some of a name's records.
         self._parts: dict[LoadBalancerKey, tuple[NameSettings, ...]] = {}
         #: The records of each name that are registered for certain.
-        self._held: dict[LoadBalancerKey, set[Value]] = {}
+        self._held: dict[LoadBalancerKey, dict[Value, Target]] = {}
         self._servers = ZoneServers(make)
         self._clock = clock or SystemClock()
         self._batcher = UpdateBatcher(self._run, clock=self._clock)
@@ -95,19 +98,25 @@ class DNSProvider:
         self._follower = ZoneFollower(
             clock=self._clock, servers=self._in_use, names=self._followed, notify=self._changed
         )
-        self._following: asyncio.Task[None] | None = None
+        self._peers = PeerLeases(self._clock, update=self._update_alone)
+        #: Shared names whose records are not as they should be.
+        self._unsettled: set[LoadBalancerKey] = set()
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     # --- life -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Follow what others change; connections are made when they are needed."""
-        if self._following is None:
-            self._following = keep_running("zones", self._follower.run, clock=self._clock)
+        if not self._tasks:
+            self._tasks = (keep_running("zones", self._follower.run, clock=self._clock),)
+        if self._leases and len(self._tasks) == 1:
+            self._tasks += (keep_running("shared-names", self._share, clock=self._clock),)
 
     async def close(self) -> None:
         """Close all connections; records stay."""
-        await end(self._following)
-        self._following = None
+        for task in self._tasks:
+            await end(task)
+        self._tasks = ()
         self._recent.close()
         await self._servers.close()
 
@@ -128,8 +137,10 @@ class DNSProvider:
 
     def restore_backends(self, key: LoadBalancerKey, backends: Sequence[RestoredBackend]) -> None:
         """Restore which records of a name are registered."""
-        held = self._held.setdefault(key, set())
-        held.update(_value(backend.listener.backend, backend.target.key.address) for backend in backends)
+        held = self._held.setdefault(key, {})
+        held.update(
+            {_value(backend.listener.backend, backend.target.key.address): backend.target for backend in backends}
+        )
 
     def release(self, key: LoadBalancerKey) -> None:
         """Drop all that is known of a name."""
@@ -139,6 +150,7 @@ class DNSProvider:
         self._parts.pop(key, None)
         self._held.pop(key, None)
         self._complete.pop(key, None)
+        self._unsettled.discard(key)
 
     def failure_domain(self, spec: FrontendSpec) -> str:
         """Return the zone at its server."""
@@ -216,7 +228,7 @@ class DNSProvider:
             if settings is None:
                 outcomes[index] = self._names.outcome_without(change, "has not been ensured yet")
             else:
-                row = self._record_change(change, settings)
+                row = self._record_change(change, settings, changes)
                 by_server.setdefault(settings.server, []).append((index, row))
         for settings, rows in by_server.items():
             done = await self._batcher.change(settings, [row for _, row in rows])
@@ -234,12 +246,18 @@ class DNSProvider:
         server, keys = self._servers.get(settings.server), {RRKey(settings.name, type_) for type_ in types}
         kept = _values(await self._recent.kept(settings.server, server, keys))
         self._complete[key] = False
-        if held and not held & kept:
+        if held and not held & kept and not settings.lease_s:
             return None
         await self._shared.look(settings, held, kept, server)
         answered = kept if server.immediate else _values(await server.answers(keys))
-        self._complete[key] = held <= answered
-        return observed_of(held, kept, answered, settings, self._shared.of(settings.holder))
+        withdrawn: frozenset[Value] = frozenset()
+        if settings.lease_s:
+            unhealthy = self._unhealthy(key) - kept
+            withdrawn = frozenset(value for value in unhealthy if any(type_ == value[0] for type_, _ in kept))
+            if not held - withdrawn <= kept:
+                self._unsettled.add(key)
+        self._complete[key] = held - self._unhealthy(key) <= answered
+        return observed_of(held, kept, answered, settings, self._shared.of(settings.holder), withdrawn)
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Remove every record that a mark says is this name's."""
@@ -252,9 +270,9 @@ class DNSProvider:
     async def _move(self, key: LoadBalancerKey, before: NameSettings, settings: NameSettings) -> None:
         """Copy our records of a name to another zone and, once they are answered there, remove them from the first."""
         self._parts[key] = tuple(dict.fromkeys((*self._parts.get(key, ()), settings)))
-        held = self._held.get(key, set())
+        held = self._held.get(key, {})
         there = await self._read_whole(before) or {}
-        rows = copies(held | ours_in(there, before), there, settings)
+        rows = copies(held.keys() | ours_in(there, before), there, settings)
         for outcome in await self._batcher.change(settings.server, rows) if rows else ():
             if outcome != DONE:
                 raise Retry(
@@ -294,35 +312,110 @@ class DNSProvider:
                 raise Retry(f"{key}: {left[0].message}")
 
     def _settings(self, spec: FrontendSpec) -> NameSettings:
-        return settings_from_spec(spec, own=self._own)
+        settings = settings_from_spec(spec, own=self._own)
+        if settings.lease_s and not self._leases:
+            raise BadConfiguration(
+                "peerLeaseSeconds of the DNSZone is not supported by its provider; remove it, or use provider rfc2136 "
+                "or powerdns"
+            )
+        return settings
 
     def _in_use(self) -> Mapping[ServerSettings, ZoneServer]:
         """Return the servers that a name is written at, or is on its way to."""
         parts = {part.server for parts in self._parts.values() for part in parts}
         return self._servers.in_use(parts | {name.server for name in self._names.values()})
 
-    def _record_change(self, change: TargetChange, settings: NameSettings) -> RecordChange:
-        type_, value = _value(change.listener.backend, change.key.address)
-        ttl = int(dict(change.target.parameters).get("ttl", "60"))
+    def _record_change(
+        self, change: TargetChange, settings: NameSettings, changes: Iterable[TargetChange]
+    ) -> RecordChange:
+        """Return the row of ``change``, which is one of ``changes``."""
+        key = change.load_balancer
+        targets = dict(self._held.get(key, {}))
+        targets.update(
+            {
+                _value(other.listener.backend, other.key.address): other.target
+                for other in changes
+                if other.load_balancer == key
+            }
+        )
+        value = _value(change.listener.backend, change.key.address)
         wanted = not change.is_removal and not change.target.draining
-        held = self._held.get(change.load_balancer, ())
-        registered = (type_, value) in held
+        return self._row(key, settings, value, targets, wanted=wanted)
+
+    def _row(
+        self,
+        key: LoadBalancerKey,
+        settings: NameSettings,
+        value: Value,
+        targets: Mapping[Value, Target],
+        *,
+        wanted: bool,
+    ) -> RecordChange:
+        """Return the row of one value; ``targets`` are those of all values of the name."""
+        held, (type_, text) = self._held.get(key, {}), value
+        ttl = int(dict(targets[value].parameters).get("ttl", _TTL))
+        change = row(settings, type_, text, ttl, wanted=wanted, registered=value in held)
         ours = frozenset(marked(held_value) for of_type, held_value in held if of_type == type_)
-        return replace(row(settings, type_, value, ttl, wanted=wanted, registered=registered), ours=ours)
+        if not settings.lease_s:
+            return replace(change, ours=ours)
+        unhealthy = frozenset(marked(other) for of_type, other in _unhealthy(targets) if of_type == type_)
+        return replace(change, ours=ours, unhealthy=unhealthy, expired=self._peers.expired(settings.server))
+
+    def _unhealthy(self, key: LoadBalancerKey) -> frozenset[Value]:
+        """Return the registered addresses of a shared name whose load balancers do not serve."""
+        settings = self._names.get(key)
+        return _unhealthy(self._held.get(key, {})) if settings is not None and settings.lease_s else frozenset()
+
+    async def _share(self) -> None:
+        """Keep the leases of this hub, and settle shared names, until cancelled."""
+        while True:
+            await self._clock.sleep(FOLLOW_S)
+            zones: dict[ZoneLease, list[tuple[LoadBalancerKey, NameSettings]]] = {}
+            for key, name in self._names.items():
+                zones.setdefault(ZoneLease(name.server, name.holder.owner, name.lease_s), []).append((key, name))
+            for lease, names in zones.items():
+                try:
+                    await self._peers.turn(lease, self._servers.get(lease.settings))
+                    if lease.seconds:
+                        await self._settle(lease, names)
+                except FairleadError as error:
+                    # The readback of its names reports that the zone cannot be used.
+                    log.debug("leases not followed", zone=lease.settings.zone, error=error.sentence)
+
+    async def _settle(self, lease: ZoneLease, names: Iterable[tuple[LoadBalancerKey, NameSettings]]) -> None:
+        """Withdraw, or return, addresses of shared names whose hubs or load balancers have changed."""
+        expired = self._peers.expired(lease.settings)
+        rows: list[tuple[LoadBalancerKey, RecordChange]] = []
+        for key, name in names:
+            owners = self._peers.owners_of(lease.settings, name.name)
+            if key not in self._unsettled and not self._unhealthy(key) and not owners & expired:
+                continue
+            held = self._held.get(key, {})
+            rows += [(key, self._row(key, name, value, held, wanted=True)) for value in sorted(held)]
+        if not rows:
+            return
+        outcomes = await self._batcher.change(lease.settings, [change for _, change in rows])
+        done = {key for (key, _), outcome in zip(rows, outcomes, strict=True) if outcome == DONE}
+        for key in sorted(done & self._unsettled):
+            self._changed(key)
+        self._unsettled -= {key for key, _ in rows}
 
     async def _run(self, settings: ServerSettings, rows: Sequence[RecordChange]) -> list[Outcome]:
         """Make the changes of one zone, and read back what came of them."""
         server = self._servers.get(settings)
         for _ in range(_ATTEMPTS):
             there = await server.read(reads(rows))
+            self._peers.look(settings, there)
             planned = plan_records(rows, there)
             self._shared.note(rows, there)
             if not planned.edits:
                 return [_outcome(planned.refused.get(index, "")) for index in range(len(rows))]
             if await self._update(settings, planned.edits, there):
-                now = await server.kept(keys := {edit.key for edit in planned.edits})
-                self._recent.keep(settings, {key: now.get(key, EMPTY) for key in keys})
-                return [self._judge(row, planned.refused.get(index, ""), now, there) for index, row in enumerate(rows)]
+                answered = await server.kept(keys := {edit.key for edit in planned.edits})
+                edited = {key: answered.get(key, EMPTY) for key in keys}
+                self._recent.keep(settings, edited)
+                now = {**there, **edited}
+                return [self._judge(row, planned.refused.get(index, ""), now) for index, row in enumerate(rows)]
         raise Retry(
             f"zone {settings.zone} at {settings.name} is being changed by other clients; the hub retries",
             reason="DNSChanging",
@@ -338,12 +431,16 @@ class DNSProvider:
                 done = False
         return done
 
-    def _judge(self, row: RecordChange, refused: str, now: RRSets, there: RRSets) -> Outcome:
+    async def _update_alone(self, settings: ServerSettings, edits: Sequence[Edit], there: RRSets) -> bool:
+        async with self._batcher.locks.hold((settings.name, settings.zone)):
+            return await self._update(settings, edits, there)
+
+    def _judge(self, row: RecordChange, refused: str, now: RRSets) -> Outcome:
         """Return the outcome of a change, by what the server answers after the update."""
         if refused:
             return _outcome(refused)
-        rrset = now.get(row.key, EMPTY if row.key in now or mark_key(*row.key) in now else there.get(row.key, EMPTY))
-        if row.wanted and row.value not in rrset.values:
+        rrset = now.get(row.key, EMPTY)
+        if row.wanted and row.value not in rrset.values and not (row.is_unhealthy and rrset.values):
             text = f"{row.host}: the server accepted the update, but returns no {row.type} record; the hub retries"
             return Outcome(OutcomeStatus.RETRY, text)
         return DONE
@@ -353,12 +450,12 @@ class DNSProvider:
         for index, change in enumerate(changes):
             if outcomes[index] != DONE or change.load_balancer not in self._names:
                 continue
-            held = self._held.setdefault(change.load_balancer, set())
+            held = self._held.setdefault(change.load_balancer, {})
             value = _value(change.listener.backend, change.key.address)
             if change.is_removal or change.target.draining:
-                held.discard(value)
+                held.pop(value, None)
             else:
-                held.add(value)
+                held[value] = change.target
             keys.add(change.load_balancer)
         for key in keys:
             self._changed(key)
@@ -370,12 +467,17 @@ class DNSProvider:
     def _followed(self, settings: ServerSettings) -> Iterator[Followed]:
         for key, name in self._names.items():
             if name.server == settings:
-                held = frozenset((RRKey(name.name, type_), value) for type_, value in self._held.get(key, ()))
+                values = self._held.get(key, {}).keys() - self._unhealthy(key)
+                held = frozenset((RRKey(name.name, type_), value) for type_, value in values)
                 yield Followed(key, held, self._complete.get(key))
 
 
 def _values(rrsets: RRSets) -> set[Value]:
     return {(key.type, value) for key, rrset in rrsets.items() for value in rrset.values}
+
+
+def _unhealthy(targets: Mapping[Value, Target]) -> frozenset[Value]:
+    return frozenset(value for value, target in targets.items() if RECORD_UNHEALTHY in target.parameters)
 
 
 def _value(type_: str, value: str) -> Value:
@@ -428,23 +530,36 @@ class ZoneServers:
 
 
 def observed_of(
-    held: frozenset[Value], kept: set[Value], answered: set[Value], settings: NameSettings, shared: str
+    held: frozenset[Value],
+    kept: set[Value],
+    answered: set[Value],
+    settings: NameSettings,
+    shared: str,
+    withdrawn: frozenset[Value] = frozenset(),
 ) -> Observed:
     """Return the health of one name's records.
 
     ``held``: those on record; ``kept``: those at the server that takes updates; ``answered``: those that the servers
-    answer; ``shared``: why marks of the name are not all on record, else empty.
+    answer; ``shared``: why marks of the name are not all on record, else empty; ``withdrawn``: those that are absent
+    because their load balancers do not serve, and others do.
     """
-    missing = sorted(held - answered)
+    missing = sorted(held - answered - withdrawn)
+    # This hub adds missing records of a shared name again, so they do not count as drift.
+    present = held if settings.lease_s else held & kept
     targets = sorted(
         (
-            ObservedTarget(backend_key(type_), TargetKey(value, RECORD_PORT), healthy=True)
-            for type_, value in held & kept
+            ObservedTarget(backend_key(type_), TargetKey(value, RECORD_PORT), healthy=(type_, value) not in withdrawn)
+            for type_, value in present
         ),
         key=lambda target: (target.listener, target.key),
     )
-    text = f"{settings.server.name} answers {len(held) - len(missing)} of {len(held)} records"
-    serving = not missing and bool(held)
+    gone = sorted(f"{type_} {value}" for type_, value in withdrawn)
+    healthy = len(held) - len(missing) - len(gone)
+    text = f"{settings.server.name} answers {healthy} of {len(held)} records"
+    if gone:
+        text += f"; {', '.join(gone)} withdrawn, since the load balancer does not serve and other addresses do"
+    serving = not missing and bool(held - withdrawn)
+    reason = ConditionReason.SERVING if serving else ConditionReason.NO_TARGETS
     return Observed(
         programmed=not missing,
         proxies=1,
@@ -454,10 +569,11 @@ def observed_of(
         foreign=tuple(f"{type_} {value}" for type_, value in sorted(answered - held)),
         health=Health(
             serving if held else None,
-            ConditionReason.SERVING if serving else ConditionReason.NO_TARGETS,
+            ConditionReason.WITHDRAWN if gone and not missing and not serving else reason,
             "; ".join(filter(None, (text if held else "no records", shared))),
             total=len(held),
-            healthy=len(held) - len(missing),
+            healthy=healthy,
+            unhealthy=tuple(gone),
         ),
     )
 

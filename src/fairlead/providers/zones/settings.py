@@ -4,6 +4,7 @@ In: a load balancer whose parameters are those of a DNSZone. Out: ``NameSettings
 that names the field. What every DNS provider has:
 
     zone, host, ownerId     from the DNSZone and the Hostname
+    peerLeaseSeconds        from the DNSZone, when other hubs share its names
     server                  host:port of the authoritative server that is asked whether names resolve
     credentials             the Secret in the hub's namespace with the key
     timeout                 for one exchange with the server; default 5s
@@ -34,7 +35,7 @@ from fairlead.runtime.clock import Clock
 PORT = 53
 LONGEST_TIMEOUT_S = 60.0
 LONGEST_NAME = 253
-_GIVEN = frozenset({"zone", "host", "ownerId"})
+_GIVEN = frozenset({"zone", "host", "ownerId", "peerLeaseSeconds"})
 _COMMON = ("server", "credentials", "timeout", "maxRecords", "txtPrefix", "txtSuffix")
 
 
@@ -67,6 +68,8 @@ class NameSettings(msgspec.Struct, frozen=True):
     holder: Holder
     prefix: str = ""
     suffix: str = ""
+    #: The duration of this hub's lease in the zone; 0: no other hub shares its names.
+    lease_s: int = 0
 
 
 def settings_from_spec(spec: FrontendSpec, *, own: frozenset[str]) -> NameSettings:
@@ -95,6 +98,7 @@ def settings_from_spec(spec: FrontendSpec, *, own: frozenset[str]) -> NameSettin
         holder=Holder(parameters["ownerId"], short_hash(*spec.key, size_bytes=8)),
         prefix=parameters.get("txtPrefix", "").lower(),
         suffix=parameters.get("txtSuffix", "").lower(),
+        lease_s=_number("peerLeaseSeconds", parameters.get("peerLeaseSeconds", "0"), 0, 3600),
     )
 
 

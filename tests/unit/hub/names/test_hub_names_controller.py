@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
-from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.meta import ObjectKey
@@ -27,6 +28,7 @@ from fairlead.hub.names.ownership import ClaimSource
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.discovery import install_crds
+from fairlead.kube.status import apply_status
 from fairlead.runtime.clock import SystemClock
 from podless import ApiServer
 
@@ -307,3 +309,38 @@ async def test_a_route_host_without_a_zone_costs_no_hostname(world):
     await world.settled()
     assert await world.recorded("east") == {host}
     assert world.names.member_of(host) is None, "the Hostname says it"
+
+
+@pytest.mark.req("MC-22")
+async def test_an_address_that_fails_is_unhealthy_where_other_hubs_answer(world):
+    address = "192.0.2.1"
+    body = {
+        "metadata": {"name": "gw", "namespace": "tenant-east"},
+        "spec": {"listeners": [{"name": "http", "port": 80}]},
+    }
+    gateway = await world.cluster.apply(HTTP_LOAD_BALANCERS, body, manager="agent")
+    await world.route("east", HOST)
+
+    async def unhealthy(type_: str, reason: str, *, ago_s: float, lease_s: int, status: str = "False") -> list[str]:
+        spec = {"zone": "com", "provider": "rfc2136", "peerLeaseSeconds": lease_s}
+        await world.cluster.apply(DNS_ZONES, {"metadata": {"name": "com"}, "spec": spec}, manager="kubectl")
+        since = wire_time(datetime.now(UTC) - timedelta(seconds=ago_s))
+        condition = {"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": since}
+        answer = {"loadBalancer": {"ingress": [{"ip": address}]}, "conditions": [condition]}
+        written = await apply_status(world.cluster, HTTP_LOAD_BALANCERS, gateway, answer, manager=MANAGER_HUB)
+        cache, version = world.inventory.caches[HTTP_LOAD_BALANCERS.plural], written.metadata.resource_version
+        await world.sees(lambda: cache.get("tenant-east", "gw").metadata.resource_version == version)
+        zones = world.inventory.caches[DNS_ZONES.plural]
+        await world.sees(lambda: zones.get("", "com").spec.peer_lease_seconds == lease_s)
+        await world.settled()
+        there = await world.cluster.get(HOSTNAMES, SYSTEM_NAMESPACE, HOST)
+        assert there.spec.addresses == [address], "it stays an address of the name"
+        return there.spec.unhealthy_addresses
+
+    assert await unhealthy("Programmed", "NoProxyConnected", ago_s=60, lease_s=0) == []
+    assert await unhealthy("Programmed", "NoProxyConnected", ago_s=60, lease_s=30) == [address]
+    assert await unhealthy("Programmed", "NoProxyConnected", ago_s=0, lease_s=30) == [], "it may be a restart"
+    assert await unhealthy("Serving", "NoHealthyTargets", ago_s=60, lease_s=30) == [address]
+    assert await unhealthy("Serving", "Serving", ago_s=60, lease_s=30, status="True") == []
+    assert await unhealthy("Serving", "ProxiesSilent", ago_s=60, lease_s=30, status="Unknown") == []
+    assert await unhealthy("Serving", "UnreachableFromSomeProxies", ago_s=60, lease_s=30) == []

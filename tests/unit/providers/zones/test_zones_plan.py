@@ -24,8 +24,8 @@ OTHER_HUB = Holder("hub-2", "bbbb")
 HOST, ZONE = "www.example.test", "example.test"
 
 
-def change(value: str = "192.0.2.1", type_: str = "A", *, wanted: bool = True, **more) -> RecordChange:
-    return RecordChange(HOST, type_, value, 60, US, wanted, ZONE, **more)
+def change(value: str = "192.0.2.1", type_: str = "A", *, wanted: bool = True, ttl: int = 60, **more) -> RecordChange:
+    return RecordChange(HOST, type_, value, ttl, US, wanted, ZONE, **more)
 
 
 def marks(type_: str, *values: str, holder: Holder = US) -> dict[RRKey, RRSet]:
@@ -162,3 +162,46 @@ def test_marks_are_read_back_and_long_values_named_by_their_digest():
     assert mark_from_text(mark_text(mark)) == mark
     assert mark_from_text("heritage=external-dns,external-dns/owner=x") is None
     assert mark_from_text("heritage=fairlead,fairlead/owner=x") is None
+
+
+def both(*more: str, ttl: int = 60) -> dict[RRKey, RRSet]:
+    """Return an address of ours with one of another hub."""
+    key = mark_key(HOST, "A")
+    texts = marks("A", "192.0.2.1", *more)[key].values | marks("A", "192.0.2.9", holder=OTHER_HUB)[key].values
+    return {**records("A", "192.0.2.1", "192.0.2.9", *more, ttl=ttl), key: RRSet(texts, ttl)}
+
+
+def shared(value: str = "192.0.2.1", *unhealthy: str, expired: str = "", **more) -> RecordChange:
+    return change(value, unhealthy=frozenset(unhealthy), expired=frozenset({expired} - {""}), **more)
+
+
+@pytest.mark.req("MC-22")
+def test_an_unhealthy_address_is_withdrawn_while_another_answers():
+    planned = plan_records([shared("192.0.2.1", "192.0.2.1")], both())
+    assert brief(planned) == ["-TXT mark 192.0.2.1", "-A 192.0.2.1"]
+    assert {edit.as_read for edit in planned.edits if edit.key.type == "A"} == {True}
+    there = {**records("A", "192.0.2.1"), **marks("A", "192.0.2.1")}
+    assert plan_records([shared("192.0.2.1", "192.0.2.1")], there).edits == ()
+    # The others do not serve either: one by its load balancer, one by the lease of its hub.
+    down = [shared(value, "192.0.2.1", "192.0.2.2", expired="hub-2") for value in ("192.0.2.1", "192.0.2.2")]
+    assert plan_records(down, both("192.0.2.2")).edits == ()
+    assert brief(plan_records([shared("192.0.2.1", "192.0.2.1")], {})) == ["+TXT mark 192.0.2.1", "+A 192.0.2.1"]
+    # No other hub shares the zone: the address stays, as it always has.
+    assert plan_records([change(unhealthy=frozenset({"192.0.2.1"}))], both()).edits == ()
+
+
+@pytest.mark.req("MC-22")
+def test_addresses_of_an_expired_hub_go_only_next_to_a_healthy_one():
+    assert brief(plan_records([shared(expired="hub-2")], both())) == ["-TXT mark 192.0.2.9", "-A 192.0.2.9"]
+    assert plan_records([shared("192.0.2.1", "192.0.2.1", expired="hub-2")], both()).edits == ()
+    assert plan_records([shared(expired="hub-3")], both()).edits == ()
+    text = shared("token", type_="TXT", expired="hub-2")
+    theirs = {**records("TXT", "theirs"), **marks("TXT", "theirs", holder=OTHER_HUB)}
+    assert brief(plan_records([text], theirs)) == ["+TXT mark token", "+TXT token"]
+
+
+@pytest.mark.req("MC-21")
+def test_hubs_that_share_a_name_agree_on_the_shortest_ttl():
+    added = plan_records([shared(ttl=30)], both(ttl=60)).edits
+    assert {edit.ttl for edit in added if edit.key.type == "A"} == {30}
+    assert plan_records([shared(ttl=60)], both(ttl=30)).edits == ()

@@ -50,7 +50,9 @@ def create(
     """Make the provider (entry point ``powerdns``); ``secrets``: where keys are read, by default at the hub."""
     clock = clock or SystemClock()
     keys = secrets or HubSecrets(cluster, clock=clock)
-    return DNSProvider(make=lambda settings: PowerDNSServer(settings, secrets=keys), own=PARAMETERS, clock=clock)
+    return DNSProvider(
+        make=lambda settings: PowerDNSServer(settings, secrets=keys), own=PARAMETERS, clock=clock, leases=True
+    )
 
 
 #: The parameters of a DNSZone that only this provider has.

@@ -1,6 +1,7 @@
 """Provider ``rfc2136``: names in zones of servers that take dynamic updates.
 
-    prerequisites   what was read as absent still is: a CNAME and an address never meet, no other client is overtaken
+    prerequisites   what was read as absent still is: a CNAME and an address never meet, no other client is overtaken;
+                    an address is withdrawn only from the set that was read, so that two hubs never empty it
     deletions       single records, never whole sets
     additions       single records with their TTL
 
@@ -35,7 +36,9 @@ def create(
     """Make the provider (entry point ``rfc2136``); ``secrets``: where keys are read, by default at the hub."""
     clock = clock or SystemClock()
     keys = secrets or HubSecrets(cluster, clock=clock)
-    return DNSProvider(make=lambda settings: UpdateServer(settings, secrets=keys), own=PARAMETERS, clock=clock)
+    return DNSProvider(
+        make=lambda settings: UpdateServer(settings, secrets=keys), own=PARAMETERS, clock=clock, leases=True
+    )
 
 
 #: The parameters of a DNSZone that only this provider has.
@@ -74,6 +77,8 @@ class UpdateServer(AnsweringServer):
         message = await self._message()
         for key, names_any in _absences(edits, there):
             message.absent(absolute(key.name), *(() if names_any else (key.type,)))
+        for key in sorted({edit.key for edit in edits if edit.as_read}):
+            message.present(absolute(key.name), *(rdata_of(key.type, value) for value in sorted(there[key].values)))
         for edit in edits:
             name, rdata = absolute(edit.key.name), rdata_of(edit.key.type, edit.value)
             if edit.add:

@@ -1,0 +1,149 @@
+"""Hubs that publish addresses of the same names: each keeps a lease in the zone, and follows those of the others.
+
+    fairlead-hub-3f2a….example.com TXT "heritage=fairlead,fairlead/hub=hub-1,fairlead/lease=60,fairlead/expires=…"
+
+In: the ownerIds that marks show. Out: the ownerIds whose lease has expired. A lease expires when its text has stayed
+the same for its duration while this hub could read it, so the clocks of hubs may differ. Never: an expired hub that
+keeps no lease, such as one of an earlier release; time that counts in which the zone could not be read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+import structlog
+
+from fairlead.api.names import short_hash
+from fairlead.api.times import wire_time
+from fairlead.model.in_words import whole_number
+from fairlead.providers.zones.answers import ZoneServer
+from fairlead.providers.zones.plan import EMPTY, TXT, Edit, RRKey, RRSets, host_of_marks, mark_from_text
+from fairlead.providers.zones.settings import ServerSettings
+from fairlead.runtime.clock import Clock
+
+_HERITAGE = "heritage=fairlead"
+_LONGEST_S = 3600
+
+log = structlog.get_logger(__name__)
+
+Update = Callable[[ServerSettings, Sequence[Edit], RRSets], Awaitable[bool]]
+
+
+class ZoneLease(NamedTuple):
+    """The lease of one hub in one zone; ``seconds`` 0: it keeps none."""
+
+    settings: ServerSettings
+    owner: str
+    seconds: int
+
+    @property
+    def key(self) -> RRKey:
+        """Return the set that has the lease."""
+        return lease_key(self.owner, self.settings.zone)
+
+
+class _Seen(NamedTuple):
+    """The text of a lease, since when it is the same, and when it was read last (monotonic seconds)."""
+
+    text: str
+    since_s: float
+    read_s: float
+
+
+def lease_key(owner: str, zone: str) -> RRKey:
+    """Return the set that has the lease of a hub; an ownerId may have characters that a label cannot have."""
+    return RRKey(f"fairlead-hub-{short_hash(owner, size_bytes=8)}.{zone}", TXT)
+
+
+def lease_text(lease: ZoneLease, expires: str) -> str:
+    """Return the text of a lease; ``expires`` (RFC 3339) is for people, and differs each time."""
+    fields = (f"hub={lease.owner}", f"lease={lease.seconds}", f"expires={expires}")
+    return ",".join((_HERITAGE, *(f"fairlead/{field}" for field in fields)))
+
+
+def lease_seconds(text: str, owner: str) -> int | None:
+    """Return the duration in a lease of ``owner``; None when ``text`` is another text."""
+    heritage, *fields = text.split(",")
+    values = dict(field.split("=", 1) for field in fields if "=" in field)
+    if heritage != _HERITAGE or values.get("fairlead/hub") != owner:
+        return None
+    return whole_number(values.get("fairlead/lease", ""), least=1, most=_LONGEST_S)
+
+
+class PeerLeases:
+    """The leases in the zones of one provider. ``update`` writes a zone, without another update at the same time."""
+
+    def __init__(self, clock: Clock, *, update: Update) -> None:
+        self._clock = clock
+        self._update = update
+        #: When the lease of a hub was written, and for how many seconds.
+        self._written: dict[tuple[ServerSettings, str], tuple[float, int]] = {}
+        self._seen: dict[tuple[ServerSettings, str], _Seen] = {}
+        #: The ownerIds in the marks of each host.
+        self._owners: dict[ServerSettings, dict[str, frozenset[str]]] = {}
+        self._expired: dict[ServerSettings, frozenset[str]] = {}
+
+    def look(self, settings: ServerSettings, there: RRSets) -> None:
+        """Note the owners of the marks in ``there``."""
+        by_host: dict[str, set[str]] = {}
+        for key, rrset in there.items():
+            if (host := host_of_marks(key)) is not None:
+                owners = {mark.holder.owner for mark in map(mark_from_text, rrset.values) if mark is not None}
+                by_host.setdefault(host, set()).update(owners)
+        self._owners.setdefault(settings, {}).update({host: frozenset(owners) for host, owners in by_host.items()})
+
+    def owners_of(self, settings: ServerSettings, host: str) -> frozenset[str]:
+        """Return the ownerIds that had addresses of ``host`` when it was read last."""
+        return self._owners.get(settings, {}).get(host, frozenset())
+
+    def expired(self, settings: ServerSettings) -> frozenset[str]:
+        """Return the ownerIds whose lease has expired."""
+        return self._expired.get(settings, frozenset())
+
+    async def turn(self, lease: ZoneLease, server: ZoneServer) -> None:
+        """Renew the lease of this hub when it is due, and read those of all others."""
+        settings, now_s = lease.settings, self._clock.monotonic()
+        others = frozenset[str]().union(*self._owners.get(settings, {}).values()) - {lease.owner}
+        keys = {owner: lease_key(owner, settings.zone) for owner in sorted(others) if lease.seconds}
+        written_s, seconds = self._written.get(lease[:2], (-math.inf, lease.seconds))
+        is_due = seconds != lease.seconds or now_s - written_s >= (lease.seconds / 3 or math.inf)
+        if not is_due and not keys:
+            return
+        there = await server.read({*keys.values(), lease.key})
+        if is_due:
+            await self._write(lease, there)
+        before = self.expired(settings)
+        after = frozenset(
+            owner for owner, key in keys.items() if self._has_expired(settings, owner, there.get(key, EMPTY).values)
+        )
+        self._expired[settings] = after
+        for owner in sorted(after ^ before):
+            log.warning("the lease of a hub", zone=settings.zone, hub=owner, expired=owner in after)
+
+    async def _write(self, lease: ZoneLease, there: RRSets) -> None:
+        """Renew the lease, or delete it when this hub keeps none: others would judge an expired one."""
+        now_s, expires = self._clock.monotonic(), self._clock.now() + timedelta(seconds=lease.seconds)
+        text = lease_text(lease, wire_time(expires)) if lease.seconds else ""
+        texts = there.get(lease.key, EMPTY).values
+        old = sorted(old for old in texts - {text} if lease_seconds(old, lease.owner) is not None)
+        edits = [Edit(lease.key, old_text, 0, False) for old_text in old]
+        if text and text not in texts:
+            edits.append(Edit(lease.key, text, max(1, lease.seconds // 3), True))
+        if not edits or await self._update(lease.settings, edits, there):
+            self._written[lease[:2]] = (now_s, lease.seconds)
+
+    def _has_expired(self, settings: ServerSettings, owner: str, texts: Iterable[str]) -> bool:
+        now_s = self._clock.monotonic()
+        durations = {text: seconds for text in texts if (seconds := lease_seconds(text, owner)) is not None}
+        if not durations:
+            self._seen.pop((settings, owner), None)
+            return False
+        text, duration_s = ";".join(sorted(durations)), max(durations.values())
+        before = self._seen.get((settings, owner))
+        same = before is not None and before.text == text and now_s - before.read_s <= duration_s / 2
+        since_s = before.since_s if same and before is not None else now_s
+        self._seen[settings, owner] = _Seen(text, since_s, now_s)
+        return now_s - since_s > duration_s
