@@ -119,6 +119,11 @@ def test_how_to_set_health_checks(world: Shell) -> None:
     world.play(page("docs/how-to/health-checks.md"))
 
 
+@pytest.mark.req("F-32")
+def test_how_to_show_usage(world: Shell) -> None:
+    world.play(page("docs/how-to/usage.md"))
+
+
 def test_how_to_back_up_and_restore_a_hub_on_one_machine_without_a_restart_of_envoy(world: Shell) -> None:
     world.play(page("docs/how-to/back-up.md"))
     world.type("fairlead status --kubeconfig hub/kubeconfig --wait")

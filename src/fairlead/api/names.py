@@ -158,6 +158,9 @@ PAUSED_BY_CAPI = "cluster-api"
 LABEL_DO_NOT_DELETE = "fairlead.dev/do-not-delete"
 #: On a ConfigMap in the hub's namespace: the ConfigMap holds the history of a load balancer.
 LABEL_HISTORY = "fairlead.dev/history"
+#: On a ConfigMap: usage of load balancers. ``open``: the present hour, and what each proxy had counted; ``hours`` and
+#: ``days``: a month; ``held``: the addresses and certificates that load balancers had and have.
+LABEL_USAGE = "fairlead.dev/usage"
 
 #: On a ConfigMap in the hub's namespace: target health as one hub replica's proxies see it; the value is the replica.
 LABEL_PROXY_HEALTH = "fairlead.dev/proxy-health"

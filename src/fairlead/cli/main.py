@@ -41,6 +41,7 @@ VERBS = {
     "apiserver": Verb(_RUN, "processes:apiserver", "Run an embedded Kubernetes-compatible API server."),
     "status": Verb(_LOOK, "verbs:status", "Show whether everything serves."),
     "top": Verb(_LOOK, "verbs:top", "Show the busiest load balancers, live."),
+    "usage": Verb(_LOOK, "verbs:usage", "Show what each tenant used, by hour and load balancer."),
     "doctor": Verb(_LOOK, "verbs:doctor", "Find faults, and print how to fix them."),
     "plan": Verb(_LOOK, "verbs:plan", "Show what would change, and why."),
     "explain": Verb(_LOOK, "verbs:explain", "Show the state of each backend, and why."),

@@ -319,6 +319,87 @@ def resume(
     run_async(lambda: set_paused(selection, api, output, paused=False))
 
 
+class UsageOutput(StrEnum):
+    """Formats of usage."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    CSV = "csv"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+class UsageBy(StrEnum):
+    """What each row of usage is of."""
+
+    TENANT = "tenant"
+    NAMESPACE = "namespace"
+    LB = "lb"
+
+
+class UsagePer(StrEnum):
+    """The time of each row of usage."""
+
+    HOUR = "hour"
+    DAY = "day"
+    MONTH = "month"
+    ALL = "all"
+
+    @property
+    def length(self) -> int:
+        """Return how long the name of such a time is."""
+        return {"hour": len("2026-11-26T18"), "day": len("2026-11-26"), "month": len("2026-11"), "all": 0}[self.value]
+
+
+@takes_groups
+def usage(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND/NAME",
+            help="Only this load balancer, also one that was deleted, or tenant/NAME; all without it.",
+            autocompletion=complete_object,
+        ),
+    ] = "",
+    namespace: OnlyNamespace = "",
+    since: Annotated[
+        str, typer.Option("--since", metavar="DURATION", help="Such as 24h or 7d, from the start of an hour.")
+    ] = "",
+    month: Annotated[str, typer.Option("--month", metavar="YYYY-MM", help="A month, in UTC; default: this one.")] = "",
+    by: Annotated[UsageBy, typer.Option("--by", help="What each row is of: tenant, namespace or lb.")] = UsageBy.LB,
+    per: Annotated[
+        UsagePer, typer.Option("--per", help="The time of each row: hour, day, month, or all of the time.")
+    ] = UsagePer.ALL,
+    prices: Annotated[
+        Path | None,
+        typer.Option("--prices", metavar="FILE", help="YAML with prices, such as gibOut: 0.05; adds the cost."),
+    ] = None,
+    output: Annotated[
+        UsageOutput, typer.Option("--output", "-o", metavar="FORMAT", help="table, csv, json, yaml or name.")
+    ] = UsageOutput.TABLE,
+    *,
+    api: HubApi,
+) -> None:
+    """Show what tenants used: bytes, connections, requests, and the hours of addresses and certificates.
+
+    Proxies count, and the hub stores the counts of each hour: of this month and the one before by hour, of the last
+    thirteen months by day. With the key of its agent, a tenant sees its own usage up to the last full hour.
+    """
+    from fairlead.cli.selection import selection_of
+    from fairlead.cli.usage import read_prices, show_usage, span_of
+
+    span_of(since, month, datetime.now(UTC))  # invalid values are rejected before anything is read
+    tariff = read_prices(prices)
+    tenant = subject.removeprefix("tenant/") if subject.startswith("tenant/") else ""
+    selection = selection_of("" if tenant else subject, namespace, "")
+    run_async(
+        lambda: show_usage(
+            api, selection, output, tenant=tenant, since=since, month=month, by=by, per=per, prices=tariff
+        )
+    )
+
+
 @takes_groups
 def explain(
     subject: Annotated[

@@ -473,12 +473,16 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
     """What one process of a data plane has counted: of what differs from the last reading.
 
     ``problem``: why it could not be read, in a sentence; empty when it was. ``gone``: what it counts no more.
+    ``grown`` is what was added since the last reading, where the reader knows better than the difference of the totals;
+    None at its first reading. ``uptime_s`` is the age of the process, None where that is not known.
     """
 
     source: str
     totals: Mapping[Counted, Totals] = msgspec.field(default_factory=dict[Counted, Totals])
     problem: str = ""
     gone: frozenset[Counted] = frozenset()
+    grown: Mapping[Counted, Totals] | None = None
+    uptime_s: int | None = None
 
 
 class TrafficReader(Protocol):

@@ -33,7 +33,7 @@ READ_S = 5.0
 _LOOKED_S = 20.0
 #: Of the time at the most one part in so many is spent on reading.
 _SHARE = 50
-#: A scrape does not wait longer for a data plane; its counts are in the next one.
+#: Scrapes and usage do not wait longer for a data plane; its counts are in the next reading.
 _SCRAPE_S = 3.0
 
 
@@ -54,7 +54,8 @@ class TrafficAnswer(msgspec.Struct, frozen=True, rename="camel"):
 class Traffic:
     """The figures of one hub; a source of the board (table ``traffic``).
 
-    ``readers`` returns those that there are now. ``added`` is called with what each reading adds.
+    ``readers`` returns those that there are now. ``added`` is called with what each reading adds, ``taken`` with all of
+    them.
     """
 
     table = "traffic"
@@ -67,11 +68,13 @@ class Traffic:
         clock: Clock,
         now: Callable[[], datetime],
         added: Callable[[Mapping[Counted, Totals]], None] = lambda _added: None,
+        taken: Callable[[Sequence[Reading]], None] = lambda _readings: None,
     ) -> None:
         self._readers = readers
         self._clock = clock
         self._now = now
         self._added = added
+        self._taken = taken
         self._rates = TrafficRates()
         self._figures: dict[Counted, Figure] = {}
         self._gone: set[Counted] = set()
@@ -104,7 +107,7 @@ class Traffic:
             self._fresh.notify_all()
 
     async def refresh(self) -> None:
-        """Read once for a scrape of the metrics, unless that was done a moment ago; waits a few seconds at the most."""
+        """Read once, unless that was done a moment ago; waits a few seconds at the most."""
         if self._clock.monotonic() - self._at_s >= READ_S:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_SCRAPE_S):
@@ -157,6 +160,7 @@ class Traffic:
         now_s = self._clock.monotonic()
         seconds, self._at_s = now_s - self._at_s, now_s
         added = self._rates.take(readings)
+        self._taken(readings)
         self._added(added)
         figures: dict[Counted, Figure] = {}
         # Rates over a time in which nothing was read would be averages of long ago.
@@ -224,7 +228,10 @@ class TrafficRates:
                 before = by_source.get(reading.source, base)
                 by_source[reading.source] = totals
                 if before is not None:
-                    grown.setdefault(counted, []).append(added(before, totals))
+                    more = added(before, totals)
+                    if reading.grown is not None:
+                        more = reading.grown.get(counted, Totals(p50_ms=totals.p50_ms, p99_ms=totals.p99_ms))
+                    grown.setdefault(counted, []).append(more)
         self.sources = read
         return {
             counted: msgspec.structs.replace(summed(parts), active=self.active(counted))

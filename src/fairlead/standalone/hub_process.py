@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -34,6 +35,7 @@ from fairlead.errors import FairleadError
 from fairlead.hub.app import Hub, HubConfig
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.registry import installed_providers
+from fairlead.hub.tenants.usage import Usage
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import CONTROLLER_QPS, Cluster
 from fairlead.kube.lease import Heartbeat
@@ -41,7 +43,7 @@ from fairlead.kube.transport import KubeMetrics
 from fairlead.machine.checks import allow_nonlocal_bind
 from fairlead.model.in_words import listed
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.observed import Counted, CountsTraffic, ReadsTargets, Totals, TrafficReader
+from fairlead.model.observed import Counted, CountsTraffic, Reading, ReadsTargets, Totals, TrafficReader
 from fairlead.page.board import Board
 from fairlead.page.tables import (
     Detail,
@@ -194,12 +196,21 @@ async def _run(
 
         return begin
 
+    usage = Usage(
+        cluster=cluster,
+        inventory=hub.inventory,
+        clock=clock,
+        name=_usage_name(settings, identity),
+        metering=lambda: fleet is not None or hub.leading,
+        leading=lambda: hub.leading,
+    )
+    traffic = make_traffic(hub, parts.readers, registry, clock=clock, now=cluster.server_clock.now, taken=usage.take)
+    supervisor.spawn("usage", published(lambda: usage.run(traffic.refresh)), restart=True)
     if settings.metrics is not None:
 
         def not_ready() -> list[str]:
             return [*hub.not_ready(), *parts.problems(), *beside.problems()]
 
-        traffic = make_traffic(hub, parts.readers, registry, clock=clock, now=cluster.server_clock.now)
         regions = WatchCache(cluster, POOL_SERVICES)
         supervisor.spawn("traffic", traffic.run, restart=True)
         supervisor.spawn("regions", published(regions.run))
@@ -240,6 +251,12 @@ async def _run(
             await _end(settings, fleet)
     finally:
         await provider.close()  # the hub closes it too, if it was reached
+
+
+def _usage_name(settings: HubSettings, identity: str) -> str:
+    """Return whose usage it is: of the Envoys of one machine, or of all proxies of a hub in a cluster."""
+    name = settings.region or "hub" if settings.deployment else replica_key(identity)
+    return fit(re.sub(r"[._]", "-", name.lower()), identity=(name,))
 
 
 def _warn_of_local_problems() -> None:
@@ -405,8 +422,12 @@ def make_traffic(
     *,
     clock: Clock,
     now: Callable[[], datetime],
+    taken: Callable[[Sequence[Reading]], None] = lambda _readings: None,
 ) -> Traffic:
-    """Build the figures of ``hub``: of its ``own`` proxies, and of the providers that classes name."""
+    """Build the figures of ``hub``: of its ``own`` proxies, and of the providers that classes name.
+
+    ``taken`` is called with each reading.
+    """
     metrics = TrafficMetrics(clock=clock)
 
     def readers() -> Sequence[TrafficReader]:
@@ -418,7 +439,7 @@ def make_traffic(
         metrics.add(added)
         hub.watched.add(added)
 
-    traffic = Traffic(readers, clock=clock, now=now, added=count)
+    traffic = Traffic(readers, clock=clock, now=now, added=count, taken=taken)
     hub.watched.ask, hub.watched.active, hub.watched.problem = traffic.ask, traffic.active, traffic.problem
     for reader in own:
         if isinstance(reader, ReadsTargets):

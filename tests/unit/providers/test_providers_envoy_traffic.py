@@ -108,3 +108,24 @@ def test_a_statistic_that_is_gone_counts_no_more() -> None:
     left = "".join(line for line in HTTP.splitlines(keepends=True) if "/80." not in line)
     assert counts.take(TCP + left)[EDGE] == Totals(requests=(0, 3, 0, 0, 0), p50_ms=2.0, p99_ms=9.5)
     assert counts.gone == frozenset()
+
+
+@pytest.mark.req("F-32")
+def test_growth_is_counted_listener_by_listener() -> None:
+    def text(*ports: tuple[int, int], uptime_s: int = 100) -> str:
+        name = "tcp.TCPLoadBalancer/tenant-east/shop.web/TCP"
+        lines = [f"{name}/{port}.downstream_cx_tx_bytes_total: {sent}\n" for port, sent in ports]
+        return "".join([*lines, f"server.uptime: {uptime_s}\n"])
+
+    counts = TrafficCounts()
+    counts.take(text((80, 1000), (81, 5000)))
+    assert counts.grown is None
+    assert counts.take(text((80, 1300), (81, 5001)))[WEB].bytes_out == 6301
+    assert counts.grown == {WEB: Totals(bytes_out=301)}
+    # One listener goes: what the other had counted before is not new.
+    assert counts.take(text((80, 1310)))[WEB].bytes_out == 1310
+    assert counts.grown == {WEB: Totals(bytes_out=10)}
+    assert counts.take(text((80, 4000), uptime_s=5))[WEB].bytes_out == 4000
+    assert counts.grown == {WEB: Totals(bytes_out=4000)}, "another process counts from zero, however much it has"
+    assert counts.take("server.uptime: 2\n") == {}
+    assert (counts.gone, counts.grown) == ({WEB}, {})

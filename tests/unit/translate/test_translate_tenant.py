@@ -43,6 +43,7 @@ def test_an_agent_writes_its_objects_and_no_status():
         "exportedservices",
         "importedservices",
         "secrets",
+        "configmaps",
         "endpointslices",
         "leases",
         "serviceaccounts/token",

@@ -24,6 +24,7 @@ _FILTER = (
     r"|^cluster\.GlobalService/.*\.upstream_cx_(connect_attempts_exceeded|none_healthy|connect_ms)$"
     r"|^cluster\.HTTPLoadBalancer/.*/backend/.*\.upstream_(cx_total|cx_active|cx_[rt]x_bytes_total|rq_[1-5]xx|rq_time)$"
     r"|^vhost\..*\.route\.HTTPLoadBalancer/.*\.upstream_rq_([1-5]xx|time)$"
+    r"|^server\.uptime$"
 )
 PATH = f"/stats?usedonly&filter={quote(_FILTER)}"
 
@@ -65,6 +66,7 @@ _ROUTE = ".route."
 _ENDPOINT = ".endpoint."
 #: The first value in brackets is of the last interval, the second of all time.
 _QUANTILE = re.compile(r"\bP(50|99)\(([0-9.]+|nan),")
+_UPTIME = "server.uptime"
 
 
 class TrafficCounts:
@@ -77,18 +79,33 @@ class TrafficCounts:
         self._times: dict[Counted, dict[str, tuple[float | None, float | None]]] = {}
         #: What was counted before the last text, and is not in it.
         self.gone: frozenset[Counted] = frozenset()
+        #: What the last text added to the one before, statistic by statistic; None for the first text. A listener that
+        #: is removed takes its counters with it, which lowers the totals of its load balancer.
+        self.grown: Mapping[Counted, Totals] | None = None
+        #: The age of the process, which Envoy updates every five seconds.
+        self.uptime_s = 0
 
     def take(self, text: str) -> Mapping[Counted, Totals]:
         """Read what ``/stats`` printed; returns the changed load balancers."""
         lines = frozenset(text.splitlines())
+        uptime_s = next((int(line.rpartition(" ")[2]) for line in lines if line.startswith(_UPTIME)), 0)
+        first, known = not self._lines, set[Counted]()
+        if uptime_s < self.uptime_s:
+            # Another process: its counters began at zero.
+            known = {*self._values, *self._times}
+            self._lines, self._values, self._times = frozenset(), {}, {}
+        self.uptime_s = uptime_s
         new = lines - self._lines
         names = {line.partition(": ")[0] for line in new}
         dropped = {line.partition(": ")[0] for line in self._lines - lines} - names
         less = {key for name in dropped if (key := self._forget(name)) is not None}
         self._lines = lines
-        touched = less | {key for line in new if (key := self._line(line)) is not None}
-        self.gone = frozenset(less - self._values.keys() - self._times.keys())
-        return {key: self._totals(key) for key in touched - self.gone}
+        grown: dict[Counted, dict[str, int]] = {}
+        touched = less | {key for line in new if (key := self._line(line, grown)) is not None}
+        self.gone = frozenset((less | known) - self._values.keys() - self._times.keys())
+        added = {key: self._totals(key, values) for key, values in grown.items()}
+        self.grown = None if first else added
+        return {key: self._totals(key, self._values.get(key, {})) for key in touched - self.gone}
 
     def _forget(self, name: str) -> Counted | None:
         """Drop a statistic that Envoy has no more, since its listener is gone; returns what it counted of."""
@@ -99,7 +116,7 @@ class TrafficCounts:
                     known.pop(key, None)
         return key
 
-    def _line(self, line: str) -> Counted | None:
+    def _line(self, line: str, grown: dict[Counted, dict[str, int]]) -> Counted | None:
         name, _, value = line.partition(": ")
         if (key := _key_of(name)) is None or not value:
             return None
@@ -107,13 +124,15 @@ class TrafficCounts:
             by_quantile = {number: _milliseconds(text) for number, text in _QUANTILE.findall(value)}
             self._times.setdefault(key, {})[name] = by_quantile.get("50"), by_quantile.get("99")
         elif value.isdigit():
-            self._values.setdefault(key, {})[name] = int(value)
+            values, count = self._values.setdefault(key, {}), int(value)
+            before, values[name] = values.get(name, 0), count
+            grown.setdefault(key, {})[name] = count - before if count >= before else count
         return key
 
-    def _totals(self, key: Counted) -> Totals:
+    def _totals(self, key: Counted, values: Mapping[str, int]) -> Totals:
         sums: dict[str, int] = {}
         classes = [0] * 5
-        for name, value in self._values.get(key, {}).items():
+        for name, value in values.items():
             statistic = name.rpartition(".")[2]
             if (answers := _CLASS.fullmatch(statistic)) is not None:
                 classes[int(answers[1]) - 1] += value
@@ -148,7 +167,9 @@ class EnvoyTraffic:
             self._counts = TrafficCounts()
             why = f" (HTTP {status})" if status else ""
             return [Reading(self._name, problem=f"{self._name} does not answer a question for its statistics{why}")]
-        return [Reading(self._name, self._counts.take(text), gone=self._counts.gone)]
+        counts = self._counts
+        totals = counts.take(text)
+        return [Reading(self._name, totals, gone=counts.gone, grown=counts.grown, uptime_s=counts.uptime_s)]
 
 
 def _key_of(name: str) -> Counted | None:

@@ -30,7 +30,7 @@ from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.model.in_words import host_port
 from fairlead.model.keys import LoadBalancerKey, TargetKey
-from fairlead.model.observed import Observed, Reading, Seen
+from fairlead.model.observed import Counted, Observed, Reading, Seen, Totals
 from fairlead.providers.envoy.certificates import ClientCertificates, SharedAuthority, proxy_name
 from fairlead.providers.envoy.fleet import ServerCertificate
 from fairlead.providers.envoy.health_board import See
@@ -376,12 +376,16 @@ class ProxyTraffic:
             (reading,) = await reader.read()
         if reading.problem:
             return msgspec.structs.replace(reading, problem=f"{reading.problem} at {place.address}")
-        its = {
-            counted: totals
-            for counted, totals in reading.totals.items()
-            if place.group in self._groups_of(counted.load_balancer)
-        }
-        return Reading(name, its, gone=reading.gone)
+
+        def of_group(counts: Mapping[Counted, Totals]) -> dict[Counted, Totals]:
+            return {
+                counted: totals
+                for counted, totals in counts.items()
+                if place.group in self._groups_of(counted.load_balancer)
+            }
+
+        grown = of_group(reading.grown) if reading.grown is not None else None
+        return Reading(name, of_group(reading.totals), gone=reading.gone, grown=grown, uptime_s=reading.uptime_s)
 
     async def _get(self, place: StatisticsPlace, path: str) -> tuple[int, str]:
         timeout = aiohttp.ClientTimeout(total=_ANSWER_S)

@@ -1,0 +1,482 @@
+"""Usage by load balancer and hour, from the counters of proxies, stored so that no restart loses or repeats any.
+
+    every few seconds      read the counters; what was added belongs to the present hour
+    with traffic           ConfigMap fairlead-usage-NAME of the hub: the open hours, and the counts of each proxy so far
+    at the end of an hour  ConfigMap fairlead-usage-MONTH in the tenant's namespace: the rows of the hour
+    a changed address      ConfigMap fairlead-usage-held there: addresses and certificates, from when to when
+
+A proxy counts on while no hub runs: the next hub adds the difference to the stored counts. A proxy that was restarted
+has counted from zero. In: readings of proxies, objects of load balancers. Out: these ConfigMaps; an idle hub writes
+none. What belongs to no tenant is stored in the hub's namespace. Each hub of a machine stores what its own proxies
+count; of several replicas in a cluster the leader does.
+Never: more than ``MOST_BYTES`` for a month; a write that adds to what is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import structlog
+
+from fairlead.api.httploadbalancer import HTTPLoadBalancer
+from fairlead.api.intent import IntentObject
+from fairlead.api.kubernetes import CONFIG_MAPS, CONFIG_MAPS_WITH_DATA, ConfigMap
+from fairlead.api.meta import JSONObject
+from fairlead.api.names import (
+    ANNOTATION_ORIGIN,
+    LABEL_MANAGED_BY,
+    LABEL_TENANT,
+    LABEL_USAGE,
+    MANAGED_BY,
+    MANAGER_HUB,
+    SYSTEM_NAMESPACE,
+)
+from fairlead.api.usage import (
+    NO_COUNTS,
+    Counts,
+    HeldPeriod,
+    OpenHours,
+    ProxyCounts,
+    UsageRow,
+    by_day,
+    fitted,
+    hour_of,
+    load_balancer_of,
+    month_of,
+    months_before,
+    next_held,
+    packed,
+    start_of,
+    summed_rows,
+    unpacked,
+)
+from fairlead.errors import AlreadyExists, Conflict, FairleadError, NotFound
+from fairlead.hub.inventory import Inventory
+from fairlead.kube.cluster import Cluster
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.observed import Counted, Reading, Totals
+from fairlead.runtime.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+#: How often counters are read: what a proxy has counted since then is lost when it dies.
+READ_S = 8.0
+#: Of the time at the most one part in so many is spent on reading.
+_SHARE = 20
+#: The least time between two writes of the open hours, for each ``_SMALL`` bytes.
+SAVE_S = 10.0
+_SMALL = 64 * 1024
+#: A month is stored in so many bytes, for as many months; hours are kept in this one and the one before.
+MOST_BYTES = 400_000
+KEEP_MONTHS = 13
+_HOURS_MONTHS = 1
+#: The most periods of addresses that have ended, for each namespace.
+_MOST_HELD = 2000
+_TIDY_S = 86_400.0
+#: A proxy that did not answer for so long is forgotten.
+_FORGET_S = 7 * 86_400
+#: The counters of a proxy that is not much older than this hub are all of this hub's time.
+_YOUNG_S = 60.0
+_LAST_SAVE_S = 3.0
+_STATE, _OPEN, _HOURS, _DAYS, _HELD = "state", "open", "hours", "days", "held"
+_KINDS = ("TCPLoadBalancer", "HTTPLoadBalancer", "LoadBalancer", "GlobalService")
+
+
+class Usage:
+    """Counts usage while ``metering``, and stores it. ``name`` is this hub's, and stays the same over restarts.
+
+    ``leading``: this replica records addresses and certificates.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        inventory: Inventory,
+        clock: Clock,
+        name: str,
+        metering: Callable[[], bool],
+        leading: Callable[[], bool],
+    ) -> None:
+        self._cluster = cluster
+        self._inventory = inventory
+        self._clock = clock
+        self._name = name
+        self._metering = metering
+        self._leading = leading
+        self._began_s = clock.monotonic()
+        self._proxies: dict[str, ProxyCounts] = {}
+        #: The load balancers that the present reader of each proxy has read.
+        self._read: dict[str, set[str]] = {}
+        self._rows: dict[tuple[str, str], UsageRow] = {}
+        self._loaded = self._was_stored = self._changed = False
+        self._version = ""
+        self._due_s = self._tidy_due_s = 0.0
+        self._problem = ""
+        #: The periods in each namespace, once they are read; None: not yet in this term.
+        self._held: dict[str, list[HeldPeriod]] | None = None
+        self._objects_changed = True
+        for kind in _KINDS:
+            if (objects := inventory.intents.get(kind)) is not None:
+                objects.cache.on_change(self._object_changed)
+
+    async def run(self, read: Callable[[], Awaitable[None]]) -> None:
+        """Read and store until cancelled."""
+        pause_s = SAVE_S / 4
+        try:
+            while True:
+                await self._clock.sleep(pause_s)
+                began_s = self._clock.monotonic()
+                if self._metering():
+                    await read()
+                pause_s = max(READ_S, _SHARE * (self._clock.monotonic() - began_s))
+                await self._attempt()
+        finally:
+            if self._metering() and self._loaded and self._changed:
+                with suppress(TimeoutError, FairleadError):
+                    async with asyncio.timeout(_LAST_SAVE_S):
+                        await self._save()
+
+    # --- counting -----------------------------------------------------------------------------------------------
+
+    def take(self, readings: Iterable[Reading]) -> None:
+        """Count what readings add."""
+        for reading in readings:
+            if not reading.problem:
+                self._take(reading)
+            elif self._read.pop(reading.source, None) is not None:
+                # A proxy that may be gone is stored at once: its counters are the only other copy.
+                self._due_s = 0.0
+
+    def _take(self, reading: Reading) -> None:
+        proxy, read = self._proxies.get(reading.source), self._read.setdefault(reading.source, set())
+        if reading.grown is None:
+            read.clear()
+        all_is_new = proxy is not None or self._is_young(reading)
+        if proxy is None:
+            proxy = self._proxies[reading.source] = ProxyCounts()
+            self._changed = True
+        now_s = int(self._clock.now().timestamp())
+        restarted = _is_another(proxy, reading, now_s)
+        if restarted:
+            proxy.counts.clear()
+            self._changed, self._due_s = True, 0.0
+        same = bool(reading.uptime_s) and not restarted
+        proxy.uptime_s, proxy.read_at = reading.uptime_s or 0, now_s
+        for counted in reading.gone:
+            if counted.whole:
+                proxy.counts.pop(str(counted), None)
+        for counted, totals in reading.totals.items():
+            if not counted.whole:
+                continue
+            key, now = str(counted), _counts(totals)
+            if reading.grown is not None and key in read:
+                more = _counts(reading.grown.get(counted, Totals()))
+            elif (before := proxy.counts.get(key)) is None:
+                more = now if all_is_new else NO_COUNTS
+            else:
+                more = _grown(before, now, same=same)
+            proxy.counts[key] = now
+            read.add(key)
+            self._add(counted.load_balancer, more)
+
+    def _is_young(self, reading: Reading) -> bool:
+        """Return whether a proxy without stored counts has counted in the time of this hub, or of an earlier one."""
+        if self._was_stored or reading.uptime_s is None:
+            return self._was_stored
+        return reading.uptime_s < self._clock.monotonic() - self._began_s + _YOUNG_S
+
+    def _add(self, load_balancer: LoadBalancerKey, more: Counts) -> None:
+        if not any(more) or not self._loaded:
+            return
+        key = (hour_of(self._clock.now()), str(load_balancer))
+        row = self._rows.get(key) or UsageRow(*key, origin=self._origin(load_balancer))
+        self._rows[key] = UsageRow(
+            *key,
+            row.origin,
+            *(old + new for old, new in zip(_counts_of_row(row), more, strict=True)),
+        )
+        self._changed = True
+
+    def _origin(self, load_balancer: LoadBalancerKey) -> str:
+        objects = self._inventory.intents.get(load_balancer.kind)
+        obj = objects.cache.get(load_balancer.namespace, load_balancer.name) if objects is not None else None
+        return obj.annotation(ANNOTATION_ORIGIN) if obj is not None else ""
+
+    # --- storing ------------------------------------------------------------------------------------------------
+
+    async def _attempt(self) -> None:
+        try:
+            await self.store()
+            self._problem = ""
+        except FairleadError as error:
+            if error.sentence != self._problem:
+                log.warning("usage is not stored now; the hub retries automatically", sentence=error.sentence)
+            self._problem = error.sentence
+
+    async def store(self) -> None:
+        """Store what is due.
+
+        Raises:
+            FairleadError: the hub's API cannot be asked, or refuses. What is not stored is stored later.
+        """
+        if self._metering():
+            if not self._loaded:
+                await self._load()
+            await self._close_hours()
+            if self._changed and self._clock.monotonic() >= self._due_s:
+                await self._save()
+        else:
+            self._loaded = False
+        if self._leading():
+            await self._store_held()
+            await self._tidy()
+        else:
+            self._held = None
+
+    async def _load(self) -> None:
+        """Read what is stored, and add what proxies have counted since."""
+        try:
+            stored = await self._cluster.get(CONFIG_MAPS_WITH_DATA, SYSTEM_NAMESPACE, self._state_name)
+        except NotFound:
+            stored = None
+        state = unpacked(_text(stored, _STATE), OpenHours) if stored is not None else None
+        self._version = stored.metadata.resource_version if stored is not None else ""
+        self._loaded, self._was_stored = True, self._was_stored or state is not None
+        self._changed = state is None
+        read, readers = self._proxies, self._read
+        self._proxies = (state or OpenHours()).proxies
+        self._rows = {row.key: row for row in (state or OpenHours()).rows}
+        self._read = {}
+        for source, proxy in read.items():
+            totals = {
+                Counted(key): Totals(counts[0], 0, counts[2], counts[3], (0, counts[1], 0, 0, 0))
+                for text, counts in proxy.counts.items()
+                if (key := load_balancer_of(text)) is not None
+            }
+            self._take(Reading(source, totals, uptime_s=proxy.uptime_s))
+        self._read = readers
+
+    async def _save(self) -> None:
+        now = int(self._clock.now().timestamp())
+        for source in [name for name, proxy in self._proxies.items() if proxy.read_at < now - _FORGET_S]:
+            del self._proxies[source]
+        text = packed(OpenHours(self._proxies, list(self._rows.values())))
+        self._changed = False
+        body = _body(SYSTEM_NAMESPACE, self._state_name, _OPEN, {_STATE: text})
+        try:
+            if self._version:
+                body["metadata"]["resourceVersion"] = self._version
+                stored = await self._cluster.merge_patch(
+                    CONFIG_MAPS, SYSTEM_NAMESPACE, self._state_name, body, manager=MANAGER_HUB
+                )
+            else:
+                stored = await self._cluster.create(CONFIG_MAPS, body)
+        except (AlreadyExists, Conflict, NotFound):
+            # Another replica led meanwhile, or the ConfigMap was deleted.
+            self._loaded, self._changed = False, True
+            raise
+        except FairleadError:
+            self._changed = True
+            raise
+        self._version = stored.metadata.resource_version
+        self._due_s = self._clock.monotonic() + SAVE_S * max(1.0, len(text) / _SMALL)
+
+    @property
+    def _state_name(self) -> str:
+        return f"fairlead-usage-{self._name}"
+
+    async def _close_hours(self) -> None:
+        """Store the rows of hours that have ended in their months; doing so twice changes nothing."""
+        present = hour_of(self._clock.now())
+        ended = [row for row in self._rows.values() if row.time < present]
+        months: dict[tuple[str, str], list[UsageRow]] = {}
+        for row in ended:
+            months.setdefault((self._place(row.load_balancer), month_of(row.time)), []).append(row)
+        for (namespace, month), rows in months.items():
+            await self._store_month(namespace, month, rows)
+        for row in ended:
+            self._rows.pop(row.key)
+            self._changed = True
+            self._due_s = 0.0
+
+    async def _store_month(self, namespace: str, month: str, rows: Iterable[UsageRow]) -> None:
+        name = f"fairlead-usage-{month}"
+        stored = await self._stored(namespace, name)
+        days = _days(stored, self._name)
+        for row in rows:
+            day = row.time[:10]
+            kept = [other for other in days.get(day, ()) if other.key != row.key]
+            days[day] = summed_rows([*kept, row])
+        await self._write(namespace, name, _HOURS, self._of_days(fitted(days, MOST_BYTES)), present=stored is not None)
+
+    def _of_days(self, texts: Mapping[str, str]) -> JSONObject:
+        return {f"{self._name}.{day}": text for day, text in texts.items()}
+
+    async def _stored(self, namespace: str, name: str) -> ConfigMap | None:
+        # In tenants' namespaces, the hub may list.
+        stored = await self._cluster.list(CONFIG_MAPS_WITH_DATA, namespace, field_selector=f"metadata.name={name}")
+        return stored[0] if stored else None
+
+    async def _write(self, namespace: str, name: str, content: str, data: JSONObject, *, present: bool) -> None:
+        tenant = self._inventory.tenant_of(namespace)
+        body = _body(namespace, name, content, data, tenant=tenant.metadata.name if tenant is not None else "")
+        if not present:
+            with suppress(AlreadyExists):
+                await self._cluster.create(CONFIG_MAPS, body)
+                return
+        await self._cluster.merge_patch(CONFIG_MAPS, namespace, name, body, manager=MANAGER_HUB)
+
+    def _place(self, load_balancer: str) -> str:
+        """Return the namespace in which the usage of a load balancer is stored: the hub writes in no other."""
+        key = load_balancer_of(load_balancer)
+        tenant = self._inventory.tenant_of(key.namespace) if key is not None else None
+        return tenant.namespace if tenant is not None else SYSTEM_NAMESPACE
+
+    async def _tidy(self) -> None:
+        """Once a day: delete old months, and store the days of months whose hours are old enough."""
+        if self._clock.monotonic() < self._tidy_due_s:
+            return
+        this_month = month_of(hour_of(self._clock.now()))
+        oldest, oldest_hours = (f"fairlead-usage-{months_before(this_month, n)}" for n in (KEEP_MONTHS, _HOURS_MONTHS))
+        for content in (_HOURS, _DAYS):
+            for month in await self._cluster.list(CONFIG_MAPS, label_selector=f"{LABEL_USAGE}={content}"):
+                namespace, name = month.key
+                if name < oldest:
+                    await self._cluster.delete(CONFIG_MAPS, namespace, name)
+                elif content == _HOURS and name < oldest_hours:
+                    await self._store_days(namespace, name)
+        self._tidy_due_s = self._clock.monotonic() + _TIDY_S
+
+    async def _store_days(self, namespace: str, name: str) -> None:
+        if (stored := await self._stored(namespace, name)) is None:
+            return
+        data = {key: packed(by_day(_rows(text))) for key, text in (stored.data or {}).items()}
+        await self._write(namespace, name, _DAYS, data, present=True)
+
+    # --- addresses and certificates -----------------------------------------------------------------------------
+
+    def _object_changed(self, _old: object, _new: object) -> None:
+        self._objects_changed = True
+
+    async def _store_held(self) -> None:
+        """Store the addresses and certificates that load balancers have now, where that changed."""
+        if self._held is None:
+            stored = await self._cluster.list(CONFIG_MAPS_WITH_DATA, label_selector=f"{LABEL_USAGE}={_HELD}")
+            held = {each.metadata.namespace: unpacked(_text(each, self._term), list[HeldPeriod]) for each in stored}
+            self._held = {namespace: periods or [] for namespace, periods in held.items()}
+            self._objects_changed = True
+        if not self._objects_changed:
+            return
+        self._objects_changed = False
+        now = self._clock.now()
+        oldest = start_of(months_before(month_of(hour_of(now)), KEEP_MONTHS)).timestamp()
+        present = self._present(int(now.timestamp()))
+        try:
+            for namespace in sorted({*self._held, *present}):
+                before = self._held.get(namespace, [])
+                periods = next_held(
+                    before,
+                    present.get(namespace, {}),
+                    int(now.timestamp()),
+                    oldest=int(oldest),
+                    most=_MOST_HELD,
+                )
+                if periods != before:
+                    await self._write_held(namespace, periods)
+        except FairleadError:
+            self._objects_changed = True
+            raise
+
+    async def _write_held(self, namespace: str, periods: Sequence[HeldPeriod]) -> None:
+        data = {self._term: packed(periods)}
+        try:
+            await self._write(namespace, "fairlead-usage-held", _HELD, data, present=namespace in (self._held or ()))
+        except NotFound:
+            # The namespace was deleted with its Tenant.
+            (self._held or {}).pop(namespace, None)
+            return
+        if self._held is not None:
+            self._held[namespace] = list(periods)
+
+    @property
+    def _term(self) -> str:
+        """Return the key of the data of the hub that leads this region."""
+        return self._inventory.region or "hub"
+
+    def _present(self, now: int) -> dict[str, dict[str, HeldPeriod]]:
+        """Return what load balancers have, by the namespace where that is stored; a shared address counts once."""
+        present: dict[str, dict[str, HeldPeriod]] = {}
+        counted: set[tuple[str, str]] = set()
+        for kind in _KINDS:
+            objects = self._inventory.intents.get(kind)
+            for obj in sorted(objects.served(), key=_by_key) if objects is not None else ():
+                key = objects.key(obj) if objects is not None else None
+                if key is None or not self._inventory.decides(key):
+                    continue
+                place = self._place(str(key))
+                own = {(place, address) for address in obj.status.addresses} - counted
+                counted |= own
+                certificates = len(obj.spec.certificates) if isinstance(obj, HTTPLoadBalancer) else 0
+                origin = obj.annotation(ANNOTATION_ORIGIN)
+                held = HeldPeriod(str(key), origin, now, addresses=len(own), certificates=certificates)
+                present.setdefault(place, {})[str(key)] = held
+        return present
+
+
+def _by_key(obj: IntentObject) -> Any:
+    return obj.key
+
+
+def _counts(totals: Totals) -> Counts:
+    return totals.connections, sum(totals.requests), totals.bytes_in, totals.bytes_out
+
+
+def _counts_of_row(row: UsageRow) -> Counts:
+    return row.connections, row.requests, row.bytes_in, row.bytes_out
+
+
+def _is_another(proxy: ProxyCounts, reading: Reading, now_s: int) -> bool:
+    """Return whether another process counts than at the last reading: it is younger, or too young and counted less.
+
+    The time between the readings is that of the hub's clock, which alone proves nothing.
+    """
+    if reading.uptime_s is None or reading.uptime_s < proxy.uptime_s:
+        return reading.uptime_s is not None
+    if reading.uptime_s + _YOUNG_S >= proxy.uptime_s + now_s - proxy.read_at:
+        return False
+    return any(
+        new < old
+        for counted, totals in reading.totals.items()
+        for new, old in zip(_counts(totals), proxy.counts.get(str(counted), NO_COUNTS), strict=True)
+    )
+
+
+def _grown(before: Counts, now: Counts, *, same: bool) -> Counts:
+    """Return what was added; less of the ``same`` process is a listener that was removed, else a restart."""
+    connections, requests, bytes_in, bytes_out = (
+        new - old if new >= old else 0 if same else new for old, new in zip(before, now, strict=True)
+    )
+    return connections, requests, bytes_in, bytes_out
+
+
+def _text(stored: ConfigMap, key: str) -> str:
+    return (stored.data or {}).get(key, "")
+
+
+def _rows(text: str) -> list[UsageRow]:
+    return unpacked(text, list[UsageRow]) or []
+
+
+def _days(stored: ConfigMap | None, name: str) -> dict[str, list[UsageRow]]:
+    data = (stored.data or {}) if stored is not None else {}
+    of_hub = {key.removeprefix(f"{name}."): text for key, text in data.items() if key.startswith(f"{name}.")}
+    return {day: _rows(text) for day, text in of_hub.items()}
+
+
+def _body(namespace: str, name: str, content: str, data: JSONObject, *, tenant: str = "") -> JSONObject:
+    labels = {LABEL_MANAGED_BY: MANAGED_BY, LABEL_USAGE: content, **({LABEL_TENANT: tenant} if tenant else {})}
+    return {"metadata": {"namespace": namespace, "name": name, "labels": labels}, "data": data}

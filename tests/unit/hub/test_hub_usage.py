@@ -1,0 +1,336 @@
+"""Usage of a hub: restarts neither lose nor repeat what proxies counted, and an idle hub writes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.api.kubernetes import ConfigMap
+from fairlead.api.meta import ObjectKey
+from fairlead.api.names import LABEL_USAGE
+from fairlead.api.usage import OpenHours, UsageRow, unpacked
+from fairlead.errors import Conflict, NotFound, Unreachable
+from fairlead.hub.inventory import Inventory
+from fairlead.hub.tenants.usage import READ_S, SAVE_S, Usage
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import ClusterConfig
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.observed import Counted, Reading, Totals
+from fairlead.runtime.clock import VirtualClock
+
+WEB = Counted(LoadBalancerKey("TCPLoadBalancer", "tenant-east", "shop.web"))
+API = Counted(LoadBalancerKey("TCPLoadBalancer", "tenant-east", "shop.api"))
+
+
+class Maps:
+    """ConfigMaps in memory; ``error`` is raised by each write."""
+
+    def __init__(self) -> None:
+        self.maps: dict[ObjectKey, dict[str, Any]] = {}
+        self.writes = 0
+        self.error: Exception | None = None
+
+    def read(self, key: ObjectKey) -> Any:
+        if key not in self.maps:
+            raise NotFound("there is none")
+        return msgspec.convert(self.maps[key], ConfigMap)
+
+    async def get(self, _resource: Any, namespace: str, name: str) -> Any:
+        return self.read(ObjectKey(namespace, name))
+
+    async def list(
+        self, _resource: Any, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
+    ) -> Any:
+        _, _, content = label_selector.partition("=")
+        name = field_selector.removeprefix("metadata.name=")
+        return [
+            self.read(key)
+            for key, obj in self.maps.items()
+            if (not namespace or key.namespace == namespace)
+            and (not name or key.name == name)
+            and (not content or obj["metadata"]["labels"][LABEL_USAGE] == content)
+        ]
+
+    async def create(self, _resource: Any, obj: dict[str, Any]) -> Any:
+        return self._write(obj, {})
+
+    async def merge_patch(
+        self, _resource: Any, namespace: str, name: str, patch: dict[str, Any], *, manager: str
+    ) -> Any:
+        del manager
+        return self._write(patch, self.maps[ObjectKey(namespace, name)])
+
+    async def delete(self, _resource: Any, namespace: str, name: str) -> bool:
+        return self.maps.pop(ObjectKey(namespace, name), None) is not None
+
+    def _write(self, obj: dict[str, Any], before: dict[str, Any]) -> Any:
+        if self.error is not None:
+            raise self.error
+        version = obj["metadata"].get("resourceVersion")
+        if version and version != before["metadata"]["resourceVersion"]:
+            raise Conflict("changed meanwhile")
+        self.writes += 1
+        key = ObjectKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
+        data = {**before.get("data", {}), **obj["data"]}
+        self.maps[key] = {"metadata": {**obj["metadata"], "resourceVersion": str(self.writes)}, "data": data}
+        return self.read(key)
+
+    def rows(self) -> list[UsageRow]:
+        """Return all rows that are stored."""
+        rows: list[UsageRow] = []
+        for obj in self.maps.values():
+            for text in obj["data"].values():
+                if obj["metadata"]["labels"][LABEL_USAGE] == "open":
+                    rows += (unpacked(text, OpenHours) or OpenHours()).rows
+                elif obj["metadata"]["labels"][LABEL_USAGE] != "held":
+                    rows += unpacked(text, list[UsageRow]) or []
+        return rows
+
+    @property
+    def bytes_out(self) -> int:
+        return sum(row.bytes_out for row in self.rows())
+
+
+class Proxy:
+    """An Envoy whose counters a test moves."""
+
+    def __init__(self, clock: VirtualClock, name: str = "one") -> None:
+        self.name = name
+        self.sent: dict[Counted, int] = {}
+        self.clock = clock
+        self.began_s = clock.monotonic()
+        self.last: dict[Counted, int] | None = None
+        self.last_uptime_s = 0
+
+    def restart(self) -> None:
+        self.sent, self.began_s = {}, self.clock.monotonic()
+
+    def read_anew(self) -> None:
+        self.last = None
+
+    @property
+    def uptime_s(self) -> int:
+        # Envoy shows it to five seconds.
+        return int(self.clock.monotonic() - self.began_s) // 5 * 5
+
+    def reading(self) -> Reading:
+        totals = {key: Totals(1, bytes_out=sent) for key, sent in self.sent.items()}
+        last, self.last = self.last, dict(self.sent)
+        grown = None
+        if last is not None:
+            base = last if self.uptime_s >= self.last_uptime_s else {}
+            grown = {key: Totals(bytes_out=sent - base.get(key, 0)) for key, sent in self.sent.items()}
+        self.last_uptime_s = self.uptime_s
+        return Reading(self.name, totals, grown=grown, uptime_s=self.uptime_s)
+
+
+class World:
+    """One API, one proxy, and a hub that is started again and again."""
+
+    def __init__(self, *, start: datetime = datetime(2030, 1, 1, 12, 10, tzinfo=UTC)) -> None:
+        self.clock = VirtualClock(start=start)
+        self.maps = Maps()
+        self.proxy = Proxy(self.clock)
+        self.metering = True
+        self.usage = self.hub()
+
+    def hub(self) -> Usage:
+        """Return the usage of a new hub process."""
+        self.proxy.read_anew()
+        config = ClusterConfig(server="http://127.0.0.1:1")
+        cluster: Any = self.maps
+        return Usage(
+            cluster=cluster,
+            inventory=Inventory(Cluster(config, name="hub", clock=self.clock)),
+            clock=self.clock,
+            name="hub",
+            metering=lambda: self.metering,
+            leading=lambda: self.metering,
+        )
+
+    async def read(self, seconds: float = READ_S) -> None:
+        """Let time pass, read once and store what is due."""
+        await self.clock.advance(seconds)
+        self.usage.take([self.proxy.reading()])
+        await self.usage.store()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.mark.req("F-32")
+async def test_the_first_reading_of_a_young_proxy_counts(world: World) -> None:
+    world.proxy.sent = {WEB: 1000}
+    await world.read()
+    assert world.maps.bytes_out == 1000
+    old = World()
+    old.proxy.began_s = -9000.0
+    old.proxy.sent = {WEB: 1000}
+    await old.read()
+    assert old.maps.bytes_out == 0, "an Envoy that ran long before is a base"
+    old.proxy.sent = {WEB: 1500}
+    await old.read(SAVE_S)
+    assert old.maps.bytes_out == 500
+
+
+@pytest.mark.req("F-32")
+async def test_an_idle_hub_writes_nothing(world: World) -> None:
+    world.proxy.sent = {WEB: 1000}
+    await world.read()
+    writes = world.maps.writes
+    for _ in range(20):
+        await world.read()
+    assert world.maps.writes == writes
+    world.usage = world.hub()
+    for _ in range(20):
+        await world.read()
+    assert world.maps.writes == writes, "nor does the next process of the hub"
+    assert world.maps.bytes_out == 1000
+
+
+@pytest.mark.req("F-32")
+async def test_a_hub_that_dies_loses_nothing_that_a_proxy_counts_on(world: World) -> None:
+    world.proxy.sent = {WEB: 1000, API: 7}
+    await world.read()
+    world.proxy.sent = {WEB: 2000, API: 7}
+    await world.clock.advance(1)
+    world.usage.take([world.proxy.reading()])  # counted, and not stored: the hub dies
+    world.proxy.sent = {WEB: 5000, API: 8}
+    world.usage = world.hub()
+    await world.read(3600)
+    assert world.maps.bytes_out == 5008
+
+
+@pytest.mark.req("F-32")
+@pytest.mark.parametrize("sent", [10, 5000])
+@pytest.mark.parametrize("hub_too", [False, True])
+async def test_a_proxy_that_dies_counts_from_zero(world: World, sent: int, hub_too: bool) -> None:
+    await world.clock.advance(600)
+    world.proxy.sent = {WEB: 1000}
+    await world.read()
+    await world.read()
+    if hub_too:
+        world.usage = world.hub()
+    world.proxy.restart()
+    world.proxy.sent = {WEB: sent}
+    await world.read()
+    await world.read(SAVE_S)
+    assert world.maps.bytes_out == 1000 + sent
+
+
+@pytest.mark.req("F-32")
+async def test_a_proxy_that_was_replaced_long_ago_counts_from_zero(world: World) -> None:
+    await world.clock.advance(100)
+    world.proxy.sent = {WEB: 1000}
+    await world.read()
+    await world.clock.advance(7200)
+    world.proxy.restart()
+    world.proxy.sent = {WEB: 10}
+    await world.clock.advance(3600)
+    world.usage = world.hub()
+    await world.read()
+    await world.read(SAVE_S)
+    assert world.maps.bytes_out == 1010
+
+
+@pytest.mark.req("F-32")
+async def test_a_removed_listener_adds_nothing(world: World) -> None:
+    await world.clock.advance(600)
+    world.proxy.sent = {WEB: 3000}
+    await world.read()
+    # One of its two ports is gone: the other has counted nothing since.
+    world.usage.take([Reading("one", {WEB: Totals(1, bytes_out=1200)}, grown={WEB: Totals()}, uptime_s=620)])
+    world.usage.take(
+        [Reading("one", {WEB: Totals(1, bytes_out=1300)}, grown={WEB: Totals(bytes_out=100)}, uptime_s=625)]
+    )
+    await world.clock.advance(SAVE_S)
+    await world.usage.store()
+    assert world.maps.bytes_out == 3100
+    # The same after a gap, when the statistics cannot be compared one by one.
+    world.usage.take([Reading("one", problem="it does not answer")])
+    world.usage.take([Reading("one", {WEB: Totals(1, bytes_out=900)}, uptime_s=640)])
+    await world.usage.store()
+    assert world.maps.bytes_out == 3100
+
+
+@pytest.mark.req("F-32")
+async def test_hours_are_stored_once_each_whatever_dies_between(world: World) -> None:
+    world.proxy.sent = {WEB: 1000}
+    await world.read()
+    world.proxy.sent = {WEB: 1400}
+    await world.clock.advance(3000)  # 13:00:08
+    world.usage.take([world.proxy.reading()])
+    world.maps.error = Unreachable("the API is gone")
+    with pytest.raises(Unreachable):
+        await world.usage.store()
+    world.maps.error = None
+    before = dict(world.maps.maps)
+    await world.usage.store()
+    month = {key: obj for key, obj in world.maps.maps.items() if key.name == "fairlead-usage-2030-01"}
+    assert len(month) == 1
+    # The hub died after it had stored the hour, and before it had stored that it is closed.
+    world.maps.maps = before | month
+    world.usage = world.hub()
+    await world.read()
+    rows = {(row.time, row.bytes_out) for row in world.maps.rows()}
+    assert rows == {("2030-01-01T12", 1000), ("2030-01-01T13", 400)}
+    assert world.maps.bytes_out == 1400
+
+
+@pytest.mark.req("F-32")
+async def test_another_replica_that_led_meanwhile_is_read_first(world: World) -> None:
+    world.proxy.sent = {WEB: 1000}
+    await world.read()
+    other = world.hub()
+    world.proxy.sent = {WEB: 1500}
+    await world.clock.advance(SAVE_S)
+    other.take([world.proxy.reading()])
+    await other.store()
+    world.proxy.sent = {WEB: 1600}
+    world.proxy.read_anew()
+    await world.clock.advance(SAVE_S)
+    world.usage.take([world.proxy.reading()])
+    with pytest.raises(Conflict):
+        await world.usage.store()
+    await world.usage.store()
+    await world.read(SAVE_S)
+    assert world.maps.bytes_out == 1600
+
+
+@pytest.mark.req("F-32")
+async def test_old_months_lose_their_hours_and_then_go() -> None:
+    world = World(start=datetime(2030, 1, 1, 12, 10, tzinfo=UTC))
+    for hour in range(3):
+        world.proxy.sent = {WEB: 1000 * (hour + 1)}
+        await world.read(3600)
+    await world.read(3600)
+    assert len(world.maps.rows()) == 3
+
+    async def after(days: int) -> list[UsageRow]:
+        await world.clock.advance(days * 86_400)
+        await world.usage.store()
+        return world.maps.rows()
+
+    assert len(await after(40)) == 3
+    assert [(row.time, row.bytes_out) for row in await after(30)] == [("2030-01-01", 3000)]
+    assert await after(340) != []
+    assert await after(31) == []
+
+
+@pytest.mark.req("F-32")
+async def test_the_last_seconds_are_stored_when_the_hub_stops(world: World) -> None:
+    async def read() -> None:
+        world.proxy.sent[WEB] = world.proxy.sent.get(WEB, 0) + 100
+        world.usage.take([world.proxy.reading()])
+
+    task = asyncio.create_task(world.usage.run(read))
+    await world.clock.advance(60)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert world.maps.bytes_out == world.proxy.sent[WEB] > 500
