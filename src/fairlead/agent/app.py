@@ -25,6 +25,7 @@ from prometheus_client import CollectorRegistry
 
 from fairlead.agent.checks import find_problems, find_system_namespace
 from fairlead.agent.config import AgentConfig
+from fairlead.agent.egress import EgressLabels
 from fairlead.agent.engine import AgentMetrics, Engine
 from fairlead.agent.events import SILENT_HUB
 from fairlead.agent.readiness import ReadinessGates
@@ -136,6 +137,13 @@ class Agent:
         for cluster in (member, hub):
             for queue in self.engine.queues:
                 cluster.reachable.on_back(queue.retry_now)
+        self._egress = EgressLabels(
+            member=member,
+            services=self.caches.services,
+            cloud=config.cloud_load_balancer,
+            engine=self.engine,
+            recorder=self._recorder,
+        )
         self._add_sources(metrics)
         self._gates = gates = ReadinessGates(
             member=member,
@@ -162,6 +170,7 @@ class Agent:
             cloud=config.cloud_load_balancer,
             prefer=config.node_address_type,
             fresh_s=config.fresh_s,
+            egress=self._egress.sources_of if config.egress else lambda _key: "",
         )
         shared = Shared(
             engine=engine, member=self.member, services=caches, caches=http, settings=settings, fresh_s=config.fresh_s
@@ -207,7 +216,13 @@ class Agent:
             *self.problems,
             *filter(
                 None,
-                [self._token.problem, self.eligibility.problem, self.offboarding.problem, self._gates.problem],
+                [
+                    self._token.problem,
+                    self.eligibility.problem,
+                    self.offboarding.problem,
+                    self._gates.problem,
+                    self._egress.problem,
+                ],
             ),
         ]
         for cache in self.caches.all:
@@ -229,6 +244,8 @@ class Agent:
             group.create_task(self._check(), name="checks")
             group.create_task(self._report_silent_hub(), name="silent-hub")
             group.create_task(self._gates.run(), name="readiness-gates")
+            if self.config.egress:
+                group.create_task(self._egress.run(), name="egress")
             if self.config.renew_token:
                 group.create_task(self._token.run(), name="token")
             group.create_task(self.leadership.run(), name="election")
@@ -262,6 +279,7 @@ class Agent:
                 system_namespace=self.config.system_namespace,
                 tenant=self.config.tenant,
                 readiness_gates=self.config.readiness_gates,
+                egress=self.config.egress,
             )
             for sentence in self.problems:
                 if sentence not in logged:

@@ -117,12 +117,14 @@ async def find_problems(
     system_namespace: str,
     tenant: str,
     readiness_gates: bool = False,
+    egress: bool = False,
 ) -> list[str]:
     """Check both sides; one that does not answer is a problem with the sentence of its error."""
     try:
         meeting_place = await find_system_namespace(member, preferred=system_namespace)
         needs = member_needs(system_namespace=meeting_place)
-        problems = await _access(member, [*needs, *readiness_needs()] if readiness_gates else needs)
+        needs += readiness_needs() if readiness_gates else _needs(PODS, "", *_READ) if egress else []
+        problems = await _access(member, needs)
     except FairleadError as error:
         problems = [error.sentence]
     not_served = await _not_served(hub)

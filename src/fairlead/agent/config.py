@@ -25,7 +25,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     ``hub_namespace`` empty: that of the hub kubeconfig's context, else tenant-<tenant>. ``metrics`` None: no status
     page. ``reclaim_lease``: no other process can have this ``identity``, so a restarted agent leads again
     at once. ``renew_token``: the token in the hub's kubeconfig is the agent's own, and to be renewed by it.
-    ``readiness_gates``: pods with the readiness gate of Fairlead are watched, and their gates are opened.
+    ``readiness_gates``: pods with the readiness gate of Fairlead are watched, and their gates are opened. ``egress``:
+    pods with the egress label leave with the address of a Service.
 
     Times are in seconds: how often the heartbeat is renewed, from what age on a cache is not believed to be current
     (a server sends something about once a minute), and how long an agent that cannot work keeps its lease.
@@ -41,6 +42,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     cloud_load_balancer: CloudLoadBalancer = "absent"
     target: NodeOrPod = "Node"
     readiness_gates: bool = False
+    egress: bool = False
     node_address_type: NodeAddressType = "InternalIP"
     metrics: tuple[str, int] | None = None
     workers: int = 16

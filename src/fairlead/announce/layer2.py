@@ -244,6 +244,9 @@ class Layer2:
             neighbours = _neighbours(plan, port.link, wants[index].values())
             port.targets = {name: near[0] if near else "" for name, near in neighbours.items()}
             port.near = neighbours
+            port.egress_ports = {
+                _canonical(planned.address): planned.egress_ports for planned in self._planned() if planned.egress_ports
+            }
             port.election.configure(
                 now,
                 wants[index],
@@ -314,6 +317,7 @@ class _Port:
         self.targets: dict[str, str] = {}
         #: All addresses of each machine in the subnets of this link.
         self.near: dict[str, tuple[str, ...]] = {}
+        self.egress_ports: dict[str, tuple[int, ...]] = {}
         self.moves = Moves(link.index)
         self.refused: dict[str, str] = {}
         #: When each address came or went, by the monotonic clock and in seconds since 1970.
@@ -543,7 +547,8 @@ class _Port:
                     by_former.setdefault(former, []).append(address)
                     break
         for former, addresses in by_former.items():
-            self.moves.taken(self.link.name, sorted(addresses), former)
+            ports = {address: self.egress_ports[address] for address in addresses if address in self.egress_ports}
+            self.moves.taken(self.link.name, sorted(addresses), former, ports)
 
     def due_s(self, now: float) -> float:
         """Return when the next turn is due."""

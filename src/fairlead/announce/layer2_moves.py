@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import structlog
@@ -42,10 +43,20 @@ class Moves:
         #: The chain that each address leads to; the kernel may have let the entry expire.
         self._taken: dict[str, str] = {}
 
-    def taken(self, interface: str, addresses: Sequence[str], former: str) -> None:
-        """Send what belongs to connections of another machine on to ``former``, its address on this link."""
+    def taken(
+        self,
+        interface: str,
+        addresses: Sequence[str],
+        former: str,
+        egress_ports: Mapping[str, Sequence[int]] = MappingProxyType({}),
+    ) -> None:
+        """Send what belongs to connections of another machine on to ``former``, its address on this link.
+
+        ``egress_ports`` are the first and last port, by address, of connections that pods begin: these need not stay.
+        """
         self.left(addresses)
-        if nft(forwarding(self._table, interface, addresses, former, connections_at(addresses))):
+        own = connections_at(addresses)
+        if nft(forwarding(self._table, interface, addresses, former, own, egress_ports)):
             self._taken.update(dict.fromkeys(addresses, chain_to(former)))
 
     def left(self, addresses: Iterable[str]) -> None:
@@ -89,11 +100,17 @@ def _place(figures: str) -> tuple[str, int]:
 
 
 def forwarding(
-    table: str, interface: str, addresses: Iterable[str], former: str, own: Iterable[Connection] = ()
+    table: str,
+    interface: str,
+    addresses: Iterable[str],
+    former: str,
+    own: Iterable[Connection] = (),
+    egress_ports: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> str:
     """Return the commands of nftables for addresses that came from the machine at ``former``.
 
-    ``own`` are connections of this machine from a time when it had the addresses before.
+    ``own`` are connections of this machine from a time when it had the addresses before. Answers to what pods begin,
+    at ``egress_ports``, are for this machine: packets of the pods come here now, too.
     """
     version = ip_address(former).version
     ip = _FAMILIES[version][0]
@@ -105,6 +122,7 @@ def forwarding(
         lines += [
             f"add map {table} former{number} {{ type {of_family} : verdict; flags timeout; }}",
             f"add set {table} begun{number} {{ {flow}; flags dynamic,timeout; size {_MOST_CONNECTIONS}; }}",
+            f"add set {table} egress{number} {{ type {of_family} . inet_service; flags interval,timeout; }}",
         ]
     lines += [
         f"add chain {table} {chain}",
@@ -116,12 +134,20 @@ def forwarding(
         f'add chain {table} ingress {{ type filter hook ingress device "{interface}" priority 0; policy accept; }}',
         f"flush chain {table} ingress",
         *(
+            f"add rule {table} ingress {name} daddr . tcp dport @egress{number} accept"
+            for number, (name, _) in _FAMILIES.items()
+        ),
+        *(
             f"add rule {table} ingress meta l4proto tcp {name} daddr vmap @former{number}"
             for number, (name, _) in _FAMILIES.items()
         ),
         *(
             f"add element {table} begun{version} {{ {' . '.join(map(str, connection))} timeout {MOVED_S}s }}"
             for connection in own
+        ),
+        *(
+            f"add element {table} egress{version} {{ {address} . {first}-{last} timeout {MOVED_S}s }}"
+            for address, (first, last) in egress_ports.items()
         ),
         *(
             f"add element {table} former{version} {{ {address} timeout {MOVED_S}s : goto {chain} }}"

@@ -365,6 +365,7 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
     "TCPLoadBalancerStatus": {
         **INTENT_STATUS,
         "draining": "Targets that drain for a limited time; absent without any.",
+        "egress": "Pods that leave their cluster with an address of the load balancer; absent without any.",
         "provider": "Deprecated: provider of the load balancer; see provisioned.",
         "frontends": "Deprecated: requests to each provider; see provisioned.",
     },
@@ -873,6 +874,11 @@ MACHINES: Mapping[str, Mapping[str, str]] = {
         **OBSERVED,
         "machines": "Number of machines in the group.",
         "loadBalancers": "Number of load balancers that the group serves.",
+    },
+    "EgressStatus": {
+        "sources": "Number of addresses of pods that leave their cluster with an address of the load balancer.",
+        "machines": "Machines that announce such an address and translate to it.",
+        "message": "Which pods do not leave with the address, and why.",
     },
     "MachinePlacement": {
         "machines": "Machines that announce the addresses; the first one owns them where only one can.",

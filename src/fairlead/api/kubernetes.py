@@ -323,7 +323,14 @@ class PodSpec(Wire, frozen=True, gc=False):
     """The spec of a pod: where it runs, and what it waits for to be ready."""
 
     node_name: str | None = None
+    host_network: bool | None = None
     readiness_gates: list[PodReadinessGate] | None = None
+
+
+class PodIP(Wire, frozen=True, gc=False):
+    """One of the addresses of a pod."""
+
+    ip: str = ""
 
 
 class PodStatus(Wire, frozen=True, gc=False):
@@ -331,6 +338,7 @@ class PodStatus(Wire, frozen=True, gc=False):
 
     phase: str | None = None
     pod_ip: str | None = msgspec.field(default=None, name="podIP")
+    pod_ips: list[PodIP] | None = msgspec.field(default=None, name="podIPs")
     conditions: list[PodCondition] | None = None
 
 

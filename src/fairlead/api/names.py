@@ -25,6 +25,8 @@ ANNOTATION_TARGET = "fairlead.dev/target"
 #: On a namespace, a Service or a pod, with the value ``enabled``: pods are ready only once they are served.
 LABEL_READINESS_GATE = "fairlead.dev/readiness-gate"
 READINESS_GATE_ENABLED = "enabled"
+#: On a pod: the LoadBalancer Service of its namespace with whose address its connections leave the cluster.
+LABEL_EGRESS = "fairlead.dev/egress"
 #: The condition of a pod that its readiness gate names: every proxy of its load balancers has it healthy.
 CONDITION_SERVING = "fairlead.dev/serving"
 #: On a Service: how its endpoints are checked, also behind routes: a JSON object with any of the fields type (``tcp``,
@@ -145,6 +147,8 @@ ANNOTATION_REFUSED = "fairlead.dev/refused"
 ANNOTATION_REPAIR = "fairlead.dev/repair"
 #: On a load balancer or a class: freeze everything but what is already programmed. Any value but "false".
 ANNOTATION_PAUSED = "fairlead.dev/paused"
+#: On a TCPLoadBalancer: the addresses of the pods that leave with its address, after commas.
+ANNOTATION_EGRESS_PODS = "fairlead.dev/egress-pods"
 #: On a load balancer at the hub: the names of the proxy machines that serve it, after commas, the owner first.
 ANNOTATION_MACHINES = "fairlead.dev/machines"
 #: On an HTTPLoadBalancer: count the requests of each of its routes, which costs proxies memory for each. Any value but
@@ -223,6 +227,8 @@ MANAGER_LEDGER = "fairlead-hub-ledger"
 MANAGER_NAMES = "fairlead-hub-names"
 #: Owns ``status.placement`` of load balancers alone.
 MANAGER_PLACEMENT = "fairlead-hub-placement"
+#: Owns ``status.egress`` of TCPLoadBalancers alone.
+MANAGER_EGRESS = "fairlead-hub-egress"
 #: Owns ``status.certificate`` of Hostnames alone.
 MANAGER_CERTIFICATES = "fairlead-hub-certificates"
 #: Owns ``status.shift`` of GlobalServices alone.

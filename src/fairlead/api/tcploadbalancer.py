@@ -16,6 +16,7 @@ from fairlead.api.intent import (
     Frontend,
     IntentObject,
     IntentStatus,
+    Machines,
     NamesStatus,
     Port,
     ProtocolName,
@@ -97,19 +98,32 @@ class DrainingTargets(Wire, frozen=True, gc=False):
     since: str = ""
 
 
+class EgressStatus(Wire, frozen=True, gc=False):
+    """The pods that leave their cluster with an address of this load balancer.
+
+    sources counts their addresses, machines are those that translate them. message says which ones do not leave with
+    it, and why.
+    """
+
+    sources: int = 0
+    machines: Machines = ()
+    message: str = ""
+
+
 class TCPLoadBalancerStatus(IntentStatus, frozen=True, gc=False):
     """What became of it.
 
     address is the first of loadBalancer.ingress, targets is ready/total. accepted is the version of spec that is
     served: when spec is refused, the last one that was not, and while it moves to another class, the one before.
-    names says what became of its host names. provisioned has what each provider was asked for, also while it moves from
-    one to another. provider, frontend and frontends are deprecated: release 0.1 wrote them, and they are replaced by
-    provisioned.
+    names says what became of its host names. egress is absent while no pod leaves with its address. provisioned has
+    what each provider was asked for, also while it moves from one to another. provider, frontend and
+    frontends are deprecated: release 0.1 wrote them, and they are replaced by provisioned.
     """
 
     targets: str = ""
     draining: DrainingTargets | None = None
     names: NamesStatus = NamesStatus()
+    egress: EgressStatus | None = None
     accepted: TCPLoadBalancerSpec | None = None
     provider: str = ""
     frontends: dict[str, Frontend] | None = None

@@ -36,6 +36,7 @@ VERBS = {
     "standalone": Verb(_RUN, "processes:standalone", "Run a hub with its API and Envoy on this machine."),
     "hub": Verb(_RUN, "processes:hub", "Run the hub against a Kubernetes API."),
     "agent": Verb(_RUN, "processes:agent", "Run the agent of one member cluster."),
+    "egress-node": Verb(_RUN, "processes:egress_node", "Let labelled pods of a node leave with their address."),
     "regions": Verb(_RUN, "processes:regions", "Give Services an access point in each region."),
     "capi": Verb(_RUN, "processes:capi", "Serve control-plane endpoints of Cluster API."),
     "apiserver": Verb(_RUN, "processes:apiserver", "Run an embedded Kubernetes-compatible API server."),

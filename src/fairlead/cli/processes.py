@@ -87,6 +87,10 @@ ReadinessGates = Annotated[
     bool,
     typer.Option("--readiness-gates", help="Open readiness gates of pods."),
 ]
+Egress = Annotated[
+    bool,
+    typer.Option("--egress", help="Let labelled pods leave with the address of their Service."),
+]
 ClusterKubeconfig = Annotated[
     Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The cluster's API"))
 ]
@@ -213,6 +217,7 @@ def agent(
     target: Target = TrafficTarget.NODE,
     region: Annotated[str, typer.Option("--region", metavar="NAME", help="Region of the member.")] = "",
     readiness_gates: ReadinessGates = False,
+    egress: Egress = False,
     *,
     replica: ReplicaOptions,
     logs: LogOptions,
@@ -231,12 +236,32 @@ def agent(
         cloud_load_balancer=cloud_load_balancer.value,
         target=target.value,
         readiness_gates=readiness_gates,
+        egress=egress,
         identity=replica.identity,
         metrics=metrics_at(replica.metrics),
     )
     config.check()
     logs.start()
     run_async(lambda: run_agent_process(config, data_dir=replica.data_dir))
+
+
+@takes_groups
+def egress_node(
+    node: Annotated[str, typer.Option("--node", metavar="NAME", help="Name of this node in its cluster.")],
+    kubeconfig: ClusterKubeconfig = None,
+    context: Context = "",
+    *,
+    logs: LogOptions,
+) -> None:
+    """Send packets of labelled pods of this node to the proxy machine that has the address of their Service.
+
+    Needs the network of the node and the capability NET_ADMIN. Rules and routes stay when this ends; the next run
+    takes them over.
+    """
+    from fairlead.standalone.agent_process import run_egress_node
+
+    logs.start()
+    run_async(lambda: run_egress_node(node, kubeconfig=kubeconfig, context=context))
 
 
 DEFAULT_DIR = Path("~/.local/state/fairlead/run")
@@ -256,6 +281,7 @@ def run(
     target: Target = TrafficTarget.POD,
     cloud_load_balancer: Cloud = CloudLoadBalancer.ABSENT,
     readiness_gates: ReadinessGates = False,
+    egress: Egress = False,
     domain: Domain = "",
     metrics: HubMetrics = "",
     machines: MachinesAt = "",
@@ -280,6 +306,7 @@ def run(
         target=target.value,
         cloud_load_balancer=cloud_load_balancer.value,
         readiness_gates=readiness_gates,
+        egress=egress,
         domain=domain,
         metrics=metrics_at(metrics),
         machines=machines_at(machines),

@@ -4,9 +4,10 @@
     plan (who announces what) ──────┼──► elements of maps ─┤
     health checks ──────────────────┘                      └──► connections of targets that are gone: conntrack
 
+The table also has the egress identities of pods (``egress``), which are rules of a table of their own.
 The kernel forwards without this process: a restart adopts what is there, and writes the differences. After a boot the
-table of the file is applied before any hub answers. Only the table ``inet fairlead`` is changed; when another program
-deletes it, as ``flush ruleset`` does, it is made again at once. A target that refuses a connection, or does not answer
+table of the file is applied before any hub answers. Only our tables are changed; when another program
+deletes one, as ``flush ruleset`` does, it is made again at once. A target that refuses a connection, or does not answer
 two within 0.3 s each, gets no new connections until it answers again.
 Never: deletes the table or its chains, since that would cut every connection; touches other tables.
 """
@@ -29,6 +30,7 @@ import structlog
 
 from fairlead.api.json_text import read_json
 from fairlead.errors import BadConfiguration, FairleadError, Retry
+from fairlead.machine import egress
 from fairlead.machine.kernel_maps import (
     TABLE,
     Elements,
@@ -40,7 +42,7 @@ from fairlead.machine.kernel_maps import (
     skeleton,
     transaction,
 )
-from fairlead.model.forwarding import ForwardedLoadBalancer, ForwardingTable, target_name
+from fairlead.model.forwarding import EgressIdentity, ForwardedLoadBalancer, ForwardingTable, target_name
 from fairlead.model.keys import Protocol
 from fairlead.model.machine import ForwardingState, MachinePlan
 from fairlead.runtime.background import watched
@@ -81,6 +83,9 @@ class KernelPath:
         self._elements: dict[str, Elements] | None = None
         self._flows: dict[str, set[Flow]] = {}
         self._events: socket.socket | None = None
+        #: The identities that the hub wants, and those of the kernel; None while that is unknown.
+        self.wanted_egress: tuple[EgressIdentity, ...] = ()
+        self._programmed_egress: tuple[EgressIdentity, ...] | None = None
         #: Another program deleted the table; it could not be made again yet.
         self._lost = self._missing = False
         self._changed: set[str] = set()
@@ -158,6 +163,7 @@ class KernelPath:
         return ForwardingState(
             version=self._applied_version,
             unhealthy=tuple(sorted(self._down)),
+            egress=tuple(sorted(identity.address for identity in self._programmed_egress or ())),
             problem=self._problem or self._disk_problem,
         )
 
@@ -169,7 +175,7 @@ class KernelPath:
                 tasks.create_task(self._check_all())
                 tasks.create_task(self._save())
         finally:
-            self._elements = None
+            self._elements = self._programmed_egress = None
             if self._events is not None:
                 asyncio.get_running_loop().remove_reader(self._events)
                 self._events.close()
@@ -185,6 +191,8 @@ class KernelPath:
             else {*change.removed, *(e.key for e in change.load_balancers)}
         )
         self._version, self._entries = change.version, entries
+        if change.egress is not None or change.whole:
+            self.wanted_egress = change.egress or ()
         changed = {key for key in keys if entries.get(key) != before.get(key)}
         self._plan_checks(changed)
         self._mark(changed)
@@ -222,7 +230,8 @@ class KernelPath:
                     self._write()
 
     def _write(self) -> None:
-        table = ForwardingTable(version=self._version, load_balancers=tuple(self._entries.values()))
+        entries = tuple(self._entries.values())
+        table = ForwardingTable(version=self._version, load_balancers=entries, egress=self.wanted_egress)
         write_private(self._file, msgspec.json.encode(table))
 
     # --- the kernel ---------------------------------------------------------------------------------------------
@@ -236,7 +245,7 @@ class KernelPath:
                 await self._apply()
             except FairleadError as error:
                 # What the kernel has is unknown now.
-                self._elements = None
+                self._elements = self._programmed_egress = None
                 self._say(error.sentence)
                 await asyncio.sleep(_RETRY_S)
                 self._dirty.set()
@@ -247,10 +256,11 @@ class KernelPath:
         if not self._version:
             return  # nothing is known yet, so what the kernel has stays
         if self._lost:
-            self._lost, self._elements = False, None
+            self._lost, self._elements, self._programmed_egress = False, None, None
+        await self._apply_egress()
         await self._check_new()
         if self._elements is None:
-            if not self._entries and not (shutil.which("nft") and await _tables()):
+            if not self._entries and not (shutil.which("nft") and await _has_table(TABLE)):
                 self._acknowledge(self._version)
                 return
             await self._read_table()
@@ -283,12 +293,27 @@ class KernelPath:
         self._end_flows(changed)
         self._acknowledge(version)
 
-    async def _read_table(self) -> None:
-        """Read what the kernel has; the table is made where it is missing."""
+    async def _apply_egress(self) -> None:
+        """Have the kernel translate the sources of all identities; without any, nothing is made."""
+        wanted = self.wanted_egress
+        if wanted == self._programmed_egress:
+            return
+        if wanted or (shutil.which("nft") and await _has_table(egress.TABLE)):
+            self._watch_tables()
+            self._allow_forwarding({6 if ":" in identity.address else 4 for identity in wanted})
+            await _nft(egress.egress_rules(wanted))
+            log.info("egress identities", addresses=len(wanted), sources=sum(len(each.sources) for each in wanted))
+        self._programmed_egress = wanted
+
+    def _watch_tables(self) -> None:
         if self._events is None:
             self._events = _open_netlink()
             asyncio.get_running_loop().add_reader(self._events, self._read_events, self._events)
-        there = await _tables()
+
+    async def _read_table(self) -> None:
+        """Read what the kernel has; the table is made where it is missing."""
+        self._watch_tables()
+        there = await _has_table(TABLE)
         present: Elements | None = {}
         if there:
             listing = await _run("nft", "-j", "list", "table", *TABLE.split())
@@ -338,12 +363,13 @@ class KernelPath:
             deleted = True
             if error.errno != errno.ENOBUFS:
                 log.warning("events of nftables cannot be read", error=error.strerror)
-        if deleted and self._elements is not None:
+        if deleted and (self._elements is not None or self._programmed_egress):
             watched("kernel table", self._look_for_table(), expected=FairleadError)
 
     async def _look_for_table(self) -> None:
-        if not await _tables():
-            log.warning("another program deleted the table", table=TABLE)
+        ours = [*([TABLE] if self._elements is not None else []), *([egress.TABLE] if self._programmed_egress else [])]
+        for table in [table for table in ours if not await _has_table(table)]:
+            log.warning("another program deleted the table", table=table)
             self._lost = True
             self._dirty.set()
 
@@ -552,9 +578,9 @@ def has_deleted_table(data: bytes) -> bool:
     return False
 
 
-async def _tables() -> bool:
-    """Return whether our table is there."""
-    return f"table {TABLE}" in (await _run("nft", "list", "tables")).decode().splitlines()
+async def _has_table(table: str) -> bool:
+    """Return whether a table of ours is there."""
+    return f"table {table}" in (await _run("nft", "list", "tables")).decode().splitlines()
 
 
 async def _nft(script: str) -> None:

@@ -53,11 +53,24 @@ class ForwardedLoadBalancer(MachineValue, frozen=True, kw_only=True, rename="cam
         return f"{self.kind}/{self.name}"
 
 
+class EgressIdentity(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """An address with which connections of ``sources`` leave the machine that announces it.
+
+    Their source ports are ``first_port`` to ``last_port``, at which no load balancer of the address listens.
+    """
+
+    address: str
+    sources: tuple[str, ...]
+    first_port: int
+    last_port: int
+
+
 class ForwardingTable(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """All load balancers of one machine (``whole``), or what changed since the version that it asked with.
 
     ``removed`` and ``kept`` are keys. The hub cannot read those that are ``kept``, or a part of them: the machine keeps
     what it has. A machine without one of them takes the part that is in ``load_balancers``.
+    ``egress`` are all identities, also where the rest is a change; None for those that the machine has.
     """
 
     version: str
@@ -65,6 +78,7 @@ class ForwardingTable(MachineValue, frozen=True, kw_only=True, rename="camel", o
     load_balancers: tuple[ForwardedLoadBalancer, ...] = ()
     removed: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    egress: tuple[EgressIdentity, ...] | None = None
 
     def applied_to(self, entries: Mapping[str, ForwardedLoadBalancer]) -> dict[str, ForwardedLoadBalancer]:
         """Return the load balancers by key of a machine that had ``entries``."""

@@ -79,6 +79,8 @@ class AnnouncedAddress(MachineValue, frozen=True, kw_only=True, rename="camel", 
     anycast: bool = False
     #: The machine that keeps its route without a healthy target, chosen by the hub; every machine when empty.
     keeper: str = ""
+    #: The first and last source port of connections that leave with the address; empty where none do.
+    egress_ports: tuple[int, ...] = ()
 
     def may_announce(self, machine: str, *, listening: bool, healthy: bool) -> bool:
         """Return whether ``machine`` may announce the address while its proxy is in this state.
@@ -264,11 +266,12 @@ class ForwardingState(MachineValue, frozen=True, kw_only=True, rename="camel", o
     """What the kernel of a machine follows: the ``version`` of a table, with everything that it says.
 
     ``unhealthy`` are targets that do not answer the machine, by ``target_name``. ``problem`` is a sentence: why the
-    kernel does not follow the newest table.
+    kernel does not follow the newest table. ``egress`` are the addresses with which sources leave here.
     """
 
     version: str = ""
     unhealthy: tuple[str, ...] = ()
+    egress: tuple[str, ...] = ()
     problem: str = ""
 
 

@@ -1,6 +1,7 @@
 """Load balancers that the kernels of proxy machines forward: what each machine gets, and what it has answered.
 
     ensure, apply ──► load balancers ──► table of a machine, whole or what changed since its version
+    pods that leave with an address ──► every table
     reports of machines ──► acknowledged versions and targets that do not answer ──► observe
 
 For TCP and UDP only: a packet gets another destination, and nothing reads what is in it. The hub keeps the load
@@ -22,6 +23,7 @@ from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.desired import Affinity, FrontendSpec, Target
 from fairlead.model.forwarding import (
+    EgressIdentity,
     ForwardedLoadBalancer,
     ForwardedPort,
     ForwardedTarget,
@@ -102,6 +104,9 @@ class KernelProvider:
         self._kept: set[LoadBalancerKey] = set()
         self._machines: dict[str, _Kernel] = {}
         self._published = False
+        #: The addresses with which pods leave, and the number of their last change.
+        self._egress: tuple[EgressIdentity, ...] = ()
+        self._egress_number = 0
         #: The machine of this hub, where load balancers without a recorded machine are; empty for none.
         self.own_machine = ""
         self._news = asyncio.Event()
@@ -237,6 +242,14 @@ class KernelProvider:
             except TimeoutError:
                 return None
 
+    def set_egress(self, identities: tuple[EgressIdentity, ...]) -> None:
+        """Have pods leave with these addresses; packets arrive at the machine that announces one, so all have them."""
+        if identities != self._egress:
+            self._egress = identities
+            self._number += 1
+            self._egress_number = self._number
+            self._wake()
+
     def reported(self, machine: str, state: ForwardingState | None) -> None:
         """Take in what a machine says of its kernel; None: its release has no kernel data path."""
         known, now_s = self._machines.setdefault(machine, _Kernel()), self._clock.monotonic()
@@ -321,8 +334,11 @@ class KernelProvider:
                 removed.append(str(key))
         if since < 0:
             kept = tuple(map(str, sorted(self._kept)))
-            return ForwardingTable(version=version, load_balancers=tuple(mine), kept=kept)
-        return ForwardingTable(version=version, whole=False, load_balancers=tuple(mine), removed=tuple(removed))
+            return ForwardingTable(version=version, load_balancers=tuple(mine), kept=kept, egress=self._egress)
+        egress = self._egress if self._egress_number > since else None
+        return ForwardingTable(
+            version=version, whole=False, load_balancers=tuple(mine), removed=tuple(removed), egress=egress
+        )
 
     def _since(self, number: int) -> list[LoadBalancerKey]:
         keys: list[LoadBalancerKey] = []

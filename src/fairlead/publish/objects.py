@@ -39,6 +39,7 @@ from fairlead.api.multicluster import LABEL_MULTICLUSTER_SERVICE, LABEL_SOURCE_C
 from fairlead.api.names import (
     ANNOTATION_ACCESS_LOG,
     ANNOTATION_DRAIN,
+    ANNOTATION_EGRESS_PODS,
     ANNOTATION_GLOBAL,
     ANNOTATION_HEALTH_CHECK,
     ANNOTATION_HOSTNAME,
@@ -248,6 +249,8 @@ def load_balancer_difference(desired: TCPLoadBalancer, present: TCPLoadBalancer 
         return f"changed: {', '.join(fields)}"
     if any(finalizer not in (present.metadata.finalizers or ()) for finalizer in desired.metadata.finalizers or ()):
         return "finalizer removed"
+    if desired.annotation(ANNOTATION_EGRESS_PODS) != present.annotation(ANNOTATION_EGRESS_PODS):
+        return "egress pods changed"
     return metadata_difference(desired, present)
 
 

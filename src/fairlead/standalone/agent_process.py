@@ -12,7 +12,9 @@ import msgspec
 
 from fairlead.agent.app import run_agent
 from fairlead.agent.config import AgentConfig
-from fairlead.kube.cluster import Cluster
+from fairlead.agent.egress_node import EgressNode
+from fairlead.kube.cluster import Cluster, RetryPolicy
+from fairlead.runtime.background import Supervisor
 from fairlead.standalone.process import FIRST_CALLS, claim_for, wait_for_api
 from fairlead.standalone.right_cluster import check_agent_sides
 
@@ -34,6 +36,28 @@ async def run_agent_process(config: AgentConfig, *, data_dir: Path | None = None
     # The member's agents meet in the member.
     with claim_for(f"agent-{config.tenant}", server, data_dir=data_dir) as claim:
         await run_agent(msgspec.structs.replace(config, identity=claim.identity, reclaim_lease=claim.lock is not None))
+
+
+async def run_egress_node(node: str, *, kubeconfig: Path | None, context: str) -> None:
+    """Send the packets of labelled pods of one node to their machines, until SIGTERM.
+
+    Raises:
+        Unauthorized: the API does not accept our credentials.
+        BadConfiguration: the kubeconfig is wrong.
+    """
+
+    def connect(policy: RetryPolicy | None = None) -> Cluster:
+        return Cluster.from_kubeconfig(kubeconfig, context=context, name="the cluster", policy=policy)
+
+    async def check() -> None:
+        async with connect(FIRST_CALLS) as cluster:
+            await cluster.can_i("list", "", "pods", "")
+
+    if await wait_for_api(check):
+        async with connect() as cluster:
+            supervisor = Supervisor()
+            supervisor.spawn("egress", EgressNode(cluster, node=node).run)
+            await supervisor.run_until_stopped()
 
 
 def _member(config: AgentConfig) -> Cluster:

@@ -65,6 +65,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     target: NodeOrPod = "Pod"
     cloud_load_balancer: CloudLoadBalancer = "absent"
     readiness_gates: bool = False
+    egress: bool = False
     domain: str = ""
     metrics: tuple[str, int] | None = None
     machines: tuple[str, int] | None = None
@@ -99,6 +100,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
             target=self.target,
             cloud_load_balancer=self.cloud_load_balancer,
             readiness_gates=self.readiness_gates,
+            egress=self.egress,
             identity=identity,
             reclaim_lease=bool(identity),
             renew_token=False,

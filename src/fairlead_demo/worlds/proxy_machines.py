@@ -227,6 +227,11 @@ class ProxySite:
         return self._member
 
     @property
+    def control_address(self) -> str:
+        """Return the address of this machine that the hub reaches."""
+        return f"{self._control}.1"
+
+    @property
     def hub_namespace(self) -> Namespace:
         """Return where the hub runs."""
         return self._made[0]
@@ -298,9 +303,9 @@ class ProxySite:
         ):
             await self.cluster.create(resource, {"metadata": {"name": name}, "spec": spec})
 
-    async def start_member(self, name: str) -> Member:
+    async def start_member(self, name: str, *options: str) -> Member:
         """Start a member cluster and its agent, on this machine; its nodes have the addresses of pods."""
-        self._apis = EmbeddedApis(self.directory, (name,))
+        self._apis = EmbeddedApis(self.directory, (name,), host=self.control_address)
         await self._apis.start()
         self._member = await start_member(
             name,
@@ -310,12 +315,26 @@ class ProxySite:
             directory=self.directory,
             targets="Pod",
             network=self._prefix,
+            options=options,
         )
         return self._member
 
     async def start_hub(self) -> None:
         """Start the hub and wait until it is ready."""
         await self.hub.start(first_line_s=_START_S)
+
+    def add_node(self, name: str, last: int) -> Namespace:
+        """Make a namespace on the link for a node of the member, from which this machine is reached, too."""
+        node = self._namespace(name, last)
+        outside, inside = f"fln{self._id}{last}", "control"
+        place = f"169.254.{last}"
+        ip("link", "add", outside, "type", "veth", "peer", "name", inside, "netns", node.name)
+        ip("address", "add", f"{place}.1/24", "dev", outside)
+        ip("link", "set", outside, "up")
+        ip("-n", node.name, "address", "add", f"{place}.2/24", "dev", inside)
+        ip("-n", node.name, "link", "set", inside, "up")
+        ip("-n", node.name, "route", "add", self.control_address, "via", f"{place}.1")
+        return node
 
     async def token(self) -> list[str]:
         """Return the arguments of the command that ``fairlead proxy token`` prints, without ``fairlead``."""

@@ -36,6 +36,7 @@ NO_INTENT = frozenset(
         "returning.py",
         "shift.py",
         "cluster_set.py",
+        "egress.py",
     }
 )
 SHARED = frozenset({"__init__.py", "certificates.py", "endpoints.py", "generated.py", "view.py"})

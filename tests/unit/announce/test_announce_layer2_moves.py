@@ -39,5 +39,16 @@ def test_a_connection_that_begins_here_or_began_here_stays_here(version: int):
     assert known.endswith("accept")
     assert f"to {FORMER[version]} device eth0" in others
     elements = [line for line in lines if line.startswith("add element")]
+    assert len(elements) == 2
     assert f"{own[0].remote} . 4000 . {VIP[version]} . 80" in elements[0]
     assert VIP[version] in elements[1]
+
+
+@pytest.mark.req("P-35")
+@pytest.mark.parametrize("version", [4, 6])
+def test_answers_to_what_pods_begin_stay_at_the_new_owner(version: int):
+    ports = {VIP[version]: (32_768, 60_999)}
+    lines = forwarding("netdev t", "eth0", [VIP[version]], FORMER[version], (), ports).splitlines()
+    ingress = [line for line in lines if line.startswith("add rule netdev t ingress")]
+    assert [line.endswith("accept") for line in ingress] == [True, True, False, False], "before what is sent on"
+    assert f"add element netdev t egress{version} {{ {VIP[version]} . 32768-60999 timeout 300s }}" in lines

@@ -79,7 +79,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
 }
 #: Commands that run something, print something of this program, or show an example: they are about no object.
 WITHOUT_OBJECTS = {
-    "run", "standalone", "hub", "agent", "regions", "capi", "apiserver", "crds", "version",
+    "run", "standalone", "hub", "agent", "egress-node", "regions", "capi", "apiserver", "crds", "version",
     "demo", "demo global", "demo http", "demo machines", "demo names", "demo cluster-api", "demo regions",
     "demo rollout",
     "proxy join", "proxy run",

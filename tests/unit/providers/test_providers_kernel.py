@@ -12,7 +12,7 @@ from fairlead.errors import Terminal
 from fairlead.model.change import Action, Reason, TargetChange
 from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import FrontendSpec, Listener, Target
-from fairlead.model.forwarding import ForwardingTable
+from fairlead.model.forwarding import EgressIdentity, ForwardingTable
 from fairlead.model.health import HealthCheck, HealthRequest
 from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey
 from fairlead.model.machine import ForwardingState
@@ -205,3 +205,20 @@ async def test_a_target_that_no_machine_was_given_is_not_seen_healthy(kernels: K
     for machine in ("m1", "m2"):
         await kernels.follow(machine)
     assert kernels.provider.seen_of(WEB, TCP.key, given) is Seen.WAITING
+
+
+@pytest.mark.req("P-35")
+async def test_identities_are_in_whole_tables_and_in_changes_that_lack_them() -> None:
+    provider = KernelProvider(clock=VirtualClock())
+    provider.publish()
+    web = EgressIdentity(address="192.0.2.10", sources=("10.0.0.1",), first_port=32_768, last_port=60_999)
+    provider.set_egress((web,))
+    table = await provider.table("m1", "", wait_s=0)
+    assert table is not None
+    assert table.egress == (web,)
+    provider.set_egress((web,))
+    assert await provider.table("m1", table.version, wait_s=0) is None, "nothing has changed"
+    provider.set_egress(())
+    change = await provider.table("m1", table.version, wait_s=0)
+    assert change is not None
+    assert (change.whole, change.egress) == (False, ())

@@ -64,7 +64,7 @@ class TCPViews(MemberViews[TCPLoadBalancer, TCPView]):
 class TCPStatus(StatusRules[TCPLoadBalancer, Decision]):
     """The status of TCPLoadBalancers; the record (``AcceptedStatus``) has its own field managers."""
 
-    owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "names", "provider", "frontends")
+    owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "names", "egress", "provider", "frontends")
 
     def compose(
         self, obj: TCPLoadBalancer, decision: Decision, conditions: list[WireCondition], observed: Observed | None

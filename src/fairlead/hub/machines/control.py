@@ -50,6 +50,7 @@ from fairlead.api.times import parsed_time, wire_time
 from fairlead.errors import AlreadyExists, FairleadError, Forbidden, Invalid, NotFound, Retry
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.machines.announcing import AnnouncementObjects
+from fairlead.hub.machines.egress import EgressIdentities, pods_of
 from fairlead.hub.machines.metrics import AddressMoves, MachineCollector, MachinesNow
 from fairlead.hub.machines.placement import PAUSES, MachineEnvoys, MachineFacts, Placements, SeveralProxies
 from fairlead.hub.machines.plans import MachinePlans, PlanInput, build_plans, placed_addresses
@@ -213,6 +214,7 @@ class Machines:
             events=self._events,
             clock=clock,
         )
+        self._egress = EgressIdentities(cluster=cluster, inventory=inventory, events=self._events)
         self._queue: KeyedQueue[str] = KeyedQueue(clock=clock)
         self._heard: dict[str, _Machine] = {}
         self._endpoints: dict[str, HubEndpoint] = {}
@@ -476,7 +478,9 @@ class Machines:
 
     async def _plan_once(self) -> None:
         self._planned_epoch = self._epoch()
-        addresses, members = self._addresses(), self._members()
+        ours, members = self.placements.load_balancers(), self._members()
+        addresses = placed_addresses(ours, self.placements.by_address(ours))
+        self._kernel.set_egress(self._egress.decide(ours, members).identities)
         announcements = self.announcements.in_force()
         self._choose_keepers(addresses, announcements, members)
         given = PlanInput(
@@ -484,6 +488,7 @@ class Machines:
             epoch=self._planned_epoch,
             announcements=announcements,
             keepers=self._keepers,
+            egress_ports=self._egress.ports,
             hubs=sorted({endpoint.address for endpoint in self._endpoints.values()}),
             link_key=self._link_key,
         )
@@ -491,6 +496,7 @@ class Machines:
         if plans != self._plans:
             self._plans = plans
             self._wake()
+        await self._egress.write_statuses(plans, self._reports())
         try:
             await self.announcements.write_statuses(announcements, addresses, members)
         except FairleadError as error:
@@ -524,13 +530,13 @@ class Machines:
     def _members(self) -> list[ProxyMachine]:
         return [machine for machine in self.machines.values() if not machine.deleting]
 
-    def _addresses(self) -> list[PlacedAddress]:
-        """Return the recorded addresses of the load balancers on the hub's own proxies."""
-        ours = self.placements.load_balancers()
-        return placed_addresses(ours, self.placements.by_address(ours))
-
     def _load_balancer_changed(self, old: IntentObject | None, new: IntentObject | None) -> None:
-        if old is None or new is None or _placed(old) != _placed(new):
+        if (
+            old is None
+            or new is None
+            or _placed(old) != _placed(new)
+            or (self._egress.ports and _ports_changed(old, new))
+        ):
             self.changed()
 
     def _class_changed(self, _old: LoadBalancerClass | None, _new: LoadBalancerClass | None) -> None:
@@ -753,7 +759,9 @@ class Machines:
 
 def _able(report: MachineReport) -> tuple[object, ...]:
     """Return the part of a report that plans depend on; its links count once they are in the status."""
-    return report.proxy.alive, report.unhealthy
+    forwarding = report.forwarding
+    egress = (forwarding.egress, forwarding.problem) if forwarding is not None else None
+    return report.proxy.alive, report.unhealthy, egress
 
 
 def _upgraded(report: MachineReport) -> tuple[object, ...]:
@@ -763,7 +771,14 @@ def _upgraded(report: MachineReport) -> tuple[object, ...]:
 
 def _placed(obj: IntentObject) -> tuple[object, ...]:
     """Return the part of a load balancer that plans depend on."""
-    return obj.status.allocation, obj.status.placement, obj.class_name
+    return obj.status.allocation, obj.status.placement, obj.class_name, pods_of(obj)
+
+
+def _ports_changed(old: IntentObject, new: IntentObject) -> bool:
+    """Return whether a load balancer may listen at other ports: those of pods that leave are apart from them."""
+    return old.metadata.generation != new.metadata.generation or old.status.observed_generation != (
+        new.status.observed_generation
+    )
 
 
 def _planned(machine: ProxyMachine) -> tuple[object, ...]:

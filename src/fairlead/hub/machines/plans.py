@@ -33,13 +33,15 @@ _Network = IPv4Network | IPv6Network
 class PlanInput(msgspec.Struct, frozen=True, kw_only=True):
     """All that plans depend on besides the machines.
 
-    ``keepers`` are the machines that keep the route of an address without a healthy target.
+    ``keepers`` are the machines that keep the route of an address without a healthy target. ``egress_ports`` are the
+    source ports of the addresses with which pods leave.
     """
 
     addresses: Sequence[PlacedAddress]
     epoch: int
     announcements: Announcements = Announcements()
     keepers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    egress_ports: Mapping[str, tuple[int, int]] = msgspec.field(default_factory=dict[str, tuple[int, int]])
     hubs: Sequence[str] = ()
     link_key: str = ""
 
@@ -59,6 +61,8 @@ def build_plans(machines: Iterable[ProxyMachine], given: PlanInput) -> MachinePl
     for placed in sorted(given.addresses, key=lambda placed: _in_order(placed.address)):
         keeper = given.keepers.get(placed.address, "")
         announced, problem = announcement_of(placed, members, given.announcements, keeper=keeper)
+        if ports := given.egress_ports.get(placed.address, ()):
+            announced = msgspec.structs.replace(announced, egress_ports=ports)
         addresses.append(announced)
         if problem:
             problems[placed.address] = problem

@@ -33,6 +33,7 @@ from fairlead.agent.slices import SliceTemplate, address_slices, local_slices, m
 from fairlead.api.kubernetes import SERVICES, EndpointSlice, Service
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import (
+    ANNOTATION_EGRESS_PODS,
     ANNOTATION_NODEPOOL_SELECTOR,
     ANNOTATION_OPENYURT_SELECTOR,
     ANNOTATION_ORIGIN,
@@ -177,7 +178,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     ``slices`` are the member's (canonical, any order), ``before`` those at the hub; ``reused`` list what was in slices
     before and is another pod's now; ``class_targets`` is what each
     LoadBalancerClass at the hub says, by name; ``node_addresses`` are the member's nodes by name, in
-    each family.
+    each family; ``egress`` are the addresses of pods that leave with its address, after commas.
     """
 
     service: Service
@@ -186,6 +187,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     reused: tuple[EndpointSlice, ...] = ()
     class_targets: Mapping[str, str] = {}
     node_addresses: Mapping[Family, Mapping[str, str]] = {}
+    egress: str = ""
     #: The check by the readiness probe of the pods; None where that is not followed.
     probe: HealthCheckSettings | None = None
 
@@ -207,7 +209,7 @@ def build_export(view: ServiceView, ours: Ours, settings: Settings) -> Publicati
         return refused
     if targets == "Pod":
         options = msgspec.structs.replace(options, health_check=with_probe(options.health_check, view.probe))
-    load_balancer = _load_balancer(view.service, ours, options, targets, settings)
+    load_balancer = _load_balancer(view, ours, options, targets, settings)
     slices = _slices(view, targets, settings)
     # An address that is unknown for a moment takes nothing away.
     if targets == "Address" and not slices:
@@ -235,8 +237,9 @@ def _slices(view: ServiceView, targets: TargetType, settings: Settings) -> tuple
 
 
 def _load_balancer(
-    service: Service, ours: Ours, options: ServiceOptions, targets: TargetType, settings: Settings
+    view: ServiceView, ours: Ours, options: ServiceOptions, targets: TargetType, settings: Settings
 ) -> TCPLoadBalancer:
+    service = view.service
     namespace, name = service.key
     spec = spec_from_service(
         service,
@@ -255,11 +258,12 @@ def _load_balancer(
         access_log=options.access_log,
         families=families_of(service),
     )
+    pods = {ANNOTATION_EGRESS_PODS: view.egress} if view.egress else {}
     meta = ObjectMeta(
         name=hub_name(namespace, name),
         namespace=settings.namespace,
         labels=service_labels(service.key, tenant=settings.tenant),
-        annotations={ANNOTATION_ORIGIN: f"{settings.tenant}/{namespace}/{name}"},
+        annotations={ANNOTATION_ORIGIN: f"{settings.tenant}/{namespace}/{name}", **pods},
         finalizers=[FINALIZER_CLEANUP],
     )
     return TCPLoadBalancer(metadata=meta, spec=spec)

@@ -13,7 +13,7 @@ error, or creates a Service.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
@@ -38,7 +38,7 @@ from fairlead.agent.term import Offboarding, Refusals
 from fairlead.api.kubernetes import EndpointSlice, Node
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import KubeObject, only_status_changed
-from fairlead.api.names import ANNOTATION_ADDRESS, LABEL_NODES, LABEL_NODES_IPV6, hub_name
+from fairlead.api.names import ANNOTATION_ADDRESS, ANNOTATION_EGRESS_PODS, LABEL_NODES, LABEL_NODES_IPV6, hub_name
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.errors import Retry
 from fairlead.model.condition import ConditionReason, ObjectEvent, warning_event
@@ -83,8 +83,11 @@ class ServiceSource(Source):
         cloud: CloudLoadBalancer = "absent",
         prefer: NodeAddressType = "InternalIP",
         fresh_s: float = 120.0,
+        egress: Callable[[ServiceKey], str | None] = lambda _key: "",
     ) -> None:
         super().__init__(engine)
+        #: The addresses of the pods that leave with a Service; None while they are unknown.
+        self._egress = egress
         self._publisher = engine.publisher
         self._caches = caches
         self._settings = settings
@@ -251,7 +254,10 @@ class ServiceSource(Source):
 
     async def _export(self, service: MemberService, ours: Ours) -> bool:
         key = service.key
-        before = self._present(key).slices
+        present = self._present(key)
+        before, egress = present.slices, self._egress(key)
+        if egress is None:
+            egress = present.load_balancer.annotation(ANNOTATION_EGRESS_PODS) if present.load_balancer else ""
         view = ServiceView(
             service=service,
             slices=self._caches.slices_of_service(key),
@@ -259,6 +265,7 @@ class ServiceSource(Source):
             reused=self._caches.reused_endpoints(key, before),
             class_targets=self._caches.class_targets(),
             node_addresses=self._nodes.addresses,
+            egress=egress,
             probe=self._caches.probes.check_of(key),
         )
         export = build_export(view, ours, self._settings)

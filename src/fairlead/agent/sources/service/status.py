@@ -41,6 +41,7 @@ from fairlead.api.meta import WireCondition
 from fairlead.api.names import (
     ANNOTATION_ADDRESS,
     ANNOTATION_GENERATED_HOSTNAME,
+    LABEL_EGRESS,
     LOAD_BALANCER_CLASS_PREFIX,
     did_you_mean,
 )
@@ -48,6 +49,7 @@ from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.condition import ConditionReason, ConditionType, ObjectEvent, warning_event
 from fairlead.model.keys import family_of
 from fairlead.publish.objects import Refused, same_ingress
+from fairlead.translate.egress import NOT_POSSIBLE
 
 _ON_CONFLICT = (
     "If this cluster has its own load balancer implementation, run the agent with --cloud-load-balancer=present. "
@@ -174,6 +176,8 @@ def _problems(load_balancer: TCPLoadBalancer, service: Service, classes: Collect
         )
         for condition in conditions
     ]
+    if (egress := load_balancer.status.egress) is not None and egress.message:
+        events.append(warning_event(NOT_POSSIBLE, f"Pods with label {LABEL_EGRESS}: {egress.message}"))
     return tuple(dict.fromkeys(events))
 
 
