@@ -9,7 +9,7 @@ import ssl
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import aiohttp
 import msgspec
@@ -318,7 +318,7 @@ async def get(
     headers: Mapping[str, str] | None = None,
     tls: ssl.SSLContext | None = None,
     sni: str = "",
-    data: bytes | None = None,
+    data: bytes | BinaryIO | None = None,
     source: str = "",
 ) -> Response:
     """Send one request on a connection of its own; the path as it is, no redirect followed."""

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from fairlead.errors import Terminal
 from fairlead.model.change import Action
-from fairlead.model.desired import FrontendSpec, Listener
+from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.http import Backend, Filters, L7Listener, Redirect, Rule
-from fairlead.model.keys import Protocol
+from fairlead.model.keys import Protocol, TargetKey
 from fairlead.providers.envoy.envoy_process import find_binary
-from fairlead.providers.envoy.http.names import CONNECTIONS, HTTP3, REQUESTS_PER_SECOND
+from fairlead.providers.envoy.http.names import CONNECTIONS, HTTP3, LIMITS, REQUESTS_PER_SECOND
+from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.loopback import free_port
 from tests.xds.http_world import Authority, HttpWorld, config, get, prefix, route, to
 from tests.xds.world import ask_udp
@@ -306,3 +309,84 @@ async def _get(port: int) -> dict[str, object] | None:
         return None
     seen: dict[str, object] = json.loads(body[body.index(b"{") : body.rindex(b"}") + 1])
     return seen
+
+
+@pytest.mark.req("F-18")
+async def test_limits_of_users_hold_for_all_clients_or_for_each(http: HttpWorld) -> None:
+    backend = await http.echo("one")
+    client, other = http.world.addresses.take(), http.world.addresses.take()
+
+    async def statuses(spec: FrontendSpec, count: int, **more: Any) -> list[int]:
+        return [(await get(spec, **more)).status for _ in range(count)]
+
+    together = await http.start(
+        config(route("r", to("one"))), backend, parameters={LIMITS: '{"requestsPerSecond": 1, "burst": 5}'}
+    )
+    answers = [await get(together) for _ in range(40)]
+    assert [answer.status for answer in answers[:5]] == [200] * 5
+    refused = next(answer for answer in answers if answer.status == 429)
+    assert refused.headers["retry-after"] == "1"
+
+    each = await http.start(
+        config(route("r", to("one"))), backend, parameters={LIMITS: '{"requestsPerSecond": 1, "key": "client"}'}
+    )
+    assert 429 in await statuses(each, 20, source=client)
+    assert (await statuses(each, 1, source=other)) == [200]
+
+    by_header = await http.start(
+        config(route("r", to("one"))), backend, parameters={LIMITS: '{"requestsPerSecond": 1, "key": "header:X-Key"}'}
+    )
+    assert 429 in await statuses(by_header, 20, headers={"X-Key": "a"})
+    assert (await statuses(by_header, 1, headers={"X-Key": "b"})) == [200]
+    assert 429 in await statuses(by_header, 20), "requests without the header count together"
+
+    limited = await http.start(
+        config(route("r", to("one", requests_per_second=1))),
+        backend,
+        parameters={LIMITS: '{"requestsPerSecond": 1000}'},
+    )
+    assert 429 in await statuses(limited, 20), "a rule has its own limit within that of the load balancer"
+
+
+@pytest.mark.req("F-18")
+async def test_users_set_fewer_connections_than_their_class_and_no_more(http: HttpWorld) -> None:
+    backend = await http.echo("one")
+    for of_class, own in (("2", '{"connections": 100}'), ("100", '{"connections": 2}')):
+        parameters = {CONNECTIONS: of_class, LIMITS: own}
+        spec = await http.start(config(route("r", to("one"))), backend, parameters=parameters)
+        held = [await asyncio.open_connection(spec.address, 80) for _ in range(2)]
+        for reader, writer in held:
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert (await reader.readline()).split()[1] == b"200"
+        reader, writer = await asyncio.open_connection(spec.address, 80)
+        with contextlib.suppress(ConnectionResetError):
+            async with asyncio.timeout(_PATIENCE_S):
+                assert await reader.read() == b""
+        for _, each in (*held, (reader, writer)):
+            each.close()
+
+
+@pytest.mark.req("F-18")
+async def test_bandwidth_is_limited_for_requests_and_responses(http: HttpWorld) -> None:
+    """384 KiB take two seconds at 128 KiB a second: the tokens of the first second are there."""
+    size = 384 * 1024
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        body = b"y" * size if head.startswith(b"GET") else b""
+        if not body:
+            await reader.readexactly(size)
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, http.world.addresses.take(), 0)
+    target = Target(TargetKey(*server.sockets[0].getsockname()[:2]))
+    spec = http.spec(config(route("r", to("one"))), parameters={LIMITS: '{"bandwidth": "128Ki"}'})
+    await http.serve(spec, {"one": [target]})
+    for method in ("GET", "POST"):
+        started = time.monotonic()
+        answered = await get(spec, method=method, data=b"x" * size if method == "POST" else None)
+        assert answered.status == 200
+        assert time.monotonic() - started > 1.5, method
+    await stop_listening(server)

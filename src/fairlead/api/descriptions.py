@@ -200,6 +200,7 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
     "AskedOwner": {**MEMBERS_OBJECT, "member": "Name of the Tenant; empty for objects at the hub."},
     "TCPLoadBalancerSpec": {
         "accessLog": "Access log as in the parameter of the class, which it replaces; that of the class when empty.",
+        "limits": "Limits of requests, connections and bandwidth as a JSON object, within those of the class.",
         "ports": "Ports that clients connect to.",
         "className": "Requested LoadBalancerClass.",
         "targets": "Destination of traffic: nodes at the node port, or pods.",
@@ -385,6 +386,7 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "ipFamilies": "IP families in order; the load balancer gets an address of each. One address when empty.",
         "ipFamilyPolicy": "RequireDualStack requires both families; any other value accepts one.",
         "accessLog": "Access log as in the parameter of the class, which it replaces; that of the class when empty.",
+        "limits": "Limits of requests, connections and bandwidth as a JSON object, within those of the class.",
         "errorPages": "HTML for errors that the proxies answer themselves, by status, such as 404 or 5xx.",
         "wildcardRecords": "Whether DNS records are published for the wildcards of listeners.",
         "region": "Region of the hub that serves the load balancer. A hub without a region serves all.",
@@ -475,6 +477,15 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "backend": "Name of the backend; empty if it does not exist in the member.",
         "numerator": "Number of requests to copy out of denominator.",
         "denominator": "Total of the fraction of copied requests.",
+    },
+    "ExternalAuth": {
+        "backend": "Name of the backend that decides. Empty if it could not be resolved: requests get a 500 response.",
+        "protocol": "Protocol of the backend.",
+        "path": "Prefix of the path of requests to it.",
+        "allowedHeaders": "Headers of the request that it is shown, besides host, path and authorization.",
+        "allowedResponseHeaders": "Headers of its answer that go to the backend; all of them when empty.",
+        "maxSize": "Bytes of the body that it is shown; larger bodies get a 413 response. 0: no body.",
+        "failOpen": "Whether requests pass while it does not answer.",
     },
     "Cors": {
         "allowOrigins": "Allowed origins; * matches any characters.",

@@ -341,8 +341,32 @@ class CorsFilter(Wire, frozen=True, gc=False):
     max_age: int | None = None
 
 
+class AuthSettings(Wire, frozen=True, gc=False):
+    """What an external service is shown of a request, and what of its answer goes to the backend."""
+
+    path: str = ""
+    allowed_headers: list[str] | None = None
+    allowed_response_headers: list[str] | None = None
+
+
+class ForwardBody(Wire, frozen=True, gc=False):
+    """How many bytes of a request's body an external service is shown."""
+
+    max_size: int = 0
+
+
+class ExternalAuthFilter(Wire, frozen=True, gc=False):
+    """Ask a service whether a request may pass; ``http`` or ``grpc`` is set as ``protocol`` says."""
+
+    protocol: str = ""
+    backend_ref: BackendObject = BackendObject()
+    http: AuthSettings | None = None
+    grpc: AuthSettings | None = None
+    forward_body: ForwardBody | None = None
+
+
 class RouteFilter(Wire, frozen=True, gc=False):
-    """One filter; the field that ``type`` names is set. ``extensionRef`` and ``externalAuth`` are refused."""
+    """One filter; the field that ``type`` names is set. ``extensionRef`` is refused."""
 
     type: str = ""
     request_header_modifier: HeaderFilter | None = None
@@ -352,7 +376,7 @@ class RouteFilter(Wire, frozen=True, gc=False):
     url_rewrite: RewriteFilter | None = None
     cors: CorsFilter | None = None
     extension_ref: JSONObject | None = None
-    external_auth: JSONObject | None = None
+    external_auth: ExternalAuthFilter | None = None
 
 
 class RouteBackendRef(Wire, frozen=True, gc=False):

@@ -19,6 +19,7 @@ from fairlead.api.cidrs import uncertain_network
 from fairlead.api.crd import AGE, Column, Crd
 from fairlead.api.intent import Families, FamilyPolicy, IntentObject, IntentStatus, NamesStatus
 from fairlead.api.json_text import decode
+from fairlead.api.limits import MAX_LIMITS
 from fairlead.api.meta import KubeObject, Resource, Wire, list_by
 from fairlead.api.names import ANNOTATION_MAINTENANCE, DEFAULT_CLASS, GROUP, VERSION
 from fairlead.api.tcploadbalancer import ORIGIN_COLUMNS, STATE_COLUMNS, DrainingTargets, Origin, TargetType
@@ -50,6 +51,7 @@ class HTTPLoadBalancerSpec(Wire, frozen=True, gc=False):
     name. The hub chooses the address when empty. ipFamilies are the families of the addresses, in order; empty: one
     address, IPv4 if possible. RequireDualStack requires both families. wildcardRecords false: the wildcards of
     listeners are not claimed as host names, so they get no DNS records. accessLog takes the place of that of the class.
+    limits are those of its users, within the maximum of the class.
     errorPages are HTML for errors that the proxies themselves answer, by status code or class, such as 404 or 5xx.
     """
 
@@ -62,6 +64,7 @@ class HTTPLoadBalancerSpec(Wire, frozen=True, gc=False):
     ip_family_policy: FamilyPolicy = ""
     wildcard_records: bool = True
     access_log: Annotated[str, Meta(max_length=MAX_ACCESS_LOG)] = ""
+    limits: Annotated[str, Meta(max_length=MAX_LIMITS)] = ""
     error_pages: Annotated[dict[str, Annotated[str, Meta(max_length=MAX_PAGE_BYTES)]], Meta(max_length=64)] = (
         msgspec.field(default_factory=dict[str, str])
     )

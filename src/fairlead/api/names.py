@@ -43,13 +43,20 @@ ANNOTATION_OUTLIER_DETECTION = "fairlead.dev/outlier-detection"
 #: On an Ingress, HTTPRoute or GRPCRoute: so many requests a second each of its rules takes at each proxy; what is above
 #: that is answered 429.
 ANNOTATION_REQUESTS_PER_SECOND = "fairlead.dev/requests-per-second"
+#: On a Service, IngressClass or Gateway: limits of its load balancer: a JSON object with any of the fields
+#: requestsPerSecond, burst, key, connections and bandwidth. A Service has connections alone.
+ANNOTATION_LIMITS = "fairlead.dev/limits"
+#: On an Ingress: the service that is asked whether a request may pass: a JSON object with the fields service, port,
+#: protocol, path, allowedHeaders, allowedResponseHeaders, maxSize and failOpen. On an HTTPRoute: ``failOpen``: requests
+#: pass while the service of its filters ExternalAuth does not answer.
+ANNOTATION_EXTERNAL_AUTH = "fairlead.dev/external-auth"
 #: On a Gateway: the ConfigMap of its namespace with error pages, whose keys are status codes such as 404 or 5xx.
 ANNOTATION_ERROR_PAGES = "fairlead.dev/error-pages"
 #: On a Service, Gateway, IngressClass, Ingress, HTTPRoute or GRPCRoute: what of it is logged, as in parameter
 #: ``accessLog`` of a LoadBalancerClass: ``off``, ``json`` or a JSON object.
 ANNOTATION_ACCESS_LOG = "fairlead.dev/access-log"
-#: On a Gateway, Ingress, HTTPRoute or GRPCRoute: CIDRs or addresses, with commas, of the only clients that are served;
-#: others are answered 403. On a Gateway, a dot and the name of a listener may follow: for that listener alone.
+#: On a Gateway, IngressClass, Ingress, HTTPRoute or GRPCRoute: CIDRs or addresses, with commas, of the only clients
+#: that are served; others are answered 403. On a Gateway, a dot and the name of a listener may follow: for that listener alone.
 ANNOTATION_ALLOWED_SOURCES = "fairlead.dev/allowed-sources"
 #: On the same objects: CIDRs or addresses of clients that are answered 403, even if they are allowed.
 ANNOTATION_DENIED_SOURCES = "fairlead.dev/denied-sources"
@@ -371,6 +378,7 @@ HEALTH_ANNOTATIONS = (
 #: What a user may write on a Service, plus what we write there.
 SERVICE_ANNOTATIONS = (
     ANNOTATION_ACCESS_LOG,
+    ANNOTATION_LIMITS,
     *HEALTH_ANNOTATIONS,
     ANNOTATION_FOLLOW_READINESS_PROBE,
     ANNOTATION_ADDRESS,

@@ -21,6 +21,7 @@ from fairlead.api.intent import (
     Port,
     ProtocolName,
 )
+from fairlead.api.limits import MAX_LIMITS
 from fairlead.api.meta import LIST_ATOMIC, LIST_BY_PORT, LIST_SET, ONE_LINE, JSONObject, Resource, Wire
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
 from fairlead.model.health import HealthCheckSettings, OutlierDetection
@@ -85,6 +86,7 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     global_service: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = ""
     drain: DrainTime = ""
     access_log: Annotated[str, Meta(max_length=MAX_ACCESS_LOG)] = ""
+    limits: Annotated[str, Meta(max_length=MAX_LIMITS)] = ""
     health_check: HealthCheckSettings | None = None
     outlier_detection: OutlierDetection | None = None
     origin: Origin = Origin()

@@ -48,6 +48,8 @@ class Capabilities(msgspec.Struct, frozen=True):
     outlier_detection: bool = False
     #: It shares connections between members by weight and tier (``FrontendSpec.shares``), by its own health checks.
     localities: bool = False
+    #: Users may limit what their load balancers take (parameter ``limits``).
+    limits: bool = False
     #: It routes requests (``FrontendSpec.l7``), not only connections.
     l7: bool = False
     #: It publishes names: its targets are the records of Hostnames, and its zones are those of DNSZones.
@@ -84,6 +86,7 @@ EVERY_FEATURE = Capabilities(
     health_checks=frozenset({"tcp", "http", "grpc"}),
     outlier_detection=True,
     localities=True,
+    limits=True,
     l7=True,
 )
 

@@ -179,6 +179,28 @@ class Cors(Value, frozen=True, gc=False):
     max_age: Annotated[int, Meta(ge=-1, le=_INT32)] = 5
 
 
+#: The largest body of a request that an external service is shown, in bytes.
+MAX_AUTH_BODY = 10_485_760
+
+
+class ExternalAuth(Value, frozen=True, gc=False):
+    """Ask a service whether a request may pass: with HTTP, status 200 lets it pass, and any other is the answer.
+
+    ``path`` is put before that of the request. ``allowed_headers`` of the request are shown to the service, and
+    ``allowed_response_headers`` of its answer go to the backend; all of them when empty. Clients cannot write the
+    latter. ``max_size`` is how large a body is shown, 0 for none; larger ones are answered 413. If the service does not
+    answer: 503, or with ``fail_open`` the request passes. An empty ``backend`` could not be resolved: 500.
+    """
+
+    backend: Text = ""
+    protocol: Literal["HTTP", "GRPC"] = "HTTP"
+    path: Annotated[str, Meta(max_length=1024, pattern=PRINTABLE)] = ""
+    allowed_headers: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
+    allowed_response_headers: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
+    max_size: Annotated[int, Meta(ge=0, le=MAX_AUTH_BODY)] = 0
+    fail_open: bool = False
+
+
 class Filters(Value, frozen=True, gc=False):
     """Changes to a request and its response; redirect and rewrite exclude each other."""
 
@@ -188,6 +210,7 @@ class Filters(Value, frozen=True, gc=False):
     rewrite: Rewrite | None = None
     mirrors: tuple[Mirror, ...] = ()
     cors: Cors | None = None
+    auth: ExternalAuth | None = None
 
 
 class BackendRef(Value, frozen=True, gc=False):
@@ -250,6 +273,8 @@ def unsafe_parts(rule: Rule) -> Iterator[str]:
     Each sentence names the field and the next step. A provider refuses such a rule alone, and serves the others.
     """
     yield from _unsafe_filters(rule.filters)
+    if rule.filters.auth is not None:
+        yield from _unsafe_auth(rule.filters.auth)
     for backend in rule.backends:
         for problem in _unsafe_filters(backend.filters):
             yield f"backend {backend.backend or '(unresolved)'}: {problem}"
@@ -276,6 +301,18 @@ def _unsafe_filters(filters: Filters) -> Iterator[str]:
             yield f"{what}: {change.hostname!r} is not a valid hostname; use letters, digits, hyphens and dots"
         if change.path is not None:
             yield from _unsafe_path(what, change.path.value)
+
+
+def _unsafe_auth(auth: ExternalAuth) -> Iterator[str]:
+    if auth.path and (not _REQUEST_TARGET.fullmatch(auth.path) or "?" in auth.path or "#" in auth.path):
+        yield f"external auth: path {auth.path!r} is not a valid path; begin it with a slash"
+    for name in auth.allowed_headers:
+        if not HEADER_NAME.fullmatch(name):
+            yield f"external auth: {name!r} is not a valid name of a header"
+    for name in auth.allowed_response_headers:
+        yield from _unsafe_header("external auth", name)
+    if auth.protocol == "GRPC" and auth.allowed_headers:
+        yield "external auth: a gRPC service gets all headers, so allowedHeaders must be empty"
 
 
 def _unsafe_header(what: str, name: str) -> Iterator[str]:

@@ -34,6 +34,7 @@ from fairlead.api.kubernetes import (
     Service,
     ServicePort,
 )
+from fairlead.api.limits import connection_limits_problem
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, ObjectMeta, Wire, WireCondition
 from fairlead.api.multicluster import LABEL_MULTICLUSTER_SERVICE, LABEL_SOURCE_CLUSTER
 from fairlead.api.names import (
@@ -43,6 +44,7 @@ from fairlead.api.names import (
     ANNOTATION_GLOBAL,
     ANNOTATION_HEALTH_CHECK,
     ANNOTATION_HOSTNAME,
+    ANNOTATION_LIMITS,
     ANNOTATION_OUTLIER_DETECTION,
     ANNOTATION_PROXY_PROTOCOL,
     ANNOTATION_REQUESTED_ADDRESS,
@@ -322,7 +324,7 @@ def whole(value: Wire) -> JSONObject:
 def object_from_load_balancer(load_balancer: TCPLoadBalancer) -> JSONObject:
     """Write a TCPLoadBalancer; newer fields that are empty are left out."""
     spec = whole(load_balancer.spec)
-    for name in ("region", "ipFamilies", "ipFamilyPolicy", "globalService", "drain", "accessLog"):
+    for name in ("region", "ipFamilies", "ipFamilyPolicy", "globalService", "drain", "accessLog", "limits"):
         # A hub of an earlier version would refuse a field that it does not know.
         if not spec[name]:
             del spec[name]
@@ -537,6 +539,7 @@ def spec_from_service(
     global_service: str = "",
     drain: str = "",
     access_log: str = "",
+    limits: str = "",
     health_check: HealthCheckSettings | None = None,
     outlier_detection: OutlierDetection | None = None,
 ) -> TCPLoadBalancerSpec:
@@ -568,6 +571,7 @@ def spec_from_service(
         global_service=global_service,
         drain=drain,
         access_log=access_log,
+        limits=limits,
         health_check=health_check,
         outlier_detection=outlier_detection,
         origin=origin,
@@ -628,6 +632,7 @@ class ServiceOptions(msgspec.Struct, frozen=True):
     global_service: str = ""
     drain: str = ""
     access_log: str = ""
+    limits: str = ""
     health_check: HealthCheckSettings | None = None
     outlier_detection: OutlierDetection | None = None
     warnings: tuple[str, ...] = ()
@@ -678,6 +683,7 @@ def _options(service: Service, *, of_cloud: bool) -> ServiceOptions:
         global_service=_global_service(service),
         drain=of_backends.drain,
         access_log=_access_log(service),
+        limits=_limits(service),
         health_check=of_backends.health_check,
         outlier_detection=of_backends.outlier_detection,
         warnings=tuple(warnings),
@@ -691,6 +697,13 @@ def _access_log(service: Service) -> str:
     except ValueError as error:
         sentence = f"annotation {ANNOTATION_ACCESS_LOG}: {error}"
         raise _InvalidOptionError(ConditionReason.INVALID, sentence) from error
+    return text
+
+
+def _limits(service: Service) -> str:
+    text = service.annotation(ANNOTATION_LIMITS)
+    if problem := connection_limits_problem(text):
+        raise _InvalidOptionError(ConditionReason.INVALID, f"annotation {ANNOTATION_LIMITS}: {problem}")
     return text
 
 

@@ -90,6 +90,7 @@ def translate(pool_service: PoolService, backends: Backends, *, region: str) -> 
         region=region,
         drain=options.drain,
         access_log=options.access_log,
+        limits=options.limits,
         families=families_of(service),
     )
     name, labels = load_balancer_name(meta.name), pool_service_origin(pool_service)

@@ -43,6 +43,7 @@ from fairlead.api.globalservice import GlobalServiceSpec
 from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec
 from fairlead.api.intent import Allocation
 from fairlead.api.kubernetes import EndpointSlice
+from fairlead.api.limits import connection_limits_problem, read_limits
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import DEFAULT_CLASS, LABEL_ORIGIN_UID, hub_name, label_value
@@ -373,7 +374,9 @@ def frontend_at_allocation(
     """Return the frontend with ``listeners``, in their order, at what was allocated; the rest is as its class says."""
     allocation, behaviour = usable_allocation(view), view.behaviour
     proxy_ports = {(port.protocol, port.port): port.proxy_port for port in allocation.ports}
-    own_log = {} if isinstance(spec, GlobalServiceSpec) or not spec.access_log else {"accessLog": spec.access_log}
+    own: dict[str, str] = {}
+    if not isinstance(spec, GlobalServiceSpec):
+        own = {name: text for name, text in (("accessLog", spec.access_log), ("limits", spec.limits)) if text}
     return FrontendSpec(
         key=view.key,
         group=view.key.namespace,
@@ -387,7 +390,7 @@ def frontend_at_allocation(
         machines=view.load_balancer.status.serving_machines,
         families=wanted_families(spec),
         health_check=behaviour.health_check,
-        parameters=dict(sorted({**behaviour.parameters, **own_log}.items())),
+        parameters=dict(sorted({**behaviour.parameters, **own}.items())),
         owner=owner_of(view, view.load_balancer.metadata, origin),
     )
 
@@ -838,16 +841,31 @@ def connection_refusals(spec: TCPLoadBalancerSpec | GlobalServiceSpec, capabilit
             ConditionReason.INVALID,
             f"spec.sessionAffinity: this class has no session affinity; use None, or {_ENVOY}",
         )
+    if isinstance(spec, TCPLoadBalancerSpec):
+        yield from _limit_refusals(spec.limits, connection_limits_problem(spec.limits), capabilities)
     if spec.proxy_protocol and not capabilities.proxy_protocol:
         yield ConditionReason.INVALID, f"spec.proxyProtocol: this class cannot send the PROXY protocol; {_ENVOY}"
     if spec.proxy_protocol and all(port.protocol == "UDP" for port in spec.ports):
         yield ConditionReason.INVALID, "spec.proxyProtocol: there is no TCP port that could carry it"
 
 
+def _limit_refusals(text: str, problem: str, capabilities: Capabilities) -> Iterator[Refusal]:
+    if problem:
+        yield ConditionReason.INVALID, f"spec.limits: {problem}"
+    elif text and not capabilities.limits:
+        yield ConditionReason.INVALID, f"spec.limits: this class has no limits of its users; {_ENVOY}"
+
+
 def _http_refusals(_view: HTTPView, spec: HTTPLoadBalancerSpec, capabilities: Capabilities) -> Iterator[Refusal]:
     if not capabilities.l7:
         text = f"LoadBalancerClass {spec.class_name!r} balances connections only; {_ENVOY}"
         yield ConditionReason.UNSUPPORTED_PROTOCOL, f"spec.className: {text}"
+    try:
+        read_limits(spec.limits)
+    except ValueError as error:
+        yield from _limit_refusals(spec.limits, str(error), capabilities)
+    else:
+        yield from _limit_refusals(spec.limits, "", capabilities)
     yield from _listener_conflicts(spec)
     if (count := sum(len(listener.certificates) for listener in spec.listeners)) > _MAX_CERTIFICATES:
         text = (

@@ -26,10 +26,10 @@ FIVE = {f"50{digit}": "x" * MAX_PAGE_BYTES for digit in range(5)}
         (None, "does not exist"),
         ({}, "404 or 5xx"),
         ({"404": "lost", "503": LARGE}, "data.503"),
-        (FIVE, "bytes"),
+        (FIVE, "data.504"),
     ],
 )
-def test_pages_are_served_or_the_condition_says_why_not(pages: Mapping[str, str] | None, wrong: str) -> None:
+def test_bad_pages_alone_are_left_out_and_the_condition_says_why(pages: Mapping[str, str] | None, wrong: str) -> None:
     of = gateway(http("web"))
     of = msgspec.structs.replace(
         of, metadata=msgspec.structs.replace(of.metadata, annotations={ANNOTATION_ERROR_PAGES: "pages"})
@@ -37,7 +37,9 @@ def test_pages_are_served_or_the_condition_says_why_not(pages: Mapping[str, str]
     assert config_maps_named(of) == {("infra", "pages")}
     plan = plan_gateway(view(of, error_pages={} if pages is None else {("infra", "pages"): pages}))
     assert plan.spec is not None
-    assert plan.spec.error_pages == ({} if wrong else pages)
+    assert plan.spec.error_pages == {
+        status: page for status, page in (pages or {}).items() if wrong != f"data.{status}"
+    }
     programmed = find(plan.judgements, "Programmed")
     assert (programmed is not None) is bool(wrong)
     assert programmed is None or (wrong in programmed.message and ANNOTATION_ERROR_PAGES in programmed.message)

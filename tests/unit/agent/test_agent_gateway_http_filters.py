@@ -92,7 +92,7 @@ def test_cors() -> None:
             "UnsupportedValue",
             "ExtensionRef is not supported",
         ),
-        ([{"type": "ExternalAuth", "externalAuth": {}}], "UnsupportedValue", "ExternalAuth is not supported"),
+        ([{"type": "ExternalAuth", "externalAuth": {}}], "UnsupportedValue", "protocol .. is not supported"),
         ([{"type": "Later"}], "UnsupportedValue", "Later is not supported"),
         ([{"type": "CORS"}], "UnsupportedValue", "CORS is not supported"),
         ([redirect(), redirect()], "IncompatibleFilters", "RequestRedirect is there twice"),
@@ -122,6 +122,7 @@ def test_filters_of_a_backend() -> None:
     [
         (redirect(), "RequestRedirect belongs to the rule"),
         ({"type": "CORS", "cors": {}}, "CORS belongs to the rule"),
+        ({"type": "ExternalAuth", "externalAuth": {}}, "ExternalAuth belongs to the rule"),
         (mirror(), "RequestMirror belongs to the rule, not to one of several"),
         ({"type": "URLRewrite", "urlRewrite": {"path": {"type": "ReplaceFullPath"}}}, "path belongs to the rule"),
     ],

@@ -15,23 +15,28 @@ written. In: Services and annotations of the member. Out: backends, copies, rule
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from fairlead.agent.probes import with_probe
 from fairlead.api.access_log import read_access_log
 from fairlead.api.cidrs import exact_network
 from fairlead.api.intent import FamilyPolicy
+from fairlead.api.json_text import decode
 from fairlead.api.kubernetes import SERVICES, Service, ServicePort, ServiceSpec
+from fairlead.api.limits import read_limits
 from fairlead.api.meta import KubeObject, ObjectMeta, OwnerReference
 from fairlead.api.names import (
     ANNOTATION_ACCESS_LOG,
     ANNOTATION_ALLOWED_SOURCES,
     ANNOTATION_DENIED_SOURCES,
     ANNOTATION_DRAIN,
+    ANNOTATION_EXTERNAL_AUTH,
     ANNOTATION_HEALTH_CHECK,
     ANNOTATION_IP_FAMILIES,
+    ANNOTATION_LIMITS,
     ANNOTATION_OUTLIER_DETECTION,
     ANNOTATION_REQUESTS_PER_SECOND,
     HEALTH_ANNOTATIONS,
@@ -42,7 +47,16 @@ from fairlead.api.names import (
     label_value,
 )
 from fairlead.model.health import HealthCheckSettings
-from fairlead.model.http import MAX_SOURCES, Backend, BackendProtocol, Rule
+from fairlead.model.http import (
+    MAX_AUTH_BODY,
+    MAX_SOURCES,
+    Backend,
+    BackendProtocol,
+    ExternalAuth,
+    Filters,
+    Rule,
+    unsafe_parts,
+)
 from fairlead.model.in_words import listed, whole_number
 from fairlead.model.keys import IPV4, IPV6, Family, family_of
 from fairlead.publish.objects import BackendSettings, SettingError, backend_settings, families_of, written_families
@@ -303,6 +317,64 @@ def limit_problem(of: KubeObject) -> str:
         return ""
     name = ANNOTATION_REQUESTS_PER_SECOND
     return f"annotation {name} is {text[:40]!r}, so there is no limit: give a number from 1 to {_MOST}"
+
+
+def limits_problem(of: KubeObject) -> str:
+    """Return what is wrong with the limits of the load balancer of ``of``; empty when nothing is."""
+    try:
+        read_limits(of.annotation(ANNOTATION_LIMITS))
+    except ValueError as error:
+        return f"annotation {ANNOTATION_LIMITS}: {error}"
+    return ""
+
+
+# --- external services that decide about requests -------------------------------------------------------------------
+
+FAIL_OPEN = "failOpen"
+
+
+class AuthRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The annotation of an Ingress: a Service of its namespace, the number of its port, fields of ``ExternalAuth``."""
+
+    service: Annotated[str, Meta(min_length=1, max_length=63)]
+    port: Annotated[int, Meta(ge=1, le=65535)]
+    protocol: Literal["HTTP", "GRPC"] = "HTTP"
+    path: str = ""
+    allowed_headers: tuple[str, ...] = ()
+    allowed_response_headers: tuple[str, ...] = ()
+    max_size: Annotated[int, Meta(ge=0, le=MAX_AUTH_BODY)] = 0
+    fail_open: bool = False
+
+    def as_filter(self, backend: str) -> ExternalAuth:
+        """Return what a rule has, with the name of the backend."""
+        return ExternalAuth(
+            backend=backend,
+            protocol=self.protocol,
+            path=self.path,
+            allowed_headers=self.allowed_headers,
+            allowed_response_headers=self.allowed_response_headers,
+            max_size=self.max_size,
+            fail_open=self.fail_open,
+        )
+
+
+def auth_request(of: KubeObject) -> AuthRequest | None:
+    """Return the service that an Ingress has asked about its requests; None for none.
+
+    Raises:
+        ValueError: names the field, and what is wrong with it.
+    """
+    text = of.annotation(ANNOTATION_EXTERNAL_AUTH)
+    if not text.strip():
+        return None
+    try:
+        request = decode(text, AuthRequest)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"annotation {ANNOTATION_EXTERNAL_AUTH}: {error}") from error
+    rule = Rule(filters=Filters(auth=request.as_filter("auth")))
+    if problem := next(unsafe_parts(rule), ""):
+        raise ValueError(f"annotation {ANNOTATION_EXTERNAL_AUTH}: {problem}")
+    return request
 
 
 # --- access logs -----------------------------------------------------------------------------------------------------

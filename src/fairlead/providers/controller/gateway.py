@@ -238,6 +238,8 @@ def _problems_of_rule(title: str, rule: Rule, backends: Mapping[str, Backend]) -
         yield f"{title} has sessions, which this provider does not support"
     if rule.checks_sources:
         yield f"{title} has lists of client addresses, which Gateway API cannot express"
+    if rule.filters.auth is not None:
+        yield f"{title} asks an external service, which this provider does not support"
     if rule.requests_per_second:
         yield f"{title} limits requests per second, which Gateway API cannot express"
     yield from (f"{title}: {problem}" for problem in unsafe_parts(rule))

@@ -16,8 +16,10 @@ from fairlead.agent.sources.gateway.plan import RESOLVED_REFS, SERVICE, BackendP
 from fairlead.agent.sources.http import TLS_ONLY, backend_of, find_port, ports_of
 from fairlead.api.gateway import (
     GATEWAY_GROUP,
+    AuthSettings,
     BackendObject,
     CorsFilter,
+    ExternalAuthFilter,
     GrantFrom,
     HeaderFilter,
     HeaderPair,
@@ -39,10 +41,12 @@ from fairlead.api.multicluster import MULTICLUSTER_GROUP, SERVICE_IMPORTS, deriv
 from fairlead.api.names import ANNOTATION_UNUSED_SINCE, LABEL_IMPORT
 from fairlead.api.times import duration_ms
 from fairlead.model.http import (
+    MAX_AUTH_BODY,
     Backend,
     BackendProtocol,
     BackendRef,
     Cors,
+    ExternalAuth,
     Filters,
     HeaderModifier,
     HeaderValue,
@@ -56,6 +60,7 @@ from fairlead.model.http import (
     Rule,
     SessionPersistence,
     ValueMatch,
+    unsafe_parts,
 )
 
 # --- rules -----------------------------------------------------------------------------------------------------------
@@ -227,13 +232,13 @@ def _valid(rule: Rule) -> Rule:
 #     RequestHeaderModifier, ResponseHeaderModifier  yes         yes
 #     RequestMirror                                  yes         of a rule with one backend
 #     URLRewrite                                     yes         hostname only
-#     RequestRedirect, CORS                          yes         no
-#     ExtensionRef, ExternalAuth, unknown ones       no          no
+#     RequestRedirect, CORS, ExternalAuth            yes         no
+#     ExtensionRef, unknown ones                     no          no
 
 _Header = TypeVar("_Header", HeaderPair, Match)
 
 _CORS_MAX_AGE_S = 5
-_AT_RULES_ONLY = frozenset({"RequestRedirect", "CORS"})
+_AT_RULES_ONLY = frozenset({"RequestRedirect", "CORS", "ExternalAuth"})
 #: All others may be there once.
 _MANY = frozenset({"RequestMirror"})
 
@@ -290,7 +295,34 @@ class _Builder:
             rewrite=_rewrite(of["URLRewrite"].url_rewrite),
             mirrors=tuple(mirrors),
             cors=_cors(of["CORS"].cors),
+            auth=self._auth(of["ExternalAuth"].external_auth),
         )
+
+    def _auth(self, auth: ExternalAuthFilter | None) -> ExternalAuth | None:
+        if auth is None:
+            return None
+        size = auth.forward_body.max_size if auth.forward_body is not None else 0
+        if not 0 <= size <= MAX_AUTH_BODY:
+            raise Unusable(f"ExternalAuth: forwardBody.maxSize is {size}; at most {MAX_AUTH_BODY} bytes are supported")
+        match auth.protocol:
+            case "HTTP":
+                settings, backend = auth.http or AuthSettings(), self._refs.resolve(auth.backend_ref)
+            case "GRPC":
+                settings, backend = auth.grpc or AuthSettings(), self._refs.resolve(auth.backend_ref, spoken="HTTP2")
+            case other:
+                raise Unusable(f"ExternalAuth: protocol {other!r} is not supported; use HTTP or GRPC")
+        built = ExternalAuth(
+            backend=backend,
+            protocol=auth.protocol,
+            path=settings.path,
+            allowed_headers=tuple(settings.allowed_headers or ()),
+            allowed_response_headers=tuple(settings.allowed_response_headers or ()),
+            max_size=size,
+            fail_open=self._refs.fail_open,
+        )
+        if problem := next(unsafe_parts(Rule(filters=Filters(auth=built))), ""):
+            raise Unusable(problem)
+        return built
 
     def _mirror(self, mirror: MirrorFilter) -> Mirror:
         backend = self._refs.resolve(mirror.backend_ref)
@@ -301,7 +333,7 @@ class _Builder:
         return Mirror(backend)
 
 
-_KNOWN = ("RequestHeaderModifier", "ResponseHeaderModifier", "RequestRedirect", "URLRewrite", "CORS")
+_KNOWN = ("RequestHeaderModifier", "ResponseHeaderModifier", "RequestRedirect", "URLRewrite", "CORS", "ExternalAuth")
 
 
 def _is_known(route_filter: RouteFilter) -> bool:
@@ -312,6 +344,7 @@ def _is_known(route_filter: RouteFilter) -> bool:
         route_filter.request_redirect,
         route_filter.url_rewrite,
         route_filter.cors,
+        route_filter.external_auth,
     )
     return any(kind == route_filter.type and field is not None for kind, field in zip(_KNOWN, fields, strict=True))
 
@@ -441,7 +474,8 @@ class BackendRefs:
     """Resolves the references of one route, and collects the backends and what is wrong.
 
     ``passthrough``: connections carry the client's own TLS, so policies play no part; ``terminated``: there are such
-    from which TLS is taken. With both, a Service with a policy cannot be a backend.
+    from which TLS is taken. With both, a Service with a policy cannot be a backend. ``fail_open``: requests pass while
+    an external service does not answer.
     """
 
     def __init__(
@@ -455,7 +489,9 @@ class BackendRefs:
         unreachable: Mapping[tuple[str, str], str] | None = None,
         passthrough: bool = False,
         terminated: bool = True,
+        fail_open: bool = False,
     ) -> None:
+        self.fail_open = fail_open
         self.backends: dict[str, Backend] = {}
         self._kind = kind
         self._namespace = namespace
@@ -468,8 +504,8 @@ class BackendRefs:
         #: Reason and sentence of each problem, in the order in which they were met.
         self._problems: dict[tuple[str, str], None] = {}
 
-    def resolve(self, reference: AnyBackendRef) -> str:
-        """Return the name of the backend, empty when there is none."""
+    def resolve(self, reference: AnyBackendRef, *, spoken: BackendProtocol | None = None) -> str:
+        """Return the name of the backend, empty when there is none; ``spoken``: how it is spoken to in any case."""
         key = service_key(reference, self._namespace)
         if key is None:
             group = f"{reference.group}/" if reference.group else ""
@@ -498,7 +534,7 @@ class BackendRefs:
             return self._no(
                 "BackendNotFound", f"Service {namespace}/{name} is of type ExternalName: it has no endpoints"
             )
-        return self._port(service, reference.port or 0)
+        return self._port(service, reference.port or 0, spoken)
 
     def judgement(self) -> Judgement:
         """Return condition ResolvedRefs; its reason is that of the first problem."""
@@ -507,7 +543,7 @@ class BackendRefs:
         message = "; ".join(sentence for _, sentence in self._problems)
         return bad(RESOLVED_REFS, next(iter(self._problems))[0], message)
 
-    def _port(self, service: Service, number: int) -> str:
+    def _port(self, service: Service, number: int, spoken: BackendProtocol | None) -> str:
         named = f"Service {service.metadata.namespace}/{service.metadata.name}"
         transport = "UDP" if self._kind == "UDPRoute" else "TCP"
         port = find_port(service, number=number, protocol=transport)
@@ -531,7 +567,7 @@ class BackendRefs:
                 "UnsupportedProtocol",
                 f"port {number} of {named} speaks {port.app_protocol}: say in a BackendTLSPolicy how it is verified",
             )
-        return self._backend(service, port, policy)
+        return self._backend(service, port, policy, spoken)
 
     def _policy(self, service: Service, port: ServicePort) -> BackendPolicy:
         if self._kind == "UDPRoute" or not self._terminated:
@@ -540,9 +576,11 @@ class BackendRefs:
         of_port = self._policies.get((*of_service, port.name)) or self._policies.get((*of_service, ""))
         return of_port or BackendPolicy()
 
-    def _backend(self, service: Service, port: ServicePort, policy: BackendPolicy) -> str:
+    def _backend(
+        self, service: Service, port: ServicePort, policy: BackendPolicy, spoken: BackendProtocol | None
+    ) -> str:
         backend = backend_of(service, port)
-        name, protocol = backend.name, _SPOKEN.get(self._kind, backend.protocol)
+        name, protocol = backend.name, spoken or _SPOKEN.get(self._kind, backend.protocol)
         # The same port may be spoken to in several ways within one load balancer: each is a backend of its own.
         if protocol != backend.protocol:
             name += f"/{protocol.lower()}"

@@ -63,6 +63,7 @@ from fairlead.agent.sources.http import (
     access_log_problem,
     annotation_problem,
     families_by_annotation,
+    limits_problem,
     listed_sources,
     of_each_family,
     policy_of,
@@ -79,7 +80,13 @@ from fairlead.api.gateway import (
     RouteGroupKind,
 )
 from fairlead.api.httploadbalancer import CertificateRef, HTTPLoadBalancerSpec
-from fairlead.api.names import ANNOTATION_ERROR_PAGES, ANNOTATION_WILDCARD_RECORDS, DEFAULT_CLASS, fit
+from fairlead.api.names import (
+    ANNOTATION_ERROR_PAGES,
+    ANNOTATION_LIMITS,
+    ANNOTATION_WILDCARD_RECORDS,
+    DEFAULT_CLASS,
+    fit,
+)
 from fairlead.api.selectors import BadSelector
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.model.http import (
@@ -161,7 +168,8 @@ def _spec(
         ip_families=families,
         ip_family_policy=policy_of(families, required=len(addresses) > 1),
         access_log=access_log_of(view.gateway),
-        error_pages={} if _pages_problem(view) else dict(_error_pages(view) or {}),
+        limits=view.gateway.annotation(ANNOTATION_LIMITS),
+        error_pages=_usable_pages(view),
         wildcard_records=view.gateway.annotation(ANNOTATION_WILDCARD_RECORDS) != "false",
         origin=Origin(kind="Gateway", namespace=meta.namespace, name=meta.name, uid=meta.uid),
     )
@@ -222,7 +230,7 @@ def _refusal(gateway: Gateway) -> Judgement | None:
     if kinds:
         message = f"spec.addresses: type {kinds[0]} is not supported; use {_IP_ADDRESS}"
         return bad(ACCEPTED, "UnsupportedAddress", message)
-    if problem := _sources_problem(gateway):
+    if problem := _sources_problem(gateway) or limits_problem(gateway):
         return bad(
             ACCEPTED, "InvalidParameters", f"{problem}. Until this is corrected, the last valid version is served"
         )
@@ -270,10 +278,25 @@ def _pages_problem(view: GatewayView) -> str:
         return f"{where} has no page; name the entries after status codes, such as 404 or 5xx"
     sizes = {status: len(page.encode()) for status, page in pages.items()}
     if large := next((status for status, size in sizes.items() if size > MAX_PAGE_BYTES), ""):
-        return f"{where}: data.{large} has {sizes[large]} bytes; at most {MAX_PAGE_BYTES} are allowed"
-    if sum(sizes.values()) > MAX_PAGES_BYTES:
-        return f"{where} has {sum(sizes.values())} bytes; at most {MAX_PAGES_BYTES} are allowed"
+        return f"{where}: data.{large} has {sizes[large]} bytes; at most {MAX_PAGE_BYTES} are allowed. It is left out"
+    if omitted := sorted(pages.keys() - _usable_pages(view).keys()):
+        return (
+            f"{where} has {sum(sizes.values())} bytes; at most {MAX_PAGES_BYTES} are allowed. data.{omitted[0]} is "
+            "left out"
+        )
     return ""
+
+
+def _usable_pages(view: GatewayView) -> dict[str, str]:
+    """Return the error pages that are served: those of allowed size, in their order as far as all of them may have."""
+    usable: dict[str, str] = {}
+    left = MAX_PAGES_BYTES
+    for status, page in sorted((_error_pages(view) or {}).items()):
+        size = len(page.encode())
+        if size <= min(left, MAX_PAGE_BYTES):
+            usable[status] = page
+            left -= size
+    return usable
 
 
 def _unprogrammed(view: GatewayView, accepted: Judgement, *, serves: bool) -> Iterable[Judgement]:

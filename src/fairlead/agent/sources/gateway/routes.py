@@ -49,6 +49,7 @@ from fairlead.agent.sources.gateway.plan import (
     good,
 )
 from fairlead.agent.sources.http import (
+    FAIL_OPEN,
     SourceLists,
     access_log_of,
     access_log_problem,
@@ -77,6 +78,7 @@ from fairlead.api.gateway import (
 )
 from fairlead.api.httploadbalancer import LoadBalancerRouteSpec
 from fairlead.api.kubernetes import Service
+from fairlead.api.names import ANNOTATION_EXTERNAL_AUTH
 from fairlead.api.selectors import BadSelector, from_label_selector
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.model.http import Attachment, Backend, BackendRef, PathMatch, RequestMatch, RouteKind, Rule
@@ -185,13 +187,15 @@ class _Rules:
             unreachable=view.unreachable,
             passthrough=any(attached.listener.passthrough for attached in taken_by),
             terminated=not taken_by or any(not attached.listener.passthrough for attached in taken_by),
+            fail_open=route.annotation(ANNOTATION_EXTERNAL_AUTH) == FAIL_OPEN,
         )
         planned = _planned(route, refs)
         of_requests = isinstance(route, HTTPRoute | GRPCRoute)
         usable = (rule.rule for rule in planned if rule.rule is not None)
         self.rules: tuple[Rule, ...] = limited(usable, route) if of_requests else tuple(usable)
         self._sources = _sources(route)
-        self._ignored = (limit_problem(route) or access_log_problem(route)) if of_requests else ""
+        problems = (limit_problem(route), access_log_problem(route), _auth_problem(route)) if of_requests else ()
+        self._ignored = next(filter(None, problems), "")
         named = {name for rule in self.rules for name in _names(rule)}
         self.backends: tuple[Backend, ...] = tuple(
             backend for name, backend in sorted(refs.backends.items()) if name in named
@@ -205,6 +209,12 @@ class _Rules:
             for number, (rule, planned_rule) in enumerate(zip(route.spec.rules or (), planned, strict=True), start=1)
             if planned_rule.problem is not None
         }
+        #: Rules whose requests are answered 500, since the service that they ask cannot be resolved.
+        self._unasked = [
+            rule.name or str(number)
+            for number, rule in enumerate(self.rules, start=1)
+            if rule.filters.auth is not None and not rule.filters.auth.backend
+        ]
         self.is_refused = bool(self._sources.problem)
         self.all_unusable = self.is_refused or (bool(planned) and len(self._problems) == len(planned))
 
@@ -216,6 +226,10 @@ class _Rules:
             return (bad(ACCEPTED, "UnsupportedValue", message), self._resolved)
         if self._ignored and accepted.status == "True":
             accepted = msgspec.structs.replace(accepted, message=self._ignored)
+        if not self._problems and 0 < len(self._unasked) < len(self.rules) and acceptance.taken_by:
+            message = f"Dropped Rule(s) {', '.join(self._unasked)}, which answer 500 now: {self._resolved.message}"
+            partly = bad(PARTIALLY_INVALID, "BackendNotFound", message, status="True")
+            return (accepted, self._resolved, partly)
         if not self._problems or not acceptance.taken_by:
             return (accepted, self._resolved)
         sentences = "; ".join(f"rule {name}: {problem.message}" for name, problem in self._problems.items())
@@ -229,6 +243,13 @@ class _Rules:
             self._resolved,
             bad(PARTIALLY_INVALID, "UnsupportedValue", message, status="True"),
         )
+
+
+def _auth_problem(route: AnyRoute) -> str:
+    text = route.annotation(ANNOTATION_EXTERNAL_AUTH)
+    if text in ("", FAIL_OPEN):
+        return ""
+    return f"annotation {ANNOTATION_EXTERNAL_AUTH} is {text[:60]!r}: only {FAIL_OPEN} is supported on a route"
 
 
 def _sources(route: AnyRoute) -> SourceLists:
@@ -291,6 +312,8 @@ def _has_hostnames(route: AnyRoute) -> bool:
 def _names(rule: Rule) -> Iterable[str]:
     """Yield the backends that a rule names, mirrors too."""
     yield from (mirror.backend for mirror in rule.filters.mirrors)
+    if rule.filters.auth is not None:
+        yield rule.filters.auth.backend
     for backend in rule.backends:
         yield backend.backend
         yield from (mirror.backend for mirror in backend.filters.mirrors)
@@ -304,18 +327,18 @@ def _service_of(backend: Backend) -> tuple[str, str]:
 def _references(route: AnyRoute) -> Iterable[AnyBackendRef]:
     for rule in route.spec.rules or ():
         if isinstance(rule, HTTPRule | GRPCRule):
-            yield from _mirrored(rule.filters)
+            yield from _in_filters(rule.filters)
         for reference in rule.backend_refs or ():
             yield reference
-            yield from _mirrored(reference.filters)
+            yield from _in_filters(reference.filters)
 
 
-def _mirrored(filters: Iterable[RouteFilter] | None) -> Iterable[AnyBackendRef]:
-    return (
-        route_filter.request_mirror.backend_ref
-        for route_filter in filters or ()
-        if route_filter.request_mirror is not None
-    )
+def _in_filters(filters: Iterable[RouteFilter] | None) -> Iterable[AnyBackendRef]:
+    for route_filter in filters or ():
+        if route_filter.request_mirror is not None:
+            yield route_filter.request_mirror.backend_ref
+        if route_filter.external_auth is not None:
+            yield route_filter.external_auth.backend_ref
 
 
 # --- rules of other kinds than HTTPRoute -----------------------------------------------------------------------------

@@ -31,14 +31,18 @@ from fairlead.agent.sources.certificates import (
 )
 from fairlead.agent.sources.http import (
     TLS_ONLY,
+    AuthRequest,
+    SourceLists,
     access_log_of,
     access_log_problem,
     annotation_problem,
+    auth_request,
     backend_of,
     families_by_annotation,
     find_port,
     limit_problem,
     limited,
+    limits_problem,
     policy_of,
     ports_of,
     source_lists,
@@ -52,13 +56,30 @@ from fairlead.api.kubernetes import (
     IngressClass,
     IngressObject,
     IngressPath,
+    IngressPort,
+    IngressService,
     Service,
 )
 from fairlead.api.meta import ObjectKey
-from fairlead.api.names import ANNOTATION_IGNORED_ANNOTATIONS, DEFAULT_CLASS
+from fairlead.api.names import (
+    ANNOTATION_EXTERNAL_AUTH,
+    ANNOTATION_IGNORED_ANNOTATIONS,
+    ANNOTATION_LIMITS,
+    DEFAULT_CLASS,
+)
 from fairlead.api.tcploadbalancer import Origin, TargetType
 from fairlead.convert.annotations import PREFIX, SOURCE_RANGES, WITHOUT_EFFECT, by_name, protecting_any
-from fairlead.model.http import Attachment, Backend, BackendRef, L7Listener, PathMatch, RequestMatch, Rule
+from fairlead.model.http import (
+    EVERYONE,
+    Attachment,
+    Backend,
+    BackendRef,
+    Filters,
+    L7Listener,
+    PathMatch,
+    RequestMatch,
+    Rule,
+)
 
 # --- routes ----------------------------------------------------------------------------------------------------------
 
@@ -67,6 +88,14 @@ HTTP_LISTENER = "http"
 FALLBACK_LISTENER = "https"
 #: How many annotations one sentence names.
 _MOST_NAMED = 12
+#: Annotations of ingress-nginx whose place that of an external service takes.
+_AUTH_OF_OTHERS = frozenset(
+    f"auth-{name}"
+    for name in (
+        "url", "signin", "method", "signin-redirect-param", "response-headers", "proxy-set-headers", "cache-key",
+        "cache-duration", "request-redirect", "always-set-cookie", "keepalive",
+    )
+)  # fmt: skip
 
 
 class IngressView(msgspec.Struct, frozen=True):
@@ -107,7 +136,16 @@ def services_of(ingress: IngressObject) -> frozenset[str]:
     spec = ingress.spec
     paths = [path.backend for rule in spec.rules or () for path in (rule.http.paths if rule.http else None) or ()]
     backends = [*paths, *([spec.default_backend] if spec.default_backend is not None else [])]
-    return frozenset(backend.service.name for backend in backends if backend.service is not None)
+    names = {backend.service.name for backend in backends if backend.service is not None}
+    return frozenset(names | {request.service for request in (_asked_service(ingress)[0],) if request is not None})
+
+
+def _asked_service(ingress: IngressObject) -> tuple[AuthRequest | None, str]:
+    """Return the service that is asked about requests, and what is wrong with the annotation."""
+    try:
+        return auth_request(ingress), ""
+    except ValueError as error:
+        return None, str(error)
 
 
 def unprotected(ingress: IngressObject) -> str:
@@ -119,6 +157,8 @@ def unprotected(ingress: IngressObject) -> str:
     acknowledged |= {
         name for own, others in SOURCE_RANGES.items() if own in (ingress.metadata.annotations or {}) for name in others
     }
+    if ingress.annotation(ANNOTATION_EXTERNAL_AUTH):
+        acknowledged |= _AUTH_OF_OTHERS
     protections = protecting_any(ingress.metadata.annotations)
     if not set(protections) - acknowledged:
         return ""
@@ -136,7 +176,7 @@ def translate_ingress(view: IngressView) -> IngressRoutes:
     ignored = _ignored(view.ingress)
     if refusal := unprotected(view.ingress):
         return IngressRoutes({}, (refusal,), ignored)
-    if problem := source_lists(view.ingress).problem:
+    if problem := source_lists(view.ingress).problem or _asked_service(view.ingress)[1]:
         return IngressRoutes(
             {}, (f"{problem}. Until this is corrected, the last valid version is served",), ignored, refused=True
         )
@@ -171,6 +211,7 @@ class _Translation:
     def routes(self) -> IngressRoutes:
         spec = self._view.ingress.spec
         paths: dict[str, list[IngressPath]] = {}
+        asked = _asked_service(self._view.ingress)[0]
         for rule in spec.rules or ():
             paths.setdefault(rule.host, []).extend((rule.http.paths if rule.http else None) or ())
         default = self._default_rule(spec.default_backend)
@@ -180,6 +221,9 @@ class _Translation:
         for host in sorted(paths):
             self._backends = {}
             rules = (*map(self._rule, paths[host]), *self._defaults(spec.default_backend))
+            if asked is not None:
+                filters = Filters(auth=asked.as_filter(self._asked_backend(asked)))
+                rules = tuple(msgspec.structs.replace(rule, filters=filters) for rule in rules)
             if rules:
                 routes[host] = self._route(host, rules)
             else:
@@ -243,6 +287,16 @@ class _Translation:
     def _defaults(self, backend: IngressBackend | None) -> tuple[Rule, ...]:
         rule = self._default_rule(backend)
         return () if rule is None else (rule,)
+
+    def _asked_backend(self, asked: AuthRequest) -> str:
+        """Return the name of the backend that is asked about requests; it speaks HTTP/2 where it is one of gRPC."""
+        named = IngressService(asked.service, IngressPort(number=asked.port))
+        name = self._backend(IngressBackend(service=named))
+        if not name or asked.protocol == "HTTP" or self._backends[name].protocol == "HTTP2":
+            return name
+        spoken = msgspec.structs.replace(self._backends[name], name=f"{name}/http2", protocol="HTTP2")
+        self._backends[spoken.name] = spoken
+        return spoken.name
 
     def _backend(self, backend: IngressBackend) -> str:
         """Return the name of the backend, empty when there is none; why is among the problems then."""
@@ -342,6 +396,8 @@ class ClassView(msgspec.Struct, frozen=True):
     fallback: str = ""
     issuer: str = ""
     managed: Mapping[str, CertificateState] = {}
+    #: What is published of the class.
+    published: HTTPLoadBalancerSpec | None = None
 
 
 class ClassPlan(msgspec.Struct, frozen=True):
@@ -394,6 +450,15 @@ def plan_class(view: ClassView) -> ClassPlan:
     for ingress in sorted(view.ingresses, key=attrgetter("age_order")):
         for section in sections_of(ingress, lookup):
             hosts.add(ingress, section)
+    sources = source_lists(view.ingress_class)
+    problems = [annotation_problem(view.ingress_class), access_log_problem(view.ingress_class)]
+    limits, wrong = view.ingress_class.annotation(ANNOTATION_LIMITS), limits_problem(view.ingress_class)
+    if wrong:
+        limits = view.published.limits if view.published is not None else ""
+        problems.append(f"{wrong}. Until this is corrected, the last valid limits count")
+    if sources.problem:
+        problems.append(f"{sources.problem}. Until this is corrected, the last valid lists count")
+        sources = _published_sources(view.published)
     listeners = [L7Listener(HTTP_LISTENER, 80), *hosts.listeners]
     has_tls = any(ingress.spec.tls for ingress in view.ingresses)
     if has_tls and view.fallback:
@@ -401,17 +466,21 @@ def plan_class(view: ClassView) -> ClassPlan:
         hosts.used[fallback.name] = fallback
         listeners.append(L7Listener(FALLBACK_LISTENER, 443, "HTTPS", certificates=(fallback.name,)))
     families = families_by_annotation(view.ingress_class)
-    if problem := annotation_problem(view.ingress_class) or access_log_problem(view.ingress_class):
+    for problem in filter(None, problems):
         for ingress in view.ingresses:
             hosts.problems.setdefault(ingress.key, []).append(f"IngressClass {name}: {problem}")
     spec = HTTPLoadBalancerSpec(
-        listeners=tuple(sorted(listeners, key=lambda listener: (listener.port, listener.name))),
+        listeners=tuple(
+            msgspec.structs.replace(listener, allowed_sources=sources.allowed, denied_sources=sources.denied)
+            for listener in sorted(listeners, key=lambda listener: (listener.port, listener.name))
+        ),
         class_name=view.ingress_class.load_balancer_class or DEFAULT_CLASS,
         certificates=tuple(hosts.used[name] for name in sorted(hosts.used)),
         targets=view.targets,
         ip_families=families,
         ip_family_policy=policy_of(families),
         access_log=access_log_of(view.ingress_class),
+        limits=limits,
         origin=Origin(kind="IngressClass", name=name, uid=view.ingress_class.metadata.uid),
     )
     said_of = {key: tuple(dict.fromkeys(sentences)) for key, sentences in hosts.problems.items() if sentences}
@@ -421,6 +490,13 @@ def plan_class(view: ClassView) -> ClassPlan:
     return ClassPlan(
         spec, tls_listeners, said_of, has_tls, {name: tuple(requested) for name, requested in hosts.requests.items()}
     )
+
+
+def _published_sources(published: HTTPLoadBalancerSpec | None) -> SourceLists:
+    """Return the lists that all listeners of a class have; before the first valid ones, all clients are refused."""
+    if published is None or not published.listeners:
+        return SourceLists(denied=EVERYONE)
+    return SourceLists(published.listeners[0].allowed_sources, published.listeners[0].denied_sources)
 
 
 class _Hosts:

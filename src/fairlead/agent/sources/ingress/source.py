@@ -429,6 +429,8 @@ class IngressSource(Source):
             return None
         ingresses = self.ingresses_of(ingress_class)
         named = {key for ingress in ingresses for key in secrets_named(ingress)}
+        meta = self._shared.meta((CLASS, "", ingress_class), class_load_balancer_name(ingress_class))
+        published = self._caches.load_balancers.get(meta.namespace, meta.name)
         plan = plan_class(
             ClassView(
                 of_member,
@@ -438,6 +440,7 @@ class IngressSource(Source):
                 self._shared.digest_of(fallback_name(ingress_class)),
                 issuer=self._shared.issuer(of_member.load_balancer_class),
                 managed=self._shared.managed_states(),
+                published=published.spec if published is not None else None,
             )
         )
         self._plans[ingress_class] = plan

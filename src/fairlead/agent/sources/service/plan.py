@@ -256,6 +256,7 @@ def _load_balancer(
         global_service=options.global_service,
         drain=options.drain,
         access_log=options.access_log,
+        limits=options.limits,
         families=families_of(service),
     )
     pods = {ANNOTATION_EGRESS_PODS: view.egress} if view.egress else {}

@@ -56,12 +56,15 @@ from fairlead.providers.envoy.http.refused_routes import (
     without_clients,
 )
 from fairlead.providers.envoy.http.route_action import (
+    BANDWIDTH_LIMIT,
     LISTENER_SOURCES,
     LOCAL_RATE_LIMIT,
+    NO_LIMITS,
     RATE_LIMIT,
     RETRY_HEADER,
     ClusterOf,
-    rule_rate_limits,
+    bandwidth_limit,
+    rate_limits,
 )
 from fairlead.providers.envoy.http.route_budget import (
     NO_COST,
@@ -98,7 +101,7 @@ from fairlead.providers.envoy.resources import (
     resource_name,
     text,
 )
-from fairlead.providers.envoy.schema import Schema
+from fairlead.providers.envoy.schema import Fields, Schema
 from fairlead.providers.envoy.serving import TargetPort
 from fairlead.providers.envoy.store import ResourceChange
 
@@ -313,6 +316,7 @@ class HttpFrontend:
         settings = http_settings(spec.parameters)
         self._route_configs.serve_http3(settings.http3)
         self._route_configs.maintain(config.maintenance)
+        self._route_configs.limit(settings)
         # Where clients hide behind a node's address, their ranges are checked in front of the proxy, not here.
         seen = spec if self._fleet.sees_clients(spec) else msgspec.structs.replace(spec, source_ranges=())
         encoder = ListenerEncoder(
@@ -747,11 +751,18 @@ class RouteConfigs:
         #: The names of the listeners that check the addresses of clients.
         self._guarded: set[str] = set()
         self._maintenance: tuple[Maintenance, ...] = ()
+        self._limits, self._bandwidth_kib = NO_LIMITS, 0
 
     def maintain(self, maintenance: tuple[Maintenance, ...]) -> None:
         """Set which hosts are in maintenance."""
         if maintenance != self._maintenance:
             self._maintenance = maintenance
+            self._hosts.clear()
+
+    def limit(self, settings: HttpSettings) -> None:
+        """Set the limits of the load balancer."""
+        if (settings.limits, settings.bandwidth_kib) != (self._limits, self._bandwidth_kib):
+            self._limits, self._bandwidth_kib = settings.limits, settings.bandwidth_kib
             self._hosts.clear()
 
     def guard(self, listeners: Iterable[L7Listener], guarded: frozenset[str]) -> None:
@@ -835,10 +846,13 @@ class RouteConfigs:
             fields["response_headers_to_add"] = [{"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}]
         if self._maintenance:
             fields["max_direct_response_body_size_bytes"] = {"value": MAX_PAGE_BYTES}
-        if buckets:
-            fields["typed_per_filter_config"] = {
-                RATE_LIMIT: self._schema.any(LOCAL_RATE_LIMIT, rule_rate_limits(buckets))
-            }
+        settings: dict[str, Fields] = {}
+        if buckets or self._limits.requests_per_second:
+            settings[RATE_LIMIT] = self._schema.any(LOCAL_RATE_LIMIT, rate_limits(buckets, self._limits))
+        if self._bandwidth_kib:
+            settings[BANDWIDTH_LIMIT] = bandwidth_limit(self._schema, self._bandwidth_kib)
+        if settings:
+            fields["typed_per_filter_config"] = settings
         return self._schema.encode(ROUTES, fields)
 
     def is_same(self, name: str, served: Sequence[L7Listener], owners: Mapping[str, L7Listener]) -> bool:

@@ -27,6 +27,8 @@ from fairlead.providers.envoy.http.names import (
     normal,
 )
 from fairlead.providers.envoy.http.route_action import (
+    BANDWIDTH_CONFIG,
+    BANDWIDTH_LIMIT,
     CORS,
     HTTP_RBAC,
     LISTENER_SOURCES,
@@ -35,6 +37,7 @@ from fairlead.providers.envoy.http.route_action import (
     SOURCES,
     STREAM_IDLE_S,
     ClusterOf,
+    auth_filters,
     class_rate_limit,
     connection_limit,
     connection_sources,
@@ -372,6 +375,11 @@ def connection_manager(
             # A filter that is disabled costs a request nothing; routes that have settings for it enable it.
             {**schema.extension(RATE_LIMIT, LOCAL_RATE_LIMIT, {"stat_prefix": "rate_limit"}), "disabled": True},
             {**schema.extension(CORS, f"{_EXTENSIONS}.cors.v3.Cors"), "disabled": True},
+            *auth_filters(schema),
+            {
+                **schema.extension(BANDWIDTH_LIMIT, BANDWIDTH_CONFIG, {"stat_prefix": "bandwidth_limit"}),
+                "disabled": True,
+            },
             {
                 **schema.extension(STATEFUL_SESSION, f"{_EXTENSIONS}.stateful_session.v3.StatefulSession"),
                 "disabled": True,

@@ -13,6 +13,7 @@ from collections.abc import Container, Iterator, Mapping
 
 import msgspec
 
+from fairlead.api.limits import Limits, connection_limits_problem, kib_per_second, read_limits
 from fairlead.model.http import Route
 from fairlead.model.in_words import whole_number
 from fairlead.model.keys import LoadBalancerKey
@@ -83,6 +84,8 @@ ACCEPT_PROXY_PROTOCOL = "acceptProxyProtocol"
 HTTP3 = "http3"
 REQUESTS_PER_SECOND = "requestsPerSecond"
 CONNECTIONS = "connections"
+BANDWIDTH = "bandwidth"
+LIMITS = "limits"
 
 _ESCAPED_SLASHES = {
     "redirect": "UNESCAPE_AND_REDIRECT",
@@ -110,6 +113,10 @@ class HttpSettings(msgspec.Struct, frozen=True):
     http3: bool = False
     requests_per_second: int = 0
     connections: int = 0
+    #: Of requests, and of responses, in KiB a second.
+    bandwidth_kib: int = 0
+    #: What users set within these.
+    limits: Limits = Limits()
 
 
 def invalid_settings(parameters: Mapping[str, str]) -> list[str]:
@@ -123,13 +130,22 @@ def invalid_settings(parameters: Mapping[str, str]) -> list[str]:
         for name in (ACCEPT_PROXY_PROTOCOL, HTTP3)
         if parameters.get(name, "false") not in _BOOLEAN
     ]
+    try:
+        read_limits(parameters.get(LIMITS, ""))
+    except ValueError as error:
+        reasons.append(f"{LIMITS}: {error}")
+    if kib_per_second(parameters.get(BANDWIDTH, "")) is None:
+        reasons.append(f"{BANDWIDTH} is {parameters[BANDWIDTH][:40]!r}; give bytes a second such as 10Mi")
     limits = {TRUSTED_HOPS: _MAX_HOPS, REQUESTS_PER_SECOND: _MAX_LIMIT, CONNECTIONS: _MAX_LIMIT}
     return reasons + [problem for name, most in limits.items() for problem in _number(parameters, name, most)]
 
 
 def invalid_connections(parameters: Mapping[str, str]) -> list[str]:
     """Return what is wrong with the parameters that hold for load balancers of connections, too."""
-    return [*invalid_access_log(parameters), *_number(parameters, CONNECTIONS, _MAX_LIMIT)]
+    reasons = [*invalid_access_log(parameters), *_number(parameters, CONNECTIONS, _MAX_LIMIT)]
+    if problem := connection_limits_problem(parameters.get(LIMITS, "")):
+        reasons.append(f"{LIMITS}: {problem}")
+    return reasons
 
 
 def _number(parameters: Mapping[str, str], name: str, most: int) -> Iterator[str]:
@@ -139,8 +155,17 @@ def _number(parameters: Mapping[str, str], name: str, most: int) -> Iterator[str
 
 
 def connections_of(parameters: Mapping[str, str]) -> int:
-    """Return the most connections of a listener, of whatever protocol; 0 for no limit."""
-    return whole_number(parameters.get(CONNECTIONS, "0"), most=_MAX_LIMIT) or 0
+    """Return the most connections of a listener, of whatever protocol; 0 for no limit.
+
+    Users may set fewer than their class.
+    """
+    of_class = whole_number(parameters.get(CONNECTIONS, "0"), most=_MAX_LIMIT) or 0
+    return least_limit(of_class, read_limits(parameters.get(LIMITS, "")).connections)
+
+
+def least_limit(*limits: int) -> int:
+    """Return the lowest of several limits, 0 for none."""
+    return min((limit for limit in limits if limit), default=0)
 
 
 def http_settings(parameters: Mapping[str, str]) -> HttpSettings:
@@ -153,6 +178,10 @@ def http_settings(parameters: Mapping[str, str]) -> HttpSettings:
         http3=_BOOLEAN[parameters.get(HTTP3, "false")],
         requests_per_second=int(parameters.get(REQUESTS_PER_SECOND, "0")),
         connections=connections_of(parameters),
+        bandwidth_kib=least_limit(
+            kib_per_second(parameters.get(BANDWIDTH, "")) or 0, read_limits(parameters.get(LIMITS, "")).bandwidth_kib
+        ),
+        limits=read_limits(parameters.get(LIMITS, "")),
     )
 
 

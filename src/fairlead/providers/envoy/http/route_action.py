@@ -15,6 +15,7 @@ route configuration has on its way to the router, which removes it.
 
     requestsPerSecond of a class    a filter of the listener, before all others: no route can change it
     requests per second of a rule   a bucket in the route configuration, shared by all matches and hostnames of the rule
+    limits of users                 what the route configuration takes, together or for each client; bandwidth
     connections of a class          a filter of each chain of connections; of UDP, a limit of the cluster
 
 Each proxy counts alone. A request above a limit is answered 429, and a connection above it is closed.
@@ -27,14 +28,16 @@ Source: https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_filt
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from ipaddress import ip_network
 from typing import Literal, cast
 
+from fairlead.api.limits import Limits
 from fairlead.model.http import (
     MAX_DURATION_S,
     BackendRef,
     Cors,
+    ExternalAuth,
     Filters,
     HeaderModifier,
     HeaderValue,
@@ -89,6 +92,8 @@ def action_fields(
     ``added_to_answers`` has a header for the answers of each backend.
     """
     headers = header_fields(rule.filters)
+    if rule.filters.auth is not None and not rule.filters.auth.backend:
+        return {"direct_response": {"status": 500}}
     if rule.filters.redirect is not None:
         action = redirect_action(rule.filters.redirect, match.path, port=port, secure=secure)
         return {**headers, "redirect": action}
@@ -322,9 +327,86 @@ def source_ranges(ranges: Iterable[str]) -> list[Fields]:
     ]
 
 
-def filter_settings(schema: Schema, route: Route, rule: Rule) -> dict[str, Fields]:
+EXT_AUTHZ = "envoy.filters.http.ext_authz"
+#: The same for rules whose requests pass while the service does not answer.
+EXT_AUTHZ_OPEN = f"{EXT_AUTHZ}.open"
+EXT_AUTHZ_CONFIG = "envoy.extensions.filters.http.ext_authz.v3.ExtAuthz"
+#: Removes what only the external service may write.
+HEADER_MUTATION = "envoy.filters.http.header_mutation"
+_HEADER_MUTATION = "envoy.extensions.filters.http.header_mutation.v3"
+#: How long the external service may take.
+AUTH_S = 5.0
+#: Clients write these themselves: their own pass where the external service sets none.
+_OF_CLIENTS = frozenset({"authorization", "cookie"})
+#: Describe the answer of the external service and its connection, and not the request to the backend.
+_OF_ANSWERS = (
+    "connection", "content-encoding", "content-length", "content-type", "date", "expect", "host", "keep-alive",
+    "proxy-authenticate", "proxy-authorization", "proxy-connection", "server", "set-cookie", "te", "trailer",
+    "transfer-encoding", "upgrade",
+)  # fmt: skip
+
+
+def auth_settings(schema: Schema, auth: ExternalAuth, cluster_of: ClusterOf) -> dict[str, Fields]:
+    """Build the settings of the filters that ask an external service."""
+    cluster, time = cluster_of(auth.backend), duration(AUTH_S)
+    check: dict[str, object] = {"disable_request_body_buffering": not auth.max_size}
+    if auth.max_size:
+        check = {"with_request_body": {"max_request_bytes": auth.max_size, "pack_as_bytes": True}}
+    if auth.protocol == "GRPC":
+        check["grpc_service"] = {"envoy_grpc": {"cluster_name": cluster}, "timeout": time}
+    else:
+        to_backend = [{"exact": name, "ignore_case": True} for name in auth.allowed_response_headers]
+        service: dict[str, object] = {
+            "server_uri": {"uri": "http://auth", "cluster": cluster, "timeout": time},
+            "authorization_response": {
+                "allowed_upstream_headers": {
+                    "patterns": to_backend or [{"safe_regex": {"regex": all_but(_OF_ANSWERS)}}]
+                }
+            },
+        }
+        if auth.path:
+            service["path_prefix"] = auth.path.rstrip("/")
+        if auth.allowed_headers:
+            shown = [{"key": name.lower(), "value": f"%REQ({name})%"} for name in auth.allowed_headers]
+            service["authorization_request"] = {"headers_to_add": shown}
+        check["http_service"] = service
+    name = EXT_AUTHZ_OPEN if auth.fail_open else EXT_AUTHZ
+    settings = {name: schema.any(f"{EXT_AUTHZ_CONFIG}PerRoute", {"check_settings": check})}
+    shown_too = {name.lower() for name in auth.allowed_headers} | _OF_CLIENTS
+    if removed := sorted({name.lower() for name in auth.allowed_response_headers} - shown_too):
+        mutations = {"request_mutations": [{"remove": name} for name in removed]}
+        settings[HEADER_MUTATION] = schema.any(f"{_HEADER_MUTATION}.HeaderMutationPerRoute", {"mutations": mutations})
+    return settings
+
+
+def auth_filters(schema: Schema) -> list[Fields]:
+    """Return the filters that ask external services, disabled: the settings of a rule name the service."""
+    nowhere = {"server_uri": {"uri": "http://auth", "cluster": "unset", "timeout": duration(AUTH_S)}}
+    common: Fields = {"http_service": nowhere, "status_on_error": {"code": "ServiceUnavailable"}}
+    filters = [
+        schema.extension(HEADER_MUTATION, f"{_HEADER_MUTATION}.HeaderMutation"),
+        schema.extension(EXT_AUTHZ, EXT_AUTHZ_CONFIG, common),
+        schema.extension(EXT_AUTHZ_OPEN, EXT_AUTHZ_CONFIG, {**common, "failure_mode_allow": True}),
+    ]
+    return [{**each, "disabled": True} for each in filters]
+
+
+def all_but(names: Collection[str]) -> str:
+    """Return an expression that matches every text that is not one of ``names``; RE2 knows no look-ahead."""
+    heads = sorted({name[0] for name in names if name})
+    if not heads:
+        return ".+" if names else ".*"
+    parts = [f"[^{re.escape(''.join(heads))}].*"]
+    parts += [re.escape(head) + all_but({name[1:] for name in names if name.startswith(head)}) for head in heads]
+    optional = "" if "" in names else "?"
+    return f"(?:{'|'.join(parts)}){optional}"
+
+
+def filter_settings(schema: Schema, route: Route, rule: Rule, cluster_of: ClusterOf) -> dict[str, Fields]:
     """Build the settings by filter; empty when the rule has none."""
     settings = {**session_settings(schema, route, rule)}
+    if rule.filters.auth is not None and rule.filters.auth.backend:
+        settings |= auth_settings(schema, rule.filters.auth, cluster_of)
     if rule.checks_sources:
         settings[SOURCES] = source_settings(schema, rule)
     if rule.filters.cors is not None:
@@ -417,6 +499,11 @@ LOCAL_RATE_LIMIT = "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLi
 _METADATA, _BUCKET = "fairlead", "bucket"
 _CLASS_RATE_LIMIT = f"{RATE_LIMIT}.class"
 _ALWAYS = {"default_value": {"numerator": 100, "denominator": "HUNDRED"}}
+#: Names the value of the header by which requests are limited; the value of requests without it.
+_KEY, _ABSENT = "key", "absent"
+#: How many clients, or values of a header, have a bucket each; the one that was not used for longest is forgotten.
+_MOST_KEYS = 10_000
+NO_LIMITS = Limits()
 #: Of requests whose rule has no limit, while another rule of the configuration has one.
 _UNLIMITED = 2**32 - 1
 
@@ -428,12 +515,29 @@ def class_rate_limit(schema: Schema, requests_per_second: int) -> list[Fields]:
     return [schema.extension(_CLASS_RATE_LIMIT, LOCAL_RATE_LIMIT, _settings(requests_per_second))]
 
 
-def rule_rate_limits(buckets: Mapping[str, int]) -> Fields:
-    """Return the settings of a route configuration: a bucket by name, with the requests of a second."""
-    descriptors = [
+def rate_limits(buckets: Mapping[str, int], limits: Limits = NO_LIMITS) -> Fields:
+    """Return the settings of a route configuration: what its load balancer takes, and buckets of rules by name."""
+    descriptors: list[Fields] = [
         {"entries": [{"key": _BUCKET, "value": name}], "token_bucket": _bucket(limit)}
         for name, limit in sorted(buckets.items())
     ]
+    rest = {**_settings(_UNLIMITED), "max_dynamic_descriptors": {"value": _MOST_KEYS}}
+    by_key: list[Fields] = []
+    if limits.requests_per_second and not limits.key:
+        rest = _settings(limits.requests_per_second, limits.burst)
+    elif limits.requests_per_second:
+        bucket = _bucket(limits.requests_per_second, limits.burst)
+        # A descriptor without a value has a bucket for each value.
+        descriptors.append({"entries": [{"key": _KEY}], "token_bucket": bucket})
+        if limits.by_client:
+            # A client chooses among 2^64 addresses of its own network.
+            masked = {"v4_prefix_mask_len": {"value": 32}, "v6_prefix_mask_len": {"value": 64}}
+            by_key.append({"actions": [{"masked_remote_address": masked}]})
+            descriptors[-1] = {"entries": [{"key": "masked_remote_address"}], "token_bucket": bucket}
+        else:
+            by_key += _by_header(limits.header)
+            # Requests without the header count together.
+            descriptors.append({"entries": [{"key": "header_match", "value": _ABSENT}], "token_bucket": bucket})
     named_by_route = {
         "metadata": {
             "descriptor_key": _BUCKET,
@@ -442,7 +546,32 @@ def rule_rate_limits(buckets: Mapping[str, int]) -> Fields:
             "skip_if_absent": True,
         }
     }
-    return {**_settings(_UNLIMITED), "descriptors": descriptors, "rate_limits": [{"actions": [named_by_route]}]}
+    of_rules: list[Fields] = [{"actions": [named_by_route]}] if buckets else []
+    return {**rest, "descriptors": descriptors, "rate_limits": [*of_rules, *by_key]}
+
+
+def _by_header(name: str) -> list[Fields]:
+    """Return the descriptor of a request: the value of a header, or that it has none."""
+    absent = {"name": name, "present_match": True, "invert_match": True}
+    return [
+        {"actions": [{"request_headers": {"header_name": name, "descriptor_key": _KEY}}]},
+        {"actions": [{"header_value_match": {"descriptor_value": _ABSENT, "headers": [absent]}}]},
+    ]
+
+
+BANDWIDTH_LIMIT = "envoy.filters.http.bandwidth_limit"
+BANDWIDTH_CONFIG = "envoy.extensions.filters.http.bandwidth_limit.v3.BandwidthLimit"
+
+
+def bandwidth_limit(schema: Schema, kib: int) -> Fields:
+    """Return the settings of a route configuration whose requests, and responses, take so many KiB a second."""
+    fields = {
+        "stat_prefix": "bandwidth_limit",
+        "enable_mode": "REQUEST_AND_RESPONSE",
+        "limit_kbps": {"value": kib},
+        "fill_interval": duration(0.05),
+    }
+    return schema.any(BANDWIDTH_CONFIG, fields)
 
 
 def route_metadata(*, bucket: str, log: str) -> Fields:
@@ -451,19 +580,20 @@ def route_metadata(*, bucket: str, log: str) -> Fields:
     return {"filter_metadata": {_METADATA: {"fields": fields}}}
 
 
-def _settings(requests_per_second: int) -> dict[str, object]:
+def _settings(requests_per_second: int, burst: int = 0) -> dict[str, object]:
     return {
         "stat_prefix": "rate_limit",
-        "token_bucket": _bucket(requests_per_second),
+        "token_bucket": _bucket(requests_per_second, burst),
+        "response_headers_to_add": [{"header": {"key": "retry-after", "value": "1"}}],
         "filter_enabled": _ALWAYS,
         "filter_enforced": _ALWAYS,
     }
 
 
-def _bucket(requests_per_second: int) -> Fields:
-    """Return a bucket that holds, and gets, as many tokens each second."""
+def _bucket(requests_per_second: int, burst: int = 0) -> Fields:
+    """Return a bucket that gets so many tokens each second, and holds ``burst``, or as many."""
     return {
-        "max_tokens": requests_per_second,
+        "max_tokens": burst or requests_per_second,
         "tokens_per_fill": {"value": requests_per_second},
         "fill_interval": duration(1.0),
     }

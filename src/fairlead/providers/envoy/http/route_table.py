@@ -278,7 +278,7 @@ class EncodedRoute:
                 bucket = bucket_name(self.route, number) if rule.requests_per_second else ""
                 mark = log_mark(self.route.access_log) if self.route.access_log else ""
                 common["metadata"] = route_metadata(bucket=bucket, log=mark)
-            if settings := filter_settings(self._schema, self.route, rule):
+            if settings := filter_settings(self._schema, self.route, rule, self._cluster_of):
                 common["typed_per_filter_config"] = settings
             sessions = backends_of_sessions(rule)
             for index, match in enumerate(rule.matches or (RequestMatch(),)):
@@ -683,3 +683,5 @@ def backends_of(rules: Iterable[Rule]) -> Iterator[str]:
             yield backend.backend
             yield from (mirror.backend for mirror in backend.filters.mirrors)
         yield from (mirror.backend for mirror in rule.filters.mirrors)
+        if rule.filters.auth is not None:
+            yield rule.filters.auth.backend

@@ -1,0 +1,220 @@
+"""Limits, lists and external services in annotations of a Service, Gateway, IngressClass, Ingress or route."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+
+from fairlead.agent.sources.gateway.listeners import plan_gateway
+from fairlead.agent.sources.gateway.plan import find
+from fairlead.agent.sources.gateway.routes import plan_route
+from fairlead.agent.sources.ingress.plan import ClassView, IngressView, plan_class, services_of, translate_ingress
+from fairlead.api.gateway import ReferenceGrant
+from fairlead.api.kubernetes import IngressClass, IngressObject, Service, ServicePort, ServiceSpec
+from fairlead.api.meta import KubeObject, ObjectMeta
+from fairlead.api.names import ANNOTATION_ALLOWED_SOURCES, ANNOTATION_EXTERNAL_AUTH, ANNOTATION_LIMITS
+from fairlead.model.http import EVERYONE, ExternalAuth
+from fairlead.publish.objects import Refused, ServiceOptions, read_options
+from tests.unit.agent.gateway_builders import LOAD_BALANCER, http_route, ref, service
+from tests.unit.agent.gateway_builders import view as route_view
+from tests.unit.agent.gateway_objects import gateway, http, reasons, view
+
+Obj = TypeVar("Obj", bound=KubeObject)
+LIMITS = '{"requestsPerSecond": 100, "key": "client"}'
+WRONG = '{"burst": 1}'
+
+
+def annotated(obj: Obj, annotations: dict[str, str]) -> Obj:
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, annotations=annotations))
+
+
+@pytest.mark.req("F-18")
+def test_a_gateway_has_limits_and_an_invalid_text_keeps_what_is_published() -> None:
+    plan = plan_gateway(view(annotated(gateway(http("web")), {ANNOTATION_LIMITS: LIMITS})))
+    assert plan.spec is not None
+    assert plan.spec.limits == LIMITS
+    wrong = plan_gateway(view(annotated(gateway(http("web")), {ANNOTATION_LIMITS: WRONG})))
+    accepted = find(wrong.judgements, "Accepted")
+    assert wrong.is_refused
+    assert accepted is not None
+    assert ANNOTATION_LIMITS in accepted.message
+
+
+@pytest.mark.req("F-18")
+def test_a_service_limits_connections() -> None:
+    of = Service(metadata=ObjectMeta(name="db", namespace="shop"), spec=ServiceSpec(ports=[ServicePort(53)]))
+    options = read_options(annotated(of, {ANNOTATION_LIMITS: '{"connections": 5}'}))
+    assert isinstance(options, ServiceOptions)
+    assert options.limits == '{"connections": 5}'
+    for text in (WRONG, LIMITS):
+        refused = read_options(annotated(of, {ANNOTATION_LIMITS: text}))
+        assert isinstance(refused, Refused)
+        assert ANNOTATION_LIMITS in refused.sentence
+
+
+def class_view(annotations: dict[str, str], **more: Any) -> ClassView:
+    meta = ObjectMeta(name="web", namespace="shop")
+    return ClassView(
+        annotated(IngressClass(metadata=ObjectMeta(name="fairlead")), annotations),
+        (IngressObject(metadata=meta),),
+        {},
+        **more,
+    )
+
+
+@pytest.mark.req("F-8", "F-18")
+def test_a_class_of_ingresses_has_limits_and_lists_and_keeps_the_last_valid_ones() -> None:
+    good = {ANNOTATION_LIMITS: LIMITS, ANNOTATION_ALLOWED_SOURCES: "10.0.0.0/8"}
+    bad = {ANNOTATION_LIMITS: WRONG, ANNOTATION_ALLOWED_SOURCES: "10.0.0.1/8"}
+    spec = plan_class(class_view(good)).spec
+    assert spec.limits == LIMITS
+    assert {listener.allowed_sources for listener in spec.listeners} == {("10.0.0.0/8",)}
+    kept = plan_class(class_view(bad, published=spec))
+    assert (kept.spec.limits, kept.spec.listeners) == (spec.limits, spec.listeners)
+    (sentences,) = kept.problems.values()
+    assert any(ANNOTATION_LIMITS in text for text in sentences)
+    assert any(ANNOTATION_ALLOWED_SOURCES in text for text in sentences)
+    first = plan_class(class_view(bad)).spec
+    assert {listener.denied_sources for listener in first.listeners} == {EVERYONE}, "closed before the first valid list"
+
+
+# --- external services ------------------------------------------------------------------------------------------------
+
+
+def asked(name: str = "auth", **more: Any) -> dict[str, Any]:
+    http_auth = {"protocol": "HTTP", "http": {"path": "/check", "allowedResponseHeaders": ["x-user"]}}
+    return {"type": "ExternalAuth", "externalAuth": {"backendRef": {"name": name, "port": 80}, **http_auth, **more}}
+
+
+def rule(*filters: dict[str, Any]) -> dict[str, Any]:
+    return {"backendRefs": [ref()], "filters": list(filters)}
+
+
+@pytest.mark.req("F-19")
+def test_a_rule_asks_a_service() -> None:
+    of = http_route(rule(asked(forwardBody={"maxSize": 100})))
+    plan = plan_route(route_view(of, services=(service(), service("auth"))))
+    wanted = ExternalAuth("infra/auth:80", path="/check", allowed_response_headers=("x-user",), max_size=100)
+    spec = plan.specs[LOAD_BALANCER]
+    assert [each.filters.auth for each in spec.rules] == [wanted]
+    assert {backend.name for backend in spec.backends} == {"infra/web:80", "infra/auth:80"}
+    assert ("infra", "auth") in plan.services
+    grpc = http_route(rule(asked(protocol="GRPC", grpc={}, http=None)))
+    spec = plan_route(route_view(grpc, services=(service(), service("auth")))).specs[LOAD_BALANCER]
+    assert {backend.name: backend.protocol for backend in spec.backends}["infra/auth:80/http2"] == "HTTP2"
+
+
+@pytest.mark.req("F-19")
+@pytest.mark.parametrize(("text", "fails_open"), [("failOpen", True), ("", False), ("failopen", False)])
+def test_requests_pass_without_the_service_only_on_demand(text: str, fails_open: bool) -> None:
+    of = annotated(http_route(rule(asked())), {ANNOTATION_EXTERNAL_AUTH: text})
+    plan = plan_route(route_view(of, services=(service(), service("auth"))))
+    (built,) = plan.specs[LOAD_BALANCER].rules
+    assert built.filters.auth is not None
+    assert built.filters.auth.fail_open is fails_open
+    said = plan.parents[0].judgements[0].message
+    assert (ANNOTATION_EXTERNAL_AUTH in said) is (text == "failopen")
+
+
+@pytest.mark.req("F-19")
+def test_a_service_that_cannot_be_resolved_closes_the_rule_and_is_reported() -> None:
+    unresolved = ExternalAuth("", path="/check", allowed_response_headers=("x-user",))
+    missing = plan_route(route_view(http_route(rule(asked("nowhere"))), services=(service(),)))
+    assert reasons(missing.parents[0].judgements)["ResolvedRefs"] == "False/BackendNotFound"
+    assert reasons(missing.parents[0].judgements)["Accepted"].startswith("True")
+    assert [each.filters.auth for each in missing.specs[LOAD_BALANCER].rules] == [unresolved]
+    one_of_two = plan_route(route_view(http_route(rule(asked("nowhere")), rule()), services=(service(),)))
+    assert reasons(one_of_two.parents[0].judgements)["PartiallyInvalid"].startswith("True")
+    elsewhere = asked(backendRef={"name": "auth", "namespace": "other", "port": 80})
+    services = (service(), service("auth", namespace="other"))
+    forbidden = plan_route(route_view(http_route(rule(elsewhere)), services=services))
+    assert reasons(forbidden.parents[0].judgements)["ResolvedRefs"] == "False/RefNotPermitted"
+    grant = msgspec.convert(
+        {
+            "metadata": {"name": "auth", "namespace": "other"},
+            "spec": {
+                "from": [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "namespace": "infra"}],
+                "to": [{"group": "", "kind": "Service"}],
+            },
+        },
+        ReferenceGrant,
+    )
+    granted = plan_route(route_view(http_route(rule(elsewhere)), services=services, grants=(grant,)))
+    assert reasons(granted.parents[0].judgements)["ResolvedRefs"].startswith("True")
+
+
+@pytest.mark.req("F-19")
+@pytest.mark.parametrize(
+    "filters",
+    [
+        [asked(), asked()],
+        [asked(protocol="LDAP")],
+        [asked(http={"path": "check"})],
+        [asked(http={"allowedResponseHeaders": ["content-length"]})],
+        [asked(protocol="GRPC", grpc={"allowedHeaders": ["x"]}, http=None)],
+        [asked(forwardBody={"maxSize": 2**31 - 1})],
+    ],
+)
+def test_what_cannot_be_asked_is_refused_and_answers_500(filters: list[dict[str, Any]]) -> None:
+    plan = plan_route(route_view(http_route(rule(*filters)), services=(service(), service("auth"))))
+    assert [each.backends for each in plan.specs[LOAD_BALANCER].rules] == [()]
+    assert reasons(plan.parents[0].judgements)["Accepted"].startswith("False")
+
+
+PATH = {"path": "/", "backend": {"service": {"name": "web", "port": {"number": 80}}}}
+
+
+def ingress(annotation: str, **more: str) -> IngressObject:
+    return msgspec.convert(
+        {
+            "metadata": {
+                "name": "web",
+                "namespace": "shop",
+                "annotations": {ANNOTATION_EXTERNAL_AUTH: annotation, **more},
+            },
+            "spec": {
+                "rules": [
+                    {
+                        "host": "a.example.com",
+                        "http": {
+                            "paths": [{"path": "/", "backend": {"service": {"name": "web", "port": {"number": 80}}}}]
+                        },
+                    }
+                ]
+            },
+        },
+        IngressObject,
+    )
+
+
+SERVICES = {
+    name: Service(metadata=ObjectMeta(name=name, namespace="shop"), spec=ServiceSpec(ports=[ServicePort(80)]))
+    for name in ("web", "auth")
+}
+
+
+@pytest.mark.req("F-19")
+def test_an_ingress_asks_a_service() -> None:
+    text = '{"service": "auth", "port": 80, "path": "/check", "failOpen": true}'
+    nginx = {"nginx.ingress.kubernetes.io/auth-url": "http://auth.shop/check"}
+    of = ingress(text, **nginx)
+    assert services_of(of) == {"web", "auth"}
+    routes = translate_ingress(IngressView(of, "lb", SERVICES)).routes
+    (built,) = routes["a.example.com"].rules
+    assert built.filters.auth == ExternalAuth("shop/auth:80", path="/check", fail_open=True)
+    assert {backend.name for backend in routes["a.example.com"].backends} == {"shop/web:80", "shop/auth:80"}
+    missing = translate_ingress(IngressView(of, "lb", {"web": SERVICES["web"]}))
+    (closed,) = missing.routes["a.example.com"].rules
+    assert closed.filters.auth is not None
+    assert closed.filters.auth.backend == ""
+    assert any("auth" in problem for problem in missing.problems)
+
+
+@pytest.mark.req("F-19")
+@pytest.mark.parametrize("text", ["x", '{"service": "auth"}', '{"service": "auth", "port": 80, "path": "check"}', "{}"])
+def test_an_invalid_annotation_keeps_what_is_published_of_an_ingress(text: str) -> None:
+    translated = translate_ingress(IngressView(ingress(text), "lb", SERVICES))
+    assert translated.refused
+    assert ANNOTATION_EXTERNAL_AUTH in translated.problems[0]
