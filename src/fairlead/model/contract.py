@@ -154,6 +154,15 @@ class RestoresBackends(Protocol):
 
 
 @runtime_checkable
+class WorksWhileLeading(Protocol):
+    """A provider with work of its own, which only the leader does."""
+
+    async def work(self) -> None:
+        """Work until cancelled; called once a provider has started, in each term of leadership."""
+        ...
+
+
+@runtime_checkable
 class Releasable(Protocol):
     """A provider that remembers load balancers: one that already existed is released, and never deleted."""
 

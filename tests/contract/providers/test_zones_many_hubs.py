@@ -50,6 +50,7 @@ class OneHub:
         self.clock = VirtualClock(start=datetime(year, 1, 1, tzinfo=UTC))
         self.down: set[str] = set()
         self.provider = self._make()
+        self._work: asyncio.Task[None] | None = None
 
     def _make(self) -> DNSProvider:
         create = powerdns.create if isinstance(self.server, PowerDNS) else rfc2136.create
@@ -74,6 +75,7 @@ class OneHub:
         await self.provider.ensure(self.spec)
         await self.apply()
         await self.provider.start()
+        self._work = asyncio.create_task(self.provider.work())
 
     async def apply(self, action: Action = Action.REGISTER) -> None:
         rows = [
@@ -96,6 +98,9 @@ class OneHub:
 
     async def ends(self) -> None:
         """End the process; what it has done stays, and is on record."""
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.wait((self._work,))
         await self.provider.close()
 
     async def starts_again(self) -> None:
@@ -104,6 +109,7 @@ class OneHub:
         backends = [RestoredBackend(backend_key("A"), self.target(value), BackendFacts()) for value in self.addresses]
         self.provider.restore_backends(KEY, backends)
         await self.provider.start()
+        self._work = asyncio.create_task(self.provider.work())
 
     async def turn(self) -> None:
         await self.clock.advance(3)

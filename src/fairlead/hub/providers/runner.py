@@ -33,10 +33,18 @@ from fairlead.ledger.records import (
 )
 from fairlead.model.change import TargetChange
 from fairlead.model.condition import ConditionReason
-from fairlead.model.contract import Lifecycle, Provider, Restorable, RestoredBackend, RestoresBackends
+from fairlead.model.contract import (
+    Lifecycle,
+    Provider,
+    Restorable,
+    RestoredBackend,
+    RestoresBackends,
+    WorksWhileLeading,
+)
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Health, Observed, with_health
+from fairlead.runtime.background import keep
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.loop import BUG_RETRY_S
 from fairlead.sync.history import Report
@@ -95,6 +103,8 @@ class DurableRunner(ProviderRunner):
             group.create_task(self.ledger.frontends.rewrite_old())
             group.create_task(self.worker.run())
             group.create_task(self.readback.run())
+            if isinstance(self.provider, WorksWhileLeading):
+                group.create_task(keep("work of a provider", self.provider.work, clock=self._settings.clock))
 
     async def _start(self) -> None:
         while isinstance(self.provider, Lifecycle) and not self._started:

@@ -101,22 +101,19 @@ class DNSProvider:
         self._peers = PeerLeases(self._clock, update=self._update_alone)
         #: Shared names whose records are not as they should be.
         self._unsettled: set[LoadBalancerKey] = set()
-        self._tasks: tuple[asyncio.Task[None], ...] = ()
+        self._following: asyncio.Task[None] | None = None
 
     # --- life -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Follow what others change; connections are made when they are needed."""
-        if not self._tasks:
-            self._tasks = (keep_running("zones", self._follower.run, clock=self._clock),)
-        if self._leases and len(self._tasks) == 1:
-            self._tasks += (keep_running("shared-names", self._share, clock=self._clock),)
+        if self._following is None:
+            self._following = keep_running("zones", self._follower.run, clock=self._clock)
 
     async def close(self) -> None:
         """Close all connections; records stay."""
-        for task in self._tasks:
-            await end(task)
-        self._tasks = ()
+        await end(self._following)
+        self._following = None
         self._recent.close()
         await self._servers.close()
 
@@ -245,6 +242,8 @@ class DNSProvider:
         types = {type_ for type_, _ in held}
         server, keys = self._servers.get(settings.server), {RRKey(settings.name, type_) for type_ in types}
         kept = _values(await self._recent.kept(settings.server, server, keys))
+        if settings.lease_s:
+            self._peers.look(settings.server, await server.read({mark_key(settings.name, type_) for type_ in types}))
         self._complete[key] = False
         if held and not held & kept and not settings.lease_s:
             return None
@@ -366,9 +365,9 @@ class DNSProvider:
         settings = self._names.get(key)
         return _unhealthy(self._held.get(key, {})) if settings is not None and settings.lease_s else frozenset()
 
-    async def _share(self) -> None:
+    async def work(self) -> None:
         """Keep the leases of this hub, and settle shared names, until cancelled."""
-        while True:
+        while self._leases:
             await self._clock.sleep(FOLLOW_S)
             zones: dict[ZoneLease, list[tuple[LoadBalancerKey, NameSettings]]] = {}
             for key, name in self._names.items():
