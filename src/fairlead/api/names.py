@@ -56,7 +56,8 @@ ANNOTATION_ERROR_PAGES = "fairlead.dev/error-pages"
 #: ``accessLog`` of a LoadBalancerClass: ``off``, ``json`` or a JSON object.
 ANNOTATION_ACCESS_LOG = "fairlead.dev/access-log"
 #: On a Gateway, IngressClass, Ingress, HTTPRoute or GRPCRoute: CIDRs or addresses, with commas, of the only clients
-#: that are served; others are answered 403. On a Gateway, a dot and the name of a listener may follow: for that listener alone.
+#: that are served; others are answered 403. On a Gateway, a dot and the name of a listener may follow: for that
+#: listener alone.
 ANNOTATION_ALLOWED_SOURCES = "fairlead.dev/allowed-sources"
 #: On the same objects: CIDRs or addresses of clients that are answered 403, even if they are allowed.
 ANNOTATION_DENIED_SOURCES = "fairlead.dev/denied-sources"
