@@ -218,7 +218,7 @@ async def test_a_hub_leaves_the_answer_with_its_proxies_or_itself(sites: Sites):
     serving = condition_of(hostname.status.conditions, "Serving")
     assert serving is not None
     assert (serving.status, serving.reason) == ("False", "Withdrawn")
-    # The other site fails too: what fails last stays, since an empty answer helps nobody.
+    # The other site fails too: what fails last stays, since the answer must not be empty.
     a.world.cloud.unhealthy |= targets
     a.world.cloud.changed((KEY,))
     await sites.passes(40)
