@@ -6,6 +6,7 @@ In: nothing. Out: docs/images/page.webp and docs/images/page-dark.webp. Run by `
 from __future__ import annotations
 
 import asyncio
+import math
 import tempfile
 from collections.abc import Callable, Hashable, Iterable
 from datetime import UTC, datetime, timedelta
@@ -14,14 +15,18 @@ from pathlib import Path
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.times import wire_time
 from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.observed import Counted, Totals
 from fairlead.page.board import Board, VisibleItem
+from fairlead.page.routes import ChainBackend, chain_of
 from fairlead.page.tables import BackendItem, ConditionItem, Detail, HubItem, load_balancer_item
-from fairlead.page.traffic import Figure
+from fairlead.page.traffic import Figure, Traffic
 from fairlead.page.web import AllRights, WebPage
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
+from fairlead.status.fleet import Trouble, load_balancer_row
 from tests.fleet_objects import EAST, GOOD, condition, load_balancer
 from tests.worlds.browser import Browser
 
@@ -79,7 +84,7 @@ def _items() -> dict[str, msgspec.Struct]:
     return items
 
 
-async def _explain(key: LoadBalancerKey) -> Detail:
+async def _explain(key: LoadBalancerKey, _only: object) -> Detail:
     conditions = [
         ConditionItem(each.type, each.status, each.reason, each.message, _ago(0.2)) for each in (*GOOD, _BROKEN)
     ]
@@ -87,15 +92,51 @@ async def _explain(key: LoadBalancerKey) -> Detail:
         BackendItem("TCP/80", f"10.1.0.{number}:8080", f"Pod/shop/checkout-{number}", "Unhealthy", _ago(0.2))
         for number in (4, 5, 6)
     ]
-    return Detail(id=str(key), conditions=conditions, providers=[], history=[], backends=backends)
+    parts = [ChainBackend("TCP/80", each.address, each.source, Trouble.NOT_SERVING, each.state) for each in backends]
+    lb = _broken()
+    return Detail(id=str(key), conditions=conditions, providers=[], history=[], backends=backends,
+                  chain=chain_of(lb, load_balancer_row(lb), (), parts))  # fmt: skip
+
+
+def _broken() -> TCPLoadBalancer:
+    lb = load_balancer(*GOOD, _BROKEN)
+    meta = msgspec.structs.replace(lb.metadata, annotations={"fairlead.dev/origin": "east/shop/checkout"})
+    status = msgspec.structs.replace(lb.status, address="192.0.2.12")
+    return msgspec.structs.replace(lb, metadata=meta, status=status)
+
+
+class Busy(Traffic):
+    """Traffic that is made up: an hour of each load balancer, and no readers."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        super().__init__(list, clock=SystemClock(), now=lambda: datetime.now(UTC))
+        subjects = [Counted(LoadBalancerKey(*key.split("/"))) for key in keys]
+        for minute in range(62):
+            added = {
+                subject: Totals(int(60 * (12 + 8 * math.sin(minute / 9 + number) + minute * 7 % 5)))
+                for number, subject in enumerate(subjects)
+            }
+            self.last_hour.add(added, 60.0 * minute + 45, 30.0)
+        self._shown = {
+            str(subject): Figure(str(subject), 12.0 + number, 31, 49_000.0, 210_000.0, (), 0.4, 1.8)
+            for number, subject in enumerate(subjects)
+        }
+
+    def all_keys(self) -> Iterable[Hashable]:
+        """Return all load balancers."""
+        return list(self._shown)
+
+    def visible_item(self, key: Hashable) -> VisibleItem | None:
+        """Return the figure of one."""
+        return VisibleItem(self._shown[str(key)], "")
 
 
 async def main() -> None:
     """Write both pictures."""
     hub = HubItem(id="hub-1", leading=True, version="0.2.0", started=_ago(200))
-    figure = Figure(_OPEN, 12.0, 31, 49_000.0, 210_000.0, (), 0.4, 1.8)
-    tables = [Fleet("lb", _items()), Fleet("hub", {"hub-1": hub}), Fleet("traffic", {_OPEN: figure})]
-    page = WebPage(Board(tables, clock=SystemClock()), gate=AllRights(), explain=_explain)
+    traffic = Busy(_items())
+    tables = [Fleet("lb", _items()), Fleet("hub", {"hub-1": hub}), traffic]
+    page = WebPage(Board(tables, clock=SystemClock()), gate=AllRights(), explain=_explain, traffic=traffic)
     _IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fairlead-") as home:
         async with (
@@ -107,7 +148,7 @@ async def main() -> None:
             )
             await browser.open(f"{server.url}/#/load-balancers/{_OPEN}")
             await browser.until("document.querySelectorAll('#grid .row').length > 5", "rows are shown")
-            await browser.until("document.querySelector('#detail table')", "the details are shown")
+            await browser.until("document.querySelector('#detail .diagram path')", "the details are shown")
             for dark, name in ((False, "page.webp"), (True, "page-dark.webp")):
                 await browser.dark(on=dark)
                 await asyncio.sleep(1.0)

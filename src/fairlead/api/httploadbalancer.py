@@ -8,8 +8,10 @@ there.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -20,7 +22,7 @@ from fairlead.api.crd import AGE, Column, Crd
 from fairlead.api.intent import Families, FamilyPolicy, IntentObject, IntentStatus, NamesStatus
 from fairlead.api.json_text import decode
 from fairlead.api.limits import MAX_LIMITS
-from fairlead.api.meta import KubeObject, Resource, Wire, list_by
+from fairlead.api.meta import JSONObject, KubeObject, Resource, Wire, list_by
 from fairlead.api.names import ANNOTATION_MAINTENANCE, DEFAULT_CLASS, GROUP, VERSION
 from fairlead.api.tcploadbalancer import ORIGIN_COLUMNS, STATE_COLUMNS, DrainingTargets, Origin, TargetType
 from fairlead.api.times import parsed_time
@@ -150,6 +152,24 @@ def read_maintenance(text: str) -> tuple[Maintenance, ...]:
     return tuple({entry.host.lower(): entry for entry in entries}.values())
 
 
+def maintenance_now(obj: KubeObject, now: datetime) -> dict[str, Maintenance]:
+    """Return the entries of an object by host, without those that have ended.
+
+    Raises:
+        ValueError: names what is wrong with the annotation, whose entries would be lost.
+    """
+    entries = read_maintenance(obj.annotation(ANNOTATION_MAINTENANCE))
+    return {entry.host: entry for entry in entries if (parsed_time(entry.until) or now) > now}
+
+
+def maintenance_patch(obj: KubeObject, entries: Iterable[Maintenance]) -> JSONObject:
+    """Return the patch that gives an object these entries, unless it has changed since it was read."""
+    listed = list(entries)
+    text = msgspec.json.encode(listed).decode() if listed else None
+    meta = {"resourceVersion": obj.metadata.resource_version, "annotations": {ANNOTATION_MAINTENANCE: text}}
+    return {"metadata": meta}
+
+
 class HTTPLoadBalancerStatus(IntentStatus, frozen=True, gc=False):
     """What became of it.
 
@@ -213,6 +233,18 @@ class LoadBalancerRouteStatus(Wire, frozen=True, gc=False):
     names: NamesStatus = NamesStatus()
 
 
+class RouteKey(NamedTuple):
+    """The object of a member that routes are for; ``space`` is the namespace of the member at the hub."""
+
+    kind: str
+    space: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return "/".join(self)
+
+
 class LoadBalancerRoute(KubeObject, frozen=True, gc=True, dict=True):
     """One Ingress or route of a member, attached to one HTTPLoadBalancer."""
 
@@ -232,6 +264,13 @@ class LoadBalancerRoute(KubeObject, frozen=True, gc=True, dict=True):
             access_log=spec.access_log,
             origin=f"{origin.namespace}/{origin.name}" if origin.name else self.metadata.name,
         )
+
+    @property
+    def subject(self) -> RouteKey:
+        """Return the member's object; that of an agent which does not name it is the route itself."""
+        spec, origin = self.spec, self.spec.origin
+        name = origin.name or self.metadata.name
+        return RouteKey(origin.kind or spec.kind, self.metadata.namespace, origin.namespace, name)
 
     @cached_property
     def unresolved(self) -> str:

@@ -242,6 +242,8 @@ MANAGER_CERTIFICATES = "fairlead-hub-certificates"
 #: Owns ``status.shift`` of GlobalServices alone.
 MANAGER_SHIFT = "fairlead-hub-shift"
 MANAGER_CLI = "fairlead-cli"
+#: What viewers of the page change with their own tokens.
+MANAGER_PAGE = "fairlead-page"
 MANAGER_REGIONS = "fairlead-regions"
 MANAGER_BALANCER = "fairlead-balancer"
 MANAGER_CAPI = "fairlead-capi"

@@ -20,10 +20,11 @@ from fairlead.api.httploadbalancer import (
     LOAD_BALANCER_ROUTES,
     HTTPLoadBalancer,
     LoadBalancerRoute,
-    read_maintenance,
+    maintenance_now,
+    maintenance_patch,
 )
-from fairlead.api.names import ANNOTATION_MAINTENANCE, MANAGER_CLI
-from fairlead.api.times import parsed_time, wire_time
+from fairlead.api.names import MANAGER_CLI
+from fairlead.api.times import wire_time
 from fairlead.cli.hub_reader import connect_hub
 from fairlead.cli.options import (
     HubApi,
@@ -247,20 +248,18 @@ def _entries(obj: HTTPLoadBalancer) -> dict[str, Maintenance]:
         BadConfiguration: the annotation cannot be read, and its entries would be lost.
     """
     try:
-        entries = read_maintenance(obj.annotation(ANNOTATION_MAINTENANCE))
+        return maintenance_now(obj, datetime.now(UTC))
     except ValueError as error:
         title = f"HTTPLoadBalancer {obj.metadata.namespace}/{obj.metadata.name}"
         raise BadConfiguration(f"{title}: {error}. Correct or remove the annotation first") from error
-    now = datetime.now(UTC)
-    return {entry.host: entry for entry in entries if (parsed_time(entry.until) or now) > now}
 
 
 async def _write(cluster: Cluster, obj: HTTPLoadBalancer, entries: list[Maintenance]) -> None:
-    text = msgspec.json.encode(entries).decode() if entries else None
-    if text is not None and len(text.encode()) > _MOST_BYTES:
+    patch = maintenance_patch(obj, entries)
+    size = len(msgspec.json.encode(patch))
+    if entries and size > _MOST_BYTES:
         raise BadConfiguration(
-            f"--page: the pages of {obj.metadata.name} would have {len(text.encode())} bytes together; at most "
+            f"--page: the pages of {obj.metadata.name} would have {size} bytes together; at most "
             f"{_MOST_BYTES} fit into the object. Use a smaller page or fewer hosts"
         )
-    meta = {"resourceVersion": obj.metadata.resource_version, "annotations": {ANNOTATION_MAINTENANCE: text}}
-    await cluster.merge_patch(HTTP_LOAD_BALANCERS, *obj.key, {"metadata": meta}, manager=MANAGER_CLI)
+    await cluster.merge_patch(HTTP_LOAD_BALANCERS, *obj.key, patch, manager=MANAGER_CLI)

@@ -1,1 +1,1 @@
-"""The web page of a hub: what it serves, what is wrong, why, and how to fix it, live; it changes nothing."""
+"""The web page of a hub: what it serves, what is wrong, why, and how to fix it, live."""

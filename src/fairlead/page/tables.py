@@ -18,13 +18,13 @@ import msgspec
 from fairlead.api.addresspool import ADDRESS_POOLS, AddressPool
 from fairlead.api.backendgroup import BackendGroup, BackendRecord
 from fairlead.api.hostname import DNSZone, Hostname
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, LoadBalancerRoute
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, LoadBalancerRoute, RouteKey
 from fairlead.api.intent import IntentObject
 from fairlead.api.kinds import LOAD_BALANCER_KINDS
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import ManagedCertificate
 from fairlead.api.meta import KubeObject, ObjectKey, Resource, WireCondition, condition_of
-from fairlead.api.names import AGENT_LEASE
+from fairlead.api.names import AGENT_LEASE, ANNOTATION_PAUSED
 from fairlead.api.poolservice import PoolService
 from fairlead.api.proxymachine import ProxyMachine
 from fairlead.api.tenant import TENANTS, StampedLease, Tenant
@@ -41,13 +41,13 @@ from fairlead.model.http import RequestMatch, Rule
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Seen
 from fairlead.page.board import VisibleItem
+from fairlead.page.routes import Chain, ChainBackend, chain_of
 from fairlead.runtime.clock import Clock
 from fairlead.status.fleet import (
     ACCEPTED,
     PROGRAMMED,
     SERVING,
     AnyLoadBalancer,
-    LoadBalancerRow,
     ProxyRow,
     Trouble,
     certificate_faults,
@@ -247,7 +247,7 @@ def load_balancer_item(lb: AnyLoadBalancer, tenant: Tenant | None) -> LoadBalanc
         reason=row.reason,
         targets=row.targets,
         routes=row.routes,
-        since=_since(row, lb.status.conditions or (), lb.metadata.creation_timestamp or ""),
+        since=load_balancer_since(lb),
         command=f"fairlead explain {ref.path}",
     )
 
@@ -407,10 +407,13 @@ def group_item(obj: BackendGroup) -> GroupItem:
     )
 
 
-def _since(row: LoadBalancerRow, conditions: Sequence[WireCondition], created: str) -> str:
+def load_balancer_since(lb: AnyLoadBalancer) -> str:
+    """Return since when the condition that says most is as it is (RFC 3339)."""
+    row, conditions = load_balancer_row(lb), lb.status.conditions or ()
     troubles = faults_of_load_balancer(conditions, row.targets, row.routes)
     by_type = {condition.type: condition.last_transition_time or "" for condition in conditions}
     wanted = [troubles[0].type] if troubles else [SERVING, PROGRAMMED]
+    created = lb.metadata.creation_timestamp or ""
     return next((by_type[condition_type] for condition_type in wanted if by_type.get(condition_type)), created)
 
 
@@ -507,6 +510,11 @@ class Detail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     more_held: int = 0
     #: The addresses that proxy machines announce, and why none does.
     announced: list[AnnouncedRow] = msgspec.field(default_factory=list[AnnouncedRow])
+    #: What requests pass; None for what has no object any longer.
+    chain: Chain | None = None
+    #: Whether its own annotation holds all changes, and whether hosts of it are in maintenance.
+    paused: bool = False
+    maintenance: bool = False
 
 
 def detail_of(
@@ -515,17 +523,23 @@ def detail_of(
     inventory: Inventory,
     registered: Mapping[Place, RegisteredStatus] | None = None,
     announced: Callable[[IntentObject], Iterable[AnnouncedRow]] = lambda _obj: (),
+    only: RouteKey | None = None,
 ) -> Detail | None:
     """Return the detail of ``key``, None when nothing is known of it.
 
     ``registered`` are the targets that the hub has at the provider; ``announced`` returns who announces the addresses.
+    ``only``: routes and backends are those of this object.
     """
     objects = inventory.intents.get(key.kind)
     obj: Any = objects.cache.get(key.namespace, key.name) if objects is not None else None
     if obj is None and state is None:
         return None
     backends = list(_backends(registered or {}, inventory.records.by_index("lb", key)))
-    routes = _routes(key, obj, inventory)
+    routes = _routes(key, obj, inventory, only)
+    if only is not None:
+        named = {backend.name for route, _ in routes for backend in route.spec.backends}
+        backends = [backend for backend in backends if backend.listener in named]
+    announced_rows = list(announced(obj)) if obj is not None else []
     held = held_changes(key, obj.status.held or ()) if obj is not None else ()
     total = obj.status.held_total if obj is not None else 0
     return Detail(
@@ -546,8 +560,36 @@ def detail_of(
             for row in held
         ],
         more_held=max(0, total - len(held)),
-        announced=list(announced(obj)) if obj is not None else [],
+        announced=announced_rows,
+        chain=_chain(obj, [route for route, _ in routes], backends, announced_rows) if obj is not None else None,
+        paused=obj is not None and obj.annotation(ANNOTATION_PAUSED, "false") != "false",
+        maintenance=bool(getattr(obj.status, "maintenance", ())) if obj is not None else False,
     )
+
+
+_GOOD_STATES = ("Served", "Registered")
+_BAD_STATES = (Seen.UNHEALTHY.value, "Failed")
+
+
+def _chain(
+    obj: Any, routes: Sequence[LoadBalancerRoute], backends: Iterable[BackendItem], announced: Sequence[AnnouncedRow]
+) -> Chain:
+    def trouble(state: str) -> Trouble:
+        if state in _GOOD_STATES:
+            return Trouble.NONE
+        return Trouble.NOT_SERVING if state in _BAD_STATES else Trouble.ATTENTION
+
+    parts = [
+        ChainBackend(
+            backend.listener,
+            backend.address,
+            backend.source,
+            trouble(backend.state),
+            "" if backend.state in _GOOD_STATES else f"{backend.state}: {backend.why}".removesuffix(": "),
+        )
+        for backend in backends
+    ]
+    return chain_of(obj, load_balancer_row(obj), routes, parts, announced)
 
 
 def _condition(condition: WireCondition) -> ConditionItem:
@@ -573,7 +615,9 @@ def _backends(registered: Mapping[Place, RegisteredStatus], records: Iterable[Ba
             yield BackendItem(listener, address, source, standing.state, standing.since, standing.why)
 
 
-def _routes(key: LoadBalancerKey, obj: Any, inventory: Inventory) -> list[tuple[LoadBalancerRoute, str]]:
+def _routes(
+    key: LoadBalancerKey, obj: Any, inventory: Inventory, only: RouteKey | None
+) -> list[tuple[LoadBalancerRoute, str]]:
     """Return the routes of a load balancer with why each is not served; those that are not come first."""
     cache = inventory.caches.get(LOAD_BALANCER_ROUTES.plural)
     if key.kind != HTTP_LOAD_BALANCERS.kind or cache is None:
@@ -586,6 +630,7 @@ def _routes(key: LoadBalancerKey, obj: Any, inventory: Inventory) -> list[tuple[
         route
         for route in cache.values()
         if route.metadata.namespace == key.namespace and route.spec.load_balancer == key.name
+        if only is None or route.subject == only
     ]
     named.sort(key=lambda route: (route.metadata.name not in refused, route.key))
     return [(route, refused.get(route.metadata.name, "")) for route in named]

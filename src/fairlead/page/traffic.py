@@ -1,7 +1,8 @@
-"""The present traffic of each load balancer: rates and metrics, from counters that are read on demand.
+"""The traffic of each load balancer: rates of now and of the last hour, and metrics, from counters that are read.
 
 In: readers of data planes. Out: figures by load balancer and backend, a table of the page, the answer for ``fairlead
-top``, and series of metrics. Without a question for ``_LOOKED_S`` nothing is read; a scrape of the metrics reads once.
+top``, and series of metrics. Without a question for ``_LOOKED_S`` nothing is read here; scrapes of the metrics and the
+count of usage read once each, and every reading counts for the last hour.
 The work follows what is busy: a load balancer without traffic has no figure. A process that is read for the first time
 is a base and adds nothing; one that has restarted counts from zero.
 Metrics are bounded: the ``MOST_NAMED`` load balancers that had traffic first have their own series, all others share
@@ -13,6 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from array import array
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Generic, TypeVar
@@ -86,6 +89,7 @@ class Traffic:
         self._asked_s = float("-inf")
         self._fresh = asyncio.Condition()
         self._reading = asyncio.Lock()
+        self.last_hour = LastHour()
 
     async def run(self) -> None:
         """Read while there are questions, until cancelled."""
@@ -162,6 +166,7 @@ class Traffic:
         added = self._rates.take(readings)
         self._taken(readings)
         self._added(added)
+        self.last_hour.add(added, now_s, seconds)
         figures: dict[Counted, Figure] = {}
         # Rates over a time in which nothing was read would be averages of long ago.
         if 0 < seconds <= _LOOKED_S:
@@ -180,6 +185,97 @@ class Traffic:
         self._figures = figures
         self._problem = "; ".join(dict.fromkeys(reading.problem for reading in readings if reading.problem))
         self._read_at = wire_time(self._now())
+
+
+#: Minutes of the last hour, and the subjects that it is kept for: 0.7 kB each.
+MINUTES = 60
+_LONGEST_GAP_S = 90.0
+MOST_TRENDS = 10_000
+
+
+class Trend(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """The last hour of one load balancer or route, a value for each minute, oldest first; None: not read.
+
+    ``load`` are requests each second, connections without HTTP; ``errors`` those answered with 5xx, or that failed.
+    """
+
+    http: bool
+    load: tuple[float | None, ...]
+    errors: tuple[float | None, ...]
+
+
+class _Hour:
+    """The minutes of one subject, in two rings; ``last`` is the newest minute in them."""
+
+    def __init__(self, minute: int, *, http: bool) -> None:
+        self.last, self.http = minute, http
+        self._load = array("f", bytes(4 * (MINUTES + 1)))
+        self._errors = array("f", bytes(4 * (MINUTES + 1)))
+
+    def add(self, minute: int, load: int, errors: int) -> None:
+        for missed in range(max(self.last, minute - MINUTES - 1) + 1, minute + 1):
+            self._load[missed % (MINUTES + 1)] = self._errors[missed % (MINUTES + 1)] = 0.0
+        self.last = max(self.last, minute)
+        self._load[minute % (MINUTES + 1)] += load
+        self._errors[minute % (MINUTES + 1)] += errors
+
+    def at(self, minute: int) -> tuple[float, float]:
+        if not self.last - MINUTES <= minute <= self.last:
+            return 0.0, 0.0
+        return self._load[minute % (MINUTES + 1)], self._errors[minute % (MINUTES + 1)]
+
+
+class LastHour:
+    """The traffic of the last hour, by minute; what was idle for all of it is not in it."""
+
+    def __init__(self) -> None:
+        self._read: deque[int] = deque(maxlen=MINUTES + 1)
+        self._of: dict[Counted, _Hour] = {}
+        self._minute = 0
+
+    def add(self, added: Mapping[Counted, Totals], now_s: float, seconds: float) -> None:
+        """Count what a reading adds, which was served in the ``seconds`` before ``now_s``."""
+        self._minute = int(now_s // 60)
+        # What was served over several minutes is of none of them.
+        if not 0 < seconds <= _LONGEST_GAP_S:
+            return
+        minute = int((now_s - seconds / 2) // 60)
+        if not self._read or self._read[-1] < minute:
+            self._read.append(minute)
+            self._of = {counted: hour for counted, hour in self._of.items() if hour.last >= minute - MINUTES}
+        for counted, totals in added.items():
+            if counted.backend or counted.target is not None:
+                continue
+            http, hour = any(totals.requests), self._of.get(counted)
+            load, errors = (sum(totals.requests), totals.requests[4]) if http else (totals.connections, totals.failed)
+            if not load and not errors:
+                continue
+            if hour is None or (http and not hour.http):
+                if hour is None and len(self._of) >= MOST_TRENDS:
+                    continue
+                hour = self._of[counted] = _Hour(minute, http=http)  # what was counted until now were connections
+            if http == hour.http:
+                hour.add(minute, load, errors)
+
+    def subjects(self) -> Iterable[Counted]:
+        """Return what has had traffic."""
+        return self._of.keys()
+
+    def of(self, subjects: Iterable[Counted]) -> Trend | None:
+        """Return the sum of ``subjects``: of requests where there are some, else of connections; None: all idle."""
+        known = [hour for counted in subjects if (hour := self._of.get(counted)) is not None]
+        http = any(hour.http for hour in known)
+        known = [hour for hour in known if hour.http == http]
+        if not known:
+            return None
+        read = set(self._read)
+        values: list[tuple[float | None, float | None]] = []
+        # The present minute has not ended.
+        for minute in range(self._minute - MINUTES, self._minute):
+            parts = [hour.at(minute) for hour in known] if minute in read else []
+            sums = (sum(part[number] for part in parts) / 60 for number in (0, 1))
+            values.append((round(next(sums), 2), round(next(sums), 2)) if parts else (None, None))
+        return Trend(http, tuple(load for load, _ in values), tuple(errors for _, errors in values))
 
 
 class Figure(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):

@@ -5,12 +5,15 @@
     /page/events                              server-sent events: everything once, then changes
     /page/load-balancers/<kind>/<ns>/<name>   one load balancer with its history
     /page/traffic                             the figures of busy load balancers, for ``fairlead top``
+    /page/trends?id=...                       the last hour of load balancers and routes, and of all that may be seen
+    /page/actions/<kind>/<ns>/<name>          GET: what the viewer may do; POST {"action": ...}: do it
     /debug/keys/<kind>/<ns>/<name>            the hub's memory of one load balancer, for ``fairlead explain``
 
     loopback, no token    everything: all who can connect are on this machine, as for /metrics and /debug
     a token               what that token may list at the hub's API, asked with the token itself
 
-In: a board, a gate, functions that explain a load balancer. Out: routes of an aiohttp application. Read-only.
+In: a board, a gate, functions that explain a load balancer. Out: routes of an aiohttp application. What changes
+something is done with the token of the viewer alone, on loopback too: the API decides whether it may.
 Never: answers a request that another site made a browser send, or one under a name that is not this machine's; keeps
 or logs a token, asks with the hub's own rights, or shows more than RBAC allows.
 """
@@ -23,6 +26,7 @@ import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from importlib.resources import files
 from typing import Protocol
 
@@ -30,17 +34,28 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
-from fairlead.api.names import GROUP
-from fairlead.errors import FairleadError, Forbidden, Unauthorized
+from fairlead.api.httploadbalancer import (
+    HTTP_LOAD_BALANCERS,
+    LOAD_BALANCER_ROUTES,
+    RouteKey,
+    maintenance_now,
+    maintenance_patch,
+)
+from fairlead.api.json_text import decode
+from fairlead.api.kinds import LOAD_BALANCER_KINDS
+from fairlead.api.meta import JSONObject
+from fairlead.api.names import ANNOTATION_PAUSED, GROUP, MANAGER_PAGE, name_problem
+from fairlead.api.times import wire_time
+from fairlead.errors import BadConfiguration, Conflict, FairleadError, Forbidden, Invalid, NotFound, Unauthorized
 from fairlead.hub.inspect.preview import KeyState
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.service_account_token import user_name
+from fairlead.model.http import Maintenance
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board, Change
 from fairlead.page.tables import RESOURCE_OF, Detail
-from fairlead.page.traffic import Traffic
+from fairlead.page.traffic import LastHour, Traffic
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import TokenBucket
 from fairlead.runtime.tls import is_this_machine
@@ -67,10 +82,16 @@ _NO_ANSWER = (
     "the hub cannot reach its API; try again, and if the problem persists ask the operator, who finds it in the log"
 )
 
+_ACTIONS = "/page/actions/{kind}/{namespace}/{name}"
+#: Rows that a screen shows.
+MOST_TRENDS_ASKED = 100
+#: How long a maintenance lasts that is begun on the page, unless it is ended before.
+_MAINTENANCE = timedelta(hours=1)
+
 log = structlog.get_logger(__name__)
 
-#: Returns one load balancer in detail, None for one that is not known.
-Explain = Callable[[LoadBalancerKey], Awaitable[Detail | None]]
+#: Returns one load balancer in detail, or of it what is for one object of a member; None for one that is not known.
+Explain = Callable[[LoadBalancerKey, RouteKey | None], Awaitable[Detail | None]]
 #: Returns what is in memory of one, to be sent as JSON, None for one that is not known.
 Known = Callable[[LoadBalancerKey], KeyState | None]
 
@@ -86,6 +107,7 @@ class WebPage:
         explain: Explain,
         known: Known = lambda _key: None,
         traffic: Traffic | None = None,
+        actors: TokenGate | None = None,
         any_host: bool = False,
     ) -> None:
         self._board = board
@@ -93,6 +115,7 @@ class WebPage:
         self._gate = gate
         self._explain = explain
         self._known = known
+        self._actors = actors
         self._streams = StreamLimit(_HEADERS)
         self._any_host = any_host
         self._files = _static()
@@ -103,6 +126,9 @@ class WebPage:
         app.router.add_get("/page/events", self._guarded(self._events))
         app.router.add_get("/page/load-balancers/{kind}/{namespace}/{name}", self._guarded(self._load_balancer))
         app.router.add_get("/page/traffic", self._guarded(self._figures))
+        app.router.add_get("/page/trends", self._guarded(self._trends))
+        app.router.add_get(_ACTIONS, self._guarded(self._offered))
+        app.router.add_post(_ACTIONS, self._guarded(self._act))
         app.router.add_get("/debug/keys/{kind}/{namespace}/{name}", self._guarded(self._key))
         app.router.add_get("/page/{file}", self._guarded(self._file))
 
@@ -115,10 +141,14 @@ class WebPage:
         self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def answer(request: web.Request) -> web.StreamResponse:
-            if problem := refused(request.headers, any_host=self._any_host):
+            if problem := refused(request.headers, any_host=self._any_host, changes=request.method == "POST"):
                 return _said(403, problem)
             try:
                 return await handler(request)
+            except NotFound as error:
+                return _said(404, error.sentence)
+            except (Conflict, Invalid, BadConfiguration) as error:
+                return _said(409, error.sentence)
             except Unauthorized as error:
                 return _said(401, error.sentence)
             except Forbidden as error:
@@ -145,9 +175,10 @@ class WebPage:
     async def _load_balancer(self, request: web.Request) -> web.Response:
         key, allowed, with_routes = await self._asked(request)
         # What may not be seen and what is not there look alike.
-        detail = await self._explain(key) if allowed else None
+        only = route_key_of(request.query.get("route", ""))
+        detail = await self._explain(key, only) if allowed and (only is None or with_routes) else None
         if detail is not None and not with_routes:
-            detail = msgspec.structs.replace(detail, routes=[], more_routes=0)
+            detail = msgspec.structs.replace(detail, routes=[], more_routes=0, chain=None)
         return _json(detail) if detail is not None else _said(404, f"{key} does not exist, or you may not see it")
 
     async def _key(self, request: web.Request) -> web.Response:
@@ -184,6 +215,59 @@ class WebPage:
         figures, backends, routes = ([figure for figure in figures if figure.id in seen] for figures in series)
         return _json(msgspec.structs.replace(answer, figures=figures, backends=backends, routes=routes))
 
+    async def _trends(self, request: web.Request) -> web.StreamResponse:
+        rights = await self._gate.rights(request.headers)
+        try:
+            hour = self._traffic.last_hour if self._traffic is not None else LastHour()
+            named = {str(counted): counted for counted in hour.subjects()}
+            wanted = {
+                counted: (RESOURCE_OF.get(counted.load_balancer.kind, ""), counted.load_balancer.namespace)
+                for counted in named.values()
+            }
+            allowed = await rights.of(wanted.values())
+        finally:
+            await rights.aclose()
+        seen = {name: counted for name, counted in named.items() if wanted[counted][0] and allowed[wanted[counted]]}
+        ids = request.query.getall("id", [])[:MOST_TRENDS_ASKED]
+        trends = {name: trend for name in ids if name in seen and (trend := hour.of([seen[name]])) is not None}
+        whole = hour.of([counted for counted in seen.values() if counted.whole])
+        return _json({"trends": trends, "whole": whole})
+
+    async def _offered(self, request: web.Request) -> web.StreamResponse:
+        actor, key = await self._actor(request)
+        try:
+            may = await actor.may_change(RESOURCE_OF[key.kind], key.namespace, key.name)
+            return _json({"viewer": actor.viewer, "actions": actions_on(key.kind) if may else ()})
+        finally:
+            await actor.aclose()
+
+    async def _act(self, request: web.Request) -> web.StreamResponse:
+        if request.content_type != "application/json":
+            return _said(415, "an action is sent as application/json")
+        try:
+            wanted = decode(await request.read(), ActionRequest)
+        except msgspec.DecodeError as error:
+            return _said(400, f"the action cannot be read: {error}")
+        actor, key = await self._actor(request)
+        try:
+            if wanted.action not in actions_on(key.kind):
+                return _said(
+                    400, f"{key.kind} has no action {wanted.action!r}; it has {', '.join(actions_on(key.kind))}"
+                )
+            await actor.act(wanted.action, key)
+            log.info("a viewer changed an object", action=wanted.action, object=str(key), viewer=actor.viewer)
+            return _json({"done": wanted.action})
+        finally:
+            await actor.aclose()
+
+    async def _actor(self, request: web.Request) -> tuple[TokenRights, LoadBalancerKey]:
+        key = LoadBalancerKey(*(request.match_info[part] for part in ("kind", "namespace", "name")))
+        if key.kind not in RESOURCE_OF or any(map(name_problem, key[1:])):
+            raise NotFound(f"{key} is not a load balancer")
+        if self._actors is None:
+            raise Forbidden("this hub takes no changes from its page")
+        return await self._actors.rights(request.headers), key
+
     async def _events(self, request: web.Request) -> web.StreamResponse:
         with self._streams.take():
             rights = await self._gate.rights(request.headers)
@@ -209,6 +293,24 @@ class WebPage:
             self._board.leave(viewer)
 
 
+class ActionRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a request that changes something."""
+
+    action: str
+
+
+def actions_on(kind: str) -> tuple[str, ...]:
+    """Return what can be done to a load balancer of this kind."""
+    more = ("maintenance", "end-maintenance") if kind == HTTP_LOAD_BALANCERS.kind else ()
+    return ("pause", "resume", *more)
+
+
+def route_key_of(text: str) -> RouteKey | None:
+    """Return the object that a query names, as in Ingress/tenant-east/shop/web; None for none."""
+    parts = text.split("/")
+    return RouteKey(*parts) if len(parts) == len(RouteKey._fields) else None
+
+
 def event(name: str, changes: Iterable[Change]) -> bytes:
     """Return one server-sent event: items by table, and the ids of those that are gone."""
     changed: dict[str, list[msgspec.Struct]] = {}
@@ -221,8 +323,8 @@ def event(name: str, changes: Iterable[Change]) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode({"set": changed, "gone": removed}))
 
 
-def refused(headers: Mapping[str, str], *, any_host: bool) -> str:
-    """Return why a request is not answered; empty when it is.
+def refused(headers: Mapping[str, str], *, any_host: bool, changes: bool = False) -> str:
+    """Return why a request is not answered; empty when it is. ``changes``: it may change something.
 
     A name that is not this machine's may have been made to point here, so that the script of another site reads the
     page (DNS rebinding); an address in figures, and localhost, cannot.
@@ -232,6 +334,11 @@ def refused(headers: Mapping[str, str], *, any_host: bool) -> str:
     ):
         return "this page answers requests of its own origin only, not of other sites"
     host = headers.get("Host", "")
+    if changes and (
+        headers.get("Sec-Fetch-Site", "same-origin") != "same-origin"
+        or headers.get("Origin", f"//{host}").partition("//")[2] != host
+    ):
+        return "this page takes changes from itself only, not from other sites"
     if any_host or is_this_machine(host):
         return ""
     return f"{host!r} is not a name of this machine; open the page as http://127.0.0.1:PORT or http://localhost:PORT"
@@ -367,7 +474,7 @@ class TokenGate:
         self._clock = clock
         self._sign_ins = TokenBucket(_SIGN_INS_PER_S, _SIGN_INS_AT_FIRST, clock)
 
-    async def rights(self, headers: Mapping[str, str]) -> Rights:
+    async def rights(self, headers: Mapping[str, str]) -> TokenRights:
         """Return what the token of these headers may list."""
         scheme, _, token = headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
@@ -403,6 +510,34 @@ class TokenRights:
         await asyncio.gather(*(self._ask(right) for right in {(resource, "") for resource, _ in rights if resource}))
         await asyncio.gather(*(self._ask(right) for right in rights if right[0] and not self._known((right[0], ""))))
         return {right: not right[0] or self._known((right[0], "")) or self._known(right) for right in rights}
+
+    async def may_change(self, resource: str, namespace: str, name: str) -> bool:
+        """Return whether the viewer may change annotations of this object."""
+        return await self._cluster.can_i("patch", GROUP, resource, namespace, name)
+
+    async def act(self, action: str, key: LoadBalancerKey) -> None:
+        """Change an object as the viewer; the API decides whether the viewer may.
+
+        Raises:
+            Forbidden: the viewer may not.
+            BadConfiguration: the object has an annotation that cannot be read.
+        """
+        resource = next(resource for resource in LOAD_BALANCER_KINDS if resource.kind == key.kind)
+        if action in ("pause", "resume"):
+            patch: JSONObject = {
+                "metadata": {"annotations": {ANNOTATION_PAUSED: "true" if action == "pause" else None}}
+            }
+        else:
+            obj = await self._cluster.get(resource, key.namespace, key.name)
+            try:
+                entries = maintenance_now(obj, self._clock.now())
+            except ValueError as error:
+                raise BadConfiguration(f"{key}: {error}. Correct or remove the annotation first") from error
+            until = wire_time(self._clock.now() + _MAINTENANCE)
+            patch = maintenance_patch(
+                obj, [*entries.values(), Maintenance(until=until)] if action == "maintenance" else ()
+            )
+        await self._cluster.merge_patch(resource, key.namespace, key.name, patch, manager=MANAGER_PAGE)
 
     async def aclose(self) -> None:
         """Close the connections to the API."""

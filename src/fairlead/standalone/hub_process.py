@@ -23,6 +23,13 @@ from prometheus_client import CollectorRegistry
 from fairlead import __version__
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
+from fairlead.api.httploadbalancer import (
+    HTTP_LOAD_BALANCERS,
+    LOAD_BALANCER_ROUTES,
+    HTTPLoadBalancer,
+    LoadBalancerRoute,
+    RouteKey,
+)
 from fairlead.api.intent import IntentObject
 from fairlead.api.kubernetes import CONFIG_MAPS, LEASES, Lease
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
@@ -33,7 +40,7 @@ from fairlead.api.proxymachine import PROXY_MACHINES, ProxyMachine
 from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError
 from fairlead.hub.app import Hub, HubConfig
-from fairlead.hub.inventory import Inventory
+from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.hub.providers.registry import installed_providers
 from fairlead.hub.tenants.usage import Usage
 from fairlead.kube.cache import WatchCache
@@ -45,6 +52,7 @@ from fairlead.model.in_words import listed
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Counted, CountsTraffic, Reading, ReadsTargets, Totals, TrafficReader
 from fairlead.page.board import Board
+from fairlead.page.routes import RouteRows
 from fairlead.page.tables import (
     Detail,
     LoadBalancers,
@@ -65,6 +73,7 @@ from fairlead.page.tables import (
     target_status_of,
     zone_item,
 )
+from fairlead.page.timeline import Timeline
 from fairlead.page.traffic import Traffic, TrafficMetrics
 from fairlead.page.web import AllRights, TokenGate, WebPage
 from fairlead.providers.envoy.envoy_process import directory_of, find_binary, hub_directory, low_ports_problem
@@ -212,7 +221,13 @@ async def _run(
             return [*hub.not_ready(), *parts.problems(), *beside.problems()]
 
         regions = WatchCache(cluster, POOL_SERVICES)
+        timeline = Timeline(hub.inventory, hub.history, clock=clock, now=cluster.server_clock.now)
         supervisor.spawn("traffic", traffic.run, restart=True)
+        supervisor.spawn(
+            "timeline",
+            lambda: timeline.run(lambda: _rows(provider), lambda: hub.elector.holder, identity),
+            restart=True,
+        )
         supervisor.spawn("regions", published(regions.run))
         page = make_page(
             hub,
@@ -225,6 +240,7 @@ async def _run(
             unhealthy=provider.unhealthy,
             problems=not_ready,
             traffic=traffic,
+            timeline=timeline,
             regions=regions,
             announced=_announced(endpoint),
             clock=clock,
@@ -649,6 +665,7 @@ def make_page(
     unhealthy: Callable[[LoadBalancerKey], Mapping[Place, float | None]],
     problems: Callable[[], list[str]],
     traffic: Traffic,
+    timeline: Timeline,
     regions: WatchCache[PoolService],
     announced: Callable[[IntentObject], Iterable[AnnouncedRow]],
     clock: Clock,
@@ -663,6 +680,7 @@ def make_page(
     board = Board(
         [
             LoadBalancers(inventory),
+            *_routes(inventory),
             Members(inventory, now),
             # Certificates end without a change of their object.
             Objects(
@@ -681,6 +699,7 @@ def make_page(
             Plans(inventory, hub.providers, clock),
             Proxies(proxies),
             traffic,
+            timeline,
             ThisHub(
                 identity=identity,
                 version=__version__,
@@ -696,7 +715,7 @@ def make_page(
     def ago(seconds: float | None) -> str:
         return wire_time(clock.now() - timedelta(seconds=seconds)) if seconds is not None else ""
 
-    async def explain(key: LoadBalancerKey) -> Detail | None:
+    async def explain(key: LoadBalancerKey, only: RouteKey | None) -> Detail | None:
         # The hub's own proxies report by themselves: this asks no other machine.
         failing = unhealthy(key)
         registered = {
@@ -711,11 +730,21 @@ def make_page(
             for listener, targets in state.recorded.items()
             for address, target in targets.items()
         }
-        return detail_of(key, hub.debug_key(key), inventory, registered, announced)
+        return detail_of(key, hub.debug_key(key), inventory, registered, announced, only)
 
-    closed = deployment or not is_loopback(host)
-    gate = TokenGate(cluster.config, clock=clock) if closed else AllRights()
-    return WebPage(board, gate=gate, explain=explain, known=hub.debug_key, traffic=traffic, any_host=closed)
+    closed, tokens = deployment or not is_loopback(host), TokenGate(cluster.config, clock=clock)
+    gate = tokens if closed else AllRights()
+    return WebPage(
+        board, gate=gate, explain=explain, known=hub.debug_key, traffic=traffic, actors=tokens, any_host=closed
+    )
+
+
+def _routes(inventory: Inventory) -> Iterator[RouteRows]:
+    """Yield the table of Ingresses and routes, where the hub serves HTTP."""
+    routes: WatchCache[LoadBalancerRoute] | None = inventory.caches.get(LOAD_BALANCER_ROUTES.plural)
+    objects: IntentObjects[HTTPLoadBalancer] | None = inventory.intents.get(HTTP_LOAD_BALANCERS.kind)
+    if routes is not None and objects is not None:
+        yield RouteRows(inventory, routes, objects.cache)
 
 
 def _of_intents(inventory: Inventory) -> Iterator[Objects[Any]]:

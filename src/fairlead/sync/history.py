@@ -13,8 +13,9 @@ counted in place, and old keys make room for new ones. Never: a clock of its own
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from heapq import nlargest
 
 import msgspec
 
@@ -160,6 +161,9 @@ class _Rings:
         self._rings: OrderedDict[LoadBalancerKey, deque[HistoryEntry]] = OrderedDict()
         self.size = 0
 
+    def __iter__(self) -> Iterator[LoadBalancerKey]:
+        return iter(self._rings)
+
     def of(self, key: LoadBalancerKey) -> Iterable[HistoryEntry]:
         return self._rings.get(key, ())
 
@@ -205,6 +209,8 @@ class History:
         self._routine = _Rings(per_key=routine_per_key, max_keys=most_entries)
         self._sequence = 0
         self._unsaved: dict[LoadBalancerKey, None] = {}
+        #: Called with each entry as it is added.
+        self.on_note: Callable[[LoadBalancerKey, HistoryEntry], None] = lambda _key, _entry: None
 
     def __len__(self) -> int:
         """Return how many entries there are."""
@@ -227,6 +233,7 @@ class History:
             self._routine.add(key, entry)
         elif self._lasting.add(key, entry):
             self._unsaved[key] = None
+        self.on_note(key, entry)
 
     def record(self, report: Report) -> None:
         """Add an entry for one run of the worker, unless it did nothing."""
@@ -244,6 +251,11 @@ class History:
     def of(self, key: LoadBalancerKey) -> list[HistoryEntry]:
         """Return the entries of one load balancer, oldest first."""
         return sorted((*self._lasting.of(key), *self._routine.of(key)), key=lambda entry: entry.sequence)
+
+    def latest(self, most: int) -> list[tuple[LoadBalancerKey, HistoryEntry]]:
+        """Return the newest lasting entries of all load balancers, newest first."""
+        entries = ((key, entry) for key in self._lasting for entry in self._lasting.of(key))
+        return nlargest(most, entries, key=lambda pair: pair[1].last_at or pair[1].at)
 
     def load(self, key: LoadBalancerKey, stored: Iterable[HistoryEntry]) -> None:
         """Insert stored entries before those in memory, without duplicates."""

@@ -13,7 +13,7 @@ from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
 
 
-async def no_detail(_key):
+async def no_detail(_key, _only):
     return None
 
 

@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from fairlead.api.httploadbalancer import RouteKey
 from fairlead.api.meta import WireCondition
 from fairlead.api.tenant import Tenant
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board, VisibleItem
+from fairlead.page.routes import RouteRow
 from fairlead.page.tables import (
     CertificateItem,
     ClassItem,
@@ -29,7 +31,9 @@ from fairlead.page.tables import (
     load_balancer_item,
     member_item,
 )
-from fairlead.page.web import AllRights, ViewerGate, WebPage
+from fairlead.page.timeline import EventItem
+from fairlead.page.traffic import Traffic
+from fairlead.page.web import AllRights, TokenGate, ViewerGate, WebPage
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
 from tests.fleet_objects import EAST, GOOD, NOW, lease, load_balancer
@@ -55,6 +59,8 @@ class Fleet:
         self.hub = HubItem(id="hub-1", leading=True, version="1.2.3", started="2029-12-31T00:00:00Z")
         #: What is known of a load balancer in detail, by its id.
         self.details: dict[str, Detail] = {}
+        self.routes: dict[str, RouteRow] = {}
+        self.events: dict[str, EventItem] = {}
         self.changed: dict[str, Callable[[Hashable], None]] = {}
 
     def add(self, count: int) -> None:
@@ -87,6 +93,8 @@ class Fleet:
             *(
                 Table(self, table, lambda items=items: items, _shown_of(items, resource))
                 for table, items, resource in (
+                    ("route", self.routes, "loadbalancerroutes"),
+                    ("event", self.events, ""),
                     ("plan", self.plans, "tcploadbalancers"),
                     ("region", self.regions, "poolservices"),
                     ("name", self.names, "hostnames"),
@@ -109,7 +117,7 @@ class Fleet:
     def _member(self, name: str) -> VisibleItem:
         return VisibleItem(member_item(self.tenants[name], lease(self.agent_age_s), NOW), "tenants")
 
-    async def explain(self, key: LoadBalancerKey) -> Detail | None:
+    async def explain(self, key: LoadBalancerKey, _only: RouteKey | None) -> Detail | None:
         """Return what is known of one load balancer."""
         return self.details.get(str(key), Detail(id=str(key), conditions=[], providers=[], history=[]))
 
@@ -140,9 +148,16 @@ class Table:
 
 
 @contextlib.asynccontextmanager
-async def served(fleet: Fleet, *, gate: ViewerGate | None = None, port: int = 0) -> AsyncGenerator[StatusServer]:
+async def served(
+    fleet: Fleet,
+    *,
+    gate: ViewerGate | None = None,
+    port: int = 0,
+    traffic: Traffic | None = None,
+    actors: TokenGate | None = None,
+) -> AsyncGenerator[StatusServer]:
     """Serve the page of a fleet."""
-    board = Board(fleet.sources(), clock=SystemClock())
-    page = WebPage(board, gate=gate or AllRights(), explain=fleet.explain)
+    board = Board([*fleet.sources(), *([traffic] if traffic is not None else [])], clock=SystemClock())
+    page = WebPage(board, gate=gate or AllRights(), explain=fleet.explain, traffic=traffic, actors=actors)
     async with StatusServer("127.0.0.1", port, CollectorRegistry(), list, extend=page.add_to) as server:
         yield server

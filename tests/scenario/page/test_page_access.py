@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from page_world import Fleet, served
 
+from fairlead.page.routes import Chain, ChainColumn, ChainNode, RouteRow
 from fairlead.page.tables import (
     BackendItem,
     CertificateItem,
@@ -21,13 +24,19 @@ from fairlead.page.tables import (
     RegionItem,
     ZoneItem,
 )
+from fairlead.page.timeline import EventItem, EventKind
 from tests.fleet_objects import GOOD, condition
 
 pytestmark = [pytest.mark.slow, pytest.mark.req("OP-10")]
 
 OPEN = "TCPLoadBalancer/tenant-east/shop.bad"
-VIEWS = (f"load-balancers/{OPEN}", "plan", "regions", "members", "proxies", "names")
+VIEWS = (f"load-balancers/{OPEN}", "fleet", "plan", "regions", "members", "proxies", "names")
+SHOWN = "document.querySelector('main > section:not([hidden]) :is(.why, .events)')"
 AT = "2029-12-31T00:00:00Z"
+NOT_HEALTHY = (
+    "none is healthy; does a process listen on the port, and can the hub's proxies reach it? See which: "
+    "fairlead explain tcplb/tenant-east/shop.bad. To connect to each from the hub's machine: fairlead doctor --connect"
+)
 STATES = ("Serving", "Idle", "NeedsAttention", "NotKnownYet", "NotServing")
 #: Text that is shown with less contrast than WCAG 2.2 asks for (AA).
 FAINT = """(() => {
@@ -85,6 +94,12 @@ def full() -> Fleet:
         fleet.certificates[state] = CertificateItem(
             id=state, state=state, problems=said, namespace="n", hosts=(state,), step="Issued", ends=AT
         )
+        fleet.routes[state] = RouteRow(
+            id=f"Ingress/tenant-east/shop/{state}", state=state, problems=said, kind="Ingress",
+            namespace="tenant-east", title=f"ingress/east/shop/{state}", reason="R", hosts="shop.example.com",
+        )  # fmt: skip
+        fleet.events[state] = EventItem(state, AT, EventKind.HEALTH, state, f"east/shop/{state}", "it is so", OPEN, 2)
+    fleet.events["f"] = EventItem("f", AT, EventKind.FAILOVER, "Serving", "machine m", "took 192.0.2.9 over")
     fleet.zones["z"] = ZoneItem(id="z", zone="example.com", provider="rfc2136", dry_run=True)
     fleet.pools["p"] = PoolItem(id="p", addresses=("192.0.2.0/28",), reserved=1, outside=1)
     fleet.classes["c"] = ClassItem(id="c", provider="haproxy", state="NeedsAttention", problems=why)
@@ -95,6 +110,12 @@ def full() -> Fleet:
         providers=[],
         history=[],
         conditions=[ConditionItem("Serving", "False", "R", "message", AT)],
+        chain=Chain(
+            tuple(
+                ChainColumn(state, (ChainNode(state, f"part {state}", state, "a note"),), more=1) for state in STATES
+            ),
+            tuple(itertools.pairwise(STATES)),
+        ),
         held=[HeldItem("Drain a", "Paused", "it is paused")],
         backends=[
             BackendItem("TCP/80", f"10.0.0.{number}:80", "Pod/a/b", state, AT, "why")
@@ -110,7 +131,7 @@ async def test_text_contrasts_with_its_background(browser, dark):
         await browser.dark(on=dark)
         for view in VIEWS:
             await browser.open(f"{server.url}/#/{view}")
-            await browser.until("document.querySelector('main > section:not([hidden]) .why')", f"{view} is shown")
+            await browser.until(SHOWN, f"{view} is shown")
             assert await browser.js(FAINT) == [], view
     await browser.until("!document.querySelector('#connection').hidden", "the hub is gone")
     assert await browser.js(FAINT) == []
@@ -121,7 +142,7 @@ async def test_what_can_be_reached_has_a_name_and_each_cell_says_what_it_is(brow
         await browser.call("Accessibility.enable")
         for view in VIEWS:
             await browser.open(f"{server.url}/#/{view}")
-            await browser.until("document.querySelector('main > section:not([hidden]) .why')", f"{view} is shown")
+            await browser.until(SHOWN, f"{view} is shown")
             nodes = (await browser.call("Accessibility.getFullAXTree"))["nodes"]
             named = {
                 (node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node["ignored"]
@@ -141,12 +162,12 @@ async def test_what_can_be_reached_has_a_name_and_each_cell_says_what_it_is(brow
             assert {role for role, name in named if not name and role in wanted} <= {"row"}, view
             assert ("navigation", "Views") in named
         await browser.open(f"{server.url}/#/load-balancers")
-        await browser.until("document.querySelectorAll('#grid .row').length === 4", "rows are shown")
+        await browser.until("document.querySelectorAll('#grid .row').length === 9", "rows are shown")
         nodes = (await browser.call("Accessibility.getFullAXTree"))["nodes"]
         cells = [node["name"]["value"] for node in nodes if node.get("role", {}).get("value") == "gridcell"]
         assert cells[:4] == [
-            "Load balancer: east/shop/bad",
-            "State: does not serve: NoHealthyTargets",
+            "Load balancer or route: east/shop/bad, eu · envoy",
+            f"State: does not serve: NoHealthyTargets: {NOT_HEALTHY}",
             "Address: 127.200.0.1",
             "Backends: 2/3",
         ]
@@ -158,12 +179,13 @@ async def test_the_focus_goes_from_the_views_to_what_is_shown_in_the_order_of_th
         await browser.until("document.querySelector('#detail table')", "the details are shown")
         await browser.js("document.activeElement.blur()")
         reached = []
-        for _ in range(16):
+        for _ in range(19):
             await browser.press("Tab")
             reached.append(await browser.js(FOCUSED))
-        assert reached[:8] == [
+        assert reached[:9] == [
             "Skip to content",
-            "Load balancers, 3 not well",
+            "Load balancers, 6 not well",
+            "Fleet",
             "Plan, 1 held",
             "Regions, 3 not well",
             "Members, 1 not well",
@@ -171,6 +193,6 @@ async def test_the_focus_goes_from_the_views_to_what_is_shown_in_the_order_of_th
             "Names and certificates, 6 not well",
             "Colours: as the system has them",
         ]
-        assert reached[8:12] == ["1 not serving", "1 not known yet", "1 with a problem", "1 serving"]
-        assert reached[12:15] == ["search", "Load balancers", "Close the details"]
-        assert reached[15].startswith("Copy: ")
+        assert reached[9:14] == ["2 not serving", "2 not known yet", "2 with a problem", "2 serving", "1 idle"]
+        assert reached[14:17] == ["search", "Load balancers and routes", "Close the details"]
+        assert reached[17].startswith("Copy: ")

@@ -52,8 +52,9 @@ async def test_columns_stand_under_their_heads_and_backends_and_addresses_are_wh
         await browser.open(server.url)
         await browser.until(f"{ROWS}.length > 2", "rows are shown")
         cells = {each["name"]: each for each in await browser.js(CELLS)}
-        assert {name for name, each in cells.items() if each["off"] > 1} == set()
-        assert {name for name, each in cells.items() if each["cut"]} <= {"Load balancer", "State"}
+        # A narrow window has no heads: a row is two lines.
+        assert width == 390 or {name for name, each in cells.items() if each["off"] > 1} == set()
+        assert {name for name, each in cells.items() if each["cut"]} <= {"Load balancer or route", "State"}
         assert cells["Backends"]["text"] == "12/13"
 
 

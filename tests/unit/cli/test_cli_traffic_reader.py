@@ -32,7 +32,7 @@ class TokenGate(AllRights):
         return self
 
 
-async def none(_key):
+async def none(_key, _only):
     return None
 
 

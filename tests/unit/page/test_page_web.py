@@ -12,10 +12,13 @@ from prometheus_client import CollectorRegistry
 
 from fairlead.errors import Unauthorized, Unreachable
 from fairlead.hub.inspect.preview import KeyState
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.observed import Counted, Totals
 from fairlead.page import web
 from fairlead.page import web as seats
 from fairlead.page.board import Board, Change, VisibleItem
 from fairlead.page.tables import Detail, MemberItem, RouteItem
+from fairlead.page.traffic import Traffic
 from fairlead.page.web import AllRights, WebPage, event, refused
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
@@ -71,7 +74,7 @@ class Closed(AllRights):
         raise Unauthorized("sign in")
 
 
-async def none(_key):
+async def none(_key, _only):
     return None
 
 
@@ -233,7 +236,7 @@ class Only(AllRights):
         return {right: right[0] in self._resources for right in wanted}
 
 
-async def edge(key):
+async def edge(key, _only):
     return Detail(id=str(key), conditions=[], providers=[], history=[], routes=[RouteItem("Ingress", "shop/web")],
                   more_routes=3)  # fmt: skip
 
@@ -255,3 +258,54 @@ async def test_routes_are_for_those_who_may_list_routes(resources, status, route
         if status == 200:
             body = await answer.json()
             assert (len(body["routes"]), body["moreRoutes"]) == (routes, 3 * routes)
+
+
+class Trends(Traffic):
+    """Traffic with a last hour, and without readers."""
+
+    def __init__(self) -> None:
+        super().__init__(list, clock=SystemClock(), now=SystemClock().now)
+        for minute in range(3):
+            added = {WEB: Totals(60), EDGE: Totals(1, requests=(0, 60, 0, 0, 6))}
+            self.last_hour.add(added, 60.0 * minute + 30, 30.0)
+        self.last_hour.add({}, 200.0, 20.0)
+
+
+WEB = Counted(LoadBalancerKey("TCPLoadBalancer", "tenant-east", "web"))
+EDGE = Counted(LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "edge"))
+
+
+@pytest.mark.req("OP-11", "S-6")
+async def test_the_last_hour_is_shown_and_summed_for_those_who_may_list_it():
+    for gate, seen, last in (
+        (AllRights(), {str(WEB), str(EDGE)}, 1.1),
+        (Only("tcploadbalancers"), {str(WEB)}, 1.0),
+        (Only("hostnames"), set(), None),
+    ):
+        page = WebPage(Board([], clock=SystemClock()), gate=gate, explain=none, traffic=Trends())
+        async with (
+            served(page) as server,
+            aiohttp.ClientSession(server.url) as session,
+            session.get("/page/trends", params=[("id", str(WEB)), ("id", str(EDGE)), ("id", "x/y/z")]) as answer,
+        ):
+            body = await answer.json()
+        assert set(body["trends"]) == seen
+        assert (body["whole"]["load"][-1] if body["whole"] else None) == last
+
+
+@pytest.mark.req("S-6")
+@pytest.mark.parametrize(
+    ("headers", "changes", "allowed"),
+    [
+        ({"Host": "127.0.0.1:1"}, True, True),
+        ({"Host": "127.0.0.1:1", "Sec-Fetch-Site": "same-origin", "Origin": "http://127.0.0.1:1"}, True, True),
+        ({"Host": "127.0.0.1:1", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, False, True),
+        ({"Host": "127.0.0.1:1", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, True, False),
+        ({"Host": "127.0.0.1:1", "Sec-Fetch-Site": "none"}, True, False),
+        ({"Host": "127.0.0.1:1", "Origin": "http://127.0.0.1:2"}, True, False),
+        ({"Host": "127.0.0.1:1", "Origin": "null"}, True, False),
+        ({"Host": "evil.example"}, True, False),
+    ],
+)
+def test_changes_are_taken_from_the_page_itself_only(headers, changes, allowed):
+    assert (refused(headers, any_host=False, changes=changes) == "") == allowed

@@ -352,6 +352,7 @@ class HTTPObjects(MemberObjects[HTTPLoadBalancer]):
             indexes={
                 "namespace": lambda route: [route.metadata.namespace],
                 "lb": lambda route: [load_balancer_of(route)],
+                "subject": lambda route: [route.subject],
                 "service": _services_of,
                 "node-port": _node_ports_of,
             },

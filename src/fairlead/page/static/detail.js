@@ -1,15 +1,22 @@
 // One load balancer: why it is as it is, since when, and what happened to it.
 
+import { diagram } from "./diagram.js";
 import { ago, copyable, make, problem, sentence, table, when } from "./dom.js";
 import { stateOf } from "./grid.js";
-import { ask } from "./stream.js";
+import { actionsOf, ask as request, session } from "./stream.js";
 
 /** Return what is known of one load balancer, null when it is not there; throws when the hub does not answer. */
 export async function fetchDetail(item) {
-  const path = [item.kind, item.namespace, item.name].map(encodeURIComponent).join("/");
-  const answer = await ask(`/page/load-balancers/${path}`);
+  // What is known of a route is what its first load balancer knows of it; what is rejected has none.
+  const [id, query] = item.loadBalancers ? [item.loadBalancers[0], `?route=${encodeURIComponent(item.id)}`] : [item.id, ""];
+  if (!id) return null;
+  const [answer, may] = await Promise.all([
+    request(`/page/load-balancers/${id.split("/").map(encodeURIComponent).join("/")}${query}`),
+    session.token && !item.loadBalancers ? request(actionsOf(item)) : null,
+  ]);
   if (!answer.ok && answer.status !== 404) throw new Error(await answer.text());
-  return answer.ok ? answer.json() : null;
+  if (!answer.ok) return null;
+  return { ...await answer.json(), ...(may?.ok ? await may.json() : { refusal: may ? await may.text() : "" }) };
 }
 
 /** Say of a load balancer that was asked for, by the address of the page, that it is not there. */
@@ -24,21 +31,76 @@ function head(title, close) {
     make("button", { type: "button", onclick: close, "aria-label": "Close the details" }, "Close"));
 }
 
-/** Fill the panel; `line` is the element with the figures. */
-export function drawDetail(panel, item, detail, close, line) {
+/** Fill the panel; `on` closes it, acts and signs in, `figures` is the element with the traffic. */
+export function drawDetail(panel, item, detail, on, figures) {
   const facts = [
     ["Address", item.address || "pending"], ["Member", item.member || "-"], ["Region", item.region || "-"],
-    ["Machines", item.on ?? null], ["Class", item.className || "-"], ["Backends", item.targets || "-"],
+    ["Machines", item.on ?? null], ["Class", item.className ?? null], ["Hosts", item.hosts ?? null],
+    [item.loadBalancers ? "Services" : "Backends", item.targets || "-"],
     ["Routes", item.routes === undefined ? null : String(item.routes)],
-    ["Object", `${item.kind} ${item.namespace}/${item.name}`],
+    ["Object", item.loadBalancers ? null : `${item.kind} ${item.namespace}/${item.name}`],
   ].filter(([, text]) => text !== null);
   panel.replaceChildren(
-    head(item.shown ?? item.title, close),
+    head(item.shown ?? item.title, on.close),
     make("p", { class: `state ${item.state ?? "Serving"}` }, stateOf(item), item.since ? [", for ", ago(item.since)] : null),
     ...(item.problems ?? []).map((each) => problem(each, item.state, item.command)),
-    line,
-    make("dl", {}, facts.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)])),
+    ...(item.loadBalancers ? [] : actions(item, detail, on)),
+    ...chain(item, detail?.chain),
+    make("h3", {}, "Traffic of the last hour"), figures,
+    make("dl", {}, facts.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)]),
+      item.loadBalancers?.length ? [make("dt", {}, "Served by"), make("dd", {}, item.loadBalancers.flatMap((id, at) => [at ? ", " : "", make("a", { href: `#/load-balancers/${id}` }, id.split("/").slice(1).join("/"))]))] : []),
     ...(detail ? sections(detail, item.command) : []));
+}
+
+/** Return what requests pass, from their clients to the backends. */
+function chain(item, known) {
+  if (!known) return [];
+  return [make("h3", {}, "From client to backend"), diagram(`What requests to ${item.shown ?? item.title} pass`, known.columns, known.links)];
+}
+
+// The change that the viewer is asked about: the id of a load balancer, and an action.
+let asked = "";
+
+/** Return the buttons for what the token of this tab may do; without one, the way to use one. */
+function actions(item, detail, on) {
+  if (!detail) return [];
+  if (!session.token) {
+    return [make("div", { class: "bar actions" }, make("button", { type: "button", onclick: () => on.signIn("Pause, resume and maintenance need a token that may change this load balancer.") }, "Sign in to make changes"))];
+  }
+  if (!detail.actions?.length) {
+    return [make("div", { class: "bar actions" }, make("p", { class: "quiet" }, detail.refusal?.trim() || `${detail.viewer} may not change this load balancer.`),
+      make("button", { type: "button", onclick: () => on.signIn("Use another token.") }, "Use another token"))];
+  }
+  const title = item.shown ?? item.title;
+  const offered = [
+    detail.paused
+      ? ["resume", "Resume", `Apply the held changes of ${title} now?`, `${title} is resumed`]
+      : ["pause", "Pause", `Hold all changes of ${title} until somebody resumes it?`, `${title} is paused`],
+    detail.actions.includes("maintenance") && (detail.maintenance
+      ? ["end-maintenance", "End maintenance", `Serve the routes of ${title} again?`, `The routes of ${title} are served again`]
+      : ["maintenance", "Maintenance", `Answer all requests to ${title} with 503 for one hour?`, `${title} is in maintenance for one hour`]),
+  ].filter(Boolean);
+  const box = make("div", { class: "bar actions", role: "group", "aria-label": "Changes" });
+  const button = (name, onclick, attributes) => make("button", { type: "button", "aria-label": `${name}: ${title}`, onclick, ...attributes }, name);
+  const offer = () => {
+    asked = "";
+    box.replaceChildren(...offered.map((each) => button(each[1], () => ask(each, true), { "data-action": each[0] })), make("span", { class: "quiet" }, `as ${detail.viewer}`));
+  };
+  // What is being asked stays while the panel is drawn again.
+  const ask = ([action, name, question, done], focus = false) => {
+    asked = `${item.id} ${action}`;
+    const yes = button(name, async () => {
+      yes.disabled = true;
+      const refusal = await on.act(item, action, done);
+      if (refusal) box.replaceChildren(make("p", { class: "state NotServing" }, refusal), button("Back", offer));
+    }, { class: "main" });
+    box.replaceChildren(make("p", {}, question), yes, button("Cancel", () => { offer(); box.querySelector(`[data-action=${action}]`).focus(); }));
+    if (focus) yes.focus();
+  };
+  const asking = offered.find(([action]) => asked === `${item.id} ${action}`);
+  if (asking) ask(asking);
+  else offer();
+  return [box];
 }
 
 function rows(title, headers, lines, more = 0) {
@@ -71,8 +133,7 @@ function sections(detail, command) {
     detail.history.length
       ? make("ol", { class: "history" }, detail.history.toReversed().map(entry))
       : make("p", { class: "quiet" }, "Nothing yet."),
-    make("h3", {}, "What is left out, and what each backend waits for"),
-    copyable(command),
+    ...(command ? [make("h3", {}, "What is left out, and what each backend waits for"), copyable(command)] : []),
   ];
 }
 

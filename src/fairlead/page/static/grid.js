@@ -1,15 +1,17 @@
 // A list of any length: only the rows in view are elements. One stop of the Tab key; arrows, Home, End, Page move.
 
 import { ago, make, words } from "./dom.js";
+import { trafficId } from "./spark.js";
 
-const ROW = 38;
+const ROW = 54;
 const SPARE = 6;
 
 export class Grid {
-  /** `box` scrolls; `open` is called with an item on Enter or a click. */
-  constructor(box, open) {
+  /** `box` scrolls; `open` is called with an item on Enter or a click; `sparks` has the traffic of items. */
+  constructor(box, open, sparks) {
     this.box = box;
     this.open = open;
+    this.sparks = sparks;
     this.items = [];
     this.active = 0;
     this.activeId = "";
@@ -70,9 +72,20 @@ export class Grid {
     for (const [id, row] of this.rows) if (!kept.has(id)) row.element.remove();
     this.rows = kept;
     this.fresh.clear();
+    this.sparks.want([...kept.values()].map(({ item }) => trafficId(item)));
     const active = kept.get(this.activeId);
     if (active) this.box.setAttribute("aria-activedescendant", active.element.id);
     else this.box.removeAttribute("aria-activedescendant");
+  }
+
+  /** Draw the traffic of the rows in view again. */
+  drawTraffic() {
+    for (const { item, element } of this.rows.values()) {
+      const cell = element.querySelector(".traffic");
+      cell.replaceChildren(...this.sparks.cell(item));
+      cell.title = this.sparks.words(item);
+      cell.setAttribute("aria-label", `${this.heads[4]}: ${cell.title}`);
+    }
   }
 
   choose(at, { open = false } = {}) {
@@ -86,18 +99,20 @@ export class Grid {
   }
 
   #row(item) {
+    const why = whyOf(item);
+    const about = [item.hosts, item.region, item.className].filter(Boolean).join(" · ");
+    const since = item.since ? ago(item.since) : "";
     const cells = [
-      ["name", titleOf(item), item.shown ?? item.title],
-      [`state ${item.state ?? "Serving"}`, item.state ? item.reason : stateOf(item), stateOf(item)],
-      ["address", item.address || "pending"],
-      [null, (item.targets || "-").replace(/ healthy$/, ""), item.targets],
-      [null, item.region || "-"],
-      [null, item.className || "-"],
-      ["quiet", item.since ? ago(item.since) : "", (item.since ?? "").slice(0, 19).replace("T", " ")],
+      ["name", [make("span", { class: "title" }, titleOf(item)), make("span", { class: "quiet sub" }, about)], [item.shown ?? item.title, about].filter(Boolean).join(", ")],
+      ["condition", [make("span", { class: `state ${item.state ?? "Serving"}` }, words(item.state ?? "Serving")), make("span", { class: "quiet sub why-line" }, why)], [stateOf(item), why].filter(Boolean).join(": ")],
+      ["address", [make("span", { class: "line" }, item.address || "pending"), make("span", { class: "quiet sub" }, item.on ?? "")], [item.address || "pending", item.on].filter(Boolean).join(" on ")],
+      ["backends", (item.targets || "-").replace(/ healthy$/, ""), item.targets],
+      ["traffic", this.sparks.cell(item), this.sparks.words(item)],
+      ["quiet since", since, (item.since ?? "").slice(0, 19).replace("T", " ")],
     ];
     // The heads stand outside of what scrolls, so that each cell says its own to a screen reader.
     const element = make("div", { class: "row", role: "row", id: `row-${item.id}` }, cells.map(([style, text, said], at) =>
-      make("span", { class: style, role: "gridcell", title: said || text, "aria-label": `${this.heads[at]}: ${said || text}` }, text)));
+      make("span", { class: style, role: "gridcell", title: said || (typeof text === "string" ? text : null), "aria-label": `${this.heads[at]}: ${said || (typeof text === "string" ? text : "") || "-"}` }, text)));
     element.addEventListener("click", () => {
       this.choose(this.items.findIndex((each) => each.id === item.id), { open: true });
     });
@@ -135,4 +150,11 @@ function titleOf(item) {
 export function stateOf(item) {
   const state = item.state ?? "Serving";
   return state === "Serving" ? words(state) : `${words(state)}: ${item.reason}`;
+}
+
+/** Return what is wrong with an item, without its name, which is next to it. */
+export function whyOf(item) {
+  const [first = "", ...more] = item.problems ?? [];
+  const text = first.startsWith("load balancer ") && !item.loadBalancers ? first.slice(first.indexOf(": ") + 2) : first;
+  return more.length ? `${text} (and ${more.length} more)` : text;
 }

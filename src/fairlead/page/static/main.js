@@ -2,16 +2,17 @@
 
 import { age, announce, make, rank, redraw, words } from "./dom.js";
 import { drawDetail, drawGone, fetchDetail } from "./detail.js";
+import { fleet } from "./fleet.js";
 import { Grid } from "./grid.js";
 import { Sparks } from "./spark.js";
-import { follow, session } from "./stream.js";
+import { change, follow, session } from "./stream.js";
 import * as views from "./views.js";
 
 const $ = (id) => document.getElementById(id);
 // The items that each view is about: what is not well of them is counted next to its name.
-const ABOUT = { "load-balancers": ["lb"], plan: ["plan"], regions: ["region"], members: ["member"], proxies: ["class", "proxy", "machine", "pool", "group"], names: ["name", "zone", "certificate"] };
+const ABOUT = { "load-balancers": ["lb", "route"], fleet: ["event"], plan: ["plan"], regions: ["region"], members: ["member"], proxies: ["class", "proxy", "machine", "pool", "group"], names: ["name", "zone", "certificate"] };
 // What else a view is drawn from: it is drawn again only when something in these has changed.
-const ALSO_FROM = { plan: ["hub"], members: ["lb"] };
+const ALSO_FROM = { fleet: ["hub", "member", "proxy", "machine", "pool", "lb", "route"], plan: ["hub"], members: ["lb"] };
 const VIEWS = Object.keys(ABOUT);
 const tables = Object.fromEntries([...Object.values(ABOUT).flat(), "hub", "traffic"].map((name) => [name, new Map()]));
 const STATES = ["NotServing", "NotKnownYet", "NeedsAttention", "Serving", "Idle"];
@@ -28,12 +29,16 @@ let heard = null;
 // What the details show was made from, empty while they show nothing of a load balancer.
 let detailed = "";
 
-const sparks = new Sparks(tables.traffic);
+const sparks = new Sparks(tables.traffic, () => {
+  grid.drawTraffic();
+  if (opened) drawFigures();
+  if (view === "fleet") { stale = true; later(); }
+});
 const grid = new Grid($("grid"), (item) => {
   const hash = `#/load-balancers/${item.id}`;
   if (location.hash === hash) openDetail(item.id);
   else location.hash = hash;
-});
+}, sparks);
 
 follow({
   open() {
@@ -58,7 +63,7 @@ follow({
     say([...before].filter(([id, old]) => (old?.state ?? "Serving") !== (tables.lb.get(id).state ?? "Serving")).map(([id]) => tables.lb.get(id)),
       (data.set.member ?? []).filter((item) => rank(item) < 2));
     const id = named();
-    if (before.has(id) || data.gone.lb?.includes(id)) openDetail(id, false);
+    if (before.has(id) || data.gone.lb?.includes(id) || data.set.route?.some((item) => item.id === id) || data.gone.route?.includes(id)) openDetail(id, false);
   },
   lost(sentence) {
     if (heard && $("connection").hidden) heard = new Date();
@@ -69,25 +74,42 @@ follow({
   refused(sentence) {
     session.token = "";
     $("connection").hidden = true;
-    $("content").hidden = true;
-    $("sign-in").hidden = false;
-    $("sign-in-why").textContent = sentence;
-    $("token").value = "";
-    $("token").focus();
-    return new Promise((resume) => {
-      $("sign-in").onsubmit = (event) => {
-        event.preventDefault();
-        session.token = $("token").value.trim();
-        resume();
-      };
-    });
+    return signIn(sentence);
   },
 });
+
+/** Ask for a token; return whether one was given. `optional`: the page is usable without one. */
+function signIn(sentence, optional = false) {
+  $("content").hidden = true;
+  $("sign-in").hidden = false;
+  $("sign-in-not").hidden = !optional;
+  $("sign-in-why").textContent = sentence;
+  $("token").value = "";
+  $("token").focus();
+  return new Promise((resume) => {
+    $("sign-in").onsubmit = (event) => {
+      event.preventDefault();
+      session.token = $("token").value.trim();
+      resume(true);
+    };
+    $("sign-in-not").onclick = () => resume(false);
+  });
+}
+
+/** Sign in to change something, where everything is shown without a token. */
+async function signInToChange(sentence) {
+  await signIn(sentence, true);
+  $("sign-in").hidden = true;
+  $("content").hidden = false;
+  detailed = "";
+  if (opened) openDetail(opened.id);
+}
 
 function take(data) {
   for (const [name, items] of Object.entries(data.set)) for (const item of items) tables[name]?.set(item.id, item);
   for (const [name, ids] of Object.entries(data.gone)) for (const id of ids) tables[name]?.delete(id);
-  if (data.set.lb || data.gone.lb) {
+  if (data.set.traffic || data.gone.traffic) grid.drawTraffic();
+  if (data.set.lb || data.gone.lb || data.set.route || data.gone.route) {
     order = [];
     stale = distinguish() || stale;
   }
@@ -134,7 +156,7 @@ function draw() {
   else if (stale && heard) {
     stale = false;
     const box = $(`view-${view}`);
-    redraw(box, () => box.replaceChildren(...views[view](tables)));
+    redraw(box, () => box.replaceChildren(...(view === "fleet" ? fleet(tables, sparks) : views[view](tables))));
   }
 }
 
@@ -163,6 +185,7 @@ function drawLink(link, name) {
   let worst = 2;
   for (const table of ABOUT[name]) {
     for (const item of tables[table].values()) {
+      if (name === "fleet") continue; // what happened is not a task
       count += name === "plan" ? item.held ?? 0 : Number(rank(item) < 2);
       worst = Math.min(worst, rank(item));
     }
@@ -176,10 +199,21 @@ function drawLink(link, name) {
   link.setAttribute("aria-label", title);
 }
 
+/** Return what is listed: an object whose load balancer is listed already gets its faults there. */
+function rowsOf() {
+  const byTitle = new Map([...tables.lb.values()].map((item) => [item.fullTitle, item.id]));
+  const rows = new Map(tables.lb);
+  for (const route of tables.route.values()) {
+    const lb = rows.get(byTitle.get(route.title));
+    if (lb) rows.set(lb.id, { ...lb, state: rank(lb) < 2 ? lb.state : "NeedsAttention", reason: rank(lb) < 2 ? lb.reason : route.reason, problems: [...lb.problems ?? [], ...route.problems ?? []] });
+    else rows.set(route.id, route);
+  }
+  return [...rows.values()];
+}
+
 function drawLoadBalancers() {
   if (!order.length) {
-    order = [...tables.lb.values()].sort((a, b) =>
-      rank(a) - rank(b) || (a.title < b.title ? -1 : 1));
+    order = rowsOf().sort((a, b) => rank(a) - rank(b) || (a.title < b.title ? -1 : 1));
   }
   const counts = {};
   for (const item of order) counts[item.state ?? "Serving"] = (counts[item.state ?? "Serving"] ?? 0) + 1;
@@ -191,14 +225,14 @@ function drawLoadBalancers() {
   if (focused) document.querySelector(`[data-only="${focused}"]`)?.focus();
   const wanted = $("search").value.trim().toLowerCase();
   const shown = order.filter((item) => (!only || (item.state ?? "Serving") === only)
-    && (!wanted || `${item.title} ${item.fullTitle} ${item.address} ${item.on ?? ""} ${item.member} ${item.region} ${item.className} ${item.reason} ${item.name}`.toLowerCase().includes(wanted)));
+    && (!wanted || `${item.title} ${item.fullTitle ?? ""} ${item.address ?? ""} ${item.on ?? ""} ${item.member} ${item.region ?? ""} ${item.className ?? ""} ${item.reason} ${item.name ?? ""} ${item.hosts ?? ""} ${item.targets ?? ""}`.toLowerCase().includes(wanted)));
   grid.set(shown);
-  $("grid").dataset.empty = shown.length || !heard ? "" : order.length ? "No load balancer is like that."
+  $("grid").dataset.empty = shown.length || !heard ? "" : order.length ? "No load balancer or route is like that."
     : `No load balancers yet. ${tables.member.size ? "A Service of type LoadBalancer in a member makes one." : "Add a member first: fairlead tenant add NAME"}${session.token ? " Or there are some that your token may not list." : ""}`;
 }
 
 async function openDetail(id, focus = true) {
-  const item = tables.lb.get(id);
+  const item = order.find((each) => each.id === id) ?? tables.lb.get(id) ?? tables.route.get(id);
   opened = item ?? null;
   $("detail").hidden = !item && !heard;
   if (!item) {
@@ -212,7 +246,7 @@ async function openDetail(id, focus = true) {
     if (from === detailed) return;
     detailed = from;
     const kept = $("detail").scrollTop;
-    redraw($("detail"), () => drawDetail($("detail"), item, detail, close, sparks.element(item.id)), "detail-title");
+    redraw($("detail"), () => drawDetail($("detail"), item, detail, { close, act, signIn: signInToChange }, sparks.element(item)), "detail-title");
     $("detail").scrollTop = kept;
   };
   if (focus) {
@@ -225,6 +259,28 @@ async function openDetail(id, focus = true) {
   } catch {
     // The hub does not answer, which the banner says: what was read before stays.
   }
+}
+
+/** Do something to a load balancer with the token of this tab; return why that was refused, empty when it is done. */
+async function act(item, action, done) {
+  let refusal = "";
+  try {
+    const answer = await change(item, action);
+    refusal = answer.ok ? "" : (await answer.text()).trim();
+  } catch {
+    refusal = "The hub does not answer: whether it was done is not known.";
+  }
+  announce(refusal || done);
+  if (!refusal) {
+    detailed = "";
+    if (opened?.id === item.id) openDetail(item.id, false);
+  }
+  return refusal;
+}
+
+function drawFigures() {
+  const item = opened;
+  $("figures")?.replaceWith(sparks.element(item));
 }
 
 function close() {
@@ -244,6 +300,7 @@ function route() {
   if (changed !== view) $("content").scrollTop = 0;
   view = changed;
   stale = true;
+  if (view === "fleet") sparks.later();
   draw();
   const id = named();
   if (view === "load-balancers" && id) {
@@ -286,9 +343,10 @@ $("theme").addEventListener("click", () => {
 theme(localStorage.getItem("theme") ?? "");
 
 setInterval(() => {
-  sparks.tick();
+  if (view === "load-balancers") grid.draw();
+  else if (view === "fleet") sparks.want([]);
   if (!opened) return;
-  $("figures")?.replaceWith(sparks.element(opened.id));
+  drawFigures();
   // Backends and history change without their load balancer.
   if ($("connection").hidden) openDetail(opened.id, false);
 }, 5_000);

@@ -1,42 +1,89 @@
-// Traffic figures of the last minutes as lines; a load balancer without traffic has none.
+// Traffic: the figures of now as text, and the last hour as a line with its errors.
 
 import { make } from "./dom.js";
+import { ask } from "./stream.js";
 
-const KEPT = 60;
 const MOST_PARTS = 10;
+const FETCH_MS = 30_000;
 const SVG = "http://www.w3.org/2000/svg";
 
+/** Return the name of a row in the figures: a load balancer has its id, a route that of its load balancer and its own. */
+export function trafficId(item) {
+  if (!item.loadBalancers) return item.id;
+  const [kind, , namespace, name] = item.id.split("/");
+  return `${item.loadBalancers[0] ?? ""}@${kind.toLowerCase()}/${namespace}/${name}`;
+}
+
 export class Sparks {
-  /** `figures` is the table of what is busy now. */
-  constructor(figures) {
+  /** `figures` is the table of what is busy now; `drawn` is called when the last hour of something has come. */
+  constructor(figures, drawn) {
     this.figures = figures;
-    this.kept = new Map();
+    this.drawn = drawn;
+    this.trends = new Map();
+    this.whole = null;
+    this.wanted = new Set();
+    this.fetched = 0;
+    this.waiting = null;
   }
 
-  /** Remember the figures of now. */
-  tick() {
-    for (const id of this.figures.keys()) if (!this.kept.has(id)) this.kept.set(id, []);
-    for (const [id, points] of this.kept) {
-      const now = this.figures.get(id);
-      points.push([(now?.bytesIn ?? 0) + (now?.bytesOut ?? 0), now?.connections ?? 0]);
-      if (points.length > KEPT) points.shift();
-      if (!points.some(([bytes, connections]) => bytes || connections)) this.kept.delete(id);
+  /** Have the last hour of these: what is in view. */
+  want(ids) {
+    const lacking = ids.some((id) => !this.wanted.has(id));
+    this.wanted = new Set(ids);
+    if (lacking || Date.now() - this.fetched > FETCH_MS) this.later();
+  }
+
+  later() {
+    this.waiting ??= setTimeout(() => { this.waiting = null; this.fetch(); }, 150);
+  }
+
+  async fetch() {
+    this.fetched = Date.now();
+    const query = new URLSearchParams([...this.wanted].slice(0, 100).map((id) => ["id", id]));
+    try {
+      const answer = await ask(`/page/trends?${query}`);
+      if (!answer.ok) return;
+      const { trends, whole } = await answer.json();
+      this.trends = new Map(Object.entries(trends));
+      this.whole = whole;
+      this.drawn();
+    } catch {
+      // The hub does not answer, which the banner says.
     }
   }
 
-  /** Return the element with figures and lines of one load balancer. */
-  element(id) {
-    const now = this.figures.get(id);
-    const points = this.kept.get(id) ?? [];
+  /** Return what a row shows: the rate of now, and the last hour. */
+  cell(item) {
+    const id = trafficId(item);
+    const [now, trend] = [this.figures.get(id), this.trends.get(id)];
+    if (!now && !trend) return ["–"];
+    const errors = now?.requests?.[4];
+    return [
+      trend ? hourLine(trend) : null,
+      make("span", { class: "rate" }, rateOf(now), errors ? make("span", { class: "bad" }, ` ${round(errors)} err`) : null),
+    ].filter(Boolean);
+  }
+
+  /** Return the same in words. */
+  words(item) {
+    const id = trafficId(item);
+    const [now, trend] = [this.figures.get(id), this.trends.get(id)];
+    return now || trend ? `${rateOf(now)} now${trend ? `; ${hourWords(trend)}` : ""}` : "none in the last hour";
+  }
+
+  /** Return the element with figures and the last hour of one row. */
+  element(item) {
+    const id = trafficId(item);
+    const [now, trend] = [this.figures.get(id), this.trends.get(id)];
     const box = make("div", { id: "figures" });
-    if (!now && !points.length) {
-      box.append(make("p", { class: "quiet" }, "No traffic now."));
+    if (!now && !trend) {
+      box.append(make("p", { class: "quiet" }, item.loadBalancers ? "No figures of this route: its load balancer counts none, or it is idle." : "No traffic in the last hour."));
       return box;
     }
-    const requests = now?.requests?.length ? `, ${round(now.requests.reduce((a, b) => a + b))} requests/s, ${round(now.requests[4])} of them 5xx` : "";
+    const requests = now?.requests?.length ? `, ${round(total(now))} requests/s, ${round(now.requests[4])} of them 5xx` : "";
     const times = now?.p99Ms ? `, p50 ${round(now.p50Ms)} ms, p99 ${round(now.p99Ms)} ms` : "";
-    const text = `${round(now?.connections ?? 0)} connections/s, ${size((now?.bytesIn ?? 0) + (now?.bytesOut ?? 0))}/s${requests}${times}`;
-    box.append(make("p", {}, text));
+    box.append(make("p", {}, now ? `${round(now.connections ?? 0)} connections/s, ${size((now.bytesIn ?? 0) + (now.bytesOut ?? 0))}/s${requests}${times}` : "No traffic now."));
+    if (trend) box.append(chart(trend));
     for (const [mark, title] of [["#", "Backends"], ["@", "Routes"]]) {
       const parts = [...this.figures.values()].filter((each) => each.id.startsWith(`${id}${mark}`));
       parts.sort((a, b) => total(b) - total(a));
@@ -45,22 +92,61 @@ export class Sparks {
           `${each.id.slice(id.length + 1)}: ${round(total(each))} requests/s${each.requests?.[4] ? `, ${round(each.requests[4])} of them 5xx` : ""}${each.p99Ms ? `, p99 ${round(each.p99Ms)} ms` : ""}`))));
       }
     }
-    if (points.length > 1) box.append(line(points.map(([bytes]) => bytes), `Bytes each second over the last ${points.length * 5} seconds: ${text}`));
     return box;
   }
 }
 
-function line(values, label) {
-  const svg = document.createElementNS(SVG, "svg");
-  for (const [name, value] of Object.entries({ class: "spark", viewBox: `0 0 ${KEPT - 1} 100`, preserveAspectRatio: "none", role: "img", "aria-label": label })) svg.setAttribute(name, value);
-  const most = Math.max(1, ...values);
-  const path = document.createElementNS(SVG, "path");
-  path.setAttribute("d", values.map((value, at) => `${at ? "L" : "M"}${KEPT - values.length + at} ${97 - (94 * value) / most}`).join(""));
-  svg.append(path);
+/** Return the last hour as a chart with its axis. */
+export function chart(trend) {
+  return make("figure", { class: "hour" },
+    hourLine(trend, 120),
+    make("figcaption", { class: "quiet" }, make("span", {}, "1 h ago"), make("span", {}, hourWords(trend)), make("span", {}, "now")));
+}
+
+/** Return the last hour as a picture: the load as a line, the errors below it as an area. */
+export function hourLine(trend, width = 60) {
+  const height = 20;
+  const most = Math.max(0.02, ...trend.load.map((value) => value ?? 0));
+  const svg = element("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": hourWords(trend) });
+  const x = (at) => (at * width) / (trend.load.length - 1);
+  const y = (value) => height - 1 - ((height - 3) * value) / most;
+  for (const [name, values] of [["load", trend.load], ["errors", trend.errors]]) {
+    for (const run of runs(values)) {
+      if (name === "errors" && !run.some(([, value]) => value)) continue;
+      const top = run.map(([at, value], number) => `${number ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(2)}`).join("");
+      svg.append(element("path", { class: `${name} area`, d: `${top}L${x(run.at(-1)[0]).toFixed(1)} ${height}L${x(run[0][0]).toFixed(1)} ${height}Z` }));
+      svg.append(element("path", { class: name, d: top }));
+    }
+  }
   return svg;
 }
 
+/** Return the parts of a series without a gap, as pairs of place and value. */
+function runs(values) {
+  const found = [[]];
+  values.forEach((value, at) => {
+    if (value === null) found.push([]);
+    else found.at(-1).push([at, value]);
+  });
+  return found.filter((run) => run.length > 1);
+}
+
+function hourWords(trend) {
+  const known = trend.load.filter((value) => value !== null);
+  const errors = trend.errors.reduce((sum, value) => sum + (value ?? 0), 0) * 60;
+  const unit = trend.http ? "requests/s" : "connections/s";
+  if (!known.length) return "nothing counted yet";
+  return `up to ${round(Math.max(...known))} ${unit}, ${Math.round(errors)} ${trend.http ? "errors (5xx)" : "failed"} in the last hour`;
+}
+
+function element(tag, attributes) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  return made;
+}
+
 const total = (figure) => (figure.requests ?? []).reduce((a, b) => a + b, 0);
+const rateOf = (figure) => (figure ? figure.requests?.length ? `${round(total(figure))} req/s` : `${round(figure.connections ?? 0)} conn/s` : "idle");
 
 const round = (value) => (value >= 10 || !value ? Math.round(value) : Math.round(value * 10) / 10);
 

@@ -11,8 +11,19 @@ export const session = {
 
 /** Ask the hub with the token of this tab. */
 export function ask(path, options = {}) {
-  const headers = session.token ? { Authorization: `Bearer ${session.token}` } : {};
+  const headers = { ...options.headers, ...(session.token ? { Authorization: `Bearer ${session.token}` } : {}) };
   return fetch(path, { ...options, headers, cache: "no-store", credentials: "omit" });
+}
+
+/** Ask the hub to change a load balancer as the one whose token this is. */
+export function change(item, action) {
+  const headers = { "Content-Type": "application/json" };
+  return ask(actionsOf(item), { method: "POST", headers, body: JSON.stringify({ action }) });
+}
+
+/** Return the path of what can be done to a load balancer. */
+export function actionsOf(item) {
+  return `/page/actions/${[item.kind, item.namespace, item.name].map(encodeURIComponent).join("/")}`;
 }
 
 /** Follow the stream without end: on.all, on.change get tables; on.lost, on.refused a sentence; on.open nothing. */
