@@ -119,6 +119,11 @@ def test_how_to_set_health_checks(world: Shell) -> None:
     world.play(page("docs/how-to/health-checks.md"))
 
 
+@pytest.mark.req("F-31")
+def test_how_to_limit_a_tenant(world: Shell) -> None:
+    world.play(page("docs/how-to/limit-a-tenant.md"))
+
+
 @pytest.mark.req("F-32")
 def test_how_to_show_usage(world: Shell) -> None:
     world.play(page("docs/how-to/usage.md"))

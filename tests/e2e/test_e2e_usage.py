@@ -19,7 +19,7 @@ from fairlead.api.meta import is_true
 from fairlead.api.names import LABEL_USAGE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
-from fairlead.errors import NotFound
+from fairlead.errors import Forbidden, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.providers.envoy.envoy_process import find_running
 from fairlead.testing.builders import slice_body, tcp_body
@@ -163,11 +163,29 @@ async def test_usage_is_right_over_kills_of_hub_and_envoy() -> None:
                 rows = list(csv.DictReader((await usage(directory, "-o", "csv", "--since", "24h")).splitlines()))
                 assert [(row["tenant"], row["namespace"]) for row in rows] == [("east", "shop"), ("west", "shop")]
                 assert all(float(row["address_hours"]) > 0 for row in rows)
+                await own_usage_only(directory)
                 async with Cluster.from_kubeconfig(directory / "kubeconfig", name="hub") as cluster:
                     stored = await cluster.list(CONFIG_MAPS_WITH_DATA, label_selector=LABEL_USAGE)
                     assert sum(len(text) for each in stored for text in (each.data or {}).values()) < 10_000
         finally:
             await hub.close()
+
+
+async def own_usage_only(directory: Path) -> None:
+    """Ask with the key of a tenant's agent: it sees that tenant, and cannot change what is stored."""
+    key = directory / "east.kubeconfig"
+    config = ("--kubeconfig", str(directory / "kubeconfig"))
+    code, _, error = await run_fairlead("tenant", "rotate", "east", *config, "--output", str(key))
+    assert code == 0, error
+    code, out, error = await run_fairlead("usage", "--kubeconfig", str(key), "-o", "json")
+    assert code == 0, error
+    assert {row["tenant"] for row in json.loads(out)["usage"]} == {"east"}
+    async with Cluster.from_kubeconfig(key, name="hub") as cluster:
+        (held,) = await cluster.list(CONFIG_MAPS_WITH_DATA, "tenant-east", label_selector=LABEL_USAGE)
+        with pytest.raises(Forbidden):
+            await cluster.merge_patch(CONFIG_MAPS_WITH_DATA, *held.key, {"data": {}})
+        with pytest.raises(Forbidden):
+            await cluster.list(CONFIG_MAPS_WITH_DATA, "tenant-west", label_selector=LABEL_USAGE)
 
 
 async def again(addresses: list[str]) -> bool:

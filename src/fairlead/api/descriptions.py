@@ -113,6 +113,10 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "kept.",
         "maxChecksPerSecond": "Maximum number of health checks a second that the proxies make for the member; above "
         "it, all its targets are checked less often. 0 means no limit.",
+        "maxRoutes": "Maximum number of Ingresses and routes of Gateway API; 0 means no limit. Routes that are served "
+        "are kept.",
+        "maxCertificates": "Maximum number of certificates that the hub orders for the member; 0 means no limit. "
+        "Existing certificates are kept and renewed.",
         "targetRanges": "CIDR ranges that traffic may be sent to; when empty, all except loopback, link-local and "
         "multicast ranges.",
         "hostNameTargets": "Whether endpoints may be host names if the proxies share the hub's machine. Such a name "

@@ -234,6 +234,7 @@ OF_COMMANDS: dict[str, dict[int, str]] = {
     "drift": {FAILED: "failed, or something could not be read back", ATTENTION: "an entry of ours was changed"},
     "repair": {FAILED: "failed, or something still differs or could not be read back"},
     "gc": {FAILED: "failed, or something could not be read back", ATTENTION: "orphans are left"},
+    "tenant usage": {ATTENTION: "a member uses 80 % of a limit or more"},
     "proxy upgrade": {ATTENTION: "a machine failed, and the upgrade stopped"},
     "proxy drain": {ATTENTION: "drained, and still gets new connections"},
     "proxy remove": {ATTENTION: "removed, and still got new connections"},

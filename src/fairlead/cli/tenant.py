@@ -1,4 +1,4 @@
-"""``fairlead tenant``: add, list and remove member clusters, and rotate the keys of their agents.
+"""``fairlead tenant``: add, list and remove member clusters, rotate the keys of their agents, and show their limits.
 
 ``remove`` shows what would stop, gives permission and watches; the hub does the work. Run again after an interruption,
 it continues. A key is a kubeconfig with a service account's token and the hub's certificate authority, in a private
@@ -23,10 +23,12 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
+from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.intent import IntentObject
 from fairlead.api.kubernetes import SERVICE_ACCOUNTS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.meta import JSONObject, Resource, condition_of
 from fairlead.api.names import (
     AGENT_LEASE,
@@ -35,12 +37,21 @@ from fairlead.api.names import (
     ANNOTATION_STOP_SERVING,
     LABEL_DO_NOT_DELETE,
     MANAGER_CLI,
+    SYSTEM_NAMESPACE,
     TENANT_NAMESPACE_PREFIX,
     did_you_mean,
     region_problem,
 )
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.api.tenant import ANNOTATION_VERSION, STAMPED_LEASES, TENANTS, StampedLease, Tenant, age_s, state_by_age
+from fairlead.api.tenant import (
+    ANNOTATION_VERSION,
+    STAMPED_LEASES,
+    TENANTS,
+    StampedLease,
+    Tenant,
+    age_s,
+    state_by_age,
+)
 from fairlead.api.times import seconds_from_duration
 from fairlead.cli.hub_reader import check_kinds, connect_hub, read_hub
 from fairlead.cli.options import (
@@ -48,6 +59,7 @@ from fairlead.cli.options import (
     Output,
 )
 from fairlead.cli.output import VerbAnswer, emit, say, show
+from fairlead.cli.run import ATTENTION, OK
 from fairlead.errors import BadConfiguration, NotFound, NotServed, Terminal
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.kubeconfig import SERVICE_ACCOUNT, Kubeconfig
@@ -57,6 +69,8 @@ from fairlead.model.in_words import counted, listed
 from fairlead.runtime.private_file import readable_by_others, write_private
 from fairlead.standalone.right_cluster import await_hub, check_has_hub, ensure_place
 from fairlead.status.formatting import age_text, columns
+from fairlead.translate.generated import is_domain_certificate
+from fairlead.translate.tenant import QuotaRow, quota_rows
 
 _POLL_S = 0.5
 
@@ -477,6 +491,64 @@ def _clock(ahead_s: float | None) -> str:
     if ahead_s is None:
         return "-"
     return f"{age_text(abs(ahead_s))} {'ahead' if ahead_s > 0 else 'behind'}" if ahead_s else "ok"
+
+
+QUOTA_HEADER = ("TENANT", "RESOURCE", "USED", "LIMIT", "%", "FIELD")
+
+
+def quota_cells(row: QuotaRow) -> tuple[str, ...]:
+    """Return the cells of a row under ``QUOTA_HEADER``; a limit that is nearly used is marked."""
+    shown = f"{row.percent}{' !' if row.is_near else ''}" if row.percent is not None else "-"
+    return (row.tenant, row.resource, str(row.used), str(row.limit or "-"), shown, row.field)
+
+
+async def tenant_quotas(
+    name: str,
+    matches: Callable[[Mapping[str, str] | None], bool],
+    api: HubApi,
+    output: Output,
+    *,
+    watch: bool,
+) -> int:
+    """Print what members use of their limits; the exit code is 4 when one is used to 80 percent or more."""
+
+    async def ask() -> VerbAnswer:
+        async with connect_hub(api) as cluster:
+            await check_kinds(cluster)
+            tenants, served, routes, certificates, hostnames = await asyncio.gather(
+                cluster.list(TENANTS),
+                load_balancers_of(cluster),
+                cluster.list(LOAD_BALANCER_ROUTES),
+                cluster.list(MANAGED_CERTIFICATES),
+                cluster.list(HOSTNAMES, SYSTEM_NAMESPACE),
+            )
+            chosen = [
+                tenant
+                for tenant in sorted(tenants, key=lambda tenant: tenant.metadata.name)
+                if matches(tenant.metadata.labels) and name in ("", tenant.metadata.name)
+            ]
+            if name and not chosen:
+                raise await no_tenant(cluster, name)
+        ordered = [obj for obj in certificates if not is_domain_certificate(obj.metadata.name)]
+        rows = [
+            row
+            for tenant in chosen
+            for row in quota_rows(
+                tenant,
+                [obj for _, obj in served if obj.metadata.namespace == tenant.namespace],
+                routes=sum(obj.metadata.namespace == tenant.namespace for obj in routes),
+                certificates=sum(obj.metadata.namespace == tenant.namespace for obj in ordered),
+                hostnames=sum(obj.spec.owner.member == tenant.metadata.name for obj in hostnames),
+            )
+        ]
+        return VerbAnswer(
+            rows,
+            lambda: columns([QUOTA_HEADER, *map(quota_cells, rows)], indent="") if rows else ["No members yet."],
+            lambda: dict.fromkeys(f"tenant/{row.tenant}" for row in rows),
+            ATTENTION if any(row.is_near for row in rows) else OK,
+        )
+
+    return await show(ask, output, watch=watch)
 
 
 async def load_balancers_of(cluster: Cluster, namespace: str = "") -> list[tuple[str, IntentObject]]:

@@ -805,6 +805,27 @@ def list_tenants(
     run_for_code(lambda: tenant_table(name.removeprefix("tenant/"), matches, api, output, watch=watch))
 
 
+@tenant_app.command("usage", cls=PlainCommand, epilog=epilog_of("tenant usage"))
+@takes_groups
+def tenant_usage(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Only this member; all without it.")] = "",
+    selector: Labels = "",
+    watch: Watch = False,
+    output: OutputOption = Output.TABLE,
+    *,
+    api: HubApi,
+) -> None:
+    """Show how much of its limits each member uses, and the field that sets each limit.
+
+    From 80 percent on, a limit is marked, and the exit code is 4. For traffic, see fairlead usage.
+    """
+    from fairlead.cli.selection import matcher
+    from fairlead.cli.tenant import tenant_quotas
+
+    matches = matcher(selector)
+    run_for_code(lambda: tenant_quotas(name.removeprefix("tenant/"), matches, api, output, watch=watch))
+
+
 @tenant_app.command("rotate", cls=PlainCommand, epilog=epilog_of("tenant rotate"))
 @takes_groups
 def rotate(

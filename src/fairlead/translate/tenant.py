@@ -1,17 +1,19 @@
 """The objects that a member needs at the hub: a namespace, a service account, and the RBAC of its agent.
 
 The agent may write load balancers and their endpoints in its namespace, renew its own lease and its own token, and
-read the classes.
+read the classes. ``quota_rows`` says how much of its limits a member uses.
 It may not write any status, or see another member.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 import msgspec
 
+from fairlead.api.httploadbalancer import HTTPLoadBalancer
+from fairlead.api.intent import IntentObject
 from fairlead.api.kubernetes import NAMESPACES, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource
 from fairlead.api.names import (
@@ -22,7 +24,8 @@ from fairlead.api.names import (
     MANAGED_BY,
     SYSTEM_NAMESPACE,
 )
-from fairlead.api.tenant import TENANTS, Tenant
+from fairlead.api.tcploadbalancer import TCPLoadBalancer
+from fairlead.api.tenant import DEFAULT_MAX_HOSTNAMES, TENANTS, Tenant
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", False, KubeObject)
@@ -123,6 +126,65 @@ def agent_rules(*, leaving: bool = False) -> list[JSONObject]:
             "verbs": ["create"],
         },
     ]
+
+
+#: From this part of a limit on, it is nearly used.
+_NEAR_PERCENT = 80
+
+
+class QuotaRow(msgspec.Struct, frozen=True, rename="camel"):
+    """How much of one limit a member uses; ``limit`` is None where there is none, and ``field`` sets it."""
+
+    tenant: str
+    resource: str
+    used: int
+    limit: int | None
+    percent: int | None
+    field: str
+
+    @property
+    def is_near(self) -> bool:
+        """Return whether the limit is nearly used, or exceeded."""
+        return self.percent is not None and self.percent >= _NEAR_PERCENT
+
+
+def quota_rows(
+    tenant: Tenant, load_balancers: Sequence[IntentObject], *, routes: int, certificates: int, hostnames: int
+) -> list[QuotaRow]:
+    """Return what a member uses, and its limits."""
+    spec, ports = tenant.spec, 0
+    for obj in load_balancers:
+        if isinstance(obj, TCPLoadBalancer):
+            ports += len((obj.status.accepted or obj.spec).ports)
+        elif isinstance(obj, HTTPLoadBalancer):
+            ports += len(
+                {(listener.port, listener.protocol) for listener in (obj.status.accepted or obj.spec).listeners}
+            )
+    rows = (
+        ("load balancers", len(load_balancers), spec.max_load_balancers, "spec.maxLoadBalancers"),
+        ("ports", ports, spec.max_ports, "spec.maxPorts, or --tenant-ports of the hub"),
+        ("routes", routes, spec.max_routes, "spec.maxRoutes"),
+        ("certificates", certificates, spec.max_certificates, "spec.maxCertificates"),
+        ("host names", hostnames, spec.max_hostnames or DEFAULT_MAX_HOSTNAMES, "spec.maxHostnames"),
+        (
+            "addresses",
+            len({address for obj in load_balancers for address in obj.status.addresses}),
+            0,
+            "spec.maxPerTenant of each AddressPool",
+        ),
+    )
+    return [
+        QuotaRow(
+            tenant.metadata.name, resource, used, limit or None, round(100 * used / limit) if limit else None, field
+        )
+        for resource, used, limit, field in rows
+    ]
+
+
+def has_limits(tenant: Tenant) -> bool:
+    """Return whether a Tenant sets a limit of its own."""
+    spec = tenant.spec
+    return any((spec.max_load_balancers, spec.max_ports, spec.max_routes, spec.max_certificates, spec.max_hostnames))
 
 
 def domain_holders(tenants: Iterable[Tenant]) -> dict[str, Tenant]:

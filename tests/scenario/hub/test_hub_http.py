@@ -242,3 +242,36 @@ async def test_maintenance_is_shown_and_ends_by_itself(world, hub):
         return await shown() == []
 
     await world.until(is_over)
+
+
+@pytest.mark.req("F-31")
+async def test_routes_above_the_limit_wait_and_served_ones_stay(world, hub):
+    await world.tenant("east")
+    await load_balancer(world)
+    await endpoints(world, "10.1.0.1")
+    for name in ("shop.a", "shop.b", "shop.c"):
+        await route(world, name, path=f"/{name}")
+
+    def served() -> list[str]:
+        at_provider = world.cloud.load_balancers.get(KEY)
+        return sorted(item.name for item in at_provider.spec.l7.routes) if at_provider is not None else []
+
+    async def counts(routes: int, *refused: str) -> bool:
+        status = (await read(world)).status
+        parts = [part.name for part in status.refused if "QuotaExceeded: spec.maxRoutes" in part.reason]
+        return (status.routes, parts) == (routes, list(refused))
+
+    await world.until(lambda: counts(3), what="three routes are served")
+    # A limit below what is served takes nothing away.
+    await world.tenant("east", maxRoutes=2)
+    await route(world, "shop.d", path="/d")
+    await world.until(lambda: counts(3, "shop.d"), what="the new route is refused by name")
+    assert served() == ["shop.a", "shop.b", "shop.c"]
+    await world.tenant("east", maxRoutes=4)
+    await world.until(lambda: counts(4), what="the higher limit admits it")
+    await world.until(lambda: served() == ["shop.a", "shop.b", "shop.c", "shop.d"])
+    await route(world, "shop.e", path="/e")
+    await world.until(lambda: counts(4, "shop.e"), what="the fifth is refused")
+    await world.user.delete(LOAD_BALANCER_ROUTES, NAMESPACE, "shop.a")
+    await world.until(lambda: counts(4), what="it takes the place of a deleted one")
+    await world.until(lambda: served() == ["shop.b", "shop.c", "shop.d", "shop.e"])

@@ -73,6 +73,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "--watch": _WAITS,
     },
     "tenant list": {"--namespace": _TENANT},
+    "tenant usage": {"--namespace": _TENANT},
     "tenant add": {"--namespace": _TENANT, "--selector": _ONE, "--watch": _ACTS},
     "tenant rotate": {"--namespace": _TENANT, "--selector": _ONE, "--watch": _ACTS},
     "tenant remove": {"--namespace": _TENANT, "--selector": _ONE, "--watch": "--wait, the default, goes on to the end"},

@@ -18,7 +18,7 @@ from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import LABEL_CHALLENGE
 from fairlead.api.tenant import Tenant, TenantSpec
 from fairlead.api.times import wire_time
-from fairlead.hub.certificates.control import Owners, refusal
+from fairlead.hub.certificates.control import Owners, above_limit, refusal
 from fairlead.hub.certificates.order import Window, next_renewal, renewal_time, retry_delay_s, skew_text
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cluster import Cluster
@@ -171,3 +171,26 @@ async def test_the_owner_of_a_name_without_a_hostname_counts_for_certificates():
     meta = ObjectMeta(name="a.example.com", namespace="fairlead-system")
     inventory.hostnames._notify(None, Hostname(metadata=meta, spec=recorded))
     assert owners.of("a.example.com") == "east", "a record wins"
+
+
+@pytest.mark.req("F-31")
+def test_certificates_above_the_limit_wait_and_issued_ones_are_renewed():
+    def certificate(name: str, created: int, *, issued: bool = False) -> ManagedCertificate:
+        return ManagedCertificate(
+            metadata=ObjectMeta(
+                name=name, namespace="tenant-east", creation_timestamp=wire_time(BEGIN + timedelta(created))
+            ),
+            spec=ManagedCertificateSpec(hosts=("a.example",), issuer="le"),
+            status=ManagedCertificateStatus(digest="abc" if issued else ""),
+        )
+
+    old, new, newest = certificate("old", 0), certificate("new", 1), certificate("newest", 2)
+    present = [newest, old, new]
+    assert [obj.metadata.name for obj in present if above_limit(obj, present, 2) is not None] == ["newest"]
+    issued = [certificate("newest", 2, issued=True), old, new]
+    assert [obj.metadata.name for obj in issued if above_limit(obj, issued, 2) is not None] == ["new"]
+    assert above_limit(certificate("x", 0, issued=True), [], 1) is None, "a lower limit takes nothing away"
+    refused = above_limit(newest, present, 2)
+    assert refused is not None
+    assert refused.reason == "QuotaExceeded"
+    assert "spec.maxCertificates" in refused.message

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from operator import itemgetter
@@ -110,6 +110,8 @@ READY = ConditionType.READY
 _WORKERS = 16
 #: How many certificates of one issuer are worked on at once, so that an authority that hangs does not delay others.
 _OF_ONE_ISSUER = 2
+#: How often a certificate above the limit of its member is looked at again.
+_LIMITED_S = 30.0
 #: How often a Secret is compared with the status, and the authority is asked for its renewal window.
 _CHECK_S = 6 * 3600.0
 #: The errors of an authority after which the order is continued.
@@ -200,6 +202,10 @@ class CertificateControl:
             without = msgspec.structs.replace(obj, status=msgspec.structs.replace(obj.status, digest=""))
             await self._refuse(without, secret_taken(obj, first), now)
             return None
+        limit = tenant.spec.max_certificates if tenant is not None else 0
+        if limit and (above := above_limit(obj, self._objects.by_index("namespace", key[0]), limit)) is not None:
+            await self._refuse(obj, above, now)
+            return _LIMITED_S
         owners = self._owners
         not_allowed = refusal(obj, issuer, member, owners.of, owners.granted_to(key[0]), owners.is_shared)
         if not_allowed is not None or issuer is None:
@@ -503,6 +509,26 @@ def refusal(
                 f"or ask the operator to add {host[2:]} to spec.domains of the Tenant"
             )
     return None
+
+
+def above_limit(obj: ManagedCertificate, certificates: Iterable[ManagedCertificate], limit: int) -> Condition | None:
+    """Return why a certificate of a member with these ``certificates`` exceeds its limit, None when it does not.
+
+    Issued ones count first, and are renewed whatever the limit is. Those of generated names do not count.
+    """
+    if obj.status.digest or is_domain_certificate(obj.metadata.name):
+        return None
+    present = sorted(
+        (other for other in certificates if not other.deleting and not is_domain_certificate(other.metadata.name)),
+        key=lambda other: (not other.status.digest, other.metadata.creation_timestamp or "", other.metadata.name),
+    )
+    if obj.key in (other.key for other in present[:limit]):
+        return None
+    text = (
+        f"spec.maxCertificates of the member's Tenant allows {limit} certificates, and {len(present)} are requested: "
+        "delete others, or ask the operator for more"
+    )
+    return Condition(READY, False, ConditionReason.QUOTA_EXCEEDED, text)
 
 
 def secret_taken(obj: ManagedCertificate, owner: str) -> Condition:

@@ -11,16 +11,20 @@ from collections.abc import Callable, Iterable
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
 from fairlead.hub.intents.status import TargetCounts
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.tenants.addresses import AddressAllocator
 from fairlead.hub.tenants.member_health import MemberHealth
+from fairlead.hub.tenants.usage import LOAD_BALANCER_KINDS
 from fairlead.ledger.records import load_balancer_of
 from fairlead.model.condition import ConditionType
 from fairlead.runtime.clock import Clock
 from fairlead.sync.worker import Worker
 from fairlead.translate.certificates import first_ends
+from fairlead.translate.generated import is_domain_certificate
+from fairlead.translate.tenant import has_limits, quota_rows
 
 
 class HubCollector(Collector):
@@ -52,6 +56,7 @@ class HubCollector(Collector):
         yield from self._load_balancers()
         yield self._targets()
         yield from self._pool()
+        yield from self._quotas()
         yield from self._sync()
         yield self._member_states()
         yield from self._certificates()
@@ -123,6 +128,39 @@ class HubCollector(Collector):
             used.add_metric([pool.name], sum(address in pool.ranges for address in used_addresses))
         yield size
         yield used
+
+    def _quotas(self) -> Iterable[Metric]:
+        """Count what members use of the limits that their Tenants set."""
+        used = GaugeMetricFamily(
+            "fairlead_hub_tenant_used", "What a member uses of a limit of its Tenant.", labels=["tenant", "resource"]
+        )
+        limits = GaugeMetricFamily(
+            "fairlead_hub_tenant_limit", "A limit that a Tenant sets.", labels=["tenant", "resource"]
+        )
+        limited = [tenant for tenant in self._inventory.tenants.values() if has_limits(tenant)]
+        routes = self._inventory.caches.get(LOAD_BALANCER_ROUTES.plural)
+        names = Counter(obj.spec.owner.member for obj in self._inventory.hostnames.values()) if limited else Counter()
+        for tenant in limited:
+            namespace = tenant.namespace
+            certificates = self._inventory.managed.indexed("namespace", namespace)
+            rows = quota_rows(
+                tenant,
+                [
+                    obj
+                    for kind in LOAD_BALANCER_KINDS
+                    if (objects := self._inventory.intents.get(kind)) is not None
+                    for obj in objects.cache.indexed("namespace", namespace)
+                ],
+                routes=len(routes.indexed("namespace", namespace)) if routes is not None else 0,
+                certificates=sum(not is_domain_certificate(obj.metadata.name) for obj in certificates),
+                hostnames=names[tenant.metadata.name],
+            )
+            for row in rows:
+                if row.limit is not None:
+                    used.add_metric([row.tenant, row.resource], row.used)
+                    limits.add_metric([row.tenant, row.resource], row.limit)
+        yield used
+        yield limits
 
     def _sync(self) -> Iterable[Metric]:
         for name, kind, text, read in _OF_WORKERS:

@@ -187,7 +187,7 @@ class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
     def make(self, obj: HTTPLoadBalancer, common: JSONMapping) -> HTTPView:
         """Return the view of ``obj`` with its routes, and the slices of the Services that they name."""
         key, namespace, managed = common["key"], obj.metadata.namespace, self._http_objects.managed
-        routes = self._http_objects.routes_of(key)
+        routes = self._http_objects.routes_within_limit(key)
         named = {ref.name: ref for ref in (*(obj.status.accepted or obj.spec).certificates, *obj.spec.certificates)}
         references = [managed.newest(namespace, reference) for reference in named.values()]
         of_domains = managed.of_domains(namespace, common["tenant"], common["load_balancer_class"])
@@ -261,13 +261,16 @@ class HTTPStatus(StatusRules[HTTPLoadBalancer, Decision]):
     ) -> HTTPLoadBalancerStatus:
         """Return the status with the number of targets and routes."""
         status = super().compose(obj, decision, conditions, observed)
-        routes = self._objects.routes_of(self._objects.key(obj))
+        key = self._objects.key(obj)
+        routes, over_limit = self._objects.routes_within_limit(key), self._objects.routes_over_limit(key)
         health = observed.health if observed is not None else None
         maintained = self._objects.maintenance.get(self._objects.key(obj), Maintained())
         refused = refused_parts(observed, obj.status.refused, conditions)
         if maintained.problem:
             part = RefusedPartStatus("annotation", ANNOTATION_MAINTENANCE, maintained.problem)
             refused = (part, *refused[: REFUSED_SHOWN - 1]) if part not in refused else refused
+        if over_limit:
+            refused = (*self._objects.refused_by_limit(key), *refused)[:REFUSED_SHOWN]
         return msgspec.structs.replace(
             status,
             targets=shown_targets(decision.targets, observed),
@@ -414,6 +417,38 @@ class HTTPObjects(MemberObjects[HTTPLoadBalancer]):
             routes = self._routes[key] = tuple(filter(_is_present, self.routes.by_index("lb", key)))
         return routes
 
+    def routes_over_limit(self, key: LoadBalancerKey) -> frozenset[str]:
+        """Return the routes of a load balancer that exceed spec.maxRoutes of its Tenant: the newest of the member.
+
+        The statuses of its load balancers have how many are served: a lower limit takes none of them away.
+        """
+        limit, routes = self._limit(key.namespace), self.routes.indexed("namespace", key.namespace)
+        if not limit or len(routes) <= limit:
+            return frozenset()
+        served = sum(obj.status.routes for obj in self.cache.by_index("namespace", key.namespace))
+        present = sorted(filter(_is_present, routes), key=_by_age)
+        newest = present[max(limit, served) :]
+        return frozenset(route.metadata.name for route in newest if load_balancer_of(route) == key)
+
+    def routes_within_limit(self, key: LoadBalancerKey) -> tuple[LoadBalancerRoute, ...]:
+        """Return the routes of a load balancer that are served, ordered by name."""
+        routes = self.routes_of(key)
+        if over_limit := self.routes_over_limit(key):
+            return tuple(route for route in routes if route.metadata.name not in over_limit)
+        return routes
+
+    def refused_by_limit(self, key: LoadBalancerKey) -> list[RefusedPartStatus]:
+        """Return the routes above the limit as parts that are not served."""
+        why = (
+            f"{ConditionReason.QUOTA_EXCEEDED}: spec.maxRoutes of the Tenant allows {self._limit(key.namespace)} "
+            "Ingresses and routes; delete others, or ask the operator for more"
+        )
+        return [RefusedPartStatus("route", name, why) for name in sorted(self.routes_over_limit(key))]
+
+    def _limit(self, namespace: str) -> int:
+        tenant = self._inventory.tenant_of(namespace)
+        return tenant.spec.max_routes if tenant is not None else 0
+
     def slices_of(self, key: LoadBalancerKey) -> Mapping[str, tuple[EndpointSlice, ...]]:
         """Return the readable slices of the Services that its routes name, by Service.
 
@@ -469,7 +504,13 @@ class HTTPObjects(MemberObjects[HTTPLoadBalancer]):
         if not (old and new and only_status_changed(old, new)):
             routes = [route for route in (old, new) if route is not None]
             keys = {load_balancer_of(route) for route in routes}
+            if (new is None or new.deleting) and self._limit(namespace := routes[0].metadata.namespace):
+                keys.update(self.keys_by_index("namespace", namespace))
             self._inventory.wake(keys, f"LoadBalancerRoute {routes[0].metadata.name} changed")
+
+
+def _by_age(route: LoadBalancerRoute) -> tuple[str, str]:
+    return route.metadata.creation_timestamp or "", route.metadata.name
 
 
 def _name_of(route: LoadBalancerRoute) -> str:

@@ -82,7 +82,7 @@ _FORGET_S = 7 * 86_400
 _YOUNG_S = 60.0
 _LAST_SAVE_S = 3.0
 _STATE, _OPEN, _HOURS, _DAYS, _HELD = "state", "open", "hours", "days", "held"
-_KINDS = ("TCPLoadBalancer", "HTTPLoadBalancer", "LoadBalancer", "GlobalService")
+LOAD_BALANCER_KINDS = ("TCPLoadBalancer", "HTTPLoadBalancer", "LoadBalancer", "GlobalService")
 
 
 class Usage:
@@ -119,7 +119,7 @@ class Usage:
         #: The periods in each namespace, once they are read; None: not yet in this term.
         self._held: dict[str, list[HeldPeriod]] | None = None
         self._objects_changed = True
-        for kind in _KINDS:
+        for kind in LOAD_BALANCER_KINDS:
             if (objects := inventory.intents.get(kind)) is not None:
                 objects.cache.on_change(self._object_changed)
 
@@ -411,7 +411,7 @@ class Usage:
         """Return what load balancers have, by the namespace where that is stored; a shared address counts once."""
         present: dict[str, dict[str, HeldPeriod]] = {}
         counted: set[tuple[str, str]] = set()
-        for kind in _KINDS:
+        for kind in LOAD_BALANCER_KINDS:
             objects = self._inventory.intents.get(kind)
             for obj in sorted(objects.served(), key=_by_key) if objects is not None else ():
                 key = objects.key(obj) if objects is not None else None

@@ -1,0 +1,34 @@
+"""How much of its limits a member uses."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.testing.builders import tcp, tenant
+from fairlead.translate.tenant import has_limits, quota_rows
+
+
+@pytest.mark.req("F-31")
+def test_each_limit_is_compared_with_what_is_used() -> None:
+    limited = tenant(spec={"maxLoadBalancers": 4, "maxPorts": 10, "maxRoutes": 100, "maxCertificates": 1})
+    assert has_limits(limited)
+    web, api = tcp("web", ports=[{"port": 80}, {"port": 443}]), tcp("api", ports=[{"port": 80}])
+    rows = {row.resource: row for row in quota_rows(limited, [web, api], routes=80, certificates=3, hostnames=1)}
+    used = {resource: (row.used, row.limit, row.percent, row.is_near) for resource, row in rows.items()}
+    assert used == {
+        "load balancers": (2, 4, 50, False),
+        "ports": (3, 10, 30, False),
+        "routes": (80, 100, 80, True),
+        "certificates": (3, 1, 300, True),
+        "host names": (1, 2000, 0, False),
+        "addresses": (0, None, None, False),
+    }
+    assert rows["routes"].field == "spec.maxRoutes"
+
+
+@pytest.mark.req("F-31")
+def test_a_tenant_without_limits_is_near_none() -> None:
+    assert not has_limits(tenant())
+    rows = quota_rows(tenant(), [tcp("web")], routes=5, certificates=5, hostnames=5)
+    assert [row.resource for row in rows if row.limit is not None] == ["host names"]
+    assert not any(row.is_near for row in rows)
