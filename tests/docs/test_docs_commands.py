@@ -129,6 +129,50 @@ def test_how_to_show_usage(world: Shell) -> None:
     world.play(page("docs/how-to/usage.md"))
 
 
+#: A second member, and a GlobalService over both with one backend in each.
+_TWO_MEMBERS = """
+fairlead apiserver --data-dir west 2> west.log &
+until [ -s west/kubeconfig ]; do sleep 0.1; done
+fairlead tenant add west --output west-at-hub.kubeconfig --kubeconfig hub/kubeconfig
+KUBECONFIG=west/kubeconfig fairlead agent --tenant west --hub-kubeconfig west-at-hub.kubeconfig --target Pod 2> w.log &
+python3 -m http.server 8080 --bind 127.61.0.1 > 1.log 2>&1 & python3 -m http.server 8080 --bind 127.61.0.2 2> 2.log &
+sed s/ADDRESS/127.61.0.1/ backend.yaml | kubectl create --kubeconfig west/kubeconfig -f -
+sed s/ADDRESS/127.61.0.2/ backend.yaml | kubectl create -f -
+kubectl create --kubeconfig hub/kubeconfig -f global.yaml
+until kubectl get gsvc web -n tenant-west --kubeconfig hub/kubeconfig | grep "west 60%, east 40%"; do sleep 0.2; done
+""".strip()
+_BACKEND = """
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {type: LoadBalancer, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: "", port: 8080, protocol: TCP}]
+endpoints: [{addresses: [ADDRESS], conditions: {ready: true}}]
+"""
+_GLOBAL = """
+apiVersion: fairlead.dev/v1alpha1
+kind: GlobalService
+metadata: {name: web, namespace: tenant-west}
+spec:
+  service: default/web
+  members: [{tenant: west, weight: 60}, {tenant: east, weight: 40}]
+"""
+
+
+@pytest.mark.req("X-19", "MC-24", "MC-25", "MC-26")
+def test_how_to_rehearse_a_failure(world: Shell) -> None:
+    for name, text in (("backend.yaml", _BACKEND), ("global.yaml", _GLOBAL)):
+        (world.directory / name).write_text(text, encoding="utf-8")
+    for command in _TWO_MEMBERS.splitlines():
+        world.type(command)
+    world.play(page("docs/how-to/rehearse-a-failure.md"))
+
+
 def test_how_to_back_up_and_restore_a_hub_on_one_machine_without_a_restart_of_envoy(world: Shell) -> None:
     world.play(page("docs/how-to/back-up.md"))
     world.type("fairlead status --kubeconfig hub/kubeconfig --wait")

@@ -24,6 +24,7 @@ OTHER_SENSE = {
     "type": "a Service's, a condition's, an Event's",
     "ready": "a node's, an endpoint's, a process's",
     "synced": "a cache that has been read, a proxy that has acknowledged",
+    "blocked": "a blocked window, in which no drill runs; AWS ARC's word",
     "seed": "what a hash starts from",
     "subscription": "what an Envoy subscribes to on its stream (xDS)",
 }

@@ -109,6 +109,20 @@ async def test_a_weight_is_of_the_member_and_not_of_its_pods(world: World):
     assert abs(answered["west"] - answered["east"]) <= 4
 
 
+@pytest.mark.req("MC-25")
+async def test_a_dark_member_gets_no_connection_whatever_its_checks_say(world: World):
+    backends = await members(world, west=2, east=1)
+    shares = Shares((Locality("east", 50), Locality("west", 50)))
+    spec = world.spec(health_check=CHECK, shares=shares)
+    await world.serve(spec, *targets(backends))
+    dark = Shares((Locality("east", 50), Locality("west", 50, dark=True)))
+    for changed, expected in ((dark, {"east"}), (shares, {"east", "west"})):
+        spec = msgspec.structs.replace(spec, shares=changed)
+        await world.provider.ensure(spec)
+        await world.programmed(spec)
+        assert set(await counted(spec, 100)) == expected
+
+
 @pytest.mark.req("MC-10", "MC-13")
 async def test_a_change_of_weight_moves_new_connections_and_cuts_none(world: World):
     backends = {"west": [await world.backend("west", stay=True)], "east": [await world.backend("east", stay=True)]}

@@ -23,6 +23,7 @@ GlobalMemberState = Literal[
     "Returning",
     "Standby",
     "Draining",
+    "Drilled",
     "Down",
     "Flapping",
     "Dropped",
@@ -32,6 +33,8 @@ GlobalMemberState = Literal[
 #: A time after which something is done about a silent member; empty: as its Tenant says.
 _WhenLost = Annotated[str, Meta(pattern=r"^(never|[0-9]{1,9}s|[0-9]{1,7}m|[0-9]{1,5}h)?$", max_length=16)]
 Percent = Annotated[int, Meta(ge=0, le=100)]
+#: A share of errors that ends what is under way.
+StopOn = Annotated[str, Meta(max_length=32, pattern=r"^((5xx|failed)>[0-9]{1,3}([.][0-9]{1,3})?%)?$")]
 
 
 class GlobalPort(Wire, frozen=True, gc=False):
@@ -70,7 +73,7 @@ class GlobalShift(Wire, frozen=True, gc=False):
 
     step: Annotated[int, Meta(ge=1, le=100)] = 10
     every: Duration = "1m"
-    stop_on: Annotated[str, Meta(max_length=32, pattern=r"^((5xx|failed)>[0-9]{1,3}([.][0-9]{1,3})?%)?$")] = ""
+    stop_on: StopOn = ""
     request: Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)] = ""
 
 

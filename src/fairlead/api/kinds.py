@@ -7,6 +7,7 @@ from fairlead.api.announcing import ADVERTISEMENT_CRD, BGP_PEER_CRD
 from fairlead.api.backendgroup import BACKEND_GROUP_CRD, BACKEND_RECORD_CRD
 from fairlead.api.clusterapi import CLUSTER_POLICY_CRD
 from fairlead.api.crd import build_crd
+from fairlead.api.drill import DRILL_CRD, DRILL_SCHEDULE_CRD
 from fairlead.api.globalservice import GLOBAL_SERVICE_CRD, GLOBAL_SERVICES
 from fairlead.api.hostname import DNS_ZONE_CRD, HOSTNAME_CRD, HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCER_CRD, HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTE_CRD
@@ -32,6 +33,8 @@ CRDS = (
     HTTP_LOAD_BALANCER_CRD,
     LOAD_BALANCER_ROUTE_CRD,
     GLOBAL_SERVICE_CRD,
+    DRILL_CRD,
+    DRILL_SCHEDULE_CRD,
     EXPORTED_SERVICE_CRD,
     IMPORTED_SERVICE_CRD,
     LOAD_BALANCER_CRD,

@@ -223,6 +223,8 @@ ANNOTATION_TIED_IN = "fairlead.dev/management-cluster-uid"
 LABEL_MEMBERS_OF = "fairlead.dev/members-of"
 #: On such a BackendGroup: which member each backend is of, as JSON.
 ANNOTATION_MEMBERS = "fairlead.dev/backends-of-members"
+#: On a Drill: the DrillSchedule that it is of.
+LABEL_DRILL_SCHEDULE = "fairlead.dev/drill-schedule"
 
 # --- who writes -----------------------------------------------------------------------------------------------
 MANAGER_AGENT = "fairlead-agent"

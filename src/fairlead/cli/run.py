@@ -238,6 +238,8 @@ OF_COMMANDS: dict[str, dict[int, str]] = {
     "proxy upgrade": {ATTENTION: "a machine failed, and the upgrade stopped"},
     "proxy drain": {ATTENTION: "drained, and still gets new connections"},
     "proxy remove": {ATTENTION: "removed, and still got new connections"},
+    "drill member": {ATTENTION: "the drill failed, or with --preview would be refused"},
+    "drill history": {ATTENTION: "the newest drill failed, or the one that is named"},
     "convert": {ATTENTION: "something could not be converted"},
     "demo": _A_REQUEST_FAILED,
     "demo cluster-api": _A_REQUEST_FAILED,

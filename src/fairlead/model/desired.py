@@ -107,12 +107,14 @@ class Spillover(StrEnum):
 class Locality(msgspec.Struct, frozen=True, gc=False):
     """The targets of one member: their common share of new connections, whatever their number, and their tier.
 
-    ``weight`` 0: no new connections, while the targets are still checked. ``tier``: from 0, without a gap.
+    ``weight`` 0: no new connections, while the targets are still checked. ``tier``: from 0, without a gap. ``dark``:
+    its targets count as unhealthy, whatever checks say.
     """
 
     name: str
     weight: int = 1
     tier: int = 0
+    dark: bool = False
 
 
 class Shares(msgspec.Struct, frozen=True, gc=False):

@@ -213,8 +213,10 @@ async def _run(
         metering=lambda: fleet is not None or hub.leading,
         leading=lambda: hub.leading,
     )
+    # Shifts, drains and drills need figures with and without a page.
     traffic = make_traffic(hub, parts.readers, registry, clock=clock, now=cluster.server_clock.now, taken=usage.take)
     supervisor.spawn("usage", published(lambda: usage.run(traffic.refresh)), restart=True)
+    supervisor.spawn("traffic", traffic.run, restart=True)
     if settings.metrics is not None:
 
         def not_ready() -> list[str]:
@@ -222,7 +224,6 @@ async def _run(
 
         regions = WatchCache(cluster, POOL_SERVICES)
         timeline = Timeline(hub.inventory, hub.history, clock=clock, now=cluster.server_clock.now)
-        supervisor.spawn("traffic", traffic.run, restart=True)
         supervisor.spawn(
             "timeline",
             lambda: timeline.run(lambda: _rows(provider), lambda: hub.elector.holder, identity),

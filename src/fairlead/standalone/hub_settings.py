@@ -11,6 +11,7 @@ import msgspec
 from fairlead.api.addresspool import ADDRESS_POOLS
 from fairlead.api.announcing import ADVERTISEMENTS, BGP_PEERS
 from fairlead.api.backendgroup import BACKEND_GROUPS, BACKEND_RECORDS
+from fairlead.api.drill import DRILL_SCHEDULES, DRILLS
 from fairlead.api.globalservice import GLOBAL_SERVICES
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
@@ -186,7 +187,7 @@ _APPLY = ("get", "create", "patch")
 _REPORTED = (
     *(TENANTS, LOAD_BALANCER_CLASSES, ADDRESS_POOLS, TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES),
     *(LOAD_BALANCERS, GLOBAL_SERVICES, BACKEND_GROUPS, HOSTNAMES, DNS_ZONES, CERTIFICATE_ISSUERS, MANAGED_CERTIFICATES),
-    EXPORTED_SERVICES,
+    *(EXPORTED_SERVICES, DRILLS, DRILL_SCHEDULES),
 )
 #: The rights of every hub: verbs and kinds, in any namespace. It reads PoolServices for its page only.
 _ANYWHERE: tuple[tuple[Sequence[str], Sequence[AnyResource]], ...] = (
@@ -197,6 +198,8 @@ _ANYWHERE: tuple[tuple[Sequence[str], Sequence[AnyResource]], ...] = (
     (("patch",), (TENANTS, BACKEND_GROUPS, HOSTNAMES, DNS_ZONES, LEASES)),
     # What members import of others in their cluster set.
     (("create", "patch", "delete"), (BACKEND_RECORDS, IMPORTED_SERVICES, ENDPOINT_SLICES)),
+    # Those that a schedule begins.
+    (("create", "delete"), (DRILLS,)),
     (_APPLY, (NAMESPACES, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)),
 )
 #: Those in the hub's own namespace.

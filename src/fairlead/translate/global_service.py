@@ -7,6 +7,7 @@
     drain, or its Tenant is drained           0                Draining
     silent for drainWhenLost                  in the last tier Draining
     silent for dropWhenLost                   no target        Dropped
+    taken out by a Drill                      in the last tier Drilled
     fewer healthy endpoints than it needs     0                Down
     no healthy endpoint, or not for long      in the last tier Down, Flapping
     returns                                   a growing part   Returning
@@ -20,7 +21,7 @@ A silent agent says nothing of the endpoints: whether they get connections is de
 dropWhenLost take a silent member out of service.
 
 In: a ``GlobalView``. Out: ``GlobalDecision``. Pure. Never: a member counts as down when all others are down, too, and
-silence never takes the last member with an endpoint out of service.
+neither silence nor a drill takes the last member with an endpoint out of service.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 import msgspec
 
+from fairlead.api.drill import Drill
 from fairlead.api.globalservice import (
     GlobalMember,
     GlobalMemberState,
@@ -81,7 +83,7 @@ _MAX_WEIGHT = 256
 #: All weights are so many times finer while a member gets a part of its share.
 _FINE = 120
 #: The states of members that get connections as soon as others have no healthy endpoint.
-_BY_HEALTH = frozenset({"Standby", "Draining", "Down", "Flapping", "Returning"})
+_BY_HEALTH = frozenset({"Standby", "Draining", "Drilled", "Down", "Flapping", "Returning"})
 
 
 def decide_global(view: GlobalView, allocate: Callable[[GlobalView], Allocated] | None = None) -> GlobalDecision:
@@ -196,15 +198,23 @@ def drain_problem(spec: GlobalServiceSpec) -> str:
 
 def share_problem(spec: GlobalServiceSpec) -> str:
     """Return which member of the first priority gets more than its maxShare, empty when none does."""
-    left = [member for member in spec.members if member.weight and not member.drain]
-    first = min((member.priority for member in left), default=0)
-    tier = [member for member in left if member.priority == first]
+    tier, _ = first_tier(spec)
     whole = sum(member.weight for member in tier)
     for member in tier:
         share = 100 * member.weight / whole
         if share > member.max_share:
             return f"{member.tenant} would get {share:.0f} % and its maxShare is {member.max_share} %; raise maxShare"
     return ""
+
+
+def first_tier(spec: GlobalServiceSpec) -> tuple[list[GlobalMember], list[GlobalMember]]:
+    """Return the members of the first priority that take connections, and those of later ones."""
+    left = [member for member in spec.members if member.weight and not member.drain]
+    first = min((member.priority for member in left), default=0)
+    return (
+        [member for member in left if member.priority == first],
+        [member for member in left if member.priority != first],
+    )
 
 
 # --- members ------------------------------------------------------------------------------------------------------
@@ -219,8 +229,9 @@ class _Joined(msgspec.Struct):
     nodes: bool
     #: Why its Tenant is drained, empty when it is not.
     why_drained: str = ""
-    #: The state of its agent, and whether a silence of it takes the member out of service.
+    #: The state of its agent, and whether a silence of it, or a drill, takes the member out of service.
     agent: MemberState = MemberState()
+    drill: Drill | None = None
     lost: bool = False
     problem: Condition | None = None
 
@@ -233,6 +244,16 @@ class _Joined(msgspec.Struct):
     def weight(self) -> int:
         """Return its weight when it is neither down nor silent."""
         return 0 if self.drained else self.entry.weight
+
+    @property
+    def silent(self) -> bool:
+        """Return whether its agent has been silent for as long as its Service allows."""
+        return self.agent.drained and bool(self.agent.silent_since)
+
+    @property
+    def dropped(self) -> bool:
+        """Return whether it is out of service without its targets."""
+        return self.lost and self.silent and self.agent.dropped
 
 
 class _Serving:
@@ -315,6 +336,7 @@ def _joined(view: GlobalView, spec: GlobalServiceSpec) -> list[_Joined]:
             nodes=part.load_balancer.spec.targets == "Node",
             why_drained=agent.message if agent.drained and not agent.silent_since else "",
             agent=agent,
+            drill=view.drill if view.drill is not None and view.drill.spec.member == entry.tenant else None,
             problem=_of_member(entry.tenant, not_admitted(admission)),
         )
         owner = _owner(member)
@@ -339,7 +361,7 @@ def _owner(member: _Joined) -> str:
 
 
 def _owners(joined: Sequence[_Joined]) -> frozenset[str]:
-    return frozenset(_owner(member) for member in joined if not (member.lost and member.agent.dropped))
+    return frozenset(_owner(member) for member in joined if not member.dropped)
 
 
 def _targets(part: TCPView, spec: GlobalServiceSpec, admission: Admission) -> dict[ListenerKey, Targets]:
@@ -353,8 +375,8 @@ def _targets(part: TCPView, spec: GlobalServiceSpec, admission: Admission) -> di
 
 
 def _judge_lost(view: GlobalView, joined: Sequence[_Joined]) -> None:
-    """Decide which silent members are out of service; those that are dropped have no targets then."""
-    lost = [member for member in joined if member.agent.drained and member.agent.silent_since]
+    """Decide which silent or drilled members are out of service; those that are dropped have no targets then."""
+    lost = [member for member in joined if member.silent or member.drill is not None]
     with_endpoints = {member.entry.tenant for member in joined if member.weight and _ready(member)}
     down = _down(view, joined) | {name for name, returning in view.returning.items() if not returning.part}
     others = with_endpoints - {member.entry.tenant for member in lost}
@@ -363,7 +385,7 @@ def _judge_lost(view: GlobalView, joined: Sequence[_Joined]) -> None:
         return
     for member in lost:
         member.lost = True
-        if member.agent.dropped:
+        if member.dropped:
             member.targets = {key: {} for key in member.targets}
 
 
@@ -383,12 +405,19 @@ def _localities(view: GlobalView, joined: Sequence[_Joined]) -> dict[str, Locali
     if any(0 < returning.part < 1 for returning in view.returning.values()):
         parts = {name: returning.part or 1.0 for name, returning in view.returning.items()}
         weights = {name: round(_FINE * weight * parts.get(name, 1.0)) for name, weight in weights.items()}
-    # A silent member that is drained, or one that is down, serves when no endpoint of any other is healthy.
+    # A silent member that is drained, one of a drill, or one that is down, serves when no endpoint of any other is
+    # healthy.
     last = {name for name, returning in view.returning.items() if not returning.part}
     last |= {member.entry.tenant for member in joined if member.lost}
     ranks = {member.entry.tenant: (member.entry.tenant in last, member.entry.priority) for member in joined}
     tiers = sorted({ranks[name] for name, weight in weights.items() if weight})
-    return {name: Locality(name, weight, tiers.index(ranks[name]) if weight else 0) for name, weight in weights.items()}
+    dark = {
+        member.entry.tenant for member in joined if member.lost and member.drill and member.drill.spec.mode == "Dark"
+    }
+    return {
+        name: Locality(name, weight, tiers.index(ranks[name]) if weight else 0, dark=name in dark)
+        for name, weight in weights.items()
+    }
 
 
 def _shares(view: GlobalView, spec: GlobalServiceSpec, joined: Sequence[_Joined]) -> Shares:
@@ -523,9 +552,12 @@ def _share(
         return msgspec.structs.replace(share, state="Draining", why=why)
     if not entry.weight:
         return msgspec.structs.replace(share, why="weight 0 in spec.members: no new connections")
-    if member.lost:
-        state: GlobalMemberState = "Dropped" if member.agent.dropped else "Draining"
+    if member.lost and member.silent:
+        state: GlobalMemberState = "Dropped" if member.dropped else "Draining"
         return msgspec.structs.replace(share, state=state, why=member.agent.message)
+    if member.lost and (drill := member.drill) is not None:
+        why = f"out of service for drill {drill.metadata.name} until {drill.status.ends_at}"
+        return msgspec.structs.replace(share, state="Drilled", why=why)
     if not locality.weight:
         why = f"fewer healthy endpoints than minHealthyPercent {entry.min_healthy_percent}"
         return msgspec.structs.replace(share, state="Down", why=why)

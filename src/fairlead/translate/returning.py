@@ -46,7 +46,7 @@ class MemberReturn(msgspec.Struct):
             return cls("down", now_s, limited=bool(member.min_healthy_percent), flaps=state == "Flapping")
         if state == "Returning":
             return cls("ramping", now_s)
-        return cls("up" if state in {"Serving", "UnreachableFromSomeProxies"} else "new")
+        return cls("up" if state in {"Serving", "UnreachableFromSomeProxies", "Drilled"} else "new")
 
     def see(
         self, member: GlobalMember, seen: MemberSeen | None, *, now_s: float, delay_s: float, ramp_s: float

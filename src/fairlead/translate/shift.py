@@ -115,8 +115,10 @@ def wait_s(wanted: GlobalShift, shift: GlobalShiftStatus, *, now: datetime) -> f
     return min(every_s, (last + timedelta(seconds=every_s) - now).total_seconds())
 
 
-def stop_reason(stop_on: str, errors: Errors) -> str:
-    """Return why ``errors`` end the shift, empty when they do not."""
+def stop_reason(
+    stop_on: str, errors: Errors, *, subject: str = "the last step", field: str = "spec.shift.stopOn"
+) -> str:
+    """Return why ``errors`` end a shift, or another ``subject``, empty when they do not."""
     match = re.fullmatch(r"(5xx|failed)>([0-9.]+)%", stop_on)
     if match is None or errors.answers < _LEAST_ANSWERS:
         return ""
@@ -124,7 +126,7 @@ def stop_reason(stop_on: str, errors: Errors) -> str:
     if percent <= float(match[2]):
         return ""
     what = "answers were 5xx" if match[1] == "5xx" else "connections failed"
-    return f"{percent:.1f} % of {errors.answers} {what} since the last step, and spec.shift.stopOn is {stop_on}"
+    return f"{percent:.1f} % of {errors.answers} {what} since {subject}, and {field} is {stop_on}"
 
 
 def in_words(shift: GlobalShiftStatus) -> str:

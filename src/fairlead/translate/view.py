@@ -21,6 +21,7 @@ from typing import Self
 import msgspec
 
 from fairlead.api.backendgroup import BackendGroup
+from fairlead.api.drill import Drill
 from fairlead.api.globalservice import GlobalMemberState, GlobalService
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.intent import Allocation, IntentObject
@@ -317,7 +318,7 @@ class GlobalView(MemberView, frozen=True, kw_only=True):
     ``tenants`` are those that the present and the accepted spec name, by name. ``parts`` are the views of the load
     balancers of their Services, by Tenant and spec.service. ``down`` are the members with fewer healthy endpoints than
     they need, ``returning`` those without a healthy endpoint and those that return. ``agents`` are the states of
-    members by Tenant, drainWhenLost and dropWhenLost.
+    members by Tenant, drainWhenLost and dropWhenLost. ``drill`` takes a member out of service now.
     """
 
     load_balancer: GlobalService
@@ -326,6 +327,7 @@ class GlobalView(MemberView, frozen=True, kw_only=True):
     down: frozenset[str] = frozenset()
     returning: Mapping[str, Returning] = {}
     agents: Mapping[tuple[str, str, str], MemberState] = {}
+    drill: Drill | None = None
 
     @property
     def accepted_class_name(self) -> str | None:

@@ -186,6 +186,36 @@ CASES = [
         ],
     ),
     Case(
+        "drills",
+        {"member": "west", "service": "shop/web"},
+        [
+            ({"member": None}, "spec.member: Required value"),
+            ({"member": ""}, "spec.member in body should be at least 1 chars long"),
+            ({"service": "web"}, "spec.service in body should match"),
+            ({"mode": "Off"}, 'spec.mode: Unsupported value: "Off"'),
+            ({"duration": "soon"}, "spec.duration in body should match"),
+            ({"stopOn": "5xx"}, "spec.stopOn in body should match"),
+        ],
+        [
+            ({"member": "east"}, "member is immutable: create another Drill"),
+            ({"service": None}, "service is immutable: create another Drill"),
+            ({"mode": "Dark"}, "mode is immutable: create another Drill"),
+            ({"stop": True}, ""),
+        ],
+    ),
+    Case(
+        "drillschedules",
+        {"schedule": "0 10 * * 2", "drill": {"member": "west"}, "blockedWindows": ["Mon-Fri 08:00-18:00"]},
+        [
+            ({"blockedWindows": ["2026-12-20/2027-01-03", "22:00-06:00", "Sun 10:00-11:00"]}, ""),
+            ({"blockedWindows": ["Mon-Fri 08:00-25:00"]}, "spec.blockedWindows[0] in body should match"),
+            ({"blockedWindows": ["Monday"]}, "spec.blockedWindows[0] in body should match"),
+            ({"drill": {"member": None}}, "spec.drill.member: Required value"),
+            ({"historyLimit": 0}, "should be greater than or equal to 1"),
+        ],
+        [({"suspend": True, "schedule": None}, "")],
+    ),
+    Case(
         "exportedservices",
         {
             "namespace": "shop",

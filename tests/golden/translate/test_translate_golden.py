@@ -35,6 +35,7 @@ NO_INTENT = frozenset(
         "global_service.py",
         "returning.py",
         "shift.py",
+        "drill.py",
         "cluster_set.py",
         "egress.py",
     }

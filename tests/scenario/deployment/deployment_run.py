@@ -75,6 +75,9 @@ RARE = {
     ("events", "patch"),
     # The status of a pool, where there is one.
     ("addresspools.fairlead.dev", "patch"),
+    # Drills: tests/unit/hub/test_hub_drill.py.
+    *(("drills.fairlead.dev", verb) for verb in ("create", "patch", "delete")),
+    ("drillschedules.fairlead.dev", "patch"),
     # Members that share Services: tests/scenario/multicluster/test_multicluster_rights.py.
     ("exportedservices.fairlead.dev", "patch"),
     *(

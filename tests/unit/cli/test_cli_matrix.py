@@ -19,6 +19,7 @@ _TENANT = "a Tenant has no namespace: it is one"
 _KEY = "its --output FILE is where the key of the agent is written; it prints nothing else"
 _ONE = "it is of one member, by its name: a key, or an end, is not handed out by labels"
 _MACHINE = "a machine has no namespace"
+_ENDED = "a drill that has ended does not change"
 _WAITS = "--for, the default, waits to the end"
 _DRAINED = "machines leave one after another, so that their addresses have somewhere to go"
 #: What a verb does not take, and why.
@@ -50,6 +51,13 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "member drain": {"--namespace": _TENANT, "--selector": _ONE, "--watch": _ACTS},
     "member undrain": {"--namespace": _TENANT, "--selector": _ONE, "--watch": _ACTS},
     "shift": {"--selector": _ONE, "--watch": _ACTS, "--namespace": "the GlobalService is given as namespace/name"},
+    "drill member": {"--namespace": _TENANT, "--selector": _ONE, "--watch": "it waits to the end"},
+    "drill history": {"--namespace": "a Drill has no namespace", "--selector": "it lists all", "--watch": _ENDED},
+    "drill stop": {
+        "--namespace": "a Drill has no namespace",
+        "--selector": "one drill runs at a time",
+        "--watch": _ACTS,
+    },
     "maintenance on": {"--selector": "it closes the hosts of one object", "--watch": _ACTS},
     "maintenance off": {"--selector": "it opens the hosts of one object", "--watch": _ACTS},
     "proxy token": {

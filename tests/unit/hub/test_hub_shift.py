@@ -211,7 +211,7 @@ async def test_errors_of_a_route_that_is_deleted_after_a_step_count():
         await hub.reconcile()
         watched, lb = hub.context.watched, LoadBalancerKey("HTTPLoadBalancer", "tenant-west", "public")
         routes = [Counted(lb, "old"), Counted(lb, "new")]
-        hub.intent._shifts._counted = lambda _key: routes
+        hub.intent._shifts._errors._routes = lambda _key: routes
         await hub.step()
         watched.add({})
         await hub.step()

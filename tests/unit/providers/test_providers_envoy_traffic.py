@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Counted, Totals
 from fairlead.providers.envoy.traffic import EnvoyTraffic, TrafficCounts
 
@@ -64,6 +64,19 @@ def test_a_route_is_counted_over_all_of_its_hosts() -> None:
         Counted(edge, route="ingress/shop/web.v2"): Totals(requests=(0, 9, 0, 0, 3), p50_ms=2.0, p99_ms=9.0)
     }
     assert [str(each) for each in taken] == ["HTTPLoadBalancer/a/edge@ingress/shop/web.v2"]
+
+
+@pytest.mark.req("MC-25")
+def test_answers_and_refusals_of_a_target_are_counted() -> None:
+    name = "cluster.GlobalService/tenant-east/web/TCP/80.endpoint.10.1.0.1_8080"
+    counts = {"cx_total": 9, "cx_active": 2, "cx_connect_fail": 3, "rq_success": 5, "rq_error": 4}
+    text = "".join(f"{name}.{statistic}: {value}\n" for statistic, value in counts.items())
+    key = LoadBalancerKey("GlobalService", "tenant-east", "web")
+    assert TrafficCounts().take(text) == {
+        Counted(key, target=TargetKey("10.1.0.1", 8080)): Totals(
+            connections=9, active=2, failed=3, requests=(0, 5, 0, 0, 4)
+        )
+    }
 
 
 @pytest.mark.req("OP-11")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from fairlead.api.drill import Drill
 from fairlead.api.globalservice import GlobalService
 from fairlead.api.intent import Allocation
 from fairlead.api.names import hub_name
@@ -143,6 +144,37 @@ def test_a_member_whose_tenant_is_drained_gets_no_new_connections():
     decision = decide({"west": {}, "east": {}}, {"west": gone, "east": EAST})
     assert localities(decision) == {"west": (0, 0), "east": (100, 0)}
     assert states(decision)["west"] == "Draining"
+
+
+def drilled(mode, members, parts, **fields):
+    """Return the decision while a drill takes west out of service."""
+    body = {"metadata": {"name": "d"}, "spec": {"member": "west", "mode": mode}, "status": {"endsAt": "18:00"}}
+    shown = msgspec.structs.replace(view(members, parts, **fields), drill=decoded(body, Drill))
+    return decide_global(shown, lambda given: (given.allocation, None))
+
+
+@pytest.mark.req("MC-25")
+@pytest.mark.parametrize("mode", ["Drain", "Dark"])
+def test_a_drilled_member_serves_only_when_no_other_can(mode):
+    members, parts = {"west": {}, "east": {}}, {"west": WEST, "east": EAST}
+    decision = drilled(mode, members, parts)
+    assert localities(decision) == {"west": (100, 1), "east": (100, 0)}
+    assert [each.dark for each in decision.desired.spec.shares.localities] == [False, mode == "Dark"]
+    west = next(member for member in decision.members if member.tenant == "west")
+    assert west.state == "Drilled"
+    assert "drill d until 18:00" in west.why
+    # The other one is down, or has no endpoint: the drill has no effect.
+    down = drilled(mode, members, parts, returning={"east": Returning()})
+    assert localities(down) == {"west": (100, 0), "east": (100, 1)}
+    assert not any(each.dark for each in down.desired.spec.shares.localities)
+    alone = drilled(mode, members, {"west": WEST, "east": part("east")})
+    assert localities(alone)["west"] == (100, 0)
+    assert states(alone)["west"] == "Standby"
+    # A provider that only weighs targets.
+    weighed = drilled("Drain", members, parts, capabilities=WEIGHING)
+    weights = {at.address: target.weight for at, target in weighed.desired.targets[HTTP].items()}
+    assert weights["10.1.0.1"] == 0
+    assert weights["10.2.0.1"] > 0
 
 
 @pytest.mark.req("MC-10")

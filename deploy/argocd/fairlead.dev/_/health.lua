@@ -1,7 +1,7 @@
 -- Health of every kind in the group fairlead.dev, from the conditions Ready, Stalled and Paused.
 
 -- Kinds without conditions: records that Fairlead keeps, and objects that only other objects refer to.
-local plain = { BackendRecord = true, ImportedService = true, LoadBalancerRoute = true, NodePool = true }
+local plain = { BackendRecord = true, Drill = true, DrillSchedule = true, ImportedService = true, LoadBalancerRoute = true, NodePool = true }
 -- Reasons of a false Ready that end without a correction: an answer, or another object, is awaited.
 local awaited = {
   Pending = true,

@@ -13,6 +13,7 @@ from operator import attrgetter
 
 import msgspec
 
+from fairlead.api.drill import DRILL_SCHEDULES, DRILLS
 from fairlead.api.globalservice import (
     GLOBAL_SERVICES,
     GlobalService,
@@ -28,14 +29,14 @@ from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.api.times import seconds_from_duration
 from fairlead.errors import FairleadError
 from fairlead.hub.intents.conditions import ingress_of
+from fairlead.hub.intents.drill import DrillObjects, Drills
 from fairlead.hub.intents.intent import Controller, Exclusion, IntentContext, RecordResult
 from fairlead.hub.intents.member_intent import MemberIntent, MemberObjects, MemberViews, excluded_nodes
 from fairlead.hub.intents.shift import Shifts
 from fairlead.hub.intents.status import StatusRules, shown_targets
-from fairlead.hub.inventory import UNTIL_READ, Inventory, first_broken, slice_labels
+from fairlead.hub.inventory import UNTIL_READ, first_broken, slice_labels
 from fairlead.hub.providers.runner import observed_of
 from fairlead.kube.cache import WatchCache
-from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.listing import UNNAMED
 from fairlead.model.in_words import counted
@@ -54,6 +55,8 @@ from fairlead.translate.returning import MemberReturn
 from fairlead.translate.shift import in_words
 from fairlead.translate.view import Decision, GlobalDecision, GlobalView, MemberState, Returning, TCPView
 
+#: The states of members whose remaining connections are counted.
+_IDLE = frozenset({"Draining", "Drilled"})
 #: How often the connections of drained members are counted.
 _COUNT_S = 5.0
 #: The members that have too few healthy endpoints, and all others that are down or return.
@@ -64,7 +67,7 @@ class GlobalIntent(MemberIntent[GlobalView]):
     """GlobalServices."""
 
     def __init__(self, context: IntentContext) -> None:
-        self._global_objects = GlobalObjects(context.cluster, context.inventory)
+        self._global_objects = GlobalObjects(context)
         self._global_views = GlobalViews(context, self._global_objects)
         rules = GlobalStatus(events=context.events, resource=GLOBAL_SERVICES)
         super().__init__(context, views=self._global_views, rules=rules)
@@ -75,6 +78,14 @@ class GlobalIntent(MemberIntent[GlobalView]):
         #: GlobalServices with members whose health may have changed.
         self._health: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=context.clock)
         self._shifts = Shifts(context, self._global_objects, context.shared.backends)
+        self._drills = Drills(
+            context,
+            self._global_objects,
+            self._global_objects.drills,
+            targets=self._targets_of,
+            routes=context.shared.backends,
+            judge=self._health.add,
+        )
         self._shared = context.shared
         self._shared.on_ask(self._share_with_routes)
         self._shared.unread = self._global_objects.unread_of_member
@@ -84,6 +95,7 @@ class GlobalIntent(MemberIntent[GlobalView]):
         super().watch()
         self._global_objects.watch_parts()
         self._global_objects.cache.on_change(self._note_changed)
+        self._drills.watch()
         self._inventory.wake_on_readability(
             GLOBAL_SERVICES.kind, self._global_objects.cache, lambda _obj: self._served_by_routes()
         )
@@ -96,10 +108,12 @@ class GlobalIntent(MemberIntent[GlobalView]):
             Controller("global-health", self._health, self._judge),
             Controller("global-drain", self._drains, self._count),
             self._shifts.controller(),
+            *self._drills.controllers(),
         )
 
     def lead(self) -> None:
-        """Go on with all shifts."""
+        """Go on with all shifts and drills."""
+        self._drills.lead()
         for obj in self._global_objects.served():
             self._shifts.note(obj)
 
@@ -125,7 +139,7 @@ class GlobalIntent(MemberIntent[GlobalView]):
         return decision
 
     def _note_drained(self, key: LoadBalancerKey, decision: GlobalDecision) -> None:
-        names = {member.tenant for member in decision.members if member.state == "Draining"}
+        names = {member.tenant for member in decision.members if member.state in _IDLE}
         targets: dict[str, set[TargetKey]] = {name: set() for name in names}
         for by_key in decision.desired.targets.values() if decision.desired is not None and names else ():
             for at, target in by_key.items():
@@ -158,6 +172,17 @@ class GlobalIntent(MemberIntent[GlobalView]):
                 self._open[key] = counts
                 self.status.refresh(key)
         return _COUNT_S
+
+    def _targets_of(self, key: LoadBalancerKey) -> dict[str, frozenset[TargetKey]]:
+        """Return the targets of each member that a provider counts one by one."""
+        view = self.view(key)
+        decision = recorded_global(view) if view is not None else None
+        targets: dict[str, set[TargetKey]] = {}
+        for by_key in decision.desired.targets.values() if decision is not None and decision.desired else ():
+            for at, target in by_key.items():
+                if target.locality:
+                    targets.setdefault(target.locality, set()).add(at)
+        return {name: frozenset(of_member) for name, of_member in targets.items()}
 
     def decision_on_record(self, view: GlobalView) -> Decision | None:
         """Return the decision about the accepted version."""
@@ -244,10 +269,14 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
         key, known = self._global_objects.key(obj), self._returns_of(obj)
         before = self._last.get(key) or self._judged(obj)
         delay_s, ramp_s = seconds_from_duration(spec.return_delay), seconds_from_duration(spec.return_ramp)
-        due: list[float | None] = []
+        drill, left_s = self._global_objects.drills.of(obj)
+        due: list[float | None] = [left_s]
         for member in spec.members:
             history = known.setdefault(member.tenant, MemberReturn())
-            due.append(history.see(member, seen.get(member.tenant), now_s=now_s, delay_s=delay_s, ramp_s=ramp_s))
+            health = seen.get(member.tenant)
+            if drill is not None and drill.spec.mode == "Dark" and drill.spec.member == member.tenant and health:
+                health = health._replace(healthy=0)
+            due.append(history.see(member, health, now_s=now_s, delay_s=delay_s, ramp_s=ramp_s))
         for name in known.keys() - {member.tenant for member in spec.members}:
             del known[name]
         self._last[key] = self._judged(obj)
@@ -320,6 +349,7 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
             "unreadable": common["unreadable"] or unreadable,
         }
         down, returning = self._judged(obj)
+        drill, left_s = self._global_objects.drills.of(obj)
         return GlobalView(
             load_balancer=msgspec.structs.replace(obj, spec=spec),
             tenants=tenants,
@@ -327,6 +357,8 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
             down=down,
             returning=returning,
             agents=agents,
+            drill=drill,
+            due_s=left_s,
             **fields,
         )
 
@@ -369,7 +401,7 @@ class GlobalStatus(StatusRules[GlobalService, GlobalDecision]):
         members = member_statuses(decision.members, decision.spillover, healthy_members(observed))
         left = self.open.get(LoadBalancerKey(GLOBAL_SERVICES.kind, *obj.key), {})
         for number, member in enumerate(members):
-            if member.state == "Draining" and member.tenant in left:
+            if member.state in _IDLE and member.tenant in left:
                 message = f"{member.message}; {counted(left[member.tenant], 'connection')} open"
                 members[number] = msgspec.structs.replace(member, message=message)
         return msgspec.structs.replace(
@@ -388,9 +420,10 @@ class GlobalStatus(StatusRules[GlobalService, GlobalDecision]):
 class GlobalObjects(MemberObjects[GlobalService]):
     """GlobalServices, and the load balancers of members that are parts of them."""
 
-    def __init__(self, cluster: Cluster, inventory: Inventory) -> None:
+    def __init__(self, context: IntentContext) -> None:
+        inventory = context.inventory
         cache: WatchCache[GlobalService] = WatchCache(
-            cluster,
+            context.cluster,
             GLOBAL_SERVICES,
             indexes={
                 **self.indexes(),
@@ -400,7 +433,9 @@ class GlobalObjects(MemberObjects[GlobalService]):
             },
         )
         super().__init__(cache, GLOBAL_SERVICES, inventory)
-        inventory.register(self)
+        self.drills = DrillObjects(context)
+        caches = {DRILLS.plural: self.drills.drills, DRILL_SCHEDULES.plural: self.drills.schedules}
+        inventory.register(self, caches)
 
     def _same(self, old: GlobalService, new: GlobalService) -> bool:
         # Other replicas serve each step of a shift as well.

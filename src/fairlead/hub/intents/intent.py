@@ -187,6 +187,8 @@ class WatchedCounts:
         self.ask: Callable[[], None] = lambda: None
         self.active: Callable[[Counted], int] = lambda _counted: 0
         self.problem: Callable[[], str] = lambda: "this hub reads no figures of proxies"
+        #: How many readings there were.
+        self.readings = 0
         self._watched: dict[Hashable, frozenset[Counted]] = {}
         self._sums: dict[Counted, Totals] = {}
         #: The next reading may have what was counted long before they were watched.
@@ -212,6 +214,12 @@ class WatchedCounts:
         for subject in (self._sums.keys() - self._new) & added.keys():
             self._sums[subject] = summed((self._sums[subject], added[subject]))
         self._new.clear()
+        self.readings += 1
+
+    def drop_times(self, key: Hashable) -> None:
+        """Forget how long requests took until now: of what ``key`` watches, the longest time begins again."""
+        for subject in self._watched.get(key, ()):
+            self._sums[subject] = msgspec.structs.replace(self._sums[subject], p50_ms=None, p99_ms=None)
 
     def forget(self, key: Hashable) -> None:
         """Watch nothing for ``key`` any longer."""

@@ -8,7 +8,7 @@ from zero. No step is taken before the first count, nor while a proxy does not r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
 
 import structlog
@@ -33,11 +33,58 @@ _NOT_SERVING = ("Draining", "Down", "Flapping", "Returning", "Dropped", "NoEndpo
 
 
 class _Base(NamedTuple):
-    """What had been counted at the last step: ``step`` is its time, and stopOn."""
+    """What had been counted at a moment: ``since`` is its time, and stopOn."""
 
-    step: tuple[str, str]
+    since: tuple[str, str]
     counted: frozenset[Counted]
     errors: Errors
+
+
+class ErrorCounts:
+    """The errors of GlobalServices since a moment, as stopOn counts them.
+
+    ``routes`` returns whose answers over HTTP count for one of them.
+    """
+
+    def __init__(
+        self, context: IntentContext, routes: Callable[[LoadBalancerKey], Iterable[Counted]], *, since: str
+    ) -> None:
+        self._watched = context.watched
+        self._routes = routes
+        self._since = since
+        self._base: dict[Hashable, _Base] = {}
+
+    def errors(self, watch: Hashable, key: LoadBalancerKey, stop_on: str, moment: str) -> tuple[Errors | None, str]:
+        """Return the errors since ``moment``, None while they are not known; and why they never will be.
+
+        ``watch`` names who counts them.
+        """
+        if not stop_on:
+            return Errors(), ""
+        of_routes = stop_on.startswith("5xx")
+        counted = frozenset(self._routes(key)) if of_routes else frozenset({Counted(key)})
+        if not counted:
+            return Errors(), "no route to the Services of its members counts 5xx; stopOn failed>1% is of connections"
+        since, base = (moment, stop_on), self._base.get(watch)
+        if base is not None and base.since == since:
+            # A route that was deleted meanwhile has been answered all the same.
+            counted |= base.counted
+        totals, problem = self._watched.of(watch, counted), self._watched.problem()
+        waits = f"the errors since the {self._since} are unknown: {problem}" if problem else ""
+        if totals is None:
+            return (Errors(), waits) if waits else (None, "")
+        errors = totals.requests[4] if of_routes else totals.failed
+        now = Errors(sum(totals.requests) if of_routes else totals.connections, errors)
+        if base is None or base.since != since:
+            self._base[watch] = _Base(since, counted, now)
+            return (Errors(), waits) if waits else (None, "")
+        self._base[watch] = base._replace(counted=counted)
+        return Errors(now.answers - base.errors.answers, now.errors - base.errors.errors), waits
+
+    def forget(self, watch: Hashable) -> None:
+        """Count no longer."""
+        self._base.pop(watch, None)
+        self._watched.forget(watch)
 
 
 class Shifts:
@@ -51,9 +98,8 @@ class Shifts:
     ) -> None:
         self._context = context
         self._objects = objects
-        self._counted = counted
+        self._errors = ErrorCounts(context, counted, since="last step")
         self._queue: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=context.clock)
-        self._base: dict[LoadBalancerKey, _Base] = {}
 
     def controller(self) -> Controller:
         """Return the controller that takes the steps."""
@@ -67,8 +113,7 @@ class Shifts:
     def forget(self, key: LoadBalancerKey) -> None:
         """Drop the state of a load balancer that is to be removed."""
         self._queue.forget(key)
-        self._base.pop(key, None)
-        self._context.watched.forget(key)
+        self._errors.forget(key)
 
     async def begin(self, obj: GlobalService) -> GlobalService:
         """Record where the shift to the spec of ``obj`` begins, before its spec is on record; return the object."""
@@ -87,7 +132,7 @@ class Shifts:
             return None
         if not _gaining(shift) <= {member.tenant for member in obj.status.members or ()}:
             return _LOOK_S  # The status is older than the list of members: whether one of them serves is unknown.
-        errors, waits = self._errors(key, wanted.stop_on, shift)
+        errors, waits = self._errors.errors(key, key, wanted.stop_on, shift.stepped_at)
         if errors is None:
             return _LOOK_S
         now = self._context.clock.now()
@@ -105,31 +150,6 @@ class Shifts:
         due_s = max(0.1, wait_s(wanted, after, now=now))
         return min(_LOOK_S, due_s) if wanted.stop_on or after.message else due_s
 
-    def _errors(self, key: LoadBalancerKey, stop_on: str, shift: GlobalShiftStatus) -> tuple[Errors | None, str]:
-        """Return the errors since the last step, None while they are not known; and why they never will be."""
-        if not stop_on:
-            return Errors(), ""
-        of_routes = stop_on.startswith("5xx")
-        counted = frozenset(self._counted(key)) if of_routes else frozenset({Counted(key)})
-        if not counted:
-            return Errors(), "no route to the Services of its members counts 5xx; stopOn failed>1% is of connections"
-        step, base = (shift.stepped_at, stop_on), self._base.get(key)
-        if base is not None and base.step == step:
-            # A route that was deleted since the last step has been answered all the same.
-            counted |= base.counted
-        watched = self._context.watched
-        totals, problem = watched.of(key, counted), watched.problem()
-        waits = f"the errors since the last step are unknown: {problem}" if problem else ""
-        if totals is None:
-            return (Errors(), waits) if waits else (None, "")
-        errors = totals.requests[4] if of_routes else totals.failed
-        now = Errors(sum(totals.requests) if of_routes else totals.connections, errors)
-        if base is None or base.step != step:
-            self._base[key] = _Base(step, counted, now)
-            return (Errors(), waits) if waits else (None, "")
-        self._base[key] = base._replace(counted=counted)
-        return Errors(now.answers - base.errors.answers, now.errors - base.errors.errors), waits
-
     async def _write(self, obj: GlobalService, shift: GlobalShiftStatus) -> GlobalService:
         old, new = GlobalServiceStatus(shift=obj.status.shift), GlobalServiceStatus(shift=shift)
         check_leads(self._context.leading, f"GlobalService {obj.key}")
@@ -146,6 +166,8 @@ def _why_waiting(obj: GlobalService, shift: GlobalShiftStatus) -> str:
     """Return which member that gains connections does not serve, empty when all do; also while the object is paused."""
     gaining = _gaining(shift)
     for member in obj.status.members or ():
+        if member.state == "Drilled":
+            return f"waits for {member.tenant}, which is {member.message}"
         if member.tenant in gaining and member.state in _NOT_SERVING:
             return f"waits for {member.tenant}, which is {member.state}"
     if any(condition.type == "Paused" and condition.status == "True" for condition in obj.status.conditions or ()):

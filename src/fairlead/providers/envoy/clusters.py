@@ -174,7 +174,7 @@ def _strict_dns(name: str, targets: list[Target], shares: Shares | None, check_p
                 {
                     "locality": {"region": locality.name},
                     "lb_endpoints": [
-                        _endpoint(target, check_port, idle=not locality.weight)
+                        _endpoint(target, check_port, locality)
                         for target in targets
                         if target.locality == locality.name
                     ],
@@ -192,12 +192,12 @@ def _strict_dns(name: str, targets: list[Target], shares: Shares | None, check_p
     }
 
 
-def _endpoint(target: Target, check_port: int, *, idle: bool = False) -> Fields:
+def _endpoint(target: Target, check_port: int, locality: Locality | None = None) -> Fields:
     where = {"address": target.key.address, "port_value": target.key.port}
     checked: Fields = {"health_check_config": {"port_value": check_port}} if check_port else {}
     fields: dict[str, object] = {"endpoint": {"address": {"socket_address": where}, **checked}}
-    if target.draining or target.weight == 0 or idle:
-        fields["health_status"] = "DRAINING"
+    if status := _health_status(target, locality):
+        fields["health_status"] = status
     if target.weight > 1:
         fields["load_balancing_weight"] = {"value": target.weight}
     return fields
@@ -374,7 +374,8 @@ def _tiers(localities: Sequence[Locality]) -> list[tuple[Locality, int]]:
     return [(locality, locality.tier if locality.weight else last) for locality in localities]
 
 
-_DRAINING = 3
+#: The values of envoy.config.core.v3.HealthStatus.
+_HEALTH_STATUSES = {"UNHEALTHY": 2, "DRAINING": 3}
 _LB_ENDPOINT = 2
 
 
@@ -382,14 +383,23 @@ _LB_ENDPOINT = 2
 DRAIN_MARK = text(1, DRAIN)
 
 
-def endpoint_bytes(target: Target, check_port: int = 0, *, idle: bool = False, drain_s: float | None = None) -> bytes:
-    """Encode one ``lb_endpoints`` field of a LocalityLbEndpoints; ``idle``: its locality takes no new connections.
+def _health_status(target: Target, locality: Locality | None) -> str:
+    """Return the health that is not left to checks, empty when they decide."""
+    if target.draining or target.weight == 0 or (locality is not None and not locality.weight):
+        return "DRAINING"
+    return "UNHEALTHY" if locality is not None and locality.dark else ""
+
+
+def endpoint_bytes(
+    target: Target, check_port: int = 0, locality: Locality | None = None, *, drain_s: float | None = None
+) -> bytes:
+    """Encode one ``lb_endpoints`` field of a LocalityLbEndpoints.
 
     The metadata of a target that drains has its time for the machine of the proxy, which closes its connections.
     """
     endpoint = delimited(1, place_bytes(target.key, check_port))
-    if target.draining or target.weight == 0 or idle:
-        endpoint += number(2, _DRAINING)
+    if status := _health_status(target, locality):
+        endpoint += number(2, _HEALTH_STATUSES[status])
     if target.draining and drain_s is not None:
         seconds = delimited(1, text(1, "seconds") + delimited(2, text(3, f"{drain_s:.3f}")))
         endpoint += delimited(3, delimited(1, DRAIN_MARK + delimited(2, seconds)))
@@ -481,8 +491,8 @@ class EndpointSet:
             targets = [(key, target) for key in self._order if (target := self._targets[key]).locality == locality.name]
             endpoints = [
                 self._encoded[key]
-                if locality.weight
-                else endpoint_bytes(target, self._check_port, idle=True, drain_s=self.drain_s)
+                if locality.weight and not locality.dark
+                else endpoint_bytes(target, self._check_port, locality, drain_s=self.drain_s)
                 for key, target in targets
             ]
             weight = delimited(3, number(1, locality.weight)) if locality.weight else b""

@@ -32,7 +32,7 @@ PATH = f"/stats?usedonly&filter={quote(_FILTER)}"
 def path_with_targets(keys: Iterable[LoadBalancerKey]) -> str:
     """Return the path that also has each target of these load balancers: Envoy prints them though they are idle."""
     names = "|".join(sorted(re.escape(str(key)) for key in keys))
-    pattern = rf"|^cluster\.({names})/.*\.endpoint\..*\.cx_(total|active)$" if names else ""
+    pattern = rf"|^cluster\.({names})/.*\.endpoint\..*\.({'|'.join(_OF_TARGETS)})$" if names else ""
     return PATH + quote(pattern)
 
 
@@ -51,6 +51,7 @@ _COUNTS = {
     "upstream_cx_none_healthy": "failed",
     "cx_total": "connections",
     "cx_active": "active",
+    "cx_connect_fail": "failed",
     # Of a backend; what it receives is what clients send.
     "upstream_cx_total": "connections",
     "upstream_cx_tx_bytes_total": "bytes_in",
@@ -59,6 +60,8 @@ _COUNTS = {
 #: Envoy counts the answers of a cluster once more by where the request came from.
 _PARTS = (".external", ".internal")
 _CLASS = re.compile(r"(?:down|up)stream_rq_([1-5])xx")
+#: What Envoy counts of each target; its answers only as good ones, and those with a status of 5xx.
+_OF_TARGETS = {"cx_total": "", "cx_active": "", "cx_connect_fail": "", "rq_success": "2", "rq_error": "5"}
 _TIMES = frozenset({"downstream_rq_time", "upstream_rq_time", "upstream_cx_connect_ms"})
 #: Before the name of a route is that of its virtual host, which has no slash.
 _ROUTE = ".route."
@@ -134,8 +137,9 @@ class TrafficCounts:
         classes = [0] * 5
         for name, value in values.items():
             statistic = name.rpartition(".")[2]
-            if (answers := _CLASS.fullmatch(statistic)) is not None:
-                classes[int(answers[1]) - 1] += value
+            answers = _CLASS.fullmatch(statistic)
+            if number := answers[1] if answers is not None else _OF_TARGETS.get(statistic):
+                classes[int(number) - 1] += value
             elif (count := _COUNTS.get(statistic)) is not None:
                 sums[count] = sums.get(count, 0) + value
         times = self._times.get(key, {}).values()
@@ -181,7 +185,7 @@ def _key_of(name: str) -> Counted | None:
         rest = f"{host.rpartition(_ROUTE)[2]}{slash}{end}"
     rest, _, statistic = rest.rpartition(".")
     target = None
-    if kind == "cluster" and statistic in {"cx_total", "cx_active"}:
+    if kind == "cluster" and statistic in _OF_TARGETS:
         rest, _, endpoint = rest.rpartition(_ENDPOINT)
         if (target := _target_of(endpoint)) is None:
             return None

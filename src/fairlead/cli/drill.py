@@ -1,0 +1,246 @@
+"""``fairlead drill``: rehearse the failure of a member, and show the drills that were.
+
+The command creates a Drill and waits for its end; the hub runs it, also when the command has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+import typer
+
+from fairlead.api.drill import DRILL_SCHEDULES, DRILLS, Drill, DrillSpec
+from fairlead.api.globalservice import GLOBAL_SERVICES
+from fairlead.api.meta import ObjectMeta
+from fairlead.api.names import MANAGER_CLI
+from fairlead.api.tenant import TENANTS
+from fairlead.cli.hub_reader import connect_hub
+from fairlead.cli.options import HubApi, Output, OutputOption, PlainCommand, PlainGroup, takes_groups
+from fairlead.cli.output import emit
+from fairlead.cli.run import ATTENTION, OK, epilog_of, run_async, run_for_code
+from fairlead.errors import BadConfiguration, NotFound, Terminal
+from fairlead.kube.cluster import Cluster
+
+#: A hub sees a new Drill at once.
+_BEGINS_S = 30.0
+_LOOK_S = 1.0
+
+app = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Rehearse the failure of a member.")
+
+
+class Mode(StrEnum):
+    """How a member is taken out of service."""
+
+    DRAIN = "drain"
+    DARK = "dark"
+
+
+@app.callback()
+def drill() -> None:
+    """Rehearse the failure of a member."""
+
+
+@app.command("member", cls=PlainCommand, epilog=epilog_of("drill member"))
+@takes_groups
+def member(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the member, as its Tenant.", show_default=False)],
+    service: Annotated[
+        str,
+        typer.Option(
+            "--service",
+            metavar="NAMESPACE/NAME",
+            help="Only this GlobalService, or the Service it is of; default: all.",
+        ),
+    ] = "",
+    duration: Annotated[str, typer.Option("--for", metavar="TIME", help="How long, from 5s to 24h.")] = "5m",
+    mode: Annotated[
+        Mode,
+        typer.Option(
+            "--mode", metavar="MODE", help="drain: no new connections. dark: endpoints count as unhealthy at proxies."
+        ),
+    ] = Mode.DRAIN,
+    stop_on: Annotated[
+        str, typer.Option(help="End it as failed at more errors: 5xx>1% of routes, failed>1% of connections.")
+    ] = "",
+    region: Annotated[str, typer.Option("--region", metavar="NAME", help="Region of the hub that runs it.")] = "",
+    preview: Annotated[bool, typer.Option("--preview", help="Only show what would happen; write nothing.")] = False,
+    output: OutputOption = Output.TABLE,
+    *,
+    api: HubApi,
+) -> None:
+    """Take a member out of GlobalServices for a time, measure the traffic, and print a report.
+
+    The drill ends at its time, also when this command or the hub has ended. Rejected while another drill is under way,
+    when the member is dark already, when others lack capacity, and in a blocked window of a DrillSchedule.
+    """
+    spec = DrillSpec(
+        name.removeprefix("tenant/"),
+        service,
+        mode="Dark" if mode is Mode.DARK else "Drain",
+        duration=duration,
+        stop_on=stop_on,
+        region=region,
+    )
+    run_for_code(lambda: _preview(spec, api, output) if preview else _run(spec, api, output))
+
+
+@app.command("history", cls=PlainCommand, epilog=epilog_of("drill history"))
+@takes_groups
+def history(
+    name: Annotated[str, typer.Argument(metavar="DRILL", help="Print the report of this one as Markdown.")] = "",
+    output: OutputOption = Output.TABLE,
+    *,
+    api: HubApi,
+) -> None:
+    """List all drills, the newest first; or print the report of one as Markdown."""
+    run_for_code(lambda: _history(name.removeprefix("drill/"), api, output))
+
+
+@app.command("stop", cls=PlainCommand, epilog=epilog_of("drill stop"))
+@takes_groups
+def stop(
+    name: Annotated[str, typer.Argument(metavar="DRILL", help="Name of the drill.", show_default=False)],
+    output: OutputOption = Output.TABLE,
+    *,
+    api: HubApi,
+) -> None:
+    """End a drill now; the member serves again."""
+    run_async(lambda: _stop(name.removeprefix("drill/"), api, output))
+
+
+async def _preview(spec: DrillSpec, api: HubApi, output: Output) -> int:
+    from fairlead.status.drill import preview_lines, preview_of
+    from fairlead.translate.drill import concerned, refusal_of
+
+    async with connect_hub(api) as cluster:
+        drills = await cluster.list(DRILLS)
+        services = concerned(spec, await cluster.list(GLOBAL_SERVICES))
+        refusal = refusal_of(
+            Drill(metadata=ObjectMeta(), spec=spec),
+            services,
+            tenants=await cluster.list(TENANTS),
+            drills=drills,
+            schedules=await cluster.list(DRILL_SCHEDULES),
+            now=cluster.server_clock.now(),
+        )
+    previews = preview_of(spec, services, drills)
+    verdict = f"The drill would be refused: {refusal}." if refusal else "The drill can begin. Nothing was written."
+    value = {
+        "member": spec.member,
+        "refusal": refusal,
+        "globalServices": [
+            {"name": each.name, "members": [entry._asdict() for entry in each.members], "notes": each.notes}
+            for each in previews
+        ],
+    }
+    names = [f"globalservice/{each.name}" for each in previews]
+    emit(output, value, lines=lambda: [*preview_lines(previews), verdict], names=lambda: names)
+    return ATTENTION if refusal else OK
+
+
+async def _run(spec: DrillSpec, api: HubApi, output: Output) -> int:
+    from fairlead.api.times import seconds_from_duration
+    from fairlead.translate.drill import ENDED
+
+    try:
+        seconds_from_duration(spec.duration)
+    except ValueError as error:
+        raise BadConfiguration(f"--for: {error}") from error
+    async with connect_hub(api) as cluster:
+        name = f"{spec.member}-{cluster.server_clock.now():%Y%m%d-%H%M%S}"
+        present = await cluster.create(DRILLS, {"metadata": {"name": name}, "spec": msgspec.to_builtins(spec)})
+        present = await _begun(cluster, present)
+        shown = ""
+        while present.status.state not in ENDED:
+            if shown != present.status.state:
+                shown = present.status.state
+                sys.stderr.write(f"{_progress(present)}\n")
+            await asyncio.sleep(_LOOK_S)
+            present = await cluster.get(DRILLS, "", name)
+    if present.status.state == "Refused":
+        raise Terminal(f"drill {name} was refused: {present.status.message}")
+    _report(present, output)
+    return ATTENTION if present.status.state == "Failed" else OK
+
+
+async def _begun(cluster: Cluster, present: Drill) -> Drill:
+    """Return a new Drill once a hub has begun or refused it; delete it when none does: it must not begin later."""
+    name, loop = present.metadata.name, asyncio.get_running_loop()
+    ends_s = loop.time() + _BEGINS_S
+    while not present.status.state:
+        if loop.time() >= ends_s:
+            await cluster.delete(DRILLS, "", name, uid=present.metadata.uid)
+            where = f" of region {present.spec.region}" if present.spec.region else ""
+            raise Terminal(f"no hub{where} began drill {name} within {_BEGINS_S:.0f} s, so it was deleted; start a hub")
+        await asyncio.sleep(_LOOK_S / 4)
+        present = await cluster.get(DRILLS, "", name)
+    return present
+
+
+def _progress(present: Drill) -> str:
+    status, name, member_name = present.status, present.metadata.name, present.spec.member
+    match status.state:
+        case "Before":
+            ends = f"to end it early: fairlead drill stop {name}"
+            return f"Drill {name} measures until {status.starts_at}; {ends}"
+        case "Drilling":
+            return f"Member {member_name} is out of service until {status.ends_at}"
+        case _:
+            why = f": {status.message}" if status.message else ""
+            return f"Member {member_name} serves again since {status.ended_at}{why}; measuring"
+
+
+def _report(present: Drill, output: Output) -> None:
+    from fairlead.status.drill import report_of
+
+    name = f"drill/{present.metadata.name}"
+    lines = report_of(present).splitlines()
+    emit(output, msgspec.to_builtins(present), lines=lambda: lines, names=lambda: [name])
+
+
+async def _history(name: str, api: HubApi, output: Output) -> int:
+    from fairlead.status.drill import history_lines
+
+    async with connect_hub(api) as cluster:
+        if name:
+            present = await _named(cluster, name)
+            _report(present, output)
+            return _code([present])
+        drills = await cluster.list(DRILLS)
+    drills.sort(key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name), reverse=True)
+    lines = history_lines(drills) if drills else ["No drills found. Begin one with: fairlead drill member NAME"]
+    value = [msgspec.to_builtins(each) for each in drills]
+    emit(output, value, lines=lambda: lines, names=lambda: [f"drill/{each.metadata.name}" for each in drills])
+    return _code(drills)
+
+
+def _code(drills: Iterable[Drill]) -> int:
+    """Return the exit code of the first drill with a result."""
+    ended = (each.status.state for each in drills if each.status.state in {"Passed", "Failed"})
+    return ATTENTION if next(ended, "") == "Failed" else OK
+
+
+async def _stop(name: str, api: HubApi, output: Output) -> None:
+    from fairlead.translate.drill import ENDED
+
+    async with connect_hub(api) as cluster:
+        present = await _named(cluster, name)
+        if present.status.state in ENDED:
+            raise Terminal(f"drill {name} has ended already: {present.status.state}")
+        await cluster.merge_patch(DRILLS, "", name, {"spec": {"stop": True}}, manager=MANAGER_CLI)
+    line = (
+        f"Drill {name} ends, and member {present.spec.member} serves again. Its report: fairlead drill history {name}"
+    )
+    emit(output, {"drill": name, "stop": True}, lines=lambda: [line], names=lambda: [f"drill/{name}"])
+
+
+async def _named(cluster: Cluster, name: str) -> Drill:
+    try:
+        return await cluster.get(DRILLS, "", name)
+    except NotFound as error:
+        raise NotFound(f"no drill is named {name}; fairlead drill history lists all") from error

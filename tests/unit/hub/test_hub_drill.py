@@ -1,0 +1,330 @@
+"""Drills at a real API: what a hub that dies at any step leaves, what ends them, and those of schedules."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hub_parts import intent_context
+
+from fairlead.api.drill import DRILL_SCHEDULES, DRILLS
+from fairlead.api.globalservice import GLOBAL_SERVICES
+from fairlead.api.kinds import all_crds
+from fairlead.api.kubernetes import NAMESPACES
+from fairlead.hub.intents.global_service import GlobalIntent
+from fairlead.hub.intents.http import HTTPIntent
+from fairlead.hub.intents.tcp import TCPIntent
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import ClusterConfig, bearer
+from fairlead.kube.discovery import install_crds
+from fairlead.model.contract import AllocationKind
+from fairlead.model.keys import LoadBalancerKey, TargetKey
+from fairlead.model.observed import Counted, MemberSeen, Totals
+from fairlead.runtime.clock import VirtualClock
+from fairlead.testing.builders import ABLE, endpoint_slice, lb_class, tcp, tenant
+from fairlead.translate.addresses import AddressRanges
+from fairlead.translate.view import GlobalView
+from podless import ApiServer
+
+BEGAN = datetime.now(UTC)
+KEY = LoadBalancerKey("GlobalService", "tenant-east", "web")
+CAPABILITIES = {"memory": msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS)}
+WEST, EAST = (Counted(KEY, target=TargetKey(f"10.{number}.0.1", 8080)) for number in (1, 2))
+
+
+class Hub:
+    """One process of a hub, some time after the test began."""
+
+    def __init__(self, cluster, after_s=0.0):
+        self.cluster = cluster
+        pool = AddressRanges.parse("192.0.2.0/28")
+        self.context = intent_context(pool=pool, capabilities=CAPABILITIES, cluster=cluster)
+        self.context.watched.problem = lambda: ""
+        inventory = self.context.inventory
+        inventory.classes._store.put(lb_class())
+        HTTPIntent(self.context)
+        parts, self.intent = TCPIntent(self.context), GlobalIntent(self.context)
+        self.intent.watch()
+        self.objects, self.drills = self.intent._global_objects.drills, self.intent._drills
+        self.after_s = after_s
+        self.objects.now = lambda: BEGAN + timedelta(seconds=self.after_s)
+        origin = {"kind": "Service", "namespace": "shop", "name": "web"}
+        for number, name in enumerate(("west", "east"), 1):
+            inventory.tenants._store.put(tenant(name))
+            namespace, spec = f"tenant-{name}", {"targets": "Pod", "origin": origin}
+            parts.objects.cache._store.put(tcp("shop.web", namespace=namespace, spec=spec))
+            slices = endpoint_slice(name, [f"10.{number}.0.1"], namespace=namespace, load_balancer="shop.web")
+            inventory.slices._store.put(slices)
+
+    async def read(self):
+        """Read what a watch would show."""
+        present: list[tuple[Any, list[Any]]] = [
+            (self.intent.objects.cache, await self.cluster.list(GLOBAL_SERVICES)),
+            (self.objects.drills, await self.cluster.list(DRILLS)),
+            (self.objects.schedules, await self.cluster.list(DRILL_SCHEDULES)),
+        ]
+        for cache, listing in present:
+            for gone in {obj.key for obj in cache.values()} - {obj.key for obj in listing}:
+                cache._notify(cache._store.remove(gone), None)
+            for obj in listing:
+                cache._notify(cache._store.put(obj), obj)
+
+    async def reconcile(self):
+        await self.read()
+        await self.intent.record(self.view, self.intent.decide(self.view))
+
+    @property
+    def view(self) -> GlobalView:
+        view = self.intent.view(KEY)
+        assert view is not None
+        return view
+
+    async def pass_s(self, seconds):
+        assert isinstance(self.context.clock, VirtualClock)
+        await self.context.clock.advance(seconds)
+
+    async def step(self, name="d"):
+        await self.read()
+        await self.drills.reconcile(name)
+        return (await self.cluster.get(DRILLS, "", name)).status
+
+    def localities(self):
+        desired = self.intent.decide(self.view).desired
+        return {each.name: (each.tier, each.dark) for each in desired.spec.shares.localities}
+
+    def count(self, **connections):
+        """Have the proxies report connections of members. None of them failed."""
+        whole = sum(connections.values())
+        listed = {"west": WEST, "east": EAST}
+        by_member = {listed[name]: Totals(connections=number) for name, number in connections.items()}
+        self.context.watched.add({Counted(KEY): Totals(connections=whole), **by_member})
+
+
+@contextlib.asynccontextmanager
+async def api() -> AsyncGenerator[Cluster]:
+    """Run an API with a GlobalService of two members that serve."""
+    server = ApiServer(admin_token="for-these-tests-only")
+    await server.start()
+    try:
+        config = ClusterConfig(server=server.url, sign_in=bearer("for-these-tests-only"))
+        async with Cluster(config, name="hub") as cluster:
+            await install_crds(cluster, all_crds(), "tests")
+            await cluster.create(NAMESPACES, {"metadata": {"name": KEY.namespace}})
+            spec = {"service": "shop/web", "members": [{"tenant": "west"}, {"tenant": "east"}]}
+            body = {"metadata": {"name": KEY.name, "namespace": KEY.namespace}, "spec": spec}
+            await cluster.apply(GLOBAL_SERVICES, body, manager="operator")
+            await Hub(cluster).reconcile()
+            await show(cluster, west="Serving", east="Serving")
+            yield cluster
+    finally:
+        await server.stop()
+
+
+async def show(cluster, **states):
+    members = [{"tenant": name, "state": state} for name, state in states.items()]
+    patch = {"status": {"members": members}}
+    await cluster.merge_patch(
+        GLOBAL_SERVICES, KEY.namespace, KEY.name, patch, subresource="status", manager="fairlead-hub-status"
+    )
+
+
+async def create(cluster, name="d", **spec):
+    await cluster.create(DRILLS, {"metadata": {"name": name}, "spec": {"member": "west", "duration": "60s", **spec}})
+
+
+SERVING, OUT = {"west": (0, False), "east": (0, False)}, {"west": (1, False), "east": (0, False)}
+
+
+@pytest.mark.req("MC-25")
+@pytest.mark.parametrize("killed", [0, 1, 2, 3])
+async def test_a_hub_killed_at_any_step_leads_to_the_same_end(killed):
+    times = (0, 31, 92, 123)
+    async with api() as cluster:
+        await create(cluster)
+        seen, hub = [], Hub(cluster)
+        for number, after_s in enumerate(times):
+            if number == killed:
+                hub = Hub(cluster)
+            hub.after_s = after_s
+            status = await hub.step()
+            seen.append((status.state, hub.localities()))
+        assert seen == [("Before", SERVING), ("Drilling", OUT), ("After", SERVING), ("Passed", SERVING)]
+        version = (await cluster.get(DRILLS, "", "d")).metadata.resource_version
+        await Hub(cluster, 500).step()
+        assert (await cluster.get(DRILLS, "", "d")).metadata.resource_version == version, "nothing is written again"
+
+
+@pytest.mark.req("MC-25")
+async def test_the_member_serves_at_the_recorded_end_without_any_write():
+    async with api() as cluster:
+        await create(cluster)
+        hub = Hub(cluster)
+        await hub.step()
+        hub.after_s = 31
+        await hub.step()
+        assert 55 < (hub.view.due_s or 0) <= 60, "the GlobalService is decided again when the drill ends"
+        # Another replica, which may not write, sees the same.
+        other = Hub(cluster, 90)
+        await other.read()
+        assert other.localities() == OUT
+        other.after_s = 92
+        assert other.localities() == SERVING
+        await cluster.delete(DRILLS, "", "d")
+        await hub.read()
+        assert hub.localities() == SERVING, "a drill that is deleted has ended"
+
+
+@pytest.mark.req("MC-25")
+async def test_figures_are_those_of_each_phase_by_member():
+    async with api() as cluster:
+        await create(cluster)
+        hub = Hub(cluster)
+        for after_s, before, during in ((0, 1000, 10), (31, 1000, 30), (92, 1000, 50)):
+            hub.after_s = after_s
+            await hub.step()
+            hub.count(west=before)  # on its way while the phase began
+            await hub.step()
+            hub.count(west=during, east=during)
+            await hub.step()
+        hub.after_s = 123
+        status = await hub.step()
+        assert status.state == "Passed"
+        (service,) = status.services
+        phases = {phase.phase: phase for phase in service.phases}
+        assert {name: phase.connections for name, phase in phases.items()} == {
+            "Before": 20,
+            "Drilling": 60,
+            "After": 100,
+        }
+        by_member = {each.tenant: each.connections for each in phases["Drilling"].members}
+        assert by_member == {"west": 30, "east": 30}
+        assert hub.context.watched._watched == {}, "nothing is read for a drill that has ended"
+
+
+@pytest.mark.req("MC-25")
+async def test_errors_end_a_drill_as_failed():
+    async with api() as cluster:
+        await create(cluster, stopOn="failed>1%")
+        hub = Hub(cluster)
+        await hub.step()
+        hub.after_s = 31
+        await hub.step()
+        for _ in range(2):
+            hub.count(east=100)
+            assert (await hub.step()).state == "Drilling"
+        hub.context.watched.add({Counted(KEY): Totals(connections=50, failed=5)})
+        status = await hub.step()
+        assert status.state == "After"
+        assert "%" in status.message
+        assert hub.localities() == SERVING
+        hub.after_s = 65
+        assert (await hub.step()).state == "Failed"
+
+
+@pytest.mark.req("MC-25")
+async def test_a_drill_ends_when_no_other_member_can_serve():
+    async with api() as cluster:
+        await create(cluster)
+        hub = Hub(cluster)
+        await hub.step()
+        hub.after_s = 31
+        await hub.step()
+        await show(cluster, west="Drilled", east="Down")
+        status = await hub.step()
+        assert status.state == "After"
+        assert "no member other than west" in status.message
+
+
+@pytest.mark.req("MC-25")
+async def test_errors_that_stay_unknown_end_a_drill_that_depends_on_them():
+    async with api() as cluster:
+        await create(cluster, stopOn="failed>1%")
+        hub = Hub(cluster)
+        await hub.step()
+        hub.after_s = 31
+        await hub.step()
+        hub.context.watched.problem = lambda: "proxy p1 does not answer"
+        assert (await hub.step()).state == "Drilling"
+        await hub.pass_s(31)
+        status = await hub.step()
+        assert status.state == "After"
+        assert "p1" in status.message
+
+
+@pytest.mark.req("MC-25")
+async def test_a_second_drill_is_refused_while_one_is_under_way():
+    async with api() as cluster:
+        await create(cluster)
+        hub = Hub(cluster)
+        await hub.step()
+        await create(cluster, "second", member="east")
+        status = await hub.step("second")
+        assert status.state == "Refused"
+        assert "drill d" in status.message
+
+
+@pytest.mark.req("MC-25")
+async def test_a_dark_member_is_down_for_its_proxies_and_returns_with_care():
+    async with api() as cluster:
+        await create(cluster, mode="Dark")
+        hub = Hub(cluster)
+        healthy = {name: MemberSeen(name, 1, 1, 0, 1) for name in ("west", "east")}
+        obj = await cluster.get(GLOBAL_SERVICES, KEY.namespace, KEY.name)
+        await hub.step()
+        hub.after_s = 31
+        await hub.step()
+        hub.intent._global_views.judge(obj, healthy)
+        assert hub.localities() == {"west": (1, True), "east": (0, False)}
+        assert hub.view.returning["west"].part == 0
+        hub.after_s = 92
+        assert (await hub.step()).state == "After"
+        hub.intent._global_views.judge(obj, healthy)
+        assert hub.localities() == OUT, "healthy for less than returnDelay"
+        await hub.pass_s(16)
+        hub.intent._global_views.judge(obj, healthy)
+        assert hub.localities() == SERVING
+
+
+@pytest.mark.req("MC-26")
+async def test_a_schedule_begins_one_drill_however_many_hubs_see_it():
+    async with api() as cluster:
+        drill = {"member": "west", "duration": "10s"}
+        spec = {"schedule": "* * * * *", "drill": drill, "historyLimit": 1}
+        await cluster.create(DRILL_SCHEDULES, {"metadata": {"name": "often"}, "spec": spec})
+        first, second = Hub(cluster, 3600), Hub(cluster, 3600)
+        for hub in (first, second):
+            await hub.read()
+        for hub in (first, second):
+            assert await hub.drills.begin_scheduled("often")
+        (made,) = await cluster.list(DRILLS)
+        assert (made.spec.member, made.spec.duration) == ("west", "10s")
+        status = (await cluster.get(DRILL_SCHEDULES, "", "often")).status
+        assert status.last_drill == made.metadata.name
+        assert status.last_schedule_time < status.next_schedule_time
+        # Later ones take its place in the history.
+        for after_s in (3660, 3720):
+            hub = Hub(cluster, after_s)
+            for obj in await cluster.list(DRILLS):
+                patch = {"status": {"state": "Passed"}}
+                await cluster.merge_patch(DRILLS, "", obj.metadata.name, patch, subresource="status", manager="t")
+            await hub.read()
+            await hub.drills.begin_scheduled("often")
+        names = [obj.metadata.name for obj in await cluster.list(DRILLS)]
+        assert len(names) == 2
+        assert made.metadata.name not in names
+
+
+@pytest.mark.req("MC-26")
+async def test_a_schedule_that_says_no_time_shows_why_and_begins_nothing():
+    async with api() as cluster:
+        spec = {"schedule": "99 * * * *", "drill": {"member": "west"}}
+        await cluster.create(DRILL_SCHEDULES, {"metadata": {"name": "wrong"}, "spec": spec})
+        hub = Hub(cluster, 60)
+        await hub.read()
+        assert await hub.drills.begin_scheduled("wrong") is None
+        assert "spec.schedule" in (await cluster.get(DRILL_SCHEDULES, "", "wrong")).status.message
+        assert await cluster.list(DRILLS) == []
