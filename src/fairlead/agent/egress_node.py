@@ -238,10 +238,7 @@ async def _hop_to(address: str) -> Hop:
         return Hop(own=True)
     device = str(route.get("dev", ""))
     if "gateway" in route or not device:
-        return Hop(
-            problem=f"{address} is in no network of this node, which finds machines by ARP or NDP; use an address in a "
-            "network of the nodes, announced by L2"
-        )
+        return Hop(problem=f"{address} is in no network of this node; announce an address of one by L2")
     entries = await _json("ip", family, "-j", "neigh", "show", "to", address, "dev", device)
     states = {state for entry in entries for state in entry.get("state", ())}
     if not states or states & {"FAILED", "INCOMPLETE"}:

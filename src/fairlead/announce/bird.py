@@ -6,6 +6,9 @@
 Everything that may change without a session, such as a route, its attributes and the peers that get it, is in the
 static protocols. The filters of sessions never change, because BIRD sends all routes again when a filter does.
 BIRD imports nothing, and does not touch the kernel's routes.
+
+BIRD also outlives this process when nothing is left that serves. So routes that other machines announce, too, lead to
+the neighbour of an address on ``lo`` with a lifetime, which this process renews. When it ends, so do the routes.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from pathlib import Path
 
 import msgspec
 
-from fairlead.announce.routes import AnnouncedRoute
+from fairlead.announce.routes import AnnouncedRoute, ip_batch, ip_lines
 from fairlead.errors import BadConfiguration, Retry
 from fairlead.model.in_words import host_port
 from fairlead.model.machine import BgpAttributes, BgpPeerPlan, SessionState
@@ -47,6 +50,11 @@ _STARTED_S = 10.0
 _SILENT_S = 3.0
 _LONGEST_SYMBOL = 50
 
+#: The address with a lifetime, of a network that is never routed, and the next hop of routes that end with it.
+ALIVE, _NEXT_HOP = "192.0.0.9/30", "192.0.0.10"
+#: Longer than a restart of this process takes; renewed several times in that.
+_LIFETIME_S, _RENEW_S = 30, 5.0
+
 #: Codes of answers that are errors.
 _ERRORS = 8000
 _HEADER = re.compile(r"(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)?\s*(.*)")
@@ -59,6 +67,10 @@ class Bird:
     def __init__(self, directory: Path, *, binary: Path | None = None) -> None:
         self._directory = directory
         self._binary = binary
+        #: When the address with a lifetime is to be renewed; None while no route depends on it.
+        self._renew_at_s: float | None = None
+        #: A former process let the lifetime end.
+        self._let_end = False
         self._running: Running | None = None
         self._peers: Sequence[BgpPeerPlan] = ()
         self._configured = ""
@@ -78,6 +90,7 @@ class Bird:
         path = self._directory / _CONFIGURATION
         text = configuration(peers, routes, directory=self._directory, router_id=_router_id(path, peers))
         running = self._find()
+        await self._keep_mortal(path, routes, adopting=running is not None and not self._configured)
         if text != self._configured or running is None:
             candidate = path.with_suffix(".new")
             write_private(candidate, text)
@@ -90,6 +103,26 @@ class Bird:
                 await self._ask("configure")
             self._configured = text
         self._peers = tuple(peers)
+
+    async def _keep_mortal(self, path: Path, routes: Sequence[AnnouncedRoute], *, adopting: bool) -> None:
+        """Have the address with a lifetime before routes depend on it.
+
+        Not if a former process let it end and nothing is known to serve: that would announce what is dead.
+        """
+        if not any(route.mortal for route in routes):
+            self._renew_at_s = None
+        elif self._renew_at_s is None:
+            if adopting and _has_mortal_routes(path):
+                self._let_end = not await _is_alive()
+            if not self._let_end or any(route.mortal and route.proven for route in routes):
+                self._let_end, self._renew_at_s = False, 0.0
+                await self.renew()
+
+    async def renew(self) -> None:
+        """Renew the address with a lifetime when that is due."""
+        if self._renew_at_s is not None and time.monotonic() >= self._renew_at_s:
+            await ip_batch([f"address replace {ALIVE} dev lo scope host valid_lft {_LIFETIME_S} preferred_lft 0"])
+            self._renew_at_s = time.monotonic() + _RENEW_S
 
     async def sessions(self, peers: Sequence[BgpPeerPlan] | None = None) -> Sequence[SessionState]:
         """Return the sessions with these peers, with those that were applied last unless given."""
@@ -108,7 +141,7 @@ class Bird:
         """End BIRD in order: routers drop its routes at once."""
         if (running := self._find()) is not None:
             await stop_process(running)
-        self._running, self._configured = None, ""
+        self._running, self._configured, self._renew_at_s = None, "", None
 
     def _find(self) -> Running | None:
         if self._running is None or not self._running.alive():
@@ -159,6 +192,16 @@ class Bird:
         if code >= _ERRORS:
             raise Retry(f"BIRD refuses its configuration: {lines[-1]}", detail=command)
         return lines
+
+
+def _has_mortal_routes(path: Path) -> bool:
+    """Return whether the file of a former process has routes that end without it."""
+    return f" via {_NEXT_HOP}" in path.read_text()
+
+
+async def _is_alive() -> bool:
+    """Return whether the lifetime of the address has not ended."""
+    return any(f" {ALIVE} " in line for line in await ip_lines("-o", "-4", "address", "show", "dev", "lo"))
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, list[str]]:
@@ -255,7 +298,7 @@ def configuration(
 
 def prefixes_in(text: str) -> list[str]:
     """Return the prefixes that a ``bird.conf`` announces."""
-    return re.findall(r"^  route (\S+) unreachable", text, re.MULTILINE)
+    return re.findall(r"^  route (\S+) (?:unreachable|via)", text, re.MULTILINE)
 
 
 def symbol_of(peer: str) -> str:
@@ -274,9 +317,10 @@ def _statics(routes: Sequence[AnnouncedRoute]) -> Iterator[str]:
 
 
 def static_route(route: AnnouncedRoute, *, own_attributes: bool = True) -> str:
-    """Return a static route of BIRD; ``own_attributes``: those that only the filters of our sessions read, too."""
+    """Return a static route of BIRD; ``own_attributes``: what only our own BIRD reads, too."""
     attributes = " ".join(_attributes(route.attributes, own_attributes=own_attributes))
-    return f"route {route.prefix} unreachable" + (f" {{ {attributes} }};" if attributes else ";")
+    hop = f"via {_NEXT_HOP}" if route.mortal and own_attributes else "unreachable"
+    return f"route {route.prefix} {hop}" + (f" {{ {attributes} }};" if attributes else ";")
 
 
 def _attributes(attributes: BgpAttributes, *, own_attributes: bool) -> Iterator[str]:

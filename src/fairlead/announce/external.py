@@ -74,6 +74,9 @@ class KernelTable:
         if commands:
             await ip_batch(commands)
 
+    async def renew(self) -> None:
+        """Do nothing: the routes of the operator's daemon stay."""
+
     async def sessions(self) -> Sequence[SessionState]:
         """Return none: the daemon has them."""
         return ()
@@ -115,6 +118,9 @@ class IncludeFiles:
         if self._unread and self._reload:
             await self._run()
         self._unread = False
+
+    async def renew(self) -> None:
+        """Do nothing: the routes of the operator's daemon stay."""
 
     async def sessions(self) -> Sequence[SessionState]:
         """Return none: the daemon has them."""

@@ -89,6 +89,9 @@ class Frr:
             self._write(lines)
         self._lines, self._peers = lines, tuple(peers)
 
+    async def renew(self) -> None:
+        """Do nothing: the routes of FRR stay."""
+
     async def sessions(self, peers: Sequence[BgpPeerPlan] | None = None) -> Sequence[SessionState]:
         """Return the sessions with these peers, with those that were applied last unless given."""
         [answer] = await self._ask("bgpd", ["show bgp neighbors json"])

@@ -49,10 +49,16 @@ _LAST_BACK_OFF_S = 5.0
 
 
 class AnnouncedRoute(msgspec.Struct, frozen=True):
-    """A route to announce; ``prefix`` is a CIDR."""
+    """A route to announce; ``prefix`` is a CIDR.
+
+    ``mortal``: other machines announce it, too, so it is to go when this process is dead for a while. ``proven``: the
+    proxy is known to serve it, and it is not only kept as a former process left it.
+    """
 
     prefix: str
     attributes: BgpAttributes = BgpAttributes()
+    mortal: bool = False
+    proven: bool = True
 
 
 class Speaker(Protocol):
@@ -67,6 +73,10 @@ class Speaker(Protocol):
 
         Sessions and routes that do not change are not touched: the router sees no update for them.
         """
+        ...
+
+    async def renew(self) -> None:
+        """Keep mortal routes for another while; called once a second."""
         ...
 
     async def sessions(self) -> Sequence[SessionState]:
@@ -247,12 +257,24 @@ class RouteAnnouncer:
         routes: dict[str, AnnouncedRoute] = {}
         for address in sorted(ours, key=lambda address: address.address):
             prefix = prefix_of(address)
-            if self._serving.get(address.address, prefix in before):
-                routes.setdefault(prefix, AnnouncedRoute(prefix, address.bgp or BgpAttributes()))
+            if not self._serving.get(address.address, prefix in before):
+                continue
+            mortal, proven = len(address.machines) > 1, address.address in self._serving
+            if (other := routes.get(prefix)) is None:
+                routes[prefix] = AnnouncedRoute(prefix, address.bgp or BgpAttributes(), mortal, proven)
+            else:
+                routes[prefix] = msgspec.structs.replace(
+                    other, mortal=other.mortal and mortal, proven=other.proven or proven
+                )
         return [routes[prefix] for prefix in sorted(routes)]
 
     async def _look(self) -> None:
         plan = self._plan
+        if not self._problem:
+            try:
+                await self._speaker.renew()
+            except FairleadError as error:
+                log.warning("routes cannot be renewed", sentence=error.sentence, detail=error.detail)
         sessions: Sequence[SessionState] = ()
         if plan is not None and (peers := self._peers(plan)) and not self._stopped:
             try:

@@ -14,13 +14,15 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from fairlead.model.machine import BgpAttributes
+from fairlead.announce.bird import ALIVE
+from fairlead.model.machine import AnnouncedAddress, BgpAttributes, MachinePlan
 from fairlead.runtime.detached import running_as
 from fairlead.runtime.private_file import readable_by_others
 from fairlead_demo.worlds.bgp import PASSWORD, ROUTER6, BgpWorld, Machine, router_peer
-from fairlead_demo.worlds.networks import inside
+from fairlead_demo.worlds.networks import inside, ip
 from fairlead_demo.worlds.processes import wait_until
 
 WEB, WEB6, SHOP = "192.0.2.1", "2001:db8::1", "192.0.2.2"
@@ -120,6 +122,53 @@ async def test_a_restarted_announcer_adopts_the_speaker(world: BgpWorld) -> None
     assert not machine.addresses[SHOP].announced
     await machine.apply({WEB: True, SHOP: False}, peers=(GRACEFUL,))
     assert (router.updates(), router.since(), machine.speaker_pid()) == (counted, since, pid)
+
+
+@pytest.mark.req("P-20", "P-21")
+async def test_a_speaker_alone_announces_only_what_no_other_machine_does(world: BgpWorld) -> None:
+    router = world.start_router()
+    first, second = [await world.add_machine() for _ in range(2)]
+    shared = AnnouncedAddress(address=WEB, announcement="BGP", machines=("m1", "m2"))
+    shared6 = msgspec.structs.replace(shared, address=WEB6)
+    own = AnnouncedAddress(address=SHOP, announcement="BGP", machines=("m1",))
+    peers = (GRACEFUL, router_peer("six", address=ROUTER6, graceful_restart=True))
+    plans = {
+        machine: MachinePlan(machine=machine.name, version="1", addresses=(shared, shared6, own), bgp_peers=peers)
+        for machine in (first, second)
+    }
+    serving = {WEB: True, WEB6: True, SHOP: True}
+    for machine, plan in plans.items():
+        await machine.send(plan, serving)
+        await machine.until_up("router", "six")
+    await world.until_hops(WEB, 2)
+    await world.until_hops(WEB6, 2)
+    await world.until_hops(SHOP, 1)
+
+    # A restart is shorter than the lifetime, and changes nothing.
+    counted = router.updates()
+    await first.kill()
+    await first.start()
+    await first.send(plans[first], {})
+    await first.until_up("router", "six")
+    await first.send(plans[first], serving)
+    assert router.updates() == counted
+
+    # Nothing on the machine but BIRD: the lifetime ends, here sooner than by itself.
+    await first.kill()
+    expiring = ("-n", first.namespace, "address", "change", ALIVE, "dev", "lo", "scope", "host", "preferred_lft", "0")
+    ip(*expiring, "valid_lft", "1")
+    await world.until_hops(WEB, {"10.77.0.12"})
+    await world.until_hops(WEB6, {"fd77::c"})
+    assert world.next_hops(SHOP) == {"10.77.0.11"}, "no other machine announces it"
+
+    # What is not known to serve stays away; what serves is back.
+    await first.start()
+    await first.send(plans[first], {})
+    await first.until_up("router", "six")
+    assert world.next_hops(WEB) == {"10.77.0.12"}
+    await first.send(plans[first], serving)
+    await world.until_hops(WEB, 2)
+    await world.until_hops(WEB6, 2)
 
 
 @pytest.mark.req("P-21")
