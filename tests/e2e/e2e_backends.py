@@ -22,6 +22,7 @@ class Echo:
 
     def __init__(self, host: str, port: int, name: str) -> None:
         self.host, self.port, self.name = host, port, name
+        self.status = "200 OK"
         self.first_bytes: list[bytes] = []
         self.peers: list[str] = []
         self._server: asyncio.Server | None = None
@@ -44,7 +45,8 @@ class Echo:
             self.first_bytes.append(head)
             self.peers.append(writer.get_extra_info("peername")[0])
             body = self.name.encode()
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b" % (len(body), body))
+            head = f"HTTP/1.1 {self.status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
+            writer.write(head + body)
             await writer.drain()
         except (ConnectionError, EOFError):
             pass  # a health check: it connects and goes away

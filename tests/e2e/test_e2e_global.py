@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
+from typing import NamedTuple
 
 import pytest
 
@@ -11,6 +13,7 @@ from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalService
 from fairlead.api.kubernetes import INGRESSES
 from fairlead.api.meta import JSONObject
 from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.loopback import service_port
 from fairlead_demo.worlds.processes import run_fairlead, wait_until
 from fairlead_demo.worlds.traffic import Traffic
 from fairlead_demo.worlds.web import ingress_address
@@ -288,3 +291,116 @@ async def test_a_shift_survives_the_death_of_the_hub_and_cuts_nothing(fleet: Fle
     for member in (east, west):
         await member.delete("moved")
         await fleet.gone(member.name, "default.moved")
+
+
+@pytest.mark.req("MC-14")
+async def test_a_shift_goes_back_and_stops_on_errors_of_routes(fleet: Fleet) -> None:
+    east, west = fleet.members["east"], fleet.members["west"]
+    pod, node = east.new_address(), west.new_address()
+    port = (await west.service("failing", http(80, 5678))).spec.ports[0].node_port
+    assert port
+    await own_class(east, "of-shift")
+    path = {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "failing", "port": {"number": 80}}}}
+    rules = [{"host": "shop.example.com", "http": {"paths": [path]}}]
+    ingress = {"metadata": {"name": "failing", "namespace": "default"}}
+    await east.cluster.apply(
+        INGRESSES, {**ingress, "spec": {"ingressClassName": "of-shift", "rules": rules}}, manager="user"
+    )
+    async with echoes((pod, 5678, "east"), (node, port, "west")) as (_, at_west):
+        at_west.status = "500 Internal Server Error"
+        await west.node("failing-node", node)
+        await east.endpoints("failing", 5678, pod)
+        await east.service("failing", http(80, 5678))
+        address = await ingress_address(east, "failing")
+        await answers(lambda: HttpClient(address).get("shop.example.com"), (200, "east"))
+        members = [{"tenant": "east", "weight": 100}, {"tenant": "west", "weight": 0}]
+        await fleet.cluster.apply(GLOBAL_SERVICES, body("failing", *members), manager="operator")
+        await served(fleet, "failing", "east 100%, west standby")
+        answered, ended = Counter[str](), asyncio.Event()
+
+        async def load() -> None:
+            while not ended.is_set():
+                answered.update(await requested(address, 20))
+
+        loading = asyncio.create_task(load())
+        hub = ("--kubeconfig", str(fleet.kubeconfig), "--output", "json")
+        how = ("--step", "30", "--every", "5s", "--stop-on", "5xx>5%")
+        code, _, problem = await run_fairlead("shift", "default/failing", "east=10", "west=90", *how, *hub)
+        assert code == 0, problem
+
+        async def stopped() -> bool:
+            obj = await fleet.cluster.get(GLOBAL_SERVICES, "tenant-east", "failing")
+            return obj.status.shift.state == "Stopped"
+
+        await wait_until(stopped, "the shift stops", timeout_s=120)
+        shift = (await fleet.cluster.get(GLOBAL_SERVICES, "tenant-east", "failing")).status.shift
+        assert shift.moved == 0
+        assert "5xx" in shift.message
+        await wait_until(lambda: only(address, "east"), "all requests are at the last good step")
+        ended.set()
+        await loading
+        assert answered["500"]
+        assert answered["east"]
+    await fleet.cluster.delete(GLOBAL_SERVICES, "tenant-east", "failing")
+    await east.cluster.delete(INGRESSES, "default", "failing")
+    for member in (east, west):
+        await member.delete("failing")
+        await fleet.gone(member.name, "default.failing")
+
+
+@pytest.mark.req("MC-13")
+@pytest.mark.skipif(os.geteuid() != 0, reason="closing a connection needs CAP_NET_ADMIN")
+async def test_connections_of_a_drained_member_are_closed_in_time(fleet: Fleet) -> None:
+    east, west = fleet.members["east"], fleet.members["west"]
+    pod, node = east.new_address(), west.new_address()
+    port = (await west.service("held", http(80, 5678))).spec.ports[0].node_port
+    assert port
+    async with echoes((pod, 5678, "east"), (node, port, "west")):
+        await west.node("held-node", node)
+        await east.endpoints("held", 5678, pod)
+        await east.service("held", http(80, 5678))
+        own = await ready(east, "held", 80)
+        members = [{"tenant": "east"}, {"tenant": "west"}]
+        await fleet.cluster.apply(GLOBAL_SERVICES, body("held", *members, drain="2s"), manager="operator")
+        address = (await served(fleet, "held", "east 50%, west 50%")).status.address
+        held = [await Held.opened(own), *[await Held.opened(address) for _ in range(12)]]
+        hub = ("--kubeconfig", str(fleet.kubeconfig))
+        code, out, problem = await run_fairlead("member", "drain", "east", *hub)
+        assert code == 0, (out, problem)
+        await served(fleet, "held", "east draining, west 100%")
+
+        async def closed() -> bool:
+            return any(each.reader.at_eof() for each in held)
+
+        await wait_until(closed, "connections of the drained member are closed")
+        assert held[0].reader.at_eof() is False, "the own load balancer of the member keeps its connections"
+        open_ones = [each for each in held if not each.reader.at_eof()]
+        assert await open_ones[0].answer() == "east"
+        assert {await each.answer() for each in open_ones[1:]} == {"west"}
+        for each in held:
+            each.writer.close()
+        await run_fairlead("member", "undrain", "east", *hub)
+        await served(fleet, "held", "east 50%, west 50%")
+        assert (await counted(address, 40)).keys() == {"east", "west"}
+    await fleet.cluster.delete(GLOBAL_SERVICES, "tenant-east", "held")
+    for member in (east, west):
+        await member.delete("held")
+        await fleet.gone(member.name, "default.held")
+
+
+class Held(NamedTuple):
+    """A connection to a load balancer that has asked for nothing yet."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    @classmethod
+    async def opened(cls, address: str) -> Held:
+        """Open a connection, and keep it."""
+        return cls(*await asyncio.open_connection(address, service_port(80)))
+
+    async def answer(self) -> str:
+        """Return what a request on it is answered with."""
+        self.writer.write(b"GET / HTTP/1.1\r\nHost: held\r\nConnection: close\r\n\r\n")
+        answered = await self.reader.read()
+        return answered.rpartition(b"\r\n\r\n")[2].decode()

@@ -50,6 +50,14 @@ def test_a_backend_and_its_load_balancer_are_both_counted() -> None:
     assert sum(taken[EDGE].requests) == 11
 
 
+@pytest.mark.req("OP-11", "MC-14")
+def test_a_backend_is_counted_under_the_name_that_agents_publish() -> None:
+    """Envoy writes colons as underscores; shifts look for the backends of routes by name."""
+    text = "cluster.HTTPLoadBalancer/tenant-east/edge/backend/shop/web_80.upstream_rq_5xx: 3\n"
+    taken = TrafficCounts().take(text)
+    assert taken == {Counted(EDGE.load_balancer, "shop/web:80"): Totals(requests=(0, 0, 0, 0, 3))}
+
+
 @pytest.mark.req("OP-11")
 def test_a_route_is_counted_over_all_of_its_hosts() -> None:
     route = "route.HTTPLoadBalancer/a/edge/route/ingress/shop/web.v2"

@@ -197,10 +197,16 @@ def _key_of(name: str) -> Counted | None:
         return None
     return Counted(
         LoadBalancerKey(*parts[:3]),
-        backend if (kind, part) == ("cluster", "backend") else "",
+        _backend_of(backend) if (kind, part) == ("cluster", "backend") else "",
         backend if (kind, part) == ("vhost", "route") else "",
         target,
     )
+
+
+def _backend_of(name: str) -> str:
+    """Return the backend whose name in a statistic this is: Envoy writes the colon before its port as an underscore."""
+    service, _, port = name.rpartition("_")
+    return f"{service}:{port}" if service and port.isdigit() else name
 
 
 def _target_of(endpoint: str) -> TargetKey | None:
