@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import ssl
 import struct
@@ -21,7 +22,7 @@ from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.http import Backend, FixedAnswer, L7Listener, RetryRule
 from fairlead.model.keys import TargetKey, backend_key
 from fairlead.providers.envoy.access_log import ACCESS_LOG
-from fairlead.providers.envoy.http.names import ACCEPT_PROXY_PROTOCOL, ESCAPED_SLASHES, TRUSTED_HOPS
+from fairlead.providers.envoy.http.names import ACCEPT_PROXY_PROTOCOL, CONNECTIONS_ACCEPT, ESCAPED_SLASHES, TRUSTED_HOPS
 from fairlead.providers.envoy.http.route_lookup import ClientRequest, lookup
 from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.processes import Child
@@ -432,3 +433,55 @@ async def test_web_sockets_of_a_draining_backend_are_cut_at_the_deadline(http: H
         message = await socket.receive(timeout=TIMEOUT_S)
         assert message.type in {aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR}
     assert {(await get(spec)).backend for _ in range(4)} == {"other"}
+
+
+@pytest.mark.req("F-6")
+async def test_a_header_of_the_proxy_protocol_is_required_or_optional(http: HttpWorld) -> None:
+    """Optional headers come from trusted sources alone; their health checks have none."""
+    backend = await http.echo("one")
+    trusted, other = http.world.addresses.take(), http.world.addresses.take()
+    request = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    head = b"PROXY TCP4 203.0.113.7 192.0.2.1 40000 80\r\n"
+
+    async def answer(spec: FrontendSpec, source: str, sent: bytes) -> bytes:
+        async with asyncio.timeout(TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(spec.address, 80, local_addr=(source, 0))
+            writer.write(sent + request)
+            received = b""
+            with contextlib.suppress(ConnectionError):
+                received = await reader.read(-1)
+            await close(writer)
+            return received
+
+    optional = json.dumps({"mode": "optional", "trustedSources": [trusted]})
+    spec = await http.start(config(route("r", to("one"))), backend, parameters={ACCEPT_PROXY_PROTOCOL: optional})
+    assert b'"x-forwarded-for": "203.0.113.7"' in await answer(spec, trusted, head)
+    assert f'"x-forwarded-for": "{trusted}"'.encode() in await answer(spec, trusted, b"")
+    assert await answer(spec, other, head) == b"", "others cannot claim an address"
+    assert await answer(spec, other, b"") == b""
+    required = await http.start(config(route("r", to("one"))), backend, parameters={ACCEPT_PROXY_PROTOCOL: "required"})
+    assert b'"x-forwarded-for": "203.0.113.7"' in await answer(required, other, head)
+    assert await answer(required, trusted, b"") == b""
+
+
+@pytest.mark.req("F-6")
+async def test_a_load_balancer_of_connections_checks_the_address_in_the_header(http: HttpWorld) -> None:
+    world = http.world
+    backend, trusted = await world.backend("one"), world.addresses.take()
+    accepted = json.dumps({"mode": "required", "trustedSources": [trusted]})
+    spec = world.spec(parameters={CONNECTIONS_ACCEPT: accepted}, source_ranges=("203.0.113.0/24",))
+    await world.serve(spec, backend.target)
+
+    async def reached(source: str, client: str) -> bool:
+        async with asyncio.timeout(TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(spec.address, 8080, local_addr=(source, 0))
+            writer.write(f"PROXY TCP4 {client} 192.0.2.1 40000 80\r\n".encode())
+            received = b""
+            with contextlib.suppress(ConnectionError):
+                received = await reader.read(-1)
+            await close(writer)
+            return received.strip() == b"one"
+
+    assert await reached(trusted, "203.0.113.7")
+    assert not await reached(trusted, "198.51.100.7")
+    assert not await reached(world.addresses.take(), "203.0.113.7")

@@ -205,6 +205,7 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
     "TCPLoadBalancerSpec": {
         "accessLog": "Access log as in the parameter of the class, which it replaces; that of the class when empty.",
         "limits": "Limits of requests, connections and bandwidth as a JSON object, within those of the class.",
+        "acceptProxyProtocol": "PROXY protocol of clients: required, or JSON with mode and trustedSources.",
         "ports": "Ports that clients connect to.",
         "className": "Requested LoadBalancerClass.",
         "targets": "Destination of traffic: nodes at the node port, or pods.",
@@ -444,6 +445,7 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "ipFamilyPolicy": "RequireDualStack requires both families; any other value accepts one.",
         "accessLog": "Access log as in the parameter of the class, which it replaces; that of the class when empty.",
         "limits": "Limits of requests, connections and bandwidth as a JSON object, within those of the class.",
+        "acceptProxyProtocol": "PROXY protocol of clients: required, or JSON with mode and trustedSources.",
         "errorPages": "HTML for errors that the proxies answer themselves, by status, such as 404 or 5xx.",
         "wildcardRecords": "Whether DNS records are published for the wildcards of listeners.",
         "region": "Region of the hub that serves the load balancer. A hub without a region serves all.",

@@ -24,6 +24,7 @@ from fairlead.api.json_text import decode
 from fairlead.api.limits import MAX_LIMITS
 from fairlead.api.meta import JSONObject, KubeObject, Resource, Wire, list_by
 from fairlead.api.names import ANNOTATION_MAINTENANCE, DEFAULT_CLASS, GROUP, VERSION
+from fairlead.api.proxy_protocol import MAX_ACCEPT
 from fairlead.api.tcploadbalancer import ORIGIN_COLUMNS, STATE_COLUMNS, DrainingTargets, Origin, TargetType
 from fairlead.api.times import parsed_time
 from fairlead.model.http import (
@@ -67,6 +68,7 @@ class HTTPLoadBalancerSpec(Wire, frozen=True, gc=False):
     wildcard_records: bool = True
     access_log: Annotated[str, Meta(max_length=MAX_ACCESS_LOG)] = ""
     limits: Annotated[str, Meta(max_length=MAX_LIMITS)] = ""
+    accept_proxy_protocol: Annotated[str, Meta(max_length=MAX_ACCEPT)] = ""
     error_pages: Annotated[dict[str, Annotated[str, Meta(max_length=MAX_PAGE_BYTES)]], Meta(max_length=64)] = (
         msgspec.field(default_factory=dict[str, str])
     )

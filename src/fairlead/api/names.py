@@ -18,6 +18,9 @@ ANNOTATION_SERVICE_CLASS = "kubernetes.io/service.class"
 SERVICE_CLASS_VALUES = frozenset({"kubelb", "fairlead"})
 #: ``v1`` or ``v2``: send the PROXY protocol header to the targets.
 ANNOTATION_PROXY_PROTOCOL = "fairlead.dev/proxy-protocol"
+#: On a Service, IngressClass or Gateway: connections begin with a header of the PROXY protocol: ``required``, or a JSON
+#: object with mode (``required`` or ``optional``) and trustedSources, the only sources of connections.
+ANNOTATION_ACCEPT_PROXY_PROTOCOL = "fairlead.dev/accept-proxy-protocol"
 #: How long an endpoint that terminates keeps its connections, as ``30s``: from 0s to 1h. They are closed after that.
 ANNOTATION_DRAIN = "fairlead.dev/drain"
 #: ``Node`` or ``Pod``: which targets, for this Service only.
@@ -384,6 +387,7 @@ HEALTH_ANNOTATIONS = (
 SERVICE_ANNOTATIONS = (
     ANNOTATION_ACCESS_LOG,
     ANNOTATION_LIMITS,
+    ANNOTATION_ACCEPT_PROXY_PROTOCOL,
     *HEALTH_ANNOTATIONS,
     ANNOTATION_FOLLOW_READINESS_PROBE,
     ANNOTATION_ADDRESS,

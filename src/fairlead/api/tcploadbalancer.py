@@ -24,6 +24,7 @@ from fairlead.api.intent import (
 from fairlead.api.limits import MAX_LIMITS
 from fairlead.api.meta import LIST_ATOMIC, LIST_BY_PORT, LIST_SET, ONE_LINE, JSONObject, Resource, Wire
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
+from fairlead.api.proxy_protocol import MAX_ACCEPT
 from fairlead.model.health import HealthCheckSettings, OutlierDetection
 from fairlead.model.http import DrainTime
 
@@ -87,6 +88,7 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     drain: DrainTime = ""
     access_log: Annotated[str, Meta(max_length=MAX_ACCESS_LOG)] = ""
     limits: Annotated[str, Meta(max_length=MAX_LIMITS)] = ""
+    accept_proxy_protocol: Annotated[str, Meta(max_length=MAX_ACCEPT)] = ""
     health_check: HealthCheckSettings | None = None
     outlier_detection: OutlierDetection | None = None
     origin: Origin = Origin()

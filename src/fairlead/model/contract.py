@@ -50,6 +50,8 @@ class Capabilities(msgspec.Struct, frozen=True):
     localities: bool = False
     #: Users may limit what their load balancers take (parameter ``limits``).
     limits: bool = False
+    #: Clients may come with a header of the PROXY protocol (parameter ``acceptProxyProtocol``).
+    accepts_proxy_protocol: bool = False
     #: It routes requests (``FrontendSpec.l7``), not only connections.
     l7: bool = False
     #: It publishes names: its targets are the records of Hostnames, and its zones are those of DNSZones.
@@ -87,6 +89,7 @@ EVERY_FEATURE = Capabilities(
     outlier_detection=True,
     localities=True,
     limits=True,
+    accepts_proxy_protocol=True,
     l7=True,
 )
 

@@ -38,6 +38,7 @@ from fairlead.api.limits import connection_limits_problem
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, ObjectMeta, Wire, WireCondition
 from fairlead.api.multicluster import LABEL_MULTICLUSTER_SERVICE, LABEL_SOURCE_CLUSTER
 from fairlead.api.names import (
+    ANNOTATION_ACCEPT_PROXY_PROTOCOL,
     ANNOTATION_ACCESS_LOG,
     ANNOTATION_DRAIN,
     ANNOTATION_EGRESS_PODS,
@@ -69,6 +70,7 @@ from fairlead.api.names import (
     label_value,
     name_problem,
 )
+from fairlead.api.proxy_protocol import accept_problem
 from fairlead.api.tcploadbalancer import (
     TCP_LOAD_BALANCERS,
     LoadBalancerPort,
@@ -324,7 +326,8 @@ def whole(value: Wire) -> JSONObject:
 def object_from_load_balancer(load_balancer: TCPLoadBalancer) -> JSONObject:
     """Write a TCPLoadBalancer; newer fields that are empty are left out."""
     spec = whole(load_balancer.spec)
-    for name in ("region", "ipFamilies", "ipFamilyPolicy", "globalService", "drain", "accessLog", "limits"):
+    later = ("region", "ipFamilies", "ipFamilyPolicy", "globalService", "drain", "accessLog", "limits")
+    for name in (*later, "acceptProxyProtocol"):
         # A hub of an earlier version would refuse a field that it does not know.
         if not spec[name]:
             del spec[name]
@@ -540,6 +543,7 @@ def spec_from_service(
     drain: str = "",
     access_log: str = "",
     limits: str = "",
+    accept_proxy_protocol: str = "",
     health_check: HealthCheckSettings | None = None,
     outlier_detection: OutlierDetection | None = None,
 ) -> TCPLoadBalancerSpec:
@@ -572,6 +576,7 @@ def spec_from_service(
         drain=drain,
         access_log=access_log,
         limits=limits,
+        accept_proxy_protocol=accept_proxy_protocol,
         health_check=health_check,
         outlier_detection=outlier_detection,
         origin=origin,
@@ -633,6 +638,7 @@ class ServiceOptions(msgspec.Struct, frozen=True):
     drain: str = ""
     access_log: str = ""
     limits: str = ""
+    accept_proxy_protocol: str = ""
     health_check: HealthCheckSettings | None = None
     outlier_detection: OutlierDetection | None = None
     warnings: tuple[str, ...] = ()
@@ -684,6 +690,7 @@ def _options(service: Service, *, of_cloud: bool) -> ServiceOptions:
         drain=of_backends.drain,
         access_log=_access_log(service),
         limits=_limits(service),
+        accept_proxy_protocol=_accept_proxy_protocol(service),
         health_check=of_backends.health_check,
         outlier_detection=of_backends.outlier_detection,
         warnings=tuple(warnings),
@@ -704,6 +711,13 @@ def _limits(service: Service) -> str:
     text = service.annotation(ANNOTATION_LIMITS)
     if problem := connection_limits_problem(text):
         raise _InvalidOptionError(ConditionReason.INVALID, f"annotation {ANNOTATION_LIMITS}: {problem}")
+    return text
+
+
+def _accept_proxy_protocol(service: Service) -> str:
+    text = service.annotation(ANNOTATION_ACCEPT_PROXY_PROTOCOL)
+    if problem := accept_problem(text):
+        raise _InvalidOptionError(ConditionReason.INVALID, f"annotation {ANNOTATION_ACCEPT_PROXY_PROTOCOL}: {problem}")
     return text
 
 

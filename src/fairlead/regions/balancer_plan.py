@@ -91,6 +91,7 @@ def translate(pool_service: PoolService, backends: Backends, *, region: str) -> 
         drain=options.drain,
         access_log=options.access_log,
         limits=options.limits,
+        accept_proxy_protocol=options.accept_proxy_protocol,
         families=families_of(service),
     )
     name, labels = load_balancer_name(meta.name), pool_service_origin(pool_service)

@@ -47,6 +47,7 @@ from fairlead.api.limits import connection_limits_problem, read_limits
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import DEFAULT_CLASS, LABEL_ORIGIN_UID, hub_name, label_value
+from fairlead.api.proxy_protocol import accept_problem
 from fairlead.api.tcploadbalancer import Origin, TCPLoadBalancerSpec
 from fairlead.api.tenant import Tenant, TenantSpec
 from fairlead.api.times import seconds_from_duration
@@ -376,7 +377,10 @@ def frontend_at_allocation(
     proxy_ports = {(port.protocol, port.port): port.proxy_port for port in allocation.ports}
     own: dict[str, str] = {}
     if not isinstance(spec, GlobalServiceSpec):
-        own = {name: text for name, text in (("accessLog", spec.access_log), ("limits", spec.limits)) if text}
+        # That of a class holds for requests alone.
+        accepts = "acceptProxyProtocol" if isinstance(spec, HTTPLoadBalancerSpec) else "connections.acceptProxyProtocol"
+        settings = {"accessLog": spec.access_log, "limits": spec.limits, accepts: spec.accept_proxy_protocol}
+        own = {name: text for name, text in settings.items() if text}
     return FrontendSpec(
         key=view.key,
         group=view.key.namespace,
@@ -842,11 +846,22 @@ def connection_refusals(spec: TCPLoadBalancerSpec | GlobalServiceSpec, capabilit
             f"spec.sessionAffinity: this class has no session affinity; use None, or {_ENVOY}",
         )
     if isinstance(spec, TCPLoadBalancerSpec):
+        yield from _accept_refusals(spec, capabilities)
+        if spec.accept_proxy_protocol and all(port.protocol == "UDP" for port in spec.ports):
+            yield ConditionReason.INVALID, "spec.acceptProxyProtocol: there is no TCP port that could carry it"
         yield from _limit_refusals(spec.limits, connection_limits_problem(spec.limits), capabilities)
     if spec.proxy_protocol and not capabilities.proxy_protocol:
         yield ConditionReason.INVALID, f"spec.proxyProtocol: this class cannot send the PROXY protocol; {_ENVOY}"
     if spec.proxy_protocol and all(port.protocol == "UDP" for port in spec.ports):
         yield ConditionReason.INVALID, "spec.proxyProtocol: there is no TCP port that could carry it"
+
+
+def _accept_refusals(spec: TCPLoadBalancerSpec | HTTPLoadBalancerSpec, capabilities: Capabilities) -> Iterator[Refusal]:
+    if problem := accept_problem(spec.accept_proxy_protocol):
+        yield ConditionReason.INVALID, f"spec.acceptProxyProtocol: {problem}"
+    elif spec.accept_proxy_protocol and not capabilities.accepts_proxy_protocol:
+        text = f"this class cannot accept the PROXY protocol of clients; {_ENVOY}"
+        yield ConditionReason.INVALID, f"spec.acceptProxyProtocol: {text}"
 
 
 def _limit_refusals(text: str, problem: str, capabilities: Capabilities) -> Iterator[Refusal]:
@@ -860,6 +875,7 @@ def _http_refusals(_view: HTTPView, spec: HTTPLoadBalancerSpec, capabilities: Ca
     if not capabilities.l7:
         text = f"LoadBalancerClass {spec.class_name!r} balances connections only; {_ENVOY}"
         yield ConditionReason.UNSUPPORTED_PROTOCOL, f"spec.className: {text}"
+    yield from _accept_refusals(spec, capabilities)
     try:
         read_limits(spec.limits)
     except ValueError as error:

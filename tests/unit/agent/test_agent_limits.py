@@ -14,7 +14,12 @@ from fairlead.agent.sources.ingress.plan import ClassView, IngressView, plan_cla
 from fairlead.api.gateway import ReferenceGrant
 from fairlead.api.kubernetes import IngressClass, IngressObject, Service, ServicePort, ServiceSpec
 from fairlead.api.meta import KubeObject, ObjectMeta
-from fairlead.api.names import ANNOTATION_ALLOWED_SOURCES, ANNOTATION_EXTERNAL_AUTH, ANNOTATION_LIMITS
+from fairlead.api.names import (
+    ANNOTATION_ACCEPT_PROXY_PROTOCOL,
+    ANNOTATION_ALLOWED_SOURCES,
+    ANNOTATION_EXTERNAL_AUTH,
+    ANNOTATION_LIMITS,
+)
 from fairlead.model.http import EVERYONE, ExternalAuth
 from fairlead.publish.objects import Refused, ServiceOptions, read_options
 from tests.unit.agent.gateway_builders import LOAD_BALANCER, http_route, ref, service
@@ -218,3 +223,21 @@ def test_an_invalid_annotation_keeps_what_is_published_of_an_ingress(text: str) 
     translated = translate_ingress(IngressView(ingress(text), "lb", SERVICES))
     assert translated.refused
     assert ANNOTATION_EXTERNAL_AUTH in translated.problems[0]
+
+
+@pytest.mark.req("F-6")
+def test_headers_of_the_proxy_protocol_are_accepted_as_annotated() -> None:
+    good, unsafe = {ANNOTATION_ACCEPT_PROXY_PROTOCOL: "required"}, {ANNOTATION_ACCEPT_PROXY_PROTOCOL: "optional"}
+    plan = plan_gateway(view(annotated(gateway(http("web")), good)))
+    assert plan.spec is not None
+    assert plan.spec.accept_proxy_protocol == "required"
+    assert plan_gateway(view(annotated(gateway(http("web")), unsafe))).is_refused
+    of_class = plan_class(class_view(good)).spec
+    assert of_class.accept_proxy_protocol == "required"
+    assert plan_class(class_view(unsafe, published=of_class)).spec == of_class
+    of = Service(metadata=ObjectMeta(name="db", namespace="shop"), spec=ServiceSpec(ports=[ServicePort(53)]))
+    options, refused = read_options(annotated(of, good)), read_options(annotated(of, unsafe))
+    assert isinstance(options, ServiceOptions)
+    assert options.accept_proxy_protocol == "required"
+    assert isinstance(refused, Refused)
+    assert "trustedSources" in refused.sentence

@@ -29,6 +29,7 @@ from fairlead.api.kubernetes import SERVICES, Service, ServicePort, ServiceSpec
 from fairlead.api.limits import read_limits
 from fairlead.api.meta import KubeObject, ObjectMeta, OwnerReference
 from fairlead.api.names import (
+    ANNOTATION_ACCEPT_PROXY_PROTOCOL,
     ANNOTATION_ACCESS_LOG,
     ANNOTATION_ALLOWED_SOURCES,
     ANNOTATION_DENIED_SOURCES,
@@ -46,6 +47,7 @@ from fairlead.api.names import (
     fit,
     label_value,
 )
+from fairlead.api.proxy_protocol import accept_problem
 from fairlead.model.health import HealthCheckSettings
 from fairlead.model.http import (
     MAX_AUTH_BODY,
@@ -317,6 +319,12 @@ def limit_problem(of: KubeObject) -> str:
         return ""
     name = ANNOTATION_REQUESTS_PER_SECOND
     return f"annotation {name} is {text[:40]!r}, so there is no limit: give a number from 1 to {_MOST}"
+
+
+def accepts_problem(of: KubeObject) -> str:
+    """Return what is wrong with how the load balancer of ``of`` accepts the PROXY protocol; empty when nothing is."""
+    problem = accept_problem(of.annotation(ANNOTATION_ACCEPT_PROXY_PROTOCOL))
+    return f"annotation {ANNOTATION_ACCEPT_PROXY_PROTOCOL}: {problem}" if problem else ""
 
 
 def limits_problem(of: KubeObject) -> str:

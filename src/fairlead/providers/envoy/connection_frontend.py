@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from fairlead.api.proxy_protocol import read_accept_proxy_protocol
 from fairlead.model.desired import Affinity, FrontendSpec, Listener, Shares
 from fairlead.model.http import L7Listener
 from fairlead.model.keys import ListenerKey, Protocol, family_of
@@ -19,8 +20,13 @@ from fairlead.model.observed import RefusedPart
 from fairlead.providers.envoy.access_log import access_log_of, access_logs
 from fairlead.providers.envoy.clusters import EndpointSet, cluster_bytes
 from fairlead.providers.envoy.fleet import Fleet
-from fairlead.providers.envoy.http.names import connections_of
-from fairlead.providers.envoy.http.route_action import connection_limit, source_ranges
+from fairlead.providers.envoy.http.names import CONNECTIONS_ACCEPT, connections_of
+from fairlead.providers.envoy.http.route_action import (
+    connection_limit,
+    proxy_protocol_from_clients,
+    source_ranges,
+    trusted_sources,
+)
 from fairlead.providers.envoy.resources import ResourceType, encoded_resource, listener_name, resource_name
 from fairlead.providers.envoy.schema import Fields, Schema, duration
 from fairlead.providers.envoy.serving import TargetPort
@@ -57,7 +63,8 @@ class ConnectionFrontend:
         left = [address for address in before if family_of(address) not in set(map(family_of, self._bound))]
         changes: list[ResourceChange] = []
         # Where clients hide behind a node's address, their ranges are checked in front of the proxy, not here.
-        seen = spec if self._fleet.sees_clients(spec) else msgspec.structs.replace(spec, source_ranges=())
+        in_header = read_accept_proxy_protocol(spec.parameters.get(CONNECTIONS_ACCEPT, "")) is not None
+        seen = spec if in_header or self._fleet.sees_clients(spec) else msgspec.structs.replace(spec, source_ranges=())
         for listener in spec.listeners:
             port = old.pop(listener.key, None) or TargetPort(resource_name(spec.key, listener.key))
             self.ports[listener.key] = port
@@ -181,14 +188,19 @@ def listener_bytes(
         )
     limit = connection_limit(schema, connections_of(spec.parameters))
     chain: dict[str, object] = {"filters": [*limit, _tcp_proxy(schema, spec, name)]}
+    accepted = read_accept_proxy_protocol(spec.parameters.get(CONNECTIONS_ACCEPT, ""))
+    match = trusted_sources(accepted)
     if spec.source_ranges:
+        match["source_prefix_ranges"] = source_ranges(spec.source_ranges)
+    if match:
         # No chain matches other clients: Envoy closes that connection before anything is sent to a target.
-        chain["filter_chain_match"] = {"source_prefix_ranges": source_ranges(spec.source_ranges)}
+        chain["filter_chain_match"] = match
     return schema.encode(
         LISTENER,
         {
             "name": listener_name(name, bind_address),
             "address": {"socket_address": socket},
+            "listener_filters": proxy_protocol_from_clients(schema, accepted),
             "filter_chains": [chain],
             "enable_reuse_port": {"value": reuse_port},
         },

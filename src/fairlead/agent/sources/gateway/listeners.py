@@ -59,6 +59,7 @@ from fairlead.agent.sources.gateway.plan import (
 )
 from fairlead.agent.sources.gateway.routes import namespaces_allowed
 from fairlead.agent.sources.http import (
+    accepts_problem,
     access_log_of,
     access_log_problem,
     annotation_problem,
@@ -81,6 +82,7 @@ from fairlead.api.gateway import (
 )
 from fairlead.api.httploadbalancer import CertificateRef, HTTPLoadBalancerSpec
 from fairlead.api.names import (
+    ANNOTATION_ACCEPT_PROXY_PROTOCOL,
     ANNOTATION_ERROR_PAGES,
     ANNOTATION_LIMITS,
     ANNOTATION_WILDCARD_RECORDS,
@@ -169,6 +171,7 @@ def _spec(
         ip_family_policy=policy_of(families, required=len(addresses) > 1),
         access_log=access_log_of(view.gateway),
         limits=view.gateway.annotation(ANNOTATION_LIMITS),
+        accept_proxy_protocol=view.gateway.annotation(ANNOTATION_ACCEPT_PROXY_PROTOCOL),
         error_pages=_usable_pages(view),
         wildcard_records=view.gateway.annotation(ANNOTATION_WILDCARD_RECORDS) != "false",
         origin=Origin(kind="Gateway", namespace=meta.namespace, name=meta.name, uid=meta.uid),
@@ -230,7 +233,7 @@ def _refusal(gateway: Gateway) -> Judgement | None:
     if kinds:
         message = f"spec.addresses: type {kinds[0]} is not supported; use {_IP_ADDRESS}"
         return bad(ACCEPTED, "UnsupportedAddress", message)
-    if problem := _sources_problem(gateway) or limits_problem(gateway):
+    if problem := _sources_problem(gateway) or limits_problem(gateway) or accepts_problem(gateway):
         return bad(
             ACCEPTED, "InvalidParameters", f"{problem}. Until this is corrected, the last valid version is served"
         )

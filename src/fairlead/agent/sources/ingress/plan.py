@@ -33,6 +33,7 @@ from fairlead.agent.sources.http import (
     TLS_ONLY,
     AuthRequest,
     SourceLists,
+    accepts_problem,
     access_log_of,
     access_log_problem,
     annotation_problem,
@@ -62,6 +63,7 @@ from fairlead.api.kubernetes import (
 )
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import (
+    ANNOTATION_ACCEPT_PROXY_PROTOCOL,
     ANNOTATION_EXTERNAL_AUTH,
     ANNOTATION_IGNORED_ANNOTATIONS,
     ANNOTATION_LIMITS,
@@ -456,6 +458,11 @@ def plan_class(view: ClassView) -> ClassPlan:
     if wrong:
         limits = view.published.limits if view.published is not None else ""
         problems.append(f"{wrong}. Until this is corrected, the last valid limits count")
+    unclear = accepts_problem(view.ingress_class)
+    accepted = view.ingress_class.annotation(ANNOTATION_ACCEPT_PROXY_PROTOCOL)
+    if unclear:
+        accepted = view.published.accept_proxy_protocol if view.published is not None else ""
+        problems.append(f"{unclear}. Until this is corrected, the last valid setting counts")
     if sources.problem:
         problems.append(f"{sources.problem}. Until this is corrected, the last valid lists count")
         sources = _published_sources(view.published)
@@ -481,6 +488,7 @@ def plan_class(view: ClassView) -> ClassPlan:
         ip_family_policy=policy_of(families),
         access_log=access_log_of(view.ingress_class),
         limits=limits,
+        accept_proxy_protocol=accepted,
         origin=Origin(kind="IngressClass", name=name, uid=view.ingress_class.metadata.uid),
     )
     said_of = {key: tuple(dict.fromkeys(sentences)) for key, sentences in hosts.problems.items() if sentences}

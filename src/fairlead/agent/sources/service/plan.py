@@ -257,6 +257,7 @@ def _load_balancer(
         drain=options.drain,
         access_log=options.access_log,
         limits=options.limits,
+        accept_proxy_protocol=options.accept_proxy_protocol,
         families=families_of(service),
     )
     pods = {ANNOTATION_EGRESS_PODS: view.egress} if view.egress else {}

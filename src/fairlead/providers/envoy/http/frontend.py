@@ -185,7 +185,7 @@ class HttpFrontend:
         """Return whether the proxies see the addresses of clients of a listener, themselves or in a header."""
         return (
             self._fleet.sees_clients(self._spec)
-            or (settings.accept_proxy_protocol and protocol != "UDP")
+            or (settings.accept_proxy_protocol is not None and protocol != "UDP")
             or (settings.trusted_hops > 0 and protocol in {"HTTP", "HTTPS"})
         )
 

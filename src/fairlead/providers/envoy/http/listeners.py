@@ -41,7 +41,9 @@ from fairlead.providers.envoy.http.route_action import (
     class_rate_limit,
     connection_limit,
     connection_sources,
+    proxy_protocol_from_clients,
     source_ranges,
+    trusted_sources,
 )
 from fairlead.providers.envoy.http.sessions import STATEFUL_SESSION
 from fairlead.providers.envoy.resources import listener_name, resource_name
@@ -96,9 +98,7 @@ class ListenerEncoder:
     def encode(self, port: PortListeners, *, bind_address: str, reuse_port: bool) -> bytes:
         """Encode the listener of a TCP port."""
         socket = {"address": bind_address, "port_value": port.port.bind_port}
-        filters: list[Fields] = []
-        if self._settings.accept_proxy_protocol:
-            filters.append(self._listener_filter("proxy_protocol", "ProxyProtocol"))
+        filters = proxy_protocol_from_clients(self._schema, self._settings.accept_proxy_protocol)
         if any(listener.protocol in {"HTTPS", "TLS"} for listener in port.listeners):
             filters.append(self._listener_filter("tls_inspector", "TlsInspector"))
         return self._schema.encode(
@@ -186,7 +186,7 @@ class ListenerEncoder:
         return [chains[hostname] for hostname in sorted(chains)]
 
     def _chain(self, hostname: str | None, filters: list[Fields], socket: Fields | None = None) -> Fields:
-        match: dict[str, object] = {}
+        match = trusted_sources(self._settings.accept_proxy_protocol)
         if self._spec.source_ranges:
             match["source_prefix_ranges"] = source_ranges(self._spec.source_ranges)
         if name := normal(hostname or ""):

@@ -14,6 +14,7 @@ from collections.abc import Container, Iterator, Mapping
 import msgspec
 
 from fairlead.api.limits import Limits, connection_limits_problem, kib_per_second, read_limits
+from fairlead.api.proxy_protocol import AcceptProxyProtocol, accept_problem, read_accept_proxy_protocol
 from fairlead.model.http import Route
 from fairlead.model.in_words import whole_number
 from fairlead.model.keys import LoadBalancerKey
@@ -81,6 +82,8 @@ def backend_authority_name(key: LoadBalancerKey, backend: str) -> str:
 TRUSTED_HOPS = "trustedHops"
 ESCAPED_SLASHES = "escapedSlashes"
 ACCEPT_PROXY_PROTOCOL = "acceptProxyProtocol"
+#: Of load balancers of connections; that of a class holds for requests alone.
+CONNECTIONS_ACCEPT = f"connections.{ACCEPT_PROXY_PROTOCOL}"
 HTTP3 = "http3"
 REQUESTS_PER_SECOND = "requestsPerSecond"
 CONNECTIONS = "connections"
@@ -109,7 +112,7 @@ class HttpSettings(msgspec.Struct, frozen=True):
     trusted_hops: int = 0
     #: Envoy's name of what is done with %2F and %5C in a path.
     escaped_slashes: str = "UNESCAPE_AND_REDIRECT"
-    accept_proxy_protocol: bool = False
+    accept_proxy_protocol: AcceptProxyProtocol | None = None
     http3: bool = False
     requests_per_second: int = 0
     connections: int = 0
@@ -127,9 +130,11 @@ def invalid_settings(parameters: Mapping[str, str]) -> list[str]:
         reasons.append(f"{ESCAPED_SLASHES} is {parameters[ESCAPED_SLASHES]!r}; choose one of {choices}")
     reasons += [
         f"{name} is {parameters[name]!r}; choose true or false"
-        for name in (ACCEPT_PROXY_PROTOCOL, HTTP3)
+        for name in (HTTP3,)
         if parameters.get(name, "false") not in _BOOLEAN
     ]
+    if problem := accept_problem(parameters.get(ACCEPT_PROXY_PROTOCOL, "")):
+        reasons.append(f"{ACCEPT_PROXY_PROTOCOL}: {problem}")
     try:
         read_limits(parameters.get(LIMITS, ""))
     except ValueError as error:
@@ -143,6 +148,8 @@ def invalid_settings(parameters: Mapping[str, str]) -> list[str]:
 def invalid_connections(parameters: Mapping[str, str]) -> list[str]:
     """Return what is wrong with the parameters that hold for load balancers of connections, too."""
     reasons = [*invalid_access_log(parameters), *_number(parameters, CONNECTIONS, _MAX_LIMIT)]
+    if problem := accept_problem(parameters.get(CONNECTIONS_ACCEPT, "")):
+        reasons.append(f"{ACCEPT_PROXY_PROTOCOL}: {problem}")
     if problem := connection_limits_problem(parameters.get(LIMITS, "")):
         reasons.append(f"{LIMITS}: {problem}")
     return reasons
@@ -174,7 +181,7 @@ def http_settings(parameters: Mapping[str, str]) -> HttpSettings:
         access_log=access_log_of(parameters),
         trusted_hops=int(parameters.get(TRUSTED_HOPS, "0")),
         escaped_slashes=_ESCAPED_SLASHES[parameters.get(ESCAPED_SLASHES, "redirect")],
-        accept_proxy_protocol=_BOOLEAN[parameters.get(ACCEPT_PROXY_PROTOCOL, "false")],
+        accept_proxy_protocol=read_accept_proxy_protocol(parameters.get(ACCEPT_PROXY_PROTOCOL, "")),
         http3=_BOOLEAN[parameters.get(HTTP3, "false")],
         requests_per_second=int(parameters.get(REQUESTS_PER_SECOND, "0")),
         connections=connections_of(parameters),

@@ -33,6 +33,7 @@ from ipaddress import ip_network
 from typing import Literal, cast
 
 from fairlead.api.limits import Limits
+from fairlead.api.proxy_protocol import AcceptProxyProtocol
 from fairlead.model.http import (
     MAX_DURATION_S,
     BackendRef,
@@ -271,6 +272,22 @@ def _prefix(value: str, path: PathMatch) -> Fields:
 def _regex(pattern: str, value: str) -> Fields:
     substitution = value.replace("\\", "\\\\")
     return {"regex_rewrite": {"pattern": {"regex": pattern}, "substitution": substitution}}
+
+
+def proxy_protocol_from_clients(schema: Schema, accepted: AcceptProxyProtocol | None) -> list[Fields]:
+    """Return the filter of a listener whose connections begin with a header of the PROXY protocol; none for others."""
+    if accepted is None:
+        return []
+    fields: Fields = {"allow_requests_without_proxy_protocol": True} if accepted.mode == "optional" else {}
+    kind = "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol"
+    return [schema.extension("envoy.filters.listener.proxy_protocol", kind, fields)]
+
+
+def trusted_sources(accepted: AcceptProxyProtocol | None) -> dict[str, object]:
+    """Return the part of a match for connections of trusted sources: who sends the header, not whom it names."""
+    if accepted is None or not accepted.trusted_sources:
+        return {}
+    return {"direct_source_prefix_ranges": source_ranges(accepted.trusted_sources)}
 
 
 CORS = "envoy.filters.http.cors"
