@@ -205,6 +205,14 @@ def test_how_to_give_names(world: Shell) -> None:
     world.play(page("docs/how-to/names.md"))
 
 
+@pytest.mark.skipif(
+    not (shutil.which("named") and shutil.which("dig")), reason="the page is about a BIND that is there, asked by dig"
+)
+@pytest.mark.req("MC-21", "MC-22")
+def test_how_to_share_a_hostname_between_hubs(world: Shell) -> None:
+    world.play(page("docs/how-to/several-hubs.md"))
+
+
 def kinds_of_cluster_api(shell: Shell) -> None:
     """Have clusterctl install the kinds alone: what its controllers would do is done by hand, or not at all."""
     definitions = json.dumps({"apiVersion": "v1", "kind": "List", "items": cluster_api_crds()})

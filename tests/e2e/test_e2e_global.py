@@ -50,7 +50,7 @@ async def counted(address: str, connections: int = 100) -> Counter[str]:
     return answered
 
 
-@pytest.mark.req("MC-9", "MC-10", "MC-12", "MC-13")
+@pytest.mark.req("K-56", "MC-9", "MC-10", "MC-12", "MC-13")
 async def test_two_members_share_one_address_by_weight(fleet: Fleet) -> None:
     east, west = fleet.members["east"], fleet.members["west"]
     pods, node = [east.new_address() for _ in range(3)], west.new_address()
@@ -120,7 +120,7 @@ async def requested(address: str, requests: int = 100) -> Counter[str]:
     return answered
 
 
-@pytest.mark.req("MC-9", "MC-10", "MC-11", "MC-13")
+@pytest.mark.req("K-55", "MC-9", "MC-10", "MC-11", "MC-13")
 async def test_requests_of_a_route_go_to_all_members_of_its_service(fleet: Fleet) -> None:
     east, west = fleet.members["east"], fleet.members["west"]
     pod, node = east.new_address(), west.new_address()

@@ -17,7 +17,7 @@ from fairlead_demo.worlds.gateway_kinds import gateway_crds
 IMPORT = {"group": "multicluster.x-k8s.io", "kind": "ServiceImport", "name": "hello", "port": 42}
 
 
-@pytest.mark.req("MC-7")
+@pytest.mark.req("K-55", "MC-7")
 async def test_a_route_leads_to_the_pods_of_all_members() -> None:
     async with new_set("west", "east") as world:
         west, east = world.members["west"], world.members["east"]
