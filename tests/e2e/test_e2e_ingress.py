@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.api.kubernetes import INGRESSES, SECRETS, SERVICES
+from fairlead.api.kubernetes import INGRESS_CLASSES, INGRESSES, SECRETS, SERVICES
+from fairlead.api.names import ANNOTATION_EXTERNAL_AUTH, ANNOTATION_LIMITS, INGRESS_CONTROLLER
 from fairlead_demo.worlds.certificates import self_signed
 from fairlead_demo.worlds.fleet import Fleet
 from fairlead_demo.worlds.loopback import service_port
@@ -330,3 +331,44 @@ async def _listener_changes(fleet: Fleet) -> list[str]:
     """Return how many listeners Envoy has added, changed and removed since it was started."""
     page = await fleet.hub.envoy_page("/stats?filter=listener_manager.listener_(added|modified|removed)")
     return sorted(page.split("\n"))
+
+
+@pytest.mark.req("F-18", "F-19")
+async def test_an_ingress_asks_a_service_within_the_limits_of_its_class(fleet: Fleet) -> None:
+    east = fleet.members["east"]
+    shop, auth = east.new_address(), east.new_address()
+    limits = {ANNOTATION_LIMITS: json.dumps({"requestsPerSecond": 1000, "burst": 1000, "key": "client"})}
+    asked = {ANNOTATION_EXTERNAL_AUTH: json.dumps({"service": "guard", "port": 80, "path": "/check"})}
+
+    async def of_class(annotations: dict[str, str]) -> None:
+        meta, spec = {"name": "asked", "annotations": annotations}, {"controller": INGRESS_CONTROLLER}
+        await east.cluster.apply(INGRESS_CLASSES, {"metadata": meta, "spec": spec}, manager="user")
+
+    async with echoes((shop, 8080, "shop")):
+        async with echoes((auth, 8080, "who are you?")) as (guard,):
+            await of_class(limits)
+            await service(east, "guarded", shop)
+            await service(east, "guard", auth)
+            await ingress(east, "asked", "guarded", {"guarded.example.com": {"/": "guarded"}})
+            client = await client_of(east, "guarded")
+            await answers(lambda: client.get("guarded.example.com"), (200, "shop"))
+            patch = {"metadata": {"name": "guarded", "namespace": "default", "annotations": asked}}
+            await east.cluster.apply(INGRESSES, patch, manager="user-of-auth")
+            guard.status = "401 Unauthorized"
+            await answers(lambda: client.get("guarded.example.com"), (401, "who are you?"))
+            guard.status = "200 OK"
+            await answers(lambda: client.get("guarded.example.com"), (200, "shop"))
+        # The service is gone: nothing reaches the backend.
+
+        async def closed() -> bool:
+            return (await client.get("guarded.example.com"))[0] == 503
+
+        await wait_until(closed, "requests are refused without the service")
+        limits = {ANNOTATION_LIMITS: json.dumps({"requestsPerSecond": 1})}
+        await of_class(limits)
+
+        async def limited() -> bool:
+            return 429 in [(await client.get("guarded.example.com"))[0] for _ in range(5)]
+
+        await wait_until(limited, "requests above the limit are refused")
+        await no_ingresses(fleet, east, "asked", "guarded")
