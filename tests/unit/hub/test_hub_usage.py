@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
+from hub_parts import intent_context
 
 from fairlead.api.kubernetes import ConfigMap
 from fairlead.api.meta import ObjectKey
-from fairlead.api.names import LABEL_USAGE
-from fairlead.api.usage import OpenHours, UsageRow, unpacked
+from fairlead.api.names import ANNOTATION_ORIGIN, LABEL_USAGE
+from fairlead.api.usage import HeldPeriod, OpenHours, UsageRow, unpacked
 from fairlead.errors import Conflict, NotFound, Unreachable
-from fairlead.hub.inventory import Inventory
+from fairlead.hub.intents import INTENTS
+from fairlead.hub.intents.intent import Intents
 from fairlead.hub.tenants.usage import READ_S, SAVE_S, Usage
-from fairlead.kube.cluster import Cluster
-from fairlead.kube.config import ClusterConfig
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Counted, Reading, Totals
 from fairlead.runtime.clock import VirtualClock
+from fairlead.testing.builders import tcp, tenant
 
 WEB = Counted(LoadBalancerKey("TCPLoadBalancer", "tenant-east", "shop.web"))
 API = Counted(LoadBalancerKey("TCPLoadBalancer", "tenant-east", "shop.api"))
@@ -134,6 +135,9 @@ class World:
     def __init__(self, *, start: datetime = datetime(2030, 1, 1, 12, 10, tzinfo=UTC)) -> None:
         self.clock = VirtualClock(start=start)
         self.maps = Maps()
+        context = intent_context()
+        self.inventory = context.inventory
+        Intents(context, INTENTS)
         self.proxy = Proxy(self.clock)
         self.metering = True
         self.usage = self.hub()
@@ -141,11 +145,10 @@ class World:
     def hub(self) -> Usage:
         """Return the usage of a new hub process."""
         self.proxy.read_anew()
-        config = ClusterConfig(server="http://127.0.0.1:1")
         cluster: Any = self.maps
         return Usage(
             cluster=cluster,
-            inventory=Inventory(Cluster(config, name="hub", clock=self.clock)),
+            inventory=self.inventory,
             clock=self.clock,
             name="hub",
             metering=lambda: self.metering,
@@ -334,3 +337,34 @@ async def test_the_last_seconds_are_stored_when_the_hub_stops(world: World) -> N
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert world.maps.bytes_out == world.proxy.sent[WEB] > 500
+
+
+@pytest.mark.req("F-32")
+async def test_addresses_are_held_by_the_load_balancers_of_a_tenant(world: World) -> None:
+    shared = {"address": "192.0.2.1", "loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}
+    objects: Any = world.inventory.intents["TCPLoadBalancer"].cache
+    cast("Any", world.inventory.tenants)._store.put(tenant())
+    for name, namespace in (("shop.a", "tenant-east"), ("shop.b", "tenant-east"), ("db", "edge")):
+        objects._store.put(
+            tcp(name, namespace=namespace, status=shared, annotations={ANNOTATION_ORIGIN: "east/shop/a"})
+        )
+
+    def held(namespace: str) -> list[tuple[str, float, int]]:
+        obj = world.maps.maps[ObjectKey(namespace, "fairlead-usage-held")]
+        periods = unpacked(obj["data"]["hub"], list[HeldPeriod]) or []
+        return [(period.load_balancer.rpartition("/")[2], period.addresses, period.until) for period in periods]
+
+    await world.usage.store()
+    # The address that both of the tenant share counts once, and what is no tenant's is stored at the hub.
+    assert held("tenant-east") == [("shop.a", 1, 0)]
+    assert held("fairlead-system") == [("db", 1, 0)]
+    writes = world.maps.writes
+    await world.read(3600)
+    world.usage = world.hub()
+    await world.usage.store()
+    assert world.maps.writes == writes + 1, "the counts of the proxy, and no address"
+    objects._store.remove(ObjectKey("tenant-east", "shop.a"))
+    world.usage = world.hub()
+    await world.usage.store()
+    now = int(world.clock.now().timestamp())
+    assert held("tenant-east") == [("shop.a", 1, now), ("shop.b", 1, 0)]

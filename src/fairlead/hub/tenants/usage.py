@@ -15,7 +15,7 @@ Never: more than ``MOST_BYTES`` for a month; a write that adds to what is stored
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -306,15 +306,27 @@ class Usage:
     async def _store_month(self, namespace: str, month: str, rows: Iterable[UsageRow]) -> None:
         name = f"fairlead-usage-{month}"
         stored = await self._stored(namespace, name)
-        days = _days(stored, self._name)
+        texts = {
+            key.removeprefix(self._day("")): text
+            for key, text in ((stored.data or {}) if stored is not None else {}).items()
+            if key.startswith(self._day(""))
+        }
+        days: dict[str, list[UsageRow]] = {}
         for row in rows:
-            day = row.time[:10]
-            kept = [other for other in days.get(day, ()) if other.key != row.key]
-            days[day] = summed_rows([*kept, row])
-        await self._write(namespace, name, _HOURS, self._of_days(fitted(days, MOST_BYTES)), present=stored is not None)
+            days.setdefault(row.time[:10], []).append(row)
+        for day, of_day in days.items():
+            keys = {row.key for row in of_day}
+            kept = [row for row in _rows(texts.get(day, "")) if row.key not in keys]
+            texts[day] = packed(summed_rows([*kept, *of_day]))
+        changed = {day: texts[day] for day in days}
+        if sum(map(len, texts.values())) > MOST_BYTES:
+            changed = fitted({day: _rows(text) for day, text in texts.items()}, MOST_BYTES)
+        data = {self._day(day): text for day, text in changed.items()}
+        await self._write(namespace, name, _HOURS, data, present=stored is not None)
 
-    def _of_days(self, texts: Mapping[str, str]) -> JSONObject:
-        return {f"{self._name}.{day}": text for day, text in texts.items()}
+    def _day(self, day: str) -> str:
+        """Return the key of the data of a day: each hub has its own."""
+        return f"{self._name}.{day}"
 
     async def _stored(self, namespace: str, name: str) -> ConfigMap | None:
         # In tenants' namespaces, the hub may list.
@@ -359,8 +371,10 @@ class Usage:
 
     # --- addresses and certificates -----------------------------------------------------------------------------
 
-    def _object_changed(self, _old: object, _new: object) -> None:
-        self._objects_changed = True
+    def _object_changed(self, old: IntentObject | None, new: IntentObject | None) -> None:
+        # Statuses change all the time, and addresses seldom.
+        if old is None or new is None or _has(old) != _has(new):
+            self._objects_changed = True
 
     async def _store_held(self) -> None:
         """Store the addresses and certificates that load balancers have now, where that changed."""
@@ -420,11 +434,16 @@ class Usage:
                 place = self._place(str(key))
                 own = {(place, address) for address in obj.status.addresses} - counted
                 counted |= own
-                certificates = len(obj.spec.certificates) if isinstance(obj, HTTPLoadBalancer) else 0
+                _, certificates = _has(obj)
                 origin = obj.annotation(ANNOTATION_ORIGIN)
                 held = HeldPeriod(str(key), origin, now, addresses=len(own), certificates=certificates)
                 present.setdefault(place, {})[str(key)] = held
         return present
+
+
+def _has(obj: IntentObject) -> tuple[tuple[str, ...], int]:
+    """Return the addresses of a load balancer, and the number of its certificates."""
+    return obj.status.addresses, len(obj.spec.certificates) if isinstance(obj, HTTPLoadBalancer) else 0
 
 
 def _by_key(obj: IntentObject) -> Any:
@@ -469,12 +488,6 @@ def _text(stored: ConfigMap, key: str) -> str:
 
 def _rows(text: str) -> list[UsageRow]:
     return unpacked(text, list[UsageRow]) or []
-
-
-def _days(stored: ConfigMap | None, name: str) -> dict[str, list[UsageRow]]:
-    data = (stored.data or {}) if stored is not None else {}
-    of_hub = {key.removeprefix(f"{name}."): text for key, text in data.items() if key.startswith(f"{name}.")}
-    return {day: _rows(text) for day, text in of_hub.items()}
 
 
 def _body(namespace: str, name: str, content: str, data: JSONObject, *, tenant: str = "") -> JSONObject:
