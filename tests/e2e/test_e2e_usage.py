@@ -167,6 +167,7 @@ async def test_usage_is_right_over_kills_of_hub_and_envoy() -> None:
                 async with Cluster.from_kubeconfig(directory / "kubeconfig", name="hub") as cluster:
                     stored = await cluster.list(CONFIG_MAPS_WITH_DATA, label_selector=LABEL_USAGE)
                     assert sum(len(text) for each in stored for text in (each.data or {}).values()) < 10_000
+                await usage_outlives_the_tenant(directory)
         finally:
             await hub.close()
 
@@ -186,6 +187,22 @@ async def own_usage_only(directory: Path) -> None:
             await cluster.merge_patch(CONFIG_MAPS_WITH_DATA, *held.key, {"data": {}})
         with pytest.raises(Forbidden):
             await cluster.list(CONFIG_MAPS_WITH_DATA, "tenant-west", label_selector=LABEL_USAGE)
+
+
+async def usage_outlives_the_tenant(directory: Path) -> None:
+    """Remove a tenant: what it used is still listed, and it holds no address any longer."""
+    config = ("--kubeconfig", str(directory / "kubeconfig"))
+    code, _, error = await run_fairlead("tenant", "remove", "west", *config, "--stop-serving", "--timeout", "90s")
+    assert code == 0, error
+
+    async def rows() -> list[dict[str, float]]:
+        return json.loads(await usage(directory, "tenant/west", "--by", "tenant", "-o", "json"))["usage"]
+
+    (before,) = await rows()
+    assert before["bytesOut"] >= 9 * _DOWN * 0.999
+    await asyncio.sleep(5)
+    (after,) = await rows()
+    assert after["addressHours"] == before["addressHours"]
 
 
 async def again(addresses: list[str]) -> bool:

@@ -187,18 +187,27 @@ def stored_usage(config_maps: Iterable[ConfigMap], tenants: Mapping[str, str]) -
     rows: dict[tuple[str, str, str], UsageRow] = {}
     open_rows: dict[tuple[str, str, str], UsageRow] = {}
     held: list[HeldPeriod] = []
+    #: The tenants of namespaces that may be gone.
+    former: dict[str, str] = {}
     for each in config_maps:
         content, name = each.label(LABEL_USAGE), each.metadata.name.removeprefix(_PREFIX)
         for key, text in (each.data or {}).items():
             if content == "held":
-                held += unpacked(text, list[HeldPeriod]) or []
+                periods = unpacked(text, list[HeldPeriod]) or []
+                held += periods
+                names = [period.load_balancer for period in periods]
             elif content == "open":
-                state = unpacked(text, OpenHours)
+                state, names = unpacked(text, OpenHours), []
                 open_rows |= {(name, *row.key): row for row in (state.rows if state is not None else ())}
             else:
                 hub = key.rpartition(".")[0]
-                rows |= {(hub, *row.key): row for row in unpacked(text, list[UsageRow]) or []}
-    return StoredUsage(list((rows | open_rows).values()), held, tenants)
+                of_day = unpacked(text, list[UsageRow]) or []
+                rows |= {(hub, *row.key): row for row in of_day}
+                names = [row.load_balancer for row in of_day]
+            if tenant := each.label(LABEL_TENANT):
+                keys = filter(None, map(load_balancer_of, names))
+                former |= {key.namespace: tenant for key in keys}
+    return StoredUsage(list((rows | open_rows).values()), held, {**former, **tenants})
 
 
 class _Sum:

@@ -17,7 +17,7 @@ from fairlead.api.usage import HeldPeriod, OpenHours, UsageRow, unpacked
 from fairlead.errors import Conflict, NotFound, Unreachable
 from fairlead.hub.intents import INTENTS
 from fairlead.hub.intents.intent import Intents
-from fairlead.hub.tenants.usage import READ_S, SAVE_S, Usage
+from fairlead.hub.tenants.usage import READ_S, SAVE_S, Usage, keep_usage
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Counted, Reading, Totals
 from fairlead.runtime.clock import VirtualClock
@@ -355,7 +355,7 @@ async def test_addresses_are_held_by_the_load_balancers_of_a_tenant(world: World
         return [(period.load_balancer.rpartition("/")[2], period.addresses, period.until) for period in periods]
 
     await world.usage.store()
-    # The address that both of the tenant share counts once, and what is no tenant's is stored at the hub.
+    # A shared address counts once. Objects outside of tenants are stored at the hub.
     assert held("tenant-east") == [("shop.a", 1, 0)]
     assert held("fairlead-system") == [("db", 1, 0)]
     writes = world.maps.writes
@@ -368,3 +368,30 @@ async def test_addresses_are_held_by_the_load_balancers_of_a_tenant(world: World
     await world.usage.store()
     now = int(world.clock.now().timestamp())
     assert held("tenant-east") == [("shop.a", 1, now), ("shop.b", 1, 0)]
+
+
+@pytest.mark.req("F-32")
+async def test_the_usage_of_a_removed_tenant_is_kept_and_its_periods_end(world: World) -> None:
+    cast("Any", world.inventory.tenants)._store.put(tenant())
+    objects: Any = world.inventory.intents["TCPLoadBalancer"].cache
+    status = {"address": "192.0.2.1", "loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}
+    objects._store.put(tcp("shop.web", namespace="tenant-east", status=status))
+    world.proxy.sent = {WEB: 1000}
+    await world.read()
+    await world.read(3600)
+    cluster: Any = world.maps
+    for _ in range(2):  # a hub that died between does it again
+        await keep_usage(cluster, tenant(), world.clock.now())
+    for key in [key for key in world.maps.maps if key.namespace == "tenant-east"]:
+        del world.maps.maps[key]
+    assert world.maps.bytes_out == 1000
+    kept = [obj for obj in world.maps.maps.values() if obj["metadata"]["labels"].get("fairlead.dev/tenant") == "east"]
+    (periods,) = [obj["data"]["hub"] for obj in kept if "held" in obj["metadata"]["name"]]
+    (period,) = unpacked(periods, list[HeldPeriod]) or []
+    assert period.until == int(world.clock.now().timestamp())
+    # The next leader does not take it for its own.
+    objects._store.remove(ObjectKey("tenant-east", "shop.web"))
+    cast("Any", world.inventory.tenants)._store.remove(ObjectKey("", "east"))
+    world.usage = world.hub()
+    await world.read()
+    assert world.maps.bytes_out == 1000

@@ -55,6 +55,7 @@ from fairlead.api.times import parsed_time, seconds_from_duration, wire_time
 from fairlead.errors import FairleadError, NotFound, Terminal
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.tenants.member_health import MemberHealth
+from fairlead.hub.tenants.usage import keep_usage
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.pacing import CoalescingWriter
@@ -389,6 +390,7 @@ class TenantRemoval:
             return RemovalStep(_draining("backends are being deregistered (BackendRecords)"), _AGAIN_S)
         if self._awaits_agent(tenant):
             return RemovalStep(_draining("the agent updates the Services of the member"), _AGAIN_S)
+        await keep_usage(self._cluster, tenant, self._clock.now())
         await self._release(tenant)
         return RemovalStep()
 

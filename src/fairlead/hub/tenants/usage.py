@@ -6,9 +6,9 @@
     a changed address      ConfigMap fairlead-usage-held there: addresses and certificates, from when to when
 
 A proxy counts on while no hub runs: the next hub adds the difference to the stored counts. A proxy that was restarted
-has counted from zero. In: readings of proxies, objects of load balancers. Out: these ConfigMaps; an idle hub writes
-none. What belongs to no tenant is stored in the hub's namespace. Each hub of a machine stores what its own proxies
-count; of several replicas in a cluster the leader does.
+has counted from zero. Each hub of a machine stores what its own proxies count; of several replicas in a cluster the
+leader does. In: readings of proxies, objects of load balancers. Out: these ConfigMaps; an idle hub writes none. The
+hub's namespace has those of no tenant, and of tenants that were removed.
 Never: more than ``MOST_BYTES`` for a month; a write that adds to what is stored.
 """
 
@@ -17,8 +17,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
+import msgspec
 import structlog
 
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
@@ -33,7 +35,9 @@ from fairlead.api.names import (
     MANAGED_BY,
     MANAGER_HUB,
     SYSTEM_NAMESPACE,
+    short_hash,
 )
+from fairlead.api.tenant import Tenant
 from fairlead.api.usage import (
     NO_COUNTS,
     Counts,
@@ -76,6 +80,7 @@ _HOURS_MONTHS = 1
 #: The most periods of addresses that have ended, for each namespace.
 _MOST_HELD = 2000
 _TIDY_S = 86_400.0
+_HELD_NAME = "fairlead-usage-held"
 #: A proxy that did not answer for so long is forgotten.
 _FORGET_S = 7 * 86_400
 #: The counters of a proxy that is not much older than this hub are all of this hub's time.
@@ -357,10 +362,16 @@ class Usage:
         for content in (_HOURS, _DAYS):
             for month in await self._cluster.list(CONFIG_MAPS, label_selector=f"{LABEL_USAGE}={content}"):
                 namespace, name = month.key
-                if name < oldest:
+                if name < oldest:  # also of a former tenant, whose name follows the month
                     await self._cluster.delete(CONFIG_MAPS, namespace, name)
                 elif content == _HOURS and name < oldest_hours:
                     await self._store_days(namespace, name)
+        for former in await self._cluster.list(CONFIG_MAPS, SYSTEM_NAMESPACE, label_selector=f"{LABEL_USAGE}={_HELD}"):
+            name = former.metadata.name
+            if name != _HELD_NAME and (former.metadata.creation_timestamp or "") < months_before(
+                this_month, KEEP_MONTHS
+            ):
+                await self._cluster.delete(CONFIG_MAPS, SYSTEM_NAMESPACE, name)
         self._tidy_due_s = self._clock.monotonic() + _TIDY_S
 
     async def _store_days(self, namespace: str, name: str) -> None:
@@ -380,7 +391,8 @@ class Usage:
         """Store the addresses and certificates that load balancers have now, where that changed."""
         if self._held is None:
             stored = await self._cluster.list(CONFIG_MAPS_WITH_DATA, label_selector=f"{LABEL_USAGE}={_HELD}")
-            held = {each.metadata.namespace: unpacked(_text(each, self._term), list[HeldPeriod]) for each in stored}
+            own = [each for each in stored if each.metadata.name == _HELD_NAME]
+            held = {each.metadata.namespace: unpacked(_text(each, self._term), list[HeldPeriod]) for each in own}
             self._held = {namespace: periods or [] for namespace, periods in held.items()}
             self._objects_changed = True
         if not self._objects_changed:
@@ -408,7 +420,7 @@ class Usage:
     async def _write_held(self, namespace: str, periods: Sequence[HeldPeriod]) -> None:
         data = {self._term: packed(periods)}
         try:
-            await self._write(namespace, "fairlead-usage-held", _HELD, data, present=namespace in (self._held or ()))
+            await self._write(namespace, _HELD_NAME, _HELD, data, present=namespace in (self._held or ()))
         except NotFound:
             # The namespace was deleted with its Tenant.
             (self._held or {}).pop(namespace, None)
@@ -439,6 +451,31 @@ class Usage:
                 held = HeldPeriod(str(key), origin, now, addresses=len(own), certificates=certificates)
                 present.setdefault(place, {})[str(key)] = held
         return present
+
+
+async def keep_usage(cluster: Cluster, tenant: Tenant, now: datetime) -> None:
+    """Copy the usage of a tenant that is being removed to the hub's namespace; it holds no address from now on.
+
+    Raises:
+        FairleadError: the hub's API cannot be asked, or refuses. A second call copies the same again.
+    """
+    for stored in await cluster.list(CONFIG_MAPS_WITH_DATA, tenant.namespace, label_selector=LABEL_USAGE):
+        data = dict(stored.data or {})
+        if stored.label(LABEL_USAGE) == _HELD:
+            data = {key: packed(_ended(text, int(now.timestamp()))) for key, text in data.items()}
+        # Another Tenant of its name has other usage.
+        name = f"{stored.metadata.name}.{tenant.metadata.name}.{short_hash(tenant.metadata.uid)}"
+        content = stored.label(LABEL_USAGE)
+        body = _body(SYSTEM_NAMESPACE, name, content, data, tenant=tenant.metadata.name)
+        try:
+            await cluster.create(CONFIG_MAPS, body)
+        except AlreadyExists:
+            await cluster.merge_patch(CONFIG_MAPS, SYSTEM_NAMESPACE, name, body, manager=MANAGER_HUB)
+
+
+def _ended(text: str, now: int) -> list[HeldPeriod]:
+    periods = unpacked(text, list[HeldPeriod]) or []
+    return [msgspec.structs.replace(period, until=period.until or now) for period in periods]
 
 
 def _has(obj: IntentObject) -> tuple[tuple[str, ...], int]:
