@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 import pytest
 
+from fairlead.api.drill import DRILLS
 from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalService
 from fairlead.api.kubernetes import INGRESSES
 from fairlead.api.meta import JSONObject
+from fairlead.api.times import parsed_time
 from fairlead_demo.worlds.fleet import Fleet
 from fairlead_demo.worlds.loopback import service_port
 from fairlead_demo.worlds.processes import run_fairlead, wait_until
@@ -404,3 +406,57 @@ class Held(NamedTuple):
         self.writer.write(b"GET / HTTP/1.1\r\nHost: held\r\nConnection: close\r\n\r\n")
         answered = await self.reader.read()
         return answered.rpartition(b"\r\n\r\n")[2].decode()
+
+
+@pytest.mark.req("MC-25", "MC-26")
+@pytest.mark.parametrize("mode", ["Drain", "Dark"])
+async def test_a_drill_ends_though_the_hub_dies_and_fails_no_connection(fleet: Fleet, mode: str) -> None:
+    east, west = fleet.members["east"], fleet.members["west"]
+    pod, node = east.new_address(), west.new_address()
+    port = (await west.service("drilled", http(80, 5678))).spec.ports[0].node_port
+    assert port
+    both, hub = "east 50%, west 50%", ("--kubeconfig", str(fleet.kubeconfig))
+    async with echoes((pod, 5678, "east"), (node, port, "west")):
+        await west.node("drilled-node", node)
+        await east.endpoints("drilled", 5678, pod)
+        await east.service("drilled", http(80, 5678))
+        members = [{"tenant": "east"}, {"tenant": "west"}]
+        spec = body("drilled", *members, returnDelay="1s", returnRamp="2s")
+        await fleet.cluster.apply(GLOBAL_SERVICES, spec, manager="operator")
+        address = (await served(fleet, "drilled", both)).status.address
+        load = Traffic(host=address, kept=1)
+        load.start()
+        name = f"rehearsal-{mode.lower()}"
+        drill = {"member": "west", "service": "default/drilled", "mode": mode, "duration": "10s"}
+        await fleet.cluster.create(DRILLS, {"metadata": {"name": name}, "spec": drill})
+        await served(fleet, "drilled", "east 100%, west drilled")
+        await wait_until(lambda: answers_of(address, {"east"}), "only east gets connections")
+        await fleet.hub.kill()
+        recorded = (await fleet.cluster.get(DRILLS, "", name)).status
+        assert (recorded.state, bool(recorded.ends_at)) == ("Drilling", True)
+
+        async def over() -> bool:
+            ends = parsed_time(recorded.ends_at)
+            return ends is not None and fleet.cluster.server_clock.now() > ends
+
+        await wait_until(over, "the time of the drill is over while no hub runs")
+        await fleet.hub.start_ready()
+        await served(fleet, "drilled", both)
+        await wait_until(lambda: answers_of(address, {"east", "west"}), "both members get connections")
+
+        async def ended() -> bool:
+            return (await fleet.cluster.get(DRILLS, "", name)).status.state == "Passed"
+
+        await wait_until(ended, "the drill has passed")
+        code, report, _ = await run_fairlead("drill", "history", name, *hub)
+        assert (code, report.splitlines()[0]) == (0, f"# Drill {name}: Passed")
+        await load.stop()
+    assert load.count.failed == 0, load.count.failures
+    await fleet.cluster.delete(GLOBAL_SERVICES, "tenant-east", "drilled")
+    for member in (east, west):
+        await member.delete("drilled")
+        await fleet.gone(member.name, "default.drilled")
+
+
+async def answers_of(address: str, names: set[str]) -> bool:
+    return set(await counted(address, 20)) == names

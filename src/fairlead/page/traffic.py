@@ -110,9 +110,9 @@ class Traffic:
         async with self._fresh:
             self._fresh.notify_all()
 
-    async def refresh(self) -> None:
-        """Read once, unless that was done a moment ago; waits a few seconds at the most."""
-        if self._clock.monotonic() - self._at_s >= READ_S:
+    async def refresh(self, age_s: float = READ_S) -> None:
+        """Read once, unless the last reading is younger than ``age_s``; waits a few seconds at the most."""
+        if self._clock.monotonic() - self._at_s >= age_s:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_SCRAPE_S):
                     await self.read()

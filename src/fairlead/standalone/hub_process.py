@@ -458,6 +458,7 @@ def make_traffic(
 
     traffic = Traffic(readers, clock=clock, now=now, added=count, taken=taken)
     hub.watched.ask, hub.watched.active, hub.watched.problem = traffic.ask, traffic.active, traffic.problem
+    hub.watched.read = lambda: traffic.refresh(0.0)
     for reader in own:
         if isinstance(reader, ReadsTargets):
             reader.targets_of = hub.watched.with_targets

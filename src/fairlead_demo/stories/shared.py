@@ -1,4 +1,4 @@
-"""One Service of three members: shares by weight, failover in order, a member that dies and returns, a shift.
+"""One Service of three members: shares by weight, failover in order, a member that dies and returns, a shift, a drill.
 
 In: a ``SharedContext``. Out: lines of progress, and a table of what was sent, answered and failed, by member and event;
 ``ExpectationFailed`` with one sentence when a check fails.
@@ -36,6 +36,8 @@ _PER_S = 80.0
 _COUNTED = 200
 #: So many connections may fail when a member dies: those that are being opened while its first ones are refused.
 _IN_FLIGHT = 5
+#: Proxies are read each two seconds, and each phase of a drill has to hold some readings.
+_DRILLED = "6s"
 _KEPT = "connections that are kept"
 
 
@@ -290,7 +292,36 @@ async def shift_weights(context: SharedContext) -> None:
     context.end()
 
 
-STEPS = (start_everything, give_one_address, share_by_weight, fail_over_in_order, return_member, shift_weights)
+async def rehearse_a_failure(context: SharedContext) -> None:
+    """Take east out of service by a drill, which measures what the others make of it."""
+    context.progress.step_started(f"a drill takes east out of service for {_DRILLED}")
+    context.begin("a drill of east")
+    hub = ("--kubeconfig", str(context.fleet.kubeconfig), "--output", "json")
+    code, out, problem = await run_fairlead("drill", "member", "east", "--for", _DRILLED, *hub)
+    if code:
+        raise ExpectationFailed(f"the drill failed: {problem.strip()}")
+    phases = [phase for service in json.loads(out)["status"]["services"] for phase in service.get("phases", ())]
+    context.check_traffic("during the drill")
+    context.progress.step_done(
+        "the others serve without east, and no request failed",
+        *(
+            f"{phase['phase']}: "
+            + ", ".join(f"{member['tenant']} {member.get('connections', 0)}" for member in phase.get("members", ()))
+            for phase in phases
+        ),
+    )
+    context.end()
+
+
+STEPS = (
+    start_everything,
+    give_one_address,
+    share_by_weight,
+    fail_over_in_order,
+    return_member,
+    shift_weights,
+    rehearse_a_failure,
+)
 
 
 async def _serve(context: SharedContext, name: str) -> None:

@@ -205,8 +205,12 @@ class Drills:
         if not self._context.leading():
             self._forget(name)
             return None
-        now, status = self._drills.now(), drill.status
-        services = self._services(drill)
+        status, known = drill.status, self._measured.get(name)
+        begins = known is not None and known.phase == status.state and not known.base
+        if status.state in UNDER_WAY and (begins or due_s(drill, self._drills.now()) <= 0):
+            # The figures of a phase begin and end with a reading of their own.
+            await self._context.watched.read()
+        now, services = self._drills.now(), self._services(drill)
         if status.state in UNDER_WAY:
             self._measure(drill, services)
         refusal = ""
@@ -370,7 +374,7 @@ class Drills:
         """Return what the report lacks, empty for nothing."""
         services = drill.status.services
         phases = [phase for service in services for phase in service.phases if phase.phase == "Drilling"]
-        if not phases:
+        if not any(phase.seconds for phase in phases):
             return f"no figures of the proxies during the drill: {self._context.watched.problem() or 'too short'}"
         if not any(phase.connections or phase.requests for phase in phases):
             return "no client connected during the drill"

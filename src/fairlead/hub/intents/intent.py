@@ -176,6 +176,10 @@ def _same_ports(before: SharedPorts, after: SharedPorts) -> SharedPorts:
     return before if same else ports
 
 
+async def _read_nothing() -> None:
+    """Read no proxies: this process has none."""
+
+
 class WatchedCounts:
     """What proxies have counted of some load balancers since these are watched; of others nothing is read.
 
@@ -187,6 +191,8 @@ class WatchedCounts:
         self.ask: Callable[[], None] = lambda: None
         self.active: Callable[[Counted], int] = lambda _counted: 0
         self.problem: Callable[[], str] = lambda: "this hub reads no figures of proxies"
+        #: Has the proxies read once, now.
+        self.read: Callable[[], Awaitable[None]] = _read_nothing
         #: How many readings there were.
         self.readings = 0
         self._watched: dict[Hashable, frozenset[Counted]] = {}
