@@ -178,6 +178,10 @@ def test_how_to_back_up_and_restore_a_hub_on_one_machine_without_a_restart_of_en
     world.type("fairlead status --kubeconfig hub/kubeconfig --wait")
 
 
+def test_how_to_replace_a_lost_hub_machine(world: Shell) -> None:
+    world.play(page("docs/how-to/replace-a-lost-hub.md"))
+
+
 def test_how_to_kill_the_controller(shell: Shell) -> None:
     shell.play(page("docs/how-to/kill-the-controller.md"))
 
@@ -240,6 +244,10 @@ def test_how_to_give_a_cluster_its_name(shell: Shell, powerdns: PowerDNS, intern
     }
     shell.play(page("docs/how-to/cluster-names.md"))
     assert internal_authority.issued == [("blue.clusters.example",)]
+
+
+def test_how_to_move_from_metallb(world: Shell) -> None:
+    world.play(page("docs/how-to/from-metallb.md"))
 
 
 def test_how_to_use_an_address_pool(own_network: Shell) -> None:

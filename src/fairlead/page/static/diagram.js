@@ -8,7 +8,7 @@ import { make, words } from "./dom.js";
 const SVG = "http://www.w3.org/2000/svg";
 const PROBLEMS = new Set(["NotServing", "NotKnown", "NeedsAttention", "NotKnownYet"]);
 
-/** Return a figure; `columns` have a title and nodes with id, text, state, note and href, `links` are pairs of ids. */
+/** Return a figure; `columns` have a title and nodes with id, text, state, note and href, `links` are pairs of ids, with the state where it is not that of the second. */
 export function diagram(label, columns, links) {
   const elements = new Map();
   const texts = new Map(columns.flatMap((column) => column.nodes.map((node) => [node.id, node.text])));
@@ -28,7 +28,7 @@ export function diagram(label, columns, links) {
     const box = figure.getBoundingClientRect();
     if (!box.width) return;
     lines.setAttribute("viewBox", `0 0 ${box.width} ${box.height}`);
-    lines.replaceChildren(...links.map(([from, to]) => line(box, elements.get(from), elements.get(to), states.get(to))).filter(Boolean));
+    lines.replaceChildren(...links.map(([from, to, state]) => line(box, elements.get(from), elements.get(to), state ?? states.get(to))).filter(Boolean));
   };
   new ResizeObserver(draw).observe(figure);
   return figure;
@@ -51,7 +51,7 @@ function line(box, from, to, state) {
   const [x1, y1] = across ? [a.right, a.top + a.height / 2] : [a.left + Math.min(a.width / 2, 90), a.bottom];
   const [x2, y2] = across ? [b.left, b.top + b.height / 2] : [b.left + Math.min(b.width / 2, 90), b.top];
   const [mx, my] = [(x1 + x2) / 2, (y1 + y2) / 2];
-  const bend = across ? `C${mx} ${y1 - 0} ${mx} ${y2} ${x2} ${y2}` : `C${x1} ${my} ${x2} ${my} ${x2} ${y2}`;
+  const bend = across ? `C${mx} ${y1} ${mx} ${y2} ${x2} ${y2}` : `C${x1} ${my} ${x2} ${my} ${x2} ${y2}`;
   const path = document.createElementNS(SVG, "path");
   const shift = (text) => text.replace(/-?[\d.]+ -?[\d.]+/g, (pair) => {
     const [x, y] = pair.split(" ").map(Number);

@@ -69,7 +69,7 @@ function topology(tables) {
   const columns = [column("Members", members), column("Hub", hubs), column("Proxies", proxies), ...(machines.length ? [column("Machines", machines)] : [])]
     .filter(({ nodes }) => nodes.length);
   const links = hubs.length ? [
-    ...columns.find(({ title }) => title === "Members")?.nodes.map(({ id }) => [id, "hub"]) ?? [],
+    ...columns.find(({ title }) => title === "Members")?.nodes.map(({ id, state }) => [id, "hub", state]) ?? [],
     ...columns.find(({ title }) => title === "Proxies")?.nodes.map(({ id }) => ["hub", id]) ?? [],
     ...proxies.flatMap((proxy) => machines.filter(({ text }) => proxy.text.split("/").includes(text)).map(({ id }) => [proxy.id, id])),
   ] : [];
