@@ -416,7 +416,7 @@ async def test_pods_that_stop_without_a_delay_cost_no_request(http: HttpWorld, t
 async def test_web_sockets_of_a_draining_backend_are_cut_at_the_deadline(http: HttpWorld) -> None:
     """New requests go elsewhere at once, and the figures say that a connection is left."""
     leaving, other = await http.echo("leaving"), await http.echo("other")
-    l7 = config(route("r", to("web")), backends=[Backend("web", drain="1s")])
+    l7 = config(route("r", to("web")), backends=[Backend("web", drain="4s")])
     spec = await http.serve(http.spec(l7), {"web": [leaving.target]})
     async with web_socket(spec) as socket:
         await socket.send_str("before")
@@ -425,11 +425,11 @@ async def test_web_sockets_of_a_draining_backend_are_cut_at_the_deadline(http: H
         await http.world.change(spec, Action.REGISTER, other.target, listener=key)
         leaves = msgspec.structs.replace(leaving.target, draining=True)
         await http.world.change(spec, Action.REGISTER, leaves, listener=key)
-        assert {(await get(spec)).backend for _ in range(4)} == {"other"}
         observed = await http.provider.observe(spec.key)
         assert observed is not None
         assert observed.draining is not None
         assert observed.draining.targets == 1
+        assert {(await get(spec)).backend for _ in range(4)} == {"other"}
         message = await socket.receive(timeout=TIMEOUT_S)
         assert message.type in {aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR}
     assert {(await get(spec)).backend for _ in range(4)} == {"other"}

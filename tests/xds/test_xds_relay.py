@@ -291,7 +291,7 @@ async def test_a_machine_closes_connections_after_the_drain_time_without_a_hub(
     address = addresses.take()
     server = await asyncio.start_server(hold, address, 8080)
     target = Target(TargetKey(address, 8080))
-    spec = msgspec.structs.replace(spec_of(site, world), drain_s=1.0)
+    spec = msgspec.structs.replace(spec_of(site, world), drain_s=4.0)
     await world.serve(spec, target)
     reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
     assert await reader.readexactly(1) == b"x"
