@@ -307,7 +307,8 @@ def _unsafe_auth(auth: ExternalAuth) -> Iterator[str]:
     if auth.path and (not _REQUEST_TARGET.fullmatch(auth.path) or "?" in auth.path or "#" in auth.path):
         yield f"external auth: path {auth.path!r} is not a valid path; begin it with a slash"
     for name in auth.allowed_headers:
-        if not HEADER_NAME.fullmatch(name):
+        # A percent sign begins an operator of Envoy.
+        if not HEADER_NAME.fullmatch(name) or "%" in name:
             yield f"external auth: {name!r} is not a valid name of a header"
     for name in auth.allowed_response_headers:
         yield from _unsafe_header("external auth", name)

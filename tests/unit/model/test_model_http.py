@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fairlead.model.http import (
     Backend,
     BackendRef,
+    ExternalAuth,
     Filters,
     IdleBackends,
     L7Config,
@@ -32,6 +33,23 @@ def test_a_session_header_is_held_to_the_same_rule() -> None:
         assert list(unsafe_parts(Rule(session=SessionPersistence("Header", name))))
     assert not list(unsafe_parts(Rule(session=SessionPersistence("Header", "x-session"))))
     assert not list(unsafe_parts(Rule(session=SessionPersistence("Cookie", "Upgrade"))))
+
+
+@pytest.mark.req("F-19")
+@pytest.mark.parametrize(
+    "auth",
+    [
+        ExternalAuth("auth", path="check"),
+        ExternalAuth("auth", path="/check?x=1"),
+        ExternalAuth("auth", allowed_headers=("a b",)),
+        ExternalAuth("auth", allowed_headers=("x%y",)),
+        ExternalAuth("auth", allowed_response_headers=("Transfer-Encoding",)),
+        ExternalAuth("auth", allowed_response_headers=("Host",)),
+        ExternalAuth("auth", protocol="GRPC", allowed_headers=("x-user",)),
+    ],
+)
+def test_an_external_service_changes_no_framing_and_gets_valid_requests(auth: ExternalAuth) -> None:
+    assert list(unsafe_parts(Rule(filters=Filters(auth=auth))))
 
 
 TARGETS = ["/x HTTP/1.1", "index.html", "new", "/\u00e9", "/a\tb", "/x\r\nHost: y", "http://evil.example/", " /", "*"]

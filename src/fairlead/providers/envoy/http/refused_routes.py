@@ -592,8 +592,8 @@ def _expression(what: str, pattern: str) -> Iterator[str]:
 def _backend_filters(filters: Filters, *, alone: bool) -> Iterator[str]:
     yield from _modifier("request headers", filters.request_headers)
     yield from _modifier("response headers", filters.response_headers)
-    if filters.redirect is not None or filters.cors is not None:
-        yield "a redirect or CORS belongs to the rule, not to one of its backends"
+    if filters.redirect is not None or filters.cors is not None or filters.auth is not None:
+        yield "a redirect, CORS or external auth belongs to the rule, not to one of its backends"
     if filters.rewrite is not None and filters.rewrite.path is not None:
         yield "a rewrite of the path belongs to the rule, not to one of its backends"
     if filters.mirrors and not alone:
