@@ -396,19 +396,26 @@ class World:
         self.api = api
         self.control = control
         self.user = user
+        #: What Envoy needed for the pages that were read here: 0.6 s of CPU each with 5,000 clusters.
+        self._pages_s = 0.0
 
     async def usage(self) -> Usage:
-        """Return what has been used so far."""
+        """Return what has been used so far, without what it costs to ask."""
+        before_s = self._envoy_s()
         received = sum(
             map(int, _RECEIVED.findall(await self.control.admin("/stats?filter=upstream_cx_rx_bytes_total")))
         )
+        self._pages_s += self._envoy_s() - before_s
         return Usage(
             control_s=sum(each.cpu_s for each in self.control.processes),
-            envoy_s=sum(map(cpu_s, self.control.envoys())),
+            envoy_s=self._envoy_s() - self._pages_s,
             api_s=sum(each.cpu_s for each in self.api.processes),
             xds_bytes=received,
             writes=await self._writes() - self.user.writes,
         )
+
+    def _envoy_s(self) -> float:
+        return sum(map(cpu_s, self.control.envoys()))
 
     async def _writes(self) -> Counter[str]:
         return count_writes((await self.user.cluster.raw("GET", "/metrics")).decode())

@@ -42,7 +42,7 @@ async def reports() -> AsyncIterator[Figure]:
         for stream, raw in zip(streams, raws, strict=True):
             assert not stream.on_report(raw, now=_CHECKED_S)
     per_round_s = (time.process_time() - began_s) / REPORTS
-    interval_s = report_interval_s(CLUSTERS * PER_CLUSTER)
+    interval_s = report_interval_s(CLUSTERS * PER_CLUSTER, quick=False)
     where = f"{CLUSTERS * PER_CLUSTER:,} backends, {PROXIES} proxies"
     yield Figure(
         name=f"hub's CPU for health reports while nothing changes, {where}, each {interval_s:g} s",

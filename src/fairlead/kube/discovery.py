@@ -29,6 +29,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.event_reader import EventReader
 from fairlead.kube.failures import forbidden_sentence
 from fairlead.runtime.background import keep
+from fairlead.runtime.clock import wait_for
 
 T = TypeVar("T", bound=KubeObject)
 W = TypeVar("W", bound=Wire)
@@ -133,8 +134,9 @@ def _age(version: str) -> tuple[int, int, int]:
     return ({None: 0, "beta": 1, "alpha": 2}[parts[2]], -int(parts[1]), -int(parts[3] or 0))
 
 
-#: How often discovery is asked, in seconds.
+#: How often discovery is asked, in seconds: so often at first, and less often with each answer that shows nothing new.
 LOOK_S = 3.0
+_SLOWDOWN, _SLOWEST = 1.25, 5.0
 
 
 class OptionalCache(WatchCache[T]):
@@ -144,6 +146,8 @@ class OptionalCache(WatchCache[T]):
         super().__init__(cluster, resource, **options)
         self._transform = options.get("transform")
         self.served = False
+        #: Called when the API answers that it does not serve the kind.
+        self.on_not_served: Callable[[], None] = lambda: None
         self._switched = asyncio.Event()
 
     def serve(self, version: str) -> None:
@@ -170,6 +174,7 @@ class OptionalCache(WatchCache[T]):
     def _report(self, error: FairleadError) -> None:
         if isinstance(error, NotServed):
             self.problem = error.sentence  # discovery is about to notice: no news for the log
+            self.on_not_served()
         else:
             super()._report(error)
 
@@ -217,6 +222,9 @@ class Discovery:
         self._caches = caches
         self._looked = looked
         self._look_s = look_s
+        self._look_now = asyncio.Event()
+        for cache in caches:
+            cache.on_not_served = self._look_now.set
         self.asked = False
         self.problem = ""
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.kube.discovery").bind(
@@ -228,18 +236,23 @@ class Discovery:
         await keep("discovery", self._run, clock=self._cluster.clock)
 
     async def _run(self) -> None:
+        pause_s = self._look_s
         while True:
+            self._look_now.clear()
             try:
-                await self.look()
+                changed = await self.look()
+                pause_s = self._look_s if changed else min(pause_s * _SLOWDOWN, self._look_s * _SLOWEST)
                 self.problem = ""
             except FairleadError as error:
                 if error.sentence != self.problem:
                     self._log.warning("discovery failed", sentence=error.sentence, detail=error.detail)
                 self.problem = error.sentence
-            await self._cluster.clock.sleep(self._look_s)
+                pause_s = self._look_s
+            if await wait_for(self._look_now, self._cluster.clock, pause_s):
+                pause_s = self._look_s
 
-    async def look(self) -> None:
-        """Poll discovery once.
+    async def look(self) -> bool:
+        """Poll discovery once; return whether a kind is served otherwise than before.
 
         Raises:
             FairleadError: the API does not answer.
@@ -250,16 +263,19 @@ class Discovery:
             for version in await served_versions(self._cluster, self._group)
             if version in wanted
         }
+        changed = False
         for cache, versions in self._caches.items():
             plural = cache.resource.plural
             version = next((version for version in versions if plural in found_versions.get(version, ())), "")
             if cache.served != bool(version) or version not in {"", cache.resource.version}:
+                changed = True
                 self._log.info("served" if version else "not served", kind=cache.resource.full_name, version=version)
                 if not version and len(cache):
                     self._log.warning("kind no longer served; keeping the objects that were read", held=len(cache))
             cache.serve(version)
         self.asked = True
         self._looked()
+        return changed
 
 
 log = structlog.get_logger(__name__)

@@ -41,12 +41,12 @@ In: one ``LoadBalancerState`` and the time. Out: a ``Plan``. Never: what the pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from fairlead.model.change import Action, FrontendChange, Held, Reason, TargetChange
-from fairlead.model.desired import DesiredLoadBalancer, Target, Targets
+from fairlead.model.desired import DesiredLoadBalancer, Target
 from fairlead.model.http import differing_keys
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Seen
@@ -83,9 +83,9 @@ def plan_load_balancer(key: LoadBalancerKey, state: LoadBalancerState, *, now_s:
     if desired is None:
         return _plan_deletion(key, state)
     changes: list[TargetChange] = []
-    wake_at_s: float | None = None
-    for listener in _unsettled(state, desired.targets):
+    for listener in _unsettled(state, desired, now_s):
         done, before = state.recorded.get(listener, {}), len(changes)
+        drains_s: list[float] = []
         wanted = desired.targets.get(listener)
         if wanted is None:
             row = (Action.DEREGISTER, Reason.LISTENER_REMOVED)
@@ -107,24 +107,30 @@ def plan_load_balancer(key: LoadBalancerKey, state: LoadBalancerState, *, now_s:
                 row = (Action.DEREGISTER, Reason.DEREGISTERING)
                 changes.append(_change(key, listener, registered.target, *row, state.generation))
                 continue
-            ends_s = (registered.draining_since or 0.0) + desired.drain_s
-            if registered.draining_since is not None and ends_s > now_s:
-                wake_at_s = ends_s if wake_at_s is None else min(wake_at_s, ends_s)
+            if registered.draining_since is not None and registered.draining_since + desired.drain_s > now_s:
+                drains_s.append(registered.draining_since)
                 continue
             row = _unwanted_row(registered, desired, listener)
             changes.append(_change(key, listener, registered.target, *row, state.generation))
-        if len(changes) == before and done.keys() == wanted.keys():
+        if drains_s:
+            state.draining[listener] = min(drains_s)
+        if len(changes) == before and len(done) == len(wanted) + len(drains_s):
             state.unsettled.discard(listener)
+    wake_at_s = min(state.draining.values()) + desired.drain_s if state.draining else None
     return Plan(key, _frontend(desired, state), tuple(changes), wake_at_s=wake_at_s)
 
 
-def _unsettled(state: LoadBalancerState, targets: Mapping[ListenerKey, Targets]) -> list[ListenerKey]:
-    """Return the listeners whose recorded targets may not be exactly the wanted ones, ordered."""
+def _unsettled(state: LoadBalancerState, desired: DesiredLoadBalancer, now_s: float) -> list[ListenerKey]:
+    """Return the listeners whose recorded targets may not be the wanted ones and those that drain, ordered."""
+    targets = desired.targets
     if state.planned is None:
-        state.unsettled = {*targets, *state.recorded}
+        state.unsettled, state.draining = {*targets, *state.recorded}, {}
     elif state.planned is not targets:
         state.unsettled |= differing_keys(state.planned, targets)
     state.planned = targets
+    state.unsettled |= {key for key, since_s in state.draining.items() if since_s + desired.drain_s <= now_s}
+    for listener in state.unsettled & state.draining.keys():
+        del state.draining[listener]
     return sorted(state.unsettled)
 
 

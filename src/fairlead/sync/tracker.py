@@ -63,8 +63,10 @@ class LoadBalancerState(msgspec.Struct):
     awaiting_desired: bool = False
     #: The targets that were planned last; None: a plan looks at each listener.
     planned: Mapping[ListenerKey, Targets] | None = None
-    #: The listeners that a plan looks at: of all others the recorded targets were found to be exactly those.
+    #: The listeners that a plan looks at: of all others the recorded targets were found to be those, and draining ones.
     unsettled: set[ListenerKey] = msgspec.field(default_factory=set[ListenerKey])
+    #: Since when the first target of a listener drains that is no longer wanted.
+    draining: dict[ListenerKey, float] = msgspec.field(default_factory=dict[ListenerKey, float])
 
     def entries(self, listener: ListenerKey) -> dict[TargetKey, Registered]:
         """Return the recorded targets of a listener, to be changed."""

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
 from fairlead.api.clusterapi import TargetObject
+from fairlead.api.gateway import GATEWAYS
 from fairlead.errors import NotServed, Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
-from fairlead.kube.discovery import find_kind, served_kinds, served_versions
+from fairlead.kube.discovery import (
+    LOOK_S,
+    Discovery,
+    OptionalCache,
+    find_kind,
+    served_kinds,
+    served_versions,
+)
+from fairlead.runtime.background import end
+from fairlead.runtime.clock import VirtualClock, settle
 
 GROUP = "infrastructure.example"
 
@@ -75,3 +86,30 @@ async def test_invalid_discovery_is_retried_with_a_next_step(api: Api, body: byt
         await find_kind(api, GROUP, "PoolMachine", TargetObject)
     with pytest.raises(Retry, match="kubectl get --raw"):
         await served_kinds(api, GROUP, "v1")
+
+
+async def test_discovery_is_asked_less_often_while_nothing_changes():
+    clock, looks = VirtualClock(), list[float]()
+    async with Api(ClusterConfig(server="http://127.0.0.1:9"), name="member", clock=clock) as api:
+        api.answers = {"/apis": b'{"groups": []}'}
+        cache = OptionalCache(api, GATEWAYS)
+        discovery = Discovery(api, GATEWAYS.group, {cache: ("v1",)}, looked=lambda: looks.append(clock.monotonic()))
+        task = asyncio.create_task(discovery.run())
+        try:
+            await settle()
+            for _ in range(600):
+                await clock.advance(1.0)
+            assert len(looks) <= 50, "3 s apart it would be asked 200 times"
+            rows = [{"name": GATEWAYS.plural, "kind": GATEWAYS.kind}]
+            api.answers |= {
+                f"/apis/{GATEWAYS.group}": b'{"versions": [{"version": "v1"}]}',
+                f"/apis/{GATEWAYS.group}/v1": json.dumps({"resources": rows}).encode(),
+            }
+            await clock.advance(5 * LOOK_S)
+            assert cache.served
+            api.answers = {"/apis": b'{"groups": []}'}
+            cache.on_not_served()
+            await settle()
+            assert not cache.served
+        finally:
+            await end(task)

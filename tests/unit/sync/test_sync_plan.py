@@ -13,6 +13,7 @@ from fairlead.model.keys import ListenerKey, Protocol, TargetKey
 from fairlead.sync.plan import plan_load_balancer
 from fairlead.sync.tracker import LoadBalancerState, Registered, Tracker
 from fairlead.testing.builders import HTTP, desired, lb_key, target
+from tests.call_count import count_calls
 
 NOW_S = 100.0
 DRAIN_S = 30.0
@@ -113,6 +114,31 @@ def test_the_plan_wakes_when_the_first_drain_time_is_over():
     )
     assert plan.empty
     assert plan.wake_at_s == 120.0
+
+
+def test_listeners_that_only_drain_are_not_looked_at_until_a_drain_is_over():
+    leaving, listeners = target("2", draining=True), [ListenerKey(Protocol.TCP, port) for port in range(1, 301)]
+    desired_state = desired([READY], ports=range(1, 301), drain_s=DRAIN_S)
+    done = {
+        listener: {READY.key: L_READY, leaving.key: Registered(leaving, NOW_S - 1 + listener.port / 1000)}
+        for listener in listeners
+    }
+    side = LoadBalancerState(desired=desired_state, recorded_spec=desired_state.spec, recorded=done)
+
+    def plan(at_s: float):
+        return plan_load_balancer(desired_state.key, side, now_s=at_s)
+
+    first = plan(NOW_S)
+    assert first.empty
+    assert first.wake_at_s == pytest.approx(NOW_S - 1 + 0.001 + DRAIN_S)
+    calls = count_calls(lambda: plan(NOW_S + 1))
+    assert calls < 50, "300 listeners wait for time only"
+    side.entries(listeners[7])
+    assert plan(NOW_S + 2).wake_at_s == first.wake_at_s
+    over = plan(NOW_S - 1 + 0.1005 + DRAIN_S)
+    assert [change.listener for change in over.changes] == listeners[:100]
+    assert {change.reason for change in over.changes} == {Reason.DRAINED}
+    assert len(plan(NOW_S + 2 + DRAIN_S).changes) == 300, "those that are not done yet and those that are over by now"
 
 
 def test_the_last_moment_of_a_drain_is_over():

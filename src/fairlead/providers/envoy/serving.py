@@ -148,7 +148,7 @@ class GroupChecks:
 
     def __init__(self, find: Callable[[str, int], ClusterCheck | None], *, published: Callable[[], bool]) -> None:
         self._find = find
-        #: Intervals between two checks of a healthy target: a proxy can make only so many checks a second.
+        #: Intervals between two checks of a healthy target that was never used: a proxy can make only so many a second.
         self._pace = 1
         self.published = published
         self.readers: list[HealthReader] = []
@@ -187,14 +187,14 @@ class GroupChecks:
         return self._targets
 
 
-#: For each so many targets, the time between two checks of a healthy target grows by one interval.
+#: For each so many targets, the time between two checks of a healthy target that was never used grows by one interval.
 _TARGETS_PER_PACE = 1_000
 
 
 def next_pace(pace: int, targets: int) -> int:
-    """Return the number of intervals between two checks of a healthy target; ``pace`` is the present number.
+    """Return the number of intervals between two checks of an unused healthy target; ``pace`` is the present number.
 
-    Unhealthy targets, and those that have just failed or passed a check, are checked at every interval.
+    Targets in use or unhealthy, and those that have just failed or passed a check, are checked at every interval.
     """
     # Hysteresis: each change of the pace encodes all checks again.
     least, most = targets // _TARGETS_PER_PACE, -(-targets // _TARGETS_PER_PACE)
@@ -247,7 +247,7 @@ def _how(schema: Schema, check: HealthCheck, version: ProxyProtocol, pace: int) 
     fields_of_check = health_check_fields(check, own_socket=own_socket)
     asked: dict[str, object] = {**fields_of_check, "interval_jitter_percent": _JITTER_PERCENT}
     if pace > 1:
-        # No requests pass through these clusters of Envoy, so that its interval is the one without traffic.
+        # Envoy counts the connections of both clusters of this name: a backend in use is checked at each interval.
         asked["no_traffic_healthy_interval"] = duration(pace * check.interval_s)
     fields: dict[str, object] = {"health_checks": [asked]}
     if own_socket:

@@ -262,7 +262,40 @@ def test_a_report_that_cannot_be_read_is_an_error(raw):
 
 
 def test_many_targets_are_reported_less_often():
-    assert [report_interval_s(targets) for targets in (0, 1_499, 1_500, 4_500, 1_000_000)] == [0.5, 0.5, 1, 2, 2]
+    counts = (0, 1_499, 1_500, 4_500, 1_000_000)
+    assert [report_interval_s(targets, quick=True) for targets in counts] == [0.5, 0.5, 1, 2, 2]
+    assert [report_interval_s(targets, quick=False) for targets in counts] == [0.5, 1.499, 1.5, 4.5, 5]
+
+
+def test_reports_come_often_only_while_new_targets_wait_for_their_checks():
+    group, at_s = Group(), 0.0
+    many = [Target(TargetKey(f"10.1.{number // 250}.{number % 250}", 80)) for number in range(4_000)]
+    name = group.put(*many)
+
+    def run(seconds: int, *extra: Target) -> list[str]:
+        """Let the proxy report for some time, and return how often it was asked to with each new specifier."""
+        nonlocal at_s
+        asked: list[str] = []
+        if extra:
+            group.put(*many, *extra)
+        raw = report(**{name: {target.key: "HEALTHY" for target in (*many, *extra)}})
+        for _ in range(seconds):
+            if (specifier := group.stream.pump(now=at_s)) is not None:
+                asked.append(to_json(SCHEMA, SPECIFIER, specifier)["interval"])
+            at_s += 1
+            group.stream.on_report(raw, now=at_s)
+        return asked
+
+    assert run(300) == ["1.500s", "4s"], "a specifier costs the proxy time, so there is one for each pace"
+    assert run(300, Target(ONE)) == ["1.500s", "4.001s"]
+    assert run(300) == []
+
+
+def test_few_targets_are_asked_for_once():
+    group = both()
+    for at_s in range(1, 300):
+        seen_by(group, at_s)
+        assert group.asked(float(at_s)) is None
 
 
 # --- a proxy that reports no more ---

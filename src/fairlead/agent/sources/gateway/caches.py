@@ -198,13 +198,15 @@ class GatewayCaches:
     async def _read_installed(self) -> None:
         """Keep version and channel of the definitions; without the right to read them they stay unknown."""
         while True:
+            pause_s = LOOK_S
             try:
                 if self.gateway_classes.served:
                     read = await self._member.get(CRDS, "", GATEWAY_CLASSES.full_name)
                     self._take_installed((read.annotation(_BUNDLE_VERSION), read.annotation(_CHANNEL)))
+                    pause_s = INSTALLED_S
             except FairleadError as error:
                 self._log.debug("version of Gateway API unknown", sentence=error.sentence)
-            await self._member.clock.sleep(INSTALLED_S if self.installed[0] else LOOK_S)
+            await self._member.clock.sleep(pause_s)
 
     def _take_installed(self, installed: tuple[str, str]) -> None:
         if installed != self.installed:

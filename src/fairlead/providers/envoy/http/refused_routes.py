@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import blake2b
+from operator import attrgetter
 from typing import TypeVar
 
 import msgspec
@@ -30,6 +31,7 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import (
     EVERYONE,
     HEADER_NAME,
+    Backend,
     Filters,
     HeaderModifier,
     L7Config,
@@ -672,12 +674,11 @@ def _http3_ports(config: L7Config) -> Iterator[str]:
             yield f"port UDP/{number} has a listener, so HTTP/3 cannot be served there; set {HTTP3} to false"
 
 
+_NAME: Callable[[L7Listener | Route | Backend], str] = attrgetter("name")
+
+
 def _names(config: L7Config) -> Iterator[str]:
-    for what, names in (
-        ("listener", [listener.name for listener in config.listeners]),
-        ("route", [route.name for route in config.routes]),
-        ("backend", [backend.name for backend in config.backends]),
-    ):
-        if len(set(names)) < len(names):
-            twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    for what, parts in (("listener", config.listeners), ("route", config.routes), ("backend", config.backends)):
+        if len(set(map(_NAME, parts))) < len(parts):
+            twice = sorted(name for name, count in Counter(map(_NAME, parts)).items() if count > 1)
             yield f"{what} {', '.join(twice)} is there twice"
