@@ -259,12 +259,12 @@ def serving_event(
     ingress: Sequence[Ingress],
     *,
     why_no_targets: Callable[[], str] = str,
-    failing: ObjectEvent | None = None,
+    failing: Sequence[ObjectEvent] | None = (),
 ) -> ObjectEvent | None:
     """Return the Event that says whether the addresses in ``ingress`` are served; None while that is not known.
 
-    ``why_no_targets`` is asked only where there is no target; what it returns ends the message. ``failing`` is the
-    Event of ``failing_event`` about the routes of the object itself.
+    ``why_no_targets`` is asked only where there is no target; what it returns ends the message. ``failing`` is what
+    ``failing_events`` returns about the routes of the object itself.
     """
     conditions = {condition.type: condition for condition in of_load_balancer}
     serving, programmed = (conditions.get(kind) for kind in (ConditionType.SERVING, ConditionType.PROGRAMMED))
@@ -273,8 +273,10 @@ def serving_event(
         reason, message = next((texts for of, texts in _FAILING.items() if of == serving.reason), _NONE_HEALTHY)
         why = why_no_targets() if reason == NO_TARGETS else ""
         return warning_event(reason, message.format(addresses) + (f"; {why}" if why else ""))
-    if failing is not None:
-        return failing
+    if failing is None:
+        return None
+    if failing:
+        return failing[0]
     if not is_taken_over(programmed):
         return None
     if serving is not None and serving.status == "True":
@@ -285,32 +287,29 @@ def serving_event(
     return None
 
 
-def failing_event(load_balancer: HTTPLoadBalancer | None, kind: str, key: ServiceKey) -> ObjectEvent | None:
+def failing_events(load_balancer: HTTPLoadBalancer | None, kind: str, key: ServiceKey) -> Sequence[ObjectEvent] | None:
     """Return the Warning about the routes of one object of the member whose requests fail at a load balancer.
 
-    A load balancer lists only the first of many: what it does not list may fail, too, and is not reported as served.
+    A load balancer lists only the first of many. None: its list is full, so whether the others fail is not known.
     """
     listed = load_balancer.status.failing_routes if load_balancer is not None else ()
     addresses = ", ".join(load_balancer.status.addresses) if load_balancer is not None else ""
     failing = [route for route in listed if (route.kind, route.namespace, route.object) == (kind, *key)]
     if not failing:
-        if len(listed) < FAILING_LISTED:
-            return None
-        message = (
-            f"At {addresses} requests of {len(listed)} routes or more fail, and the hub lists no others. Whether this "
-            f"{kind} is served shows: fairlead explain {kind.lower()}/{key[0]}/{key[1]}"
-        )
-        return warning_event(SERVING_STOPPED, message)
+        return () if len(listed) < FAILING_LISTED else None
     texts = "; ".join(route.sentence for route in failing[:_ROUTES_SHOWN])
     more = f"; and {len(failing) - _ROUTES_SHOWN} more" if len(failing) > _ROUTES_SHOWN else ""
     message = f"At {addresses} {texts}{more}; does a pod listen at the targetPort of the Service?"
-    return warning_event(SERVING_STOPPED, message)
+    return (warning_event(SERVING_STOPPED, message),)
 
 
 def failing_changes(old: HTTPLoadBalancer, new: HTTPLoadBalancer) -> set[Key] | None:
-    """Return the member's objects whose ``failing_event`` may differ; None for all objects on the load balancer."""
+    """Return the member's objects whose ``failing_events`` may differ; None for all objects on the load balancer.
+
+    Of a list that becomes full, the objects that are not listed keep their Events.
+    """
     before, after = old.status.failing_routes, new.status.failing_routes
-    if (len(before) < FAILING_LISTED) != (len(after) < FAILING_LISTED):
+    if len(before) >= FAILING_LISTED > len(after):
         return None
     return {(each.kind, each.namespace, each.object) for each in set(before) ^ set(after)}
 

@@ -14,7 +14,7 @@ from fairlead.agent.events import (
     SERVING_STOPPED,
     ServingEvents,
     failing_changes,
-    failing_event,
+    failing_events,
     serving_event,
 )
 from fairlead.api.httploadbalancer import FAILING_LISTED, FailingRoute, HTTPLoadBalancer, HTTPLoadBalancerStatus
@@ -129,13 +129,12 @@ def test_an_object_whose_own_requests_fail_is_not_said_to_answer(serving: tuple[
     conditions = [WireCondition("Programmed", "True", "Programmed"), WireCondition("Serving", *serving)]
     at = [Ingress(ip="192.0.2.1")]
     hub = at_hub(FailingRoute("r", "Ingress", "shop", "web", ("web.example.com",), ("shop/web:80",)))
-    own = serving_event(conditions, at, failing=failing_event(hub, "Ingress", ("shop", "web")))
+    own = serving_event(conditions, at, failing=failing_events(hub, "Ingress", ("shop", "web")))
     assert own is not None
     assert (own.warning, own.reason) == (True, SERVING_STOPPED)
     assert "web.example.com" in own.message
     assert "shop/web:80" in own.message
-    assert failing_event(hub, "Ingress", ("shop", "other")) is None
-    other = serving_event(conditions, at)
+    other = serving_event(conditions, at, failing=failing_events(hub, "Ingress", ("shop", "other")))
     assert other is not None
     assert (other.warning, other.reason) == (False, ENSURED)
 
@@ -144,11 +143,19 @@ def test_an_object_whose_own_requests_fail_is_not_said_to_answer(serving: tuple[
 @pytest.mark.parametrize("kind", ["Ingress", "HTTPRoute"])
 def test_an_object_beyond_the_listed_failing_routes_is_not_reported_as_served(kind: str) -> None:
     listed = [FailingRoute(f"r{number}", kind, "shop", f"web-{number}") for number in range(FAILING_LISTED)]
-    event = failing_event(at_hub(*listed), kind, ("shop", "unlisted"))
-    assert event is not None
-    assert (event.warning, event.reason) == (True, SERVING_STOPPED)
-    assert f"fairlead explain {kind.lower()}/shop/unlisted" in event.message
-    assert failing_event(at_hub(*listed[1:]), kind, ("shop", "unlisted")) is None
+    conditions = [WireCondition("Programmed", "True", "Programmed"), WireCondition("Serving", "True", "Serving")]
+    unlisted = failing_events(at_hub(*listed), kind, ("shop", "unlisted"))
+    assert unlisted is None, "nobody knows, and thousands of Events would say only that"
+    assert serving_event(conditions, [Ingress(ip="192.0.2.1")], failing=unlisted) is None
+    assert failing_events(at_hub(*listed[1:]), kind, ("shop", "unlisted")) == ()
+
+
+@pytest.mark.req("X-31")
+def test_a_full_list_of_failing_routes_concerns_only_the_listed_objects() -> None:
+    listed = [FailingRoute(f"r{number}", "HTTPRoute", "shop", f"web-{number}") for number in range(FAILING_LISTED)]
+    changed = failing_changes(at_hub(), at_hub(*listed))
+    assert changed == {("HTTPRoute", "shop", f"web-{number}") for number in range(FAILING_LISTED)}
+    assert failing_changes(at_hub(*listed), at_hub()) is None, "what has left the full list serves again"
 
 
 _OBJECTS = st.lists(st.integers(0, FAILING_LISTED + 3), unique=True).map(sorted)
@@ -166,7 +173,8 @@ def test_each_object_whose_event_differs_is_among_the_changed_ones(
     changed = failing_changes(old, new)
     for number in range(FAILING_LISTED + 4):
         key = ("shop", f"web-{number}")
-        if failing_event(old, "HTTPRoute", key) != failing_event(new, "HTTPRoute", key):
+        then, now = (failing_events(load_balancer, "HTTPRoute", key) for load_balancer in (old, new))
+        if then != now and now is not None:
             assert changed is None or ("HTTPRoute", *key) in changed
     if changed is not None:
         assert len(changed) <= len(before) + len(after)

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from fairlead.agent.engine import CountPace, Engine, MemberStatusWriter
-from fairlead.agent.events import SILENT_HUB, failing_event
+from fairlead.agent.events import SILENT_HUB, failing_events
 from fairlead.agent.identity import Key, gateway_load_balancer_name, key_of, missing_class, route_name
 from fairlead.agent.sources.gateway.caches import GatewayCaches, gateway_of
 from fairlead.agent.sources.gateway.infrastructure_writer import InfrastructureWriter
@@ -243,11 +243,11 @@ class GatewayReports:
                 for condition in sorted({(condition.reason, condition.message) for condition in bad})
             ],
         )
-        failing = [
-            event
-            for hub in map(self._shared.answer, names)
-            if (event := failing_event(hub, kind, route.key)) is not None
-        ]
+        failing: list[ObjectEvent] = []
+        for hub in map(self._shared.answer, names):
+            if (events := failing_events(hub, kind, route.key)) is None:
+                return  # thousands of Events would say nothing but that
+            failing += events
         writer.events.emit_new("serving", route, failing)
 
     async def _policy(self, policy: BackendTLSPolicy) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 
 from fairlead.agent.events import (
     Feedback,
-    failing_event,
+    failing_events,
     made_names,
     name_class_parameters,
     not_an_address,
@@ -100,7 +100,7 @@ def _serving(load_balancer: HTTPLoadBalancer | None, obj: IngressObject) -> Obje
     ingress = load_balancer.status.load_balancer.ingress if load_balancer is not None else None
     if load_balancer is None or not ingress or _no_addresses(load_balancer):
         return None
-    failing = failing_event(load_balancer, INGRESSES.kind, obj.key)
+    failing = failing_events(load_balancer, INGRESSES.kind, obj.key)
     return serving_event(load_balancer.status.conditions or (), ingress, failing=failing)
 
 
