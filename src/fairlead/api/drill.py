@@ -169,4 +169,11 @@ DRILL_SCHEDULE_CRD = Crd(
         Column("Last-Drill", ".status.lastDrill"),
         AGE,
     ),
+    rules=(
+        CelRule(
+            "size(self.metadata.name) <= 50",
+            "metadata.name becomes part of the names of drills: at most 50 characters",
+            whole=True,
+        ),
+    ),
 )

@@ -2,8 +2,8 @@
 
     state      the member         until
     ---------  -----------------  -----------------------------------------------------------------------------
-    ""         serves             the hub sees the Drill: Before, or Refused
-    Before     serves             startsAt: Drilling; Refused if that is not possible by then
+    ""         serves             the hub sees the Drill: Before; Refused if that is not possible, or too late
+    Before     serves             startsAt: Drilling; Refused as above
     Drilling   is out of service  endsAt; earlier by spec.stop, spec.stopOn, or when no other member can serve
     After      serves             as long as Before: Passed, or Failed if it ended early
 
@@ -36,7 +36,7 @@ SERVING = frozenset({"Serving", "UnreachableFromSomeProxies"})
 _ABLE = SERVING | {"Standby"}
 UNDER_WAY = frozenset({"Before", "Drilling", "After"})
 ENDED = frozenset({"Passed", "Failed", "Refused"})
-#: A drill that was due at a time when no hub ran begins when it is at most so late.
+#: A drill begins at most so late, when no hub ran at its time.
 _LATE = timedelta(minutes=10)
 
 
@@ -80,6 +80,9 @@ def next_status(
         return msgspec.structs.replace(status, **fields)
 
     if state == "" or (state == "Before" and (due or spec.stop)):
+        wanted = parsed_time(status.starts_at or drill.metadata.creation_timestamp)
+        if wanted is not None and now - wanted > _LATE:
+            refusal = refusal or f"no hub began the drill within {_LATE.seconds // 60} minutes; create another Drill"
         if spec.stop or refusal:
             message = refusal or "spec.stop was set before the drill began"
             return replaced(state="Refused", message=message, ended_at=wire_time(now))

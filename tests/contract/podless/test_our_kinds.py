@@ -63,6 +63,14 @@ async def test_a_tenant_whose_name_makes_no_namespace_is_refused(api: Api, name:
     answer.refused(422, "Invalid", "metadata.name becomes part of a namespace")
 
 
+@pytest.mark.req("MC-26")
+async def test_a_schedule_whose_name_makes_no_label_is_refused(api: Api) -> None:
+    schedules = Kind(api, "drillschedules")
+    await schedules.install()
+    answer = await api.post(schedules.path, schedules.object("a" * 51, {}))
+    answer.refused(422, "Invalid", "at most 50 characters")
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on PATH")
 async def test_kubectl_shows_that_a_tenant_keeps_its_namespace(target: Target, api: Api) -> None:
     kubectl, tenants = Kubectl(target.kubeconfig, api.ns), Kind(api, "tenants")

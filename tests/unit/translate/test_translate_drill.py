@@ -80,6 +80,16 @@ def test_a_drill_is_refused_before_and_after_it_measures():
     assert step(drill(stop=True), NOW).status.state == "Refused"
 
 
+@pytest.mark.req("MC-25")
+def test_a_drill_does_not_begin_hours_after_it_was_wanted():
+    measuring = step(drill(), NOW)
+    assert step(measuring, NOW + timedelta(minutes=9)).status.state == "Drilling"
+    assert step(measuring, NOW + timedelta(minutes=11)).status.state == "Refused"
+    meta = msgspec.structs.replace(drill().metadata, creation_timestamp="2026-12-01T09:00:00Z")
+    late = step(msgspec.structs.replace(drill(), metadata=meta), NOW)
+    assert (late.status.state, "no hub" in late.status.message) == ("Refused", True)
+
+
 def refusal(present, *services, drills=(), schedules=(), tenants=("west", "east")):
     return refusal_of(
         present,
