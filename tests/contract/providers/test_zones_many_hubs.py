@@ -342,3 +342,20 @@ async def test_a_provider_that_cannot_share_names_says_so():
     spec = FrontendSpec(KEY, "", (), health_check=None, parameters={**parameters, "peerLeaseSeconds": "30"})
     with pytest.raises(BadConfiguration, match="rfc2136"):
         await provider.validate(spec)
+
+
+@pytest.mark.req("MC-21")
+async def test_a_name_of_an_earlier_release_is_shared_without_a_gap(world: World):
+    # What 0.2 has written: the same marks, a longer TTL, and no lease.
+    east = await world.hub("east", "192.0.2.1", lease_s=0)
+    west = await world.hub("west", "192.0.2.2", lease_s=0)
+    before = await world.server.ask(*mark_key(HOST, "A"))
+    for hub in (east, west):
+        await hub.ends()
+        hub.lease_s = LEASE_S
+        await hub.starts_again()
+        await hub.provider.ensure(hub.spec)
+        await world.pass_(2 * LEASE_S, east, west) if hub is west else await world.pass_(2 * LEASE_S, east)
+    assert await world.answer() == {"192.0.2.1", "192.0.2.2"}
+    assert await world.server.ask(*mark_key(HOST, "A")) == before
+    assert len(await world.server.ask(*lease_key("west", "example.test"))) == 1

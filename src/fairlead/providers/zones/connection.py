@@ -291,6 +291,10 @@ class UpdateBatcher:
                 left.remove(ask)
             ask.answer.cancel()
 
+    async def change_alone(self, settings: ServerSettings, rows: Sequence[RecordChange]) -> list[Outcome]:
+        """Make ``rows`` at once; the caller holds the lock of the zone."""
+        return await self._outcomes(settings, rows, [_MOST_REJECTED])
+
     async def _pause(self, settings: ServerSettings) -> None:
         wait_s = self._next_s.pop(settings, 0.0) - self._clock.monotonic()
         if wait_s > 0:

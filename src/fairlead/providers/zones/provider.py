@@ -13,8 +13,9 @@ ledger assigns to us.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 
 import structlog
 from msgspec.structs import replace
@@ -99,6 +100,8 @@ class DNSProvider:
             clock=self._clock, servers=self._in_use, names=self._followed, notify=self._changed
         )
         self._peers = PeerLeases(self._clock, update=self._update_alone)
+        #: The records that are being changed, which ``work`` leaves alone.
+        self._changing: set[tuple[LoadBalancerKey, Value]] = set()
         #: Shared names whose records are not as they should be.
         self._unsettled: set[LoadBalancerKey] = set()
         self._following: asyncio.Task[None] | None = None
@@ -207,12 +210,13 @@ class DNSProvider:
             settings.server, await self._recent.check(settings.server, self._servers.get(settings.server))
         )
         before = self._names.get(spec.key)
-        if before is not None and is_elsewhere(before, settings):
-            await self._move(spec.key, before, settings)
-        for part in self._parts.get(spec.key, ()):
-            if is_elsewhere(part, settings):  # an unfinished move to a zone that is no longer wanted
-                await self._withdraw(spec.key, part, self._held.get(spec.key, ()))
-        self._names.put(spec.key, settings)
+        with self._changed_by([(spec.key, value) for value in self._held.get(spec.key, ())]):
+            if before is not None and is_elsewhere(before, settings):
+                await self._move(spec.key, before, settings)
+            for part in self._parts.get(spec.key, ()):
+                if is_elsewhere(part, settings):  # an unfinished move to a zone that is no longer wanted
+                    await self._withdraw(spec.key, part, self._held.get(spec.key, ()))
+            self._names.put(spec.key, settings)
         self._parts.pop(spec.key, None)
         return Ensured(info=place_of(spec.parameters))
 
@@ -227,10 +231,12 @@ class DNSProvider:
             else:
                 row = self._record_change(change, settings, changes)
                 by_server.setdefault(settings.server, []).append((index, row))
-        for settings, rows in by_server.items():
-            done = await self._batcher.change(settings, [row for _, row in rows])
-            outcomes |= {index: outcome for (index, _), outcome in zip(rows, done, strict=True)}
-        self._remember(changes, outcomes)
+        places = [(row.load_balancer, _value(row.listener.backend, row.key.address)) for row in changes]
+        with self._changed_by(places):
+            for settings, rows in by_server.items():
+                done = await self._batcher.change(settings, [row for _, row in rows])
+                outcomes |= {index: outcome for (index, _), outcome in zip(rows, done, strict=True)}
+            self._remember(changes, outcomes)
         return [outcomes[index] for index in range(len(changes))]
 
     async def observe(self, key: LoadBalancerKey) -> Observed | None:
@@ -260,9 +266,10 @@ class DNSProvider:
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Remove every record that a mark says is this name's."""
-        for settings in filter(None, (self._names.get(key), *self._parts.get(key, ()))):
-            await self._withdraw(key, settings, self._held.get(key, ()))
-        self.release(key)
+        with self._changed_by([(key, value) for value in self._held.get(key, ())]):
+            for settings in filter(None, (self._names.get(key), *self._parts.get(key, ()))):
+                await self._withdraw(key, settings, self._held.get(key, ()))
+            self.release(key)
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -309,6 +316,15 @@ class DNSProvider:
             left = [outcome for outcome in await self._run(settings.server, rows) if outcome != DONE] if rows else []
             if left:
                 raise Retry(f"{key}: {left[0].message}")
+
+    @contextmanager
+    def _changed_by(self, places: Collection[tuple[LoadBalancerKey, Value]]) -> Generator[None]:
+        """Keep ``work`` from these records, so that it adds none that is being removed."""
+        self._changing.update(places)
+        try:
+            yield
+        finally:
+            self._changing.difference_update(places)
 
     def _settings(self, spec: FrontendSpec) -> NameSettings:
         settings = settings_from_spec(spec, own=self._own)
@@ -385,15 +401,19 @@ class DNSProvider:
         """Withdraw, or return, addresses of shared names whose hubs or load balancers have changed."""
         expired = self._peers.expired(lease.settings)
         rows: list[tuple[LoadBalancerKey, RecordChange]] = []
-        for key, name in names:
-            owners = self._peers.owners_of(lease.settings, name.name)
-            if key not in self._unsettled and not self._unhealthy(key) and not owners & expired:
-                continue
-            held = self._held.get(key, {})
-            rows += [(key, self._row(key, name, value, held, wanted=True)) for value in sorted(held)]
-        if not rows:
-            return
-        outcomes = await self._batcher.change(lease.settings, [change for _, change in rows])
+        async with self._batcher.locks.hold((lease.settings.name, lease.settings.zone)):
+            for key, name in names:
+                owners = self._peers.owners_of(lease.settings, name.name)
+                if self._names.get(key) != name:
+                    continue  # it moved, or was deleted, while this waited
+                if key not in self._unsettled and not self._unhealthy(key) and not owners & expired:
+                    continue
+                held = self._held.get(key, {})
+                values = [value for value in sorted(held) if (key, value) not in self._changing]
+                rows += [(key, self._row(key, name, value, held, wanted=True)) for value in values]
+            if not rows:
+                return
+            outcomes = await self._batcher.change_alone(lease.settings, [change for _, change in rows])
         done = {key for (key, _), outcome in zip(rows, outcomes, strict=True) if outcome == DONE}
         for key in sorted(done & self._unsettled):
             self._changed(key)
