@@ -285,6 +285,53 @@ def test_readme(cluster: Shell) -> None:
     cluster.play(page("README.md"))
 
 
+#: A member with one pod behind Service shop/web, and its agent.
+_MEMBER = """
+fairlead apiserver --data-dir NAME 2> NAME.log &
+until [ -s NAME/kubeconfig ]; do sleep 0.1; done
+fairlead tenant add NAME --output NAME-at-hub.kubeconfig --kubeconfig hub/kubeconfig
+python3 -m http.server 8080 --bind 127.61.0.NUMBER > NAME-pod.log 2>&1 &
+export KUBECONFIG=$PWD/NAME/kubeconfig
+kubectl create -f NAME.yaml
+fairlead agent --tenant NAME --hub-kubeconfig NAME-at-hub.kubeconfig --target Pod 2> NAME-agent.log &
+kubectl wait service/web -n shop --for=jsonpath='{.status.loadBalancer.ingress}' --timeout=2m
+""".strip()
+_OBJECTS = """
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {type: LoadBalancer, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+endpoints: [{addresses: [127.61.0.NUMBER], conditions: {ready: true}}]
+ports: [{name: "", port: 8080, protocol: TCP}]
+"""
+
+
+@pytest.mark.req("MC-9", "MC-13", "MC-14", "MC-18")
+def test_how_to_share_a_service_among_members(world: Shell) -> None:
+    world.substitutions = {**world.substitutions, "198.51.100.9": "..."}
+    for number, name in enumerate(("east", "west", "north"), 1):
+        objects = _OBJECTS.replace("NUMBER", str(number))
+        for before, after in world.substitutions.items():
+            objects = objects.replace(before, after)
+        (world.directory / f"{name}.yaml").write_text(objects, encoding="utf-8")
+        for line in _MEMBER.splitlines():
+            # The hub has east and its agent already.
+            if name != "east" or line.startswith(("python3", "export", "kubectl")):
+                world.type(line.replace("NAME", name).replace("NUMBER", str(number)))
+    world.type("export KUBECONFIG=$PWD/hub/kubeconfig")
+    world.play(page("docs/how-to/global-services.md"))
+    world.play(page("docs/how-to/fail-over-by-plan.md"))
+
+
 @pytest.mark.req("X-19")
 def test_how_to_serve_several_clusters(cluster: Shell) -> None:
     cluster.play(page("docs/how-to/serve-several-clusters.md"))
