@@ -15,9 +15,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from array import array
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from operator import add
 from typing import Generic, TypeVar
 
 import msgspec
@@ -219,10 +220,17 @@ class _Hour:
         self._load[minute % (MINUTES + 1)] += load
         self._errors[minute % (MINUTES + 1)] += errors
 
-    def at(self, minute: int) -> tuple[float, float]:
-        if not self.last - MINUTES <= minute <= self.last:
-            return 0.0, 0.0
-        return self._load[minute % (MINUTES + 1)], self._errors[minute % (MINUTES + 1)]
+    def before(self, end: int) -> tuple[list[float], list[float]]:
+        """Return load and errors of the minutes before ``end``, oldest first; what came after the last is zero."""
+        known = range(end - MINUTES, min(end, self.last + 1))
+        zeros = [0.0] * (MINUTES - len(known))
+        load, errors = ([ring[minute % (MINUTES + 1)] for minute in known] for ring in (self._load, self._errors))
+        return load + zeros, errors + zeros
+
+
+def space_of(kind: str, namespace: str) -> Counted:
+    """Return the subject of the sum over all load balancers of a kind in a namespace."""
+    return Counted(LoadBalancerKey(kind, namespace, ""))
 
 
 class LastHour:
@@ -243,22 +251,32 @@ class LastHour:
         if not self._read or self._read[-1] < minute:
             self._read.append(minute)
             self._of = {counted: hour for counted, hour in self._of.items() if hour.last >= minute - MINUTES}
+        sums: defaultdict[tuple[Counted, bool], list[int]] = defaultdict(lambda: [0, 0])
         for counted, totals in added.items():
             if counted.backend or counted.target is not None:
                 continue
-            http, hour = any(totals.requests), self._of.get(counted)
+            http = any(totals.requests)
             load, errors = (sum(totals.requests), totals.requests[4]) if http else (totals.connections, totals.failed)
-            if not load and not errors:
-                continue
-            if hour is None or (http and not hour.http):
-                if hour is None and len(self._of) >= MOST_TRENDS:
-                    continue
-                hour = self._of[counted] = _Hour(minute, http=http)  # what was counted until now were connections
-            if http == hour.http:
-                hour.add(minute, load, errors)
+            if load or errors:
+                self._count(counted, minute, load, errors, http=http)
+                if counted.whole:
+                    total = sums[space_of(counted.load_balancer.kind, counted.load_balancer.namespace), http]
+                    total[0], total[1] = total[0] + load, total[1] + errors
+        for (space, http), (load, errors) in sums.items():
+            self._count(space, minute, load, errors, http=http)
+
+    def _count(self, counted: Counted, minute: int, load: int, errors: int, *, http: bool) -> None:
+        hour = self._of.get(counted)
+        # Sums of namespaces are few, and have to be complete.
+        if hour is None and counted.load_balancer.name and len(self._of) >= MOST_TRENDS:
+            return
+        if hour is None or (http and not hour.http):
+            hour = self._of[counted] = _Hour(minute, http=http)  # what was counted until now were connections
+        if http == hour.http:
+            hour.add(minute, load, errors)
 
     def subjects(self) -> Iterable[Counted]:
-        """Return what has had traffic."""
+        """Return what has had traffic: load balancers, routes, and the sums of namespaces (``space_of``)."""
         return self._of.keys()
 
     def of(self, subjects: Iterable[Counted]) -> Trend | None:
@@ -268,14 +286,17 @@ class LastHour:
         known = [hour for hour in known if hour.http == http]
         if not known:
             return None
-        read = set(self._read)
-        values: list[tuple[float | None, float | None]] = []
-        # The present minute has not ended.
-        for minute in range(self._minute - MINUTES, self._minute):
-            parts = [hour.at(minute) for hour in known] if minute in read else []
-            sums = (sum(part[number] for part in parts) / 60 for number in (0, 1))
-            values.append((round(next(sums), 2), round(next(sums), 2)) if parts else (None, None))
-        return Trend(http, tuple(load for load, _ in values), tuple(errors for _, errors in values))
+        load, errors = [0.0] * MINUTES, [0.0] * MINUTES
+        for hour in known:
+            # The present minute has not ended.
+            more = hour.before(self._minute)
+            load, errors = list(map(add, load, more[0])), list(map(add, errors, more[1]))
+        read = [minute in self._read for minute in range(self._minute - MINUTES, self._minute)]
+
+        def rates(counts: list[float]) -> tuple[float | None, ...]:
+            return tuple(round(count / 60, 2) if known else None for count, known in zip(counts, read, strict=True))
+
+        return Trend(http, rates(load), rates(errors))
 
 
 class Figure(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):

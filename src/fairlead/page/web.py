@@ -5,7 +5,7 @@
     /page/events                              server-sent events: everything once, then changes
     /page/load-balancers/<kind>/<ns>/<name>   one load balancer with its history
     /page/traffic                             the figures of busy load balancers, for ``fairlead top``
-    /page/trends?id=...                       the last hour of load balancers and routes, and of all that may be seen
+    /page/trends?id=...                       the last hour of load balancers and routes; ``whole``: of all together
     /page/actions/<kind>/<ns>/<name>          GET: what the viewer may do; POST {"action": ...}: do it
     /debug/keys/<kind>/<ns>/<name>            the hub's memory of one load balancer, for ``fairlead explain``
 
@@ -219,18 +219,22 @@ class WebPage:
         rights = await self._gate.rights(request.headers)
         try:
             hour = self._traffic.last_hour if self._traffic is not None else LastHour()
-            named = {str(counted): counted for counted in hour.subjects()}
+            ids, with_whole = set(request.query.getall("id", [])[:MOST_TRENDS_ASKED]), "whole" in request.query
+            named = {
+                name: counted
+                for counted in hour.subjects()
+                if (name := str(counted)) in ids or (with_whole and not counted.load_balancer.name)
+            }
             wanted = {
-                counted: (RESOURCE_OF.get(counted.load_balancer.kind, ""), counted.load_balancer.namespace)
-                for counted in named.values()
+                name: (RESOURCE_OF.get(counted.load_balancer.kind, ""), counted.load_balancer.namespace)
+                for name, counted in named.items()
             }
             allowed = await rights.of(wanted.values())
         finally:
             await rights.aclose()
-        seen = {name: counted for name, counted in named.items() if wanted[counted][0] and allowed[wanted[counted]]}
-        ids = request.query.getall("id", [])[:MOST_TRENDS_ASKED]
-        trends = {name: trend for name in ids if name in seen and (trend := hour.of([seen[name]])) is not None}
-        whole = hour.of([counted for counted in seen.values() if counted.whole])
+        seen = {name: counted for name, counted in named.items() if wanted[name][0] and allowed[wanted[name]]}
+        trends = {name: trend for name in ids & seen.keys() if (trend := hour.of([seen[name]])) is not None}
+        whole = hour.of([counted for counted in seen.values() if not counted.load_balancer.name])
         return _json({"trends": trends, "whole": whole})
 
     async def _offered(self, request: web.Request) -> web.StreamResponse:

@@ -7,7 +7,7 @@ import pytest
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Counted, Reading, Totals
 from fairlead.page import traffic
-from fairlead.page.traffic import MINUTES, LastHour, Traffic
+from fairlead.page.traffic import MINUTES, LastHour, Traffic, space_of
 from fairlead.runtime.clock import VirtualClock
 
 WEB = Counted(LoadBalancerKey("TCPLoadBalancer", "tenant-east", "web"))
@@ -35,6 +35,7 @@ def test_requests_and_errors_are_kept_by_minute():
     connections = hour.of([WEB])
     assert connections is not None
     assert (connections.http, connections.load[-1]) == (False, 2.0)
+    assert hour.of([space_of("TCPLoadBalancer", "tenant-east")]) == connections
     whole = hour.of([ROUTE, WEB])
     assert whole is not None
     assert (whole.http, whole.load[-1]) == (True, 1.1)  # connections are not added to requests
@@ -57,9 +58,9 @@ def test_idle_subjects_are_dropped_after_an_hour_and_their_number_is_bounded(mon
     hour = LastHour()
     many = [Counted(LoadBalancerKey("TCPLoadBalancer", "t", str(number))) for number in range(9)]
     read(hour, 1, {counted: Totals(60) for counted in many})
-    assert list(hour.subjects()) == many[:5]
+    assert list(hour.subjects()) == [*many[:5], space_of("TCPLoadBalancer", "t")]
     read(hour, MINUTES + 3, {WEB: Totals(60)})
-    assert list(hour.subjects()) == [WEB]
+    assert list(hour.subjects()) == [WEB, space_of("TCPLoadBalancer", "tenant-east")]
 
 
 async def test_every_reading_counts_for_the_last_hour():

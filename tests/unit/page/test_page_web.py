@@ -283,10 +283,11 @@ async def test_the_last_hour_is_shown_and_summed_for_those_who_may_list_it():
         (Only("hostnames"), set(), None),
     ):
         page = WebPage(Board([], clock=SystemClock()), gate=gate, explain=none, traffic=Trends())
+        asked = [("id", str(WEB)), ("id", str(EDGE)), ("id", "x/y/z"), ("whole", "")]
         async with (
             served(page) as server,
             aiohttp.ClientSession(server.url) as session,
-            session.get("/page/trends", params=[("id", str(WEB)), ("id", str(EDGE)), ("id", "x/y/z")]) as answer,
+            session.get("/page/trends", params=asked) as answer,
         ):
             body = await answer.json()
         assert set(body["trends"]) == seen

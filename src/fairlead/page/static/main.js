@@ -300,7 +300,10 @@ function route() {
   if (changed !== view) $("content").scrollTop = 0;
   view = changed;
   stale = true;
-  if (view === "fleet") sparks.later();
+  if (view === "fleet") {
+    sparks.want([], true);
+    sparks.later();
+  }
   draw();
   const id = named();
   if (view === "load-balancers" && id) {
@@ -344,7 +347,7 @@ theme(localStorage.getItem("theme") ?? "");
 
 setInterval(() => {
   if (view === "load-balancers") grid.draw();
-  else if (view === "fleet") sparks.want([]);
+  else if (view === "fleet") sparks.want([], true);
   if (!opened) return;
   drawFigures();
   // Backends and history change without their load balancer.

@@ -22,12 +22,14 @@ export class Sparks {
     this.trends = new Map();
     this.whole = null;
     this.wanted = new Set();
+    this.wholeWanted = false;
     this.fetched = 0;
     this.waiting = null;
   }
 
-  /** Have the last hour of these: what is in view. */
-  want(ids) {
+  /** Have the last hour of these, which are in view; `whole`: and of all together. */
+  want(ids, whole = false) {
+    this.wholeWanted = whole;
     const lacking = ids.some((id) => !this.wanted.has(id));
     this.wanted = new Set(ids);
     if (lacking || Date.now() - this.fetched > FETCH_MS) this.later();
@@ -40,12 +42,14 @@ export class Sparks {
   async fetch() {
     this.fetched = Date.now();
     const query = new URLSearchParams([...this.wanted].slice(0, 100).map((id) => ["id", id]));
+    if (this.wholeWanted) query.set("whole", "");
+    else if (!this.wanted.size) return;
     try {
       const answer = await ask(`/page/trends?${query}`);
       if (!answer.ok) return;
       const { trends, whole } = await answer.json();
       this.trends = new Map(Object.entries(trends));
-      this.whole = whole;
+      if (this.wholeWanted) this.whole = whole;
       this.drawn();
     } catch {
       // The hub does not answer, which the banner says.
