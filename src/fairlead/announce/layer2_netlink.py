@@ -141,7 +141,9 @@ class Kernel:
                 if kind not in (_NEW_ADDRESS, _DEL_ADDRESS):
                     changed = True
                     continue
-                _, address, ours = _address(body)
+                index, address, ours = _address(body)
+                if index == _LOOPBACK_INDEX:
+                    continue  # such as one with a lifetime, renewed all the time for BGP
                 changed |= not ours or owns(address.partition("/")[0]) != (kind == _NEW_ADDRESS)
 
     def snapshot(self) -> NetworkState:

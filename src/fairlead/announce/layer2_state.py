@@ -966,5 +966,8 @@ class Renewals:
             self._round_s = min(max(_RENEW_S, cost_s / _RENEW_SHARE), self._round_s * _LONGER)
             self._at_once = -int(-count // self._round_s)
             self.valid_s = int(max(_RENEW_S, self._round_s) * _ROUNDS)
+            if not self._left:
+                # A machine without addresses does not look at thousands of others each second.
+                self._next_s = now + _RENEW_S
         turn, self._left = self._left[: self._at_once], self._left[self._at_once :]
         return [address for address in turn if election.owns(address)]

@@ -542,6 +542,23 @@ def test_no_lifetime_ends_after_thousands_of_addresses_came(many):
     assert renewals.valid_s > 2 * 21, "renewals of many addresses are rare"
 
 
+def test_a_machine_that_had_no_address_renews_those_that_it_takes():
+    election, now = Election("m1", instance=1, mac="02:00:00:00:00:01", now=0.0), 0.0
+    renewals = Renewals(now)
+    for _ in range(4 * 60):
+        now += 0.25
+        assert renewals.due(now, election) == []
+    wants = {f"10.1.0.{number}": Want(machines=("m1",), serve=True) for number in range(200)}
+    election.configure(now, wants, neighbours=[], epoch=1, plan="1", keyed=True)
+    for address in wants:
+        election.keep(now, address)
+    ends = dict.fromkeys(wants, now + renewals.valid_s)
+    for _ in range(4 * 120):
+        now += 0.25
+        assert min(ends.values()) - now > HOLD_S, "another machine waits for so long"
+        ends.update(dict.fromkeys(renewals.due(now, election), now + renewals.valid_s))
+
+
 @pytest.mark.req("P-13", "P-21")
 def test_a_new_process_renews_what_it_found_before_that_can_end():
     election = Election("m1", instance=1, mac="02:00:00:00:00:01", now=0.0)
