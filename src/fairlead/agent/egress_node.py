@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from hashlib import blake2b
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -37,6 +38,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder, EventWriter
 from fairlead.model.condition import ObjectEvent, warning_event
 from fairlead.runtime.clock import wait_for
+from fairlead.runtime.commands import run_command
 from fairlead.translate.egress import INVALID_LABEL, NOT_POSSIBLE, addresses_of, egress_pods
 
 TABLE = "inet fairlead_egress_node"
@@ -49,7 +51,8 @@ _GATHER_S = 0.1
 _LOOK_S, _REPAIR_S = 1.0, 10.0
 #: A datagram to this port makes the kernel ask for an address.
 _DISCARD = 9
-_FAMILIES = {4: "-4", 6: "-6"}
+#: Without IPv6, the kernel refuses to show its rules.
+_FAMILIES = {4: "-4"} | ({6: "-6"} if Path("/proc/net/if_inet6").exists() else {})
 
 log = structlog.get_logger(__name__)
 
@@ -229,7 +232,7 @@ def _why_not(service: Service) -> str:
 
 async def _hop_to(address: str) -> Hop:
     """Return how this node reaches an address, and have the kernel ask for it where no machine is known to answer."""
-    family = _FAMILIES[ip_address(address).version]
+    family = f"-{ip_address(address).version}"
     try:
         route = (await _json("ip", family, "-j", "route", "get", address))[0]
     except Retry:
@@ -302,15 +305,13 @@ async def run_program(program: str, *arguments: str, text: str = "") -> str:
         Retry: it failed.
     """
     try:
-        process = await asyncio.create_subprocess_exec(
-            program, *arguments,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+        ended = await run_command(program, *arguments, stdin=text.encode())
     except FileNotFoundError:
         package = {"nft": "nftables", "ip": "iproute2"}.get(program, program)
-        raise BadConfiguration(f"{program} is missing on this node; install {package}") from None
-    output, errors = await process.communicate(text.encode())
-    if process.returncode:
-        first = errors.decode(errors="replace").strip().partition("\n")[0]
+        raise BadConfiguration(f"{program} is missing here; install {package}") from None
+    except OSError as error:
+        raise Retry(f"{program} cannot be run: {error}") from error
+    if ended.code:
+        first = ended.errors.decode(errors="replace").strip().partition("\n")[0]
         raise Retry(f"{program} {' '.join(arguments)} failed: {first}; this process needs the capability NET_ADMIN")
-    return output.decode()
+    return ended.output.decode()
