@@ -19,6 +19,7 @@ from fairlead.api.meta import is_true
 from fairlead.api.names import LABEL_USAGE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
+from fairlead.api.usage import OpenHours, unpacked
 from fairlead.errors import Forbidden, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.providers.envoy.envoy_process import find_running
@@ -151,7 +152,8 @@ async def test_usage_is_right_over_kills_of_hub_and_envoy() -> None:
                 await wait_until(lambda: again(addresses), "Envoy serves again")
                 await both(4)
                 await all_is_stored(directory, 8 * _DOWN)
-                # Both die, one after the other.
+                # Both die, one after the other. A restart shows in the age of Envoy, which has to be stored by then.
+                await wait_until(lambda: age_is_stored(directory), "the age of Envoy is stored")
                 await hub.kill()
                 running = find_running(directory / "hub")
                 assert running is not None
@@ -170,6 +172,14 @@ async def test_usage_is_right_over_kills_of_hub_and_envoy() -> None:
                 await usage_outlives_the_tenant(directory)
         finally:
             await hub.close()
+
+
+async def age_is_stored(directory: Path) -> bool:
+    """Return whether the hub has stored an age of each of its proxies."""
+    async with Cluster.from_kubeconfig(directory / "kubeconfig", name="hub") as cluster:
+        states = await cluster.list(CONFIG_MAPS_WITH_DATA, "fairlead-system", label_selector=f"{LABEL_USAGE}=open")
+    hours = [unpacked(text, OpenHours) for state in states for text in (state.data or {}).values()]
+    return bool(hours) and all(proxy.uptime_s > 0 for each in hours if each for proxy in each.proxies.values())
 
 
 async def own_usage_only(directory: Path) -> None:

@@ -54,7 +54,7 @@ NO_COUNTS: Counts = (0, 0, 0, 0)
 
 
 class ProxyCounts(msgspec.Struct, array_like=True):
-    """What one proxy had counted at its last reading: connections, requests, bytes in and out by load balancer."""
+    """What one proxy had counted at its last reading, by load balancer; ``uptime_s`` is negative when unknown."""
 
     uptime_s: int = 0
     read_at: int = 0

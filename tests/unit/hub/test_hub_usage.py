@@ -307,6 +307,49 @@ async def test_another_replica_that_led_meanwhile_is_read_first(world: World) ->
 
 
 @pytest.mark.req("F-32")
+@pytest.mark.parametrize("uptime", [True, False])
+async def test_a_replica_with_an_older_reading_counts_on_from_what_is_stored(world: World, uptime: bool) -> None:
+    def reading() -> Reading:
+        made = world.proxy.reading()
+        return made if uptime else msgspec.structs.replace(made, uptime_s=None)
+
+    await world.clock.advance(600)
+    world.proxy.sent = {WEB: 1000, API: 5}
+    follower = world.hub()
+    follower.take([reading()])  # someone looked at the page of the follower
+    world.proxy.read_anew()
+    await world.usage.store()
+    world.usage.take([reading()])
+    await world.clock.advance(12)
+    world.proxy.sent = {WEB: 3000, API: 5}
+    world.usage.take([reading()])
+    await world.usage.store()
+    stored = world.maps.bytes_out
+    # The follower leads, and has read less than what is stored.
+    await follower.store()
+    assert world.maps.bytes_out == stored
+    world.proxy.sent = {WEB: 3100, API: 6}
+    grown = {WEB: Totals(bytes_out=2100), API: Totals(bytes_out=1)}
+    follower.take([msgspec.structs.replace(reading(), grown=grown)])
+    await world.clock.advance(SAVE_S)
+    await follower.store()
+    assert world.maps.bytes_out == stored + 101
+
+
+@pytest.mark.req("F-32")
+async def test_an_age_that_lags_does_not_look_like_a_restart(world: World) -> None:
+    await world.clock.advance(600)
+    world.proxy.sent = {WEB: 1000}
+    await world.read()
+    # A busy Envoy updates its age late.
+    world.proxy.began_s += 40
+    world.proxy.sent = {WEB: 1500}
+    world.usage = world.hub()
+    await world.read(60)
+    assert world.maps.bytes_out == 1500
+
+
+@pytest.mark.req("F-32")
 async def test_old_months_lose_their_hours_and_then_go() -> None:
     world = World(start=datetime(2030, 1, 1, 12, 10, tzinfo=UTC))
     for hour in range(3):

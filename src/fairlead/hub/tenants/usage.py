@@ -15,7 +15,7 @@ Never: more than ``MOST_BYTES`` for a month; a write that adds to what is stored
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -170,7 +170,9 @@ class Usage:
             proxy.counts.clear()
             self._changed, self._due_s = True, 0.0
         same = bool(reading.uptime_s) and not restarted
-        proxy.uptime_s, proxy.read_at = reading.uptime_s or 0, now_s
+        if not proxy.uptime_s and reading.uptime_s:
+            self._changed = True  # its age, by which a restart is seen, was not known yet
+        proxy.uptime_s, proxy.read_at = -1 if reading.uptime_s is None else reading.uptime_s, now_s
         for counted in reading.gone:
             if counted.whole:
                 proxy.counts.pop(str(counted), None)
@@ -252,18 +254,21 @@ class Usage:
         self._version = stored.metadata.resource_version if stored is not None else ""
         self._loaded, self._was_stored = True, self._was_stored or state is not None
         self._changed = state is None
-        read, readers = self._proxies, self._read
+        read = self._proxies
         self._proxies = (state or OpenHours()).proxies
         self._rows = {row.key: row for row in (state or OpenHours()).rows}
         self._read = {}
         for source, proxy in read.items():
+            stored_proxy = self._proxies.get(source)
+            if stored_proxy is not None and stored_proxy.read_at >= proxy.read_at:
+                continue  # another replica has read it later
             totals = {
                 Counted(key): Totals(counts[0], 0, counts[2], counts[3], (0, counts[1], 0, 0, 0))
                 for text, counts in proxy.counts.items()
                 if (key := load_balancer_of(text)) is not None
             }
-            self._take(Reading(source, totals, uptime_s=proxy.uptime_s))
-        self._read = readers
+            self._take(Reading(source, totals, uptime_s=proxy.uptime_s if proxy.uptime_s >= 0 else None))
+        self._read = {}
 
     async def _save(self) -> None:
         now = int(self._clock.now().timestamp())
@@ -504,10 +509,13 @@ def _is_another(proxy: ProxyCounts, reading: Reading, now_s: int) -> bool:
         return reading.uptime_s is not None
     if reading.uptime_s + _YOUNG_S >= proxy.uptime_s + now_s - proxy.read_at:
         return False
+    return _is_less({str(counted): _counts(totals) for counted, totals in reading.totals.items()}, proxy.counts)
+
+
+def _is_less(now: Mapping[str, Counts], before: Mapping[str, Counts]) -> bool:
+    """Return whether a load balancer has counted less than before."""
     return any(
-        new < old
-        for counted, totals in reading.totals.items()
-        for new, old in zip(_counts(totals), proxy.counts.get(str(counted), NO_COUNTS), strict=True)
+        new < old for key, counts in now.items() for new, old in zip(counts, before.get(key, NO_COUNTS), strict=True)
     )
 
 
