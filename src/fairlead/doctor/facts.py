@@ -340,11 +340,6 @@ def condition(obj: JSONObject, kind: str) -> JSONObject:
     return mapping(of_kind[0]) if of_kind else {}
 
 
-def is_false(obj: JSONObject, kind: str) -> bool:
-    """Return whether a condition is False."""
-    return condition(obj, kind).get("status") == "False"
-
-
 class Severity(StrEnum):
     """error: something does not work. warning: it will stop working. unknown: it could not be checked."""
 
