@@ -237,6 +237,22 @@ async def test_a_service_that_cannot_be_read_keeps_what_it_has(world: World):
     assert not (await world.find()).deleting
 
 
+@pytest.mark.req("I-1", "CORE-03")
+async def test_endpoints_are_published_beside_a_load_balancer_that_cannot_be_read(world: World):
+    """The hub acts on them once it can read it: those of before would end backends that are wanted again."""
+    await world.service(annotations=POD)
+    await world.slice("10.1.0.1", "10.1.0.2")
+    agent = await world.start()
+
+    async def has(*addresses: str) -> bool:
+        return await world.addresses() == list(addresses)
+
+    await until(lambda: has("10.1.0.1", "10.1.0.2"))
+    agent.caches.load_balancers.broken[ObjectKey(HUB_NAMESPACE, "shop.web")] = "unreadable"
+    await world.slice("10.1.0.2", "10.1.0.3")
+    await until(lambda: has("10.1.0.2", "10.1.0.3"))
+
+
 async def test_missing_parts_are_reported(world: World):
     agent = await world.start(exporting=False, hub_namespace="tenant-nowhere", member_url=world.member_url)
     await until(lambda: any("tenant-nowhere does not exist" in each for each in agent.readiness()))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from typing import NoReturn
 
 import structlog
 
@@ -46,7 +47,6 @@ from fairlead.model.keys import IPV4, IPV6, Family
 from fairlead.publish.objects import (
     IsOurs,
     Present,
-    Publication,
     PublishPlan,
     Refused,
     plan_publication,
@@ -274,7 +274,10 @@ class ServiceSource(Source):
         if isinstance(export, NotYet):
             self._log.debug("not yet", key=key, why=export.why)
             return False
-        plan = self._plan(key, export)
+        present, is_ours = self._present(key, export.slices or ()), self._is_ours(key)
+        plan, name = plan_publication(export, present, is_ours=is_ours), export.load_balancer.metadata.name
+        if (self._settings.namespace, name) in self._caches.load_balancers.broken:
+            await self._write_endpoints(plan, name, present, is_ours)
         held = await self._write(plan)
         events = list(self._warnings(service, ours))
         if plan.conflict:
@@ -294,11 +297,13 @@ class ServiceSource(Source):
         unread = (warning_event(PROBES_NOT_READ, problem),) if problem else ()
         return (*find_warnings(service, decision), *unread)
 
-    def _plan(self, key: ServiceKey, export: Publication) -> PublishPlan:
-        name = export.load_balancer.metadata.name
-        if (self._settings.namespace, name) in self._caches.load_balancers.broken:
-            raise Retry(f"TCPLoadBalancer {name} at the hub cannot be read, so it is not written either.")
-        return plan_publication(export, self._present(key, export.slices or ()), is_ours=self._is_ours(key))
+    async def _write_endpoints(self, plan: PublishPlan, name: str, present: Present, is_ours: IsOurs) -> NoReturn:
+        """Write the endpoints of a load balancer that cannot be read: the hub uses them as soon as it can."""
+        published = [*present.slices, *([present.load_balancer] if present.load_balancer is not None else [])]
+        # An object of that name that nobody has read may be another's, whose endpoints these are not.
+        if any(map(is_ours, published)):
+            await self._write(PublishPlan(of_slices=plan.of_slices))
+        raise Retry(f"TCPLoadBalancer {name} at the hub cannot be read, so it is not written either.")
 
     async def _remove(self, key: ServiceKey, why: str) -> bool:
         return await self._write(plan_removal(self._present(key), reason=why, is_ours=self._is_ours(key)))
