@@ -52,7 +52,7 @@ class LoadBalancers:
         return VisibleItem(load_balancer_item(msgspec.structs.replace(lb, metadata=metadata), EAST), "tcploadbalancers")
 
 
-async def none(_key: object) -> None:
+async def none(_key: object, _route: object) -> None:
     return None
 
 

@@ -80,7 +80,7 @@ async def test_a_route_goes_with_its_envoy_and_clients_keep_their_pod(site: Prox
         os.kill(killed, signal.SIGKILL)
         # Gone, and back when the next Envoy serves: in this order, however busy this machine is.
         await with_log.changed(at, ADDRESS, number=2)
-        gone, back = with_log.since(at, ADDRESS)[:2]
+        gone, back = (await with_log.since(at, ADDRESS))[:2]
     finally:
         with_log.close()
     assert second.namespace.address in gone.text

@@ -7,6 +7,7 @@ import contextlib
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hub_parts import intent_context
 
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
@@ -22,7 +23,6 @@ from fairlead.hub.intents.global_service import GlobalObjects
 from fairlead.hub.intents.hostname import HostnameObjects
 from fairlead.hub.intents.http import HTTPObjects
 from fairlead.hub.intents.tcp import TCPObjects
-from fairlead.hub.inventory import Inventory
 from fairlead.hub.names.controller import HELD_AGAIN_S, Names
 from fairlead.hub.names.ownership import ClaimSource
 from fairlead.kube.cluster import Cluster
@@ -43,11 +43,12 @@ class World:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster, self.leads = cluster, True
-        self.inventory = Inventory(cluster)
+        context = intent_context(cluster=cluster)
+        self.inventory = context.inventory
         self.routes = HTTPObjects(cluster, self.inventory).routes
         TCPObjects(cluster, self.inventory)
         LoadBalancerObjects(cluster, self.inventory)
-        GlobalObjects(cluster, self.inventory)
+        GlobalObjects(context)
         HostnameObjects(cluster, self.inventory)
         self.names = Names(
             cluster=cluster, inventory=self.inventory, clock=SystemClock(), leading=lambda: self.leads, domain=""
