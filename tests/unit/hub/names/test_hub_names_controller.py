@@ -7,7 +7,6 @@ import contextlib
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hub_parts import intent_context
 
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
@@ -31,6 +30,7 @@ from fairlead.kube.discovery import install_crds
 from fairlead.kube.status import apply_status
 from fairlead.runtime.clock import SystemClock
 from podless import ApiServer
+from tests.unit.hub.hub_parts import intent_context
 
 TOKEN = "for-these-tests-only"
 HOST = "shop.example.com"
