@@ -65,7 +65,10 @@ def member(
         ),
     ] = Mode.DRAIN,
     stop_on: Annotated[
-        str, typer.Option(help="End it as failed at more errors: 5xx>1% of routes, failed>1% of connections.")
+        str,
+        typer.Option(
+            metavar="LIMIT", help="End it as failed at more errors: 5xx>1% of routes, failed>1% of connections."
+        ),
     ] = "",
     region: Annotated[str, typer.Option("--region", metavar="NAME", help="Region of the hub that runs it.")] = "",
     preview: Annotated[bool, typer.Option("--preview", help="Only show what would happen; write nothing.")] = False,
