@@ -137,7 +137,7 @@ DRILL_SCHEDULES = Resource(GROUP, VERSION, "DrillSchedule", "drillschedules", Fa
 
 DRILL_CRD = Crd(
     DRILLS,
-    short_names=(),
+    short_names=("dr",),
     columns=(
         Column("Member", ".spec.member"),
         Column("Service", ".spec.service"),
@@ -159,7 +159,7 @@ DRILL_CRD = Crd(
 
 DRILL_SCHEDULE_CRD = Crd(
     DRILL_SCHEDULES,
-    short_names=(),
+    short_names=("drs",),
     columns=(
         Column("Member", ".spec.drill.member"),
         Column("Schedule", ".spec.schedule"),

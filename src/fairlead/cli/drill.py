@@ -8,118 +8,31 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterable
-from enum import StrEnum
-from typing import Annotated
 
 import msgspec
-import typer
 
 from fairlead.api.drill import DRILL_SCHEDULES, DRILLS, Drill, DrillSpec
 from fairlead.api.globalservice import GLOBAL_SERVICES
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import MANAGER_CLI
 from fairlead.api.tenant import TENANTS
+from fairlead.api.times import seconds_from_duration
 from fairlead.cli.hub_reader import connect_hub
-from fairlead.cli.options import HubApi, Output, OutputOption, PlainCommand, PlainGroup, takes_groups
+from fairlead.cli.options import HubApi, Output
 from fairlead.cli.output import emit
-from fairlead.cli.run import ATTENTION, OK, epilog_of, run_async, run_for_code
+from fairlead.cli.run import ATTENTION, OK
 from fairlead.errors import BadConfiguration, NotFound, Terminal
 from fairlead.kube.cluster import Cluster
+from fairlead.status.drill import history_lines, preview_lines, preview_of, report_of
+from fairlead.translate.drill import ENDED, concerned, refusal_of
 
 #: A hub sees a new Drill at once.
 _BEGINS_S = 30.0
 _LOOK_S = 1.0
 
-app = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Rehearse the failure of a member.")
 
-
-class Mode(StrEnum):
-    """How a member is taken out of service."""
-
-    DRAIN = "drain"
-    DARK = "dark"
-
-
-@app.callback()
-def drill() -> None:
-    """Rehearse the failure of a member."""
-
-
-@app.command("member", cls=PlainCommand, epilog=epilog_of("drill member"))
-@takes_groups
-def member(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the member, as its Tenant.", show_default=False)],
-    service: Annotated[
-        str,
-        typer.Option(
-            "--service",
-            metavar="NAMESPACE/NAME",
-            help="Only this GlobalService, or the Service it is of; default: all.",
-        ),
-    ] = "",
-    duration: Annotated[str, typer.Option("--for", metavar="TIME", help="How long, from 5s to 24h.")] = "5m",
-    mode: Annotated[
-        Mode,
-        typer.Option(
-            "--mode", metavar="MODE", help="drain: no new connections. dark: endpoints count as unhealthy at proxies."
-        ),
-    ] = Mode.DRAIN,
-    stop_on: Annotated[
-        str,
-        typer.Option(
-            metavar="LIMIT", help="End it as failed at more errors: 5xx>1% of routes, failed>1% of connections."
-        ),
-    ] = "",
-    region: Annotated[str, typer.Option("--region", metavar="NAME", help="Region of the hub that runs it.")] = "",
-    preview: Annotated[bool, typer.Option("--preview", help="Only show what would happen; write nothing.")] = False,
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
-    """Take a member out of GlobalServices for a time, measure the traffic, and print a report.
-
-    The drill ends at its time, also when this command or the hub has ended. Rejected while another drill is under way,
-    when the member is dark already, when others lack capacity, and in a blocked window of a DrillSchedule.
-    """
-    spec = DrillSpec(
-        name.removeprefix("tenant/"),
-        service,
-        mode="Dark" if mode is Mode.DARK else "Drain",
-        duration=duration,
-        stop_on=stop_on,
-        region=region,
-    )
-    run_for_code(lambda: _preview(spec, api, output) if preview else _run(spec, api, output))
-
-
-@app.command("history", cls=PlainCommand, epilog=epilog_of("drill history"))
-@takes_groups
-def history(
-    name: Annotated[str, typer.Argument(metavar="DRILL", help="Print the report of this one as Markdown.")] = "",
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
-    """List all drills, the newest first; or print the report of one as Markdown."""
-    run_for_code(lambda: _history(name.removeprefix("drill/"), api, output))
-
-
-@app.command("stop", cls=PlainCommand, epilog=epilog_of("drill stop"))
-@takes_groups
-def stop(
-    name: Annotated[str, typer.Argument(metavar="DRILL", help="Name of the drill.", show_default=False)],
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
-    """End a drill now; the member serves again."""
-    run_async(lambda: _stop(name.removeprefix("drill/"), api, output))
-
-
-async def _preview(spec: DrillSpec, api: HubApi, output: Output) -> int:
-    from fairlead.status.drill import preview_lines, preview_of
-    from fairlead.translate.drill import concerned, refusal_of
-
+async def preview_drill(spec: DrillSpec, api: HubApi, output: Output) -> int:
+    """Print what a drill would do; return the exit code."""
     async with connect_hub(api) as cluster:
         drills = await cluster.list(DRILLS)
         services = concerned(spec, await cluster.list(GLOBAL_SERVICES))
@@ -146,10 +59,8 @@ async def _preview(spec: DrillSpec, api: HubApi, output: Output) -> int:
     return ATTENTION if refusal else OK
 
 
-async def _run(spec: DrillSpec, api: HubApi, output: Output) -> int:
-    from fairlead.api.times import seconds_from_duration
-    from fairlead.translate.drill import ENDED
-
+async def run_drill(spec: DrillSpec, api: HubApi, output: Output) -> int:
+    """Create a drill, wait for its end and print its report; return the exit code."""
     try:
         seconds_from_duration(spec.duration)
     except ValueError as error:
@@ -199,16 +110,14 @@ def _progress(present: Drill) -> str:
 
 
 def _report(present: Drill, output: Output) -> None:
-    from fairlead.status.drill import report_of
 
     name = f"drill/{present.metadata.name}"
     lines = report_of(present).splitlines()
     emit(output, msgspec.to_builtins(present), lines=lambda: lines, names=lambda: [name])
 
 
-async def _history(name: str, api: HubApi, output: Output) -> int:
-    from fairlead.status.drill import history_lines
-
+async def show_drills(name: str, api: HubApi, output: Output) -> int:
+    """Print all drills, or the report of one; return the exit code."""
     async with connect_hub(api) as cluster:
         if name:
             present = await _named(cluster, name)
@@ -228,9 +137,8 @@ def _code(drills: Iterable[Drill]) -> int:
     return ATTENTION if next(ended, "") == "Failed" else OK
 
 
-async def _stop(name: str, api: HubApi, output: Output) -> None:
-    from fairlead.translate.drill import ENDED
-
+async def stop_drill(name: str, api: HubApi, output: Output) -> None:
+    """End a drill now."""
     async with connect_hub(api) as cluster:
         present = await _named(cluster, name)
         if present.status.state in ENDED:

@@ -58,7 +58,7 @@ VERBS = {
     "gc": Verb(_OPERATE, "verbs:gc", "Find and delete orphaned backends."),
     "member": Verb(_OPERATE, "member:app", "Drain a member of GlobalServices, and use it again."),
     "shift": Verb(_OPERATE, "member:shift", "Move the weights of a GlobalService in steps."),
-    "drill": Verb(_OPERATE, "drill:app", "Rehearse the failure of a member."),
+    "drill": Verb(_OPERATE, "verbs:drill_app", "Rehearse the failure of a member."),
     "tenant": Verb(_SET_UP, "verbs:tenant_app", "Add and remove member clusters."),
     "proxy": Verb(_SET_UP, "proxy:app", "Add, drain and remove proxy machines."),
     "convert": Verb(_SET_UP, "verbs:convert", "Print Ingresses as Gateway API objects."),

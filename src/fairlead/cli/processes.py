@@ -76,7 +76,7 @@ Cloud = Annotated[
     typer.Option(
         "--cloud-load-balancer",
         metavar="present|absent",
-        help="present: the member has its own, and Fairlead serves only Services that ask for it.",
+        help="present: Fairlead serves only Services that ask for it.",
     ),
 ]
 Target = Annotated[
@@ -89,7 +89,7 @@ ReadinessGates = Annotated[
 ]
 Egress = Annotated[
     bool,
-    typer.Option("--egress", help="Let labelled pods leave with the address of their Service."),
+    typer.Option("--egress", help="Serve the egress of labelled pods."),
 ]
 ClusterKubeconfig = Annotated[
     Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The cluster's API"))

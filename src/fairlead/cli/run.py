@@ -209,7 +209,7 @@ MEANINGS = {
     ATTENTION: "",
     NOT_SERVING: "",
     NOT_KNOWN: "",
-    INTERRUPTED: "interrupted before it was done",
+    INTERRUPTED: "interrupted",
 }
 _A_REQUEST_FAILED = {FAILED: "failed, or a request failed"}
 #: What a code means for one command, where that is more than above; without a text the command never ends with it.

@@ -888,3 +888,96 @@ def remove(
             wait_s=wait_s if wait else 0.0,
         )
     )
+
+
+drill_app = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Rehearse the failure of a member.")
+
+
+class DrillMode(StrEnum):
+    """How a member is taken out of service."""
+
+    DRAIN = "drain"
+    DARK = "dark"
+
+
+@drill_app.callback()
+def drill() -> None:
+    """Rehearse the failure of a member."""
+
+
+@drill_app.command("member", cls=PlainCommand, epilog=epilog_of("drill member"))
+@takes_groups
+def drill_member(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the member, as its Tenant.", show_default=False)],
+    service: Annotated[
+        str,
+        typer.Option(
+            "--service",
+            metavar="NAMESPACE/NAME",
+            help="Only this GlobalService, or the Service it is of; default: all.",
+        ),
+    ] = "",
+    duration: Annotated[str, typer.Option("--for", metavar="TIME", help="How long, from 5s to 24h.")] = "5m",
+    mode: Annotated[
+        DrillMode,
+        typer.Option(
+            "--mode", metavar="MODE", help="drain: no new connections. dark: endpoints count as unhealthy at proxies."
+        ),
+    ] = DrillMode.DRAIN,
+    stop_on: Annotated[
+        str,
+        typer.Option(
+            metavar="LIMIT", help="End it as failed at more errors: 5xx>1% of routes, failed>1% of connections."
+        ),
+    ] = "",
+    region: Annotated[str, typer.Option("--region", metavar="NAME", help="Region of the hub that runs it.")] = "",
+    preview: Annotated[bool, typer.Option("--preview", help="Only show what would happen; write nothing.")] = False,
+    output: OutputOption = Output.TABLE,
+    *,
+    api: HubApi,
+) -> None:
+    """Take a member out of GlobalServices for a time, measure the traffic, and print a report.
+
+    The drill ends at its time, also when this command or the hub has ended. Rejected while another drill is under way,
+    when the member is dark already, when others lack capacity, and in a blocked window of a DrillSchedule.
+    """
+    from fairlead.api.drill import DrillSpec
+    from fairlead.cli.drill import preview_drill, run_drill
+
+    spec = DrillSpec(
+        name.removeprefix("tenant/"),
+        service,
+        mode="Dark" if mode is DrillMode.DARK else "Drain",
+        duration=duration,
+        stop_on=stop_on,
+        region=region,
+    )
+    run_for_code(lambda: preview_drill(spec, api, output) if preview else run_drill(spec, api, output))
+
+
+@drill_app.command("history", cls=PlainCommand, epilog=epilog_of("drill history"))
+@takes_groups
+def drill_history(
+    name: Annotated[str, typer.Argument(metavar="DRILL", help="Print the report of this one as Markdown.")] = "",
+    output: OutputOption = Output.TABLE,
+    *,
+    api: HubApi,
+) -> None:
+    """List all drills, the newest first; or print the report of one as Markdown."""
+    from fairlead.cli.drill import show_drills
+
+    run_for_code(lambda: show_drills(name.removeprefix("drill/"), api, output))
+
+
+@drill_app.command("stop", cls=PlainCommand, epilog=epilog_of("drill stop"))
+@takes_groups
+def drill_stop(
+    name: Annotated[str, typer.Argument(metavar="DRILL", help="Name of the drill.", show_default=False)],
+    output: OutputOption = Output.TABLE,
+    *,
+    api: HubApi,
+) -> None:
+    """End a drill now; the member serves again."""
+    from fairlead.cli.drill import stop_drill
+
+    run_async(lambda: stop_drill(name.removeprefix("drill/"), api, output))

@@ -238,7 +238,7 @@ async def test_a_service_that_cannot_be_read_keeps_what_it_has(world: World):
 
 
 @pytest.mark.req("I-1", "CORE-03")
-async def test_endpoints_are_published_beside_a_load_balancer_that_cannot_be_read(world: World):
+async def test_an_unreadable_load_balancer_still_gets_its_endpoints(world: World):
     """The hub acts on them once it can read it: those of before would end backends that are wanted again."""
     await world.service(annotations=POD)
     await world.slice("10.1.0.1", "10.1.0.2")

@@ -74,7 +74,7 @@ async def test_a_preview_shows_shares_and_writes_nothing(tmp_path, capsys):
         await cluster.create(DRILLS, {"metadata": {"name": "earlier"}, "spec": {"member": "west"}})
         await set_status(cluster, "earlier", **status)
         before = (await cluster.get(GLOBAL_SERVICES, "ns", "web")).metadata.resource_version
-        assert await drill._preview(SPEC, hub_api, Output.JSON) == OK
+        assert await drill.preview_drill(SPEC, hub_api, Output.JSON) == OK
         (service,) = json.loads(capsys.readouterr().out)["globalServices"]
         shown = {each["tenant"]: each for each in service["members"]}
         assert {name: each["after"] for name, each in shown.items()} == {"west": 0, "east": 75, "north": 25}
@@ -86,7 +86,7 @@ async def test_a_preview_shows_shares_and_writes_nothing(tmp_path, capsys):
 @pytest.mark.req("MC-24")
 async def test_a_preview_of_a_drill_that_would_be_refused_says_why(tmp_path, capsys):
     async with hub(tmp_path, west=60) as (_, hub_api):
-        assert await drill._preview(SPEC, hub_api, Output.TABLE) == ATTENTION
+        assert await drill.preview_drill(SPEC, hub_api, Output.TABLE) == ATTENTION
         assert "no member other than west" in capsys.readouterr().out
 
 
@@ -96,23 +96,23 @@ async def test_the_command_ends_as_the_drill_does(tmp_path, capsys, monkeypatch,
     monkeypatch.setattr(drill, "_LOOK_S", 0.01)
     async with hub(tmp_path, west=60, east=40) as (cluster, hub_api):
         async with asyncio.TaskGroup() as group:
-            command = group.create_task(drill._run(SPEC, hub_api, Output.TABLE))
+            command = group.create_task(drill.run_drill(SPEC, hub_api, Output.TABLE))
             name = (await begun(cluster)).metadata.name
             await set_status(cluster, name, state="Drilling", endsAt="2026-12-01T10:00:00Z")
             await set_status(cluster, name, state=state)
         assert command.result() == code
         assert capsys.readouterr().out.startswith(f"# Drill {name}: {state}\n")
-        assert await drill._history("", hub_api, Output.TABLE) == code
-        assert await drill._history(name, hub_api, Output.TABLE) == code
+        assert await drill.show_drills("", hub_api, Output.TABLE) == code
+        assert await drill.show_drills(name, hub_api, Output.TABLE) == code
         with pytest.raises(Terminal, match="has ended already"):
-            await drill._stop(name, hub_api, Output.TABLE)
+            await drill.stop_drill(name, hub_api, Output.TABLE)
 
 
 @pytest.mark.req("MC-25")
 async def test_a_refused_drill_is_an_error_with_the_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(drill, "_LOOK_S", 0.01)
     async with hub(tmp_path, west=60, east=40) as (cluster, hub_api):
-        command = asyncio.create_task(drill._run(SPEC, hub_api, Output.TABLE))
+        command = asyncio.create_task(drill.run_drill(SPEC, hub_api, Output.TABLE))
         await set_status(cluster, (await begun(cluster)).metadata.name, state="Refused", message="it is blocked")
         with pytest.raises(Terminal, match="it is blocked"):
             await command
@@ -123,16 +123,16 @@ async def test_a_drill_that_no_hub_begins_is_deleted(tmp_path, monkeypatch):
     monkeypatch.setattr(drill, "_BEGINS_S", 0.05)
     async with hub(tmp_path, west=60, east=40) as (cluster, hub_api):
         with pytest.raises(Terminal, match="no hub began drill west-"):
-            await drill._run(SPEC, hub_api, Output.TABLE)
+            await drill.run_drill(SPEC, hub_api, Output.TABLE)
         assert await cluster.list(DRILLS) == []
         with pytest.raises(BadConfiguration, match="--for"):
-            await drill._run(DrillSpec("west", duration="soon"), hub_api, Output.TABLE)
+            await drill.run_drill(DrillSpec("west", duration="soon"), hub_api, Output.TABLE)
 
 
 async def test_a_drill_can_be_stopped_by_name(tmp_path):
     async with hub(tmp_path, west=60, east=40) as (cluster, hub_api):
         await cluster.create(DRILLS, {"metadata": {"name": "d"}, "spec": {"member": "west"}})
-        await drill._stop("d", hub_api, Output.NAME)
+        await drill.stop_drill("d", hub_api, Output.NAME)
         assert (await cluster.get(DRILLS, "", "d")).spec.stop
         with pytest.raises(NotFound, match="no drill is named e"):
-            await drill._stop("e", hub_api, Output.NAME)
+            await drill.stop_drill("e", hub_api, Output.NAME)

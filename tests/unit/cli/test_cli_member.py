@@ -92,13 +92,13 @@ async def test_a_shift_is_written_for_the_hub_and_a_second_one_is_refused(tmp_pa
         ]
         assert obj.spec.members[0].drain
         assert (obj.spec.shift.step, obj.spec.shift.every, obj.spec.shift.stop_on) == (20, "30s", "failed>1%")
-        with pytest.raises(Terminal, match="being shifted already"):
+        with pytest.raises(Terminal, match="already being shifted"):
             await shift(cluster, hub_api, east=20)
         members = [{"tenant": "east", "start": 0, "target": 10}, {"tenant": "west", "start": 100, "target": 90}]
         status = {"shift": {"state": "Shifting", "members": members, "moved": 5, "request": obj.spec.shift.request}}
         about = {"metadata": {"name": "web", "namespace": "tenant-east"}, "status": status}
         await cluster.apply(GLOBAL_SERVICES, about, manager="hub", subresource="status")
-        with pytest.raises(Terminal, match="being shifted already"):
+        with pytest.raises(Terminal, match="already being shifted"):
             await shift(cluster, hub_api, east=20)
         # It can be ended where it is.
         assert [entry.weight for entry in (await shift(cluster, hub_api)).spec.members] == [50, 950, 100]

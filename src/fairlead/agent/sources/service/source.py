@@ -300,7 +300,7 @@ class ServiceSource(Source):
     async def _write_endpoints(self, plan: PublishPlan, name: str, present: Present, is_ours: IsOurs) -> NoReturn:
         """Write the endpoints of a load balancer that cannot be read: the hub uses them as soon as it can."""
         published = [*present.slices, *([present.load_balancer] if present.load_balancer is not None else [])]
-        # An object of that name that nobody has read may be another's, whose endpoints these are not.
+        # An object of that name that was never read may belong to another, whose endpoints these are not.
         if any(map(is_ours, published)):
             await self._write(PublishPlan(of_slices=plan.of_slices))
         raise Retry(f"TCPLoadBalancer {name} at the hub cannot be read, so it is not written either.")
