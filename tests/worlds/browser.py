@@ -110,8 +110,8 @@ class Browser:
             await asyncio.sleep(0.02)
         return value
 
-    async def click(self, selector: str) -> None:
-        """Click into the middle of an element."""
+    async def click(self, selector: str, *, hold_s: float = 0.0) -> None:
+        """Click into the middle of an element; the button is down for ``hold_s``."""
         place = await self.until(
             f"(() => {{ const r = document.querySelector({selector!r}).getBoundingClientRect();"
             " return r.width && {x: r.x + r.width / 2, y: r.y + r.height / 2} })()",
@@ -119,6 +119,8 @@ class Browser:
         )
         for kind in ("mousePressed", "mouseReleased"):
             await self.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+            if kind == "mousePressed":
+                await asyncio.sleep(hold_s)
 
     async def press(self, *keys: str) -> None:
         """Press keys, one after the other: names as in KeyboardEvent.key, or single characters."""

@@ -23,6 +23,8 @@ let order = [];
 let view = "load-balancers";
 let opened = null;
 let drawing = false;
+// While a button of the mouse is down, nothing is drawn: the click of an element that is replaced is lost.
+let pressed = false;
 let stale = true;
 // When the hub was heard last, null before it was heard at all; while the connection is open, what is shown is of now.
 let heard = null;
@@ -143,7 +145,18 @@ function say(changed, members) {
 function later() {
   if (drawing) return;
   drawing = true;
-  requestAnimationFrame(() => { drawing = false; draw(); });
+  if (!pressed) requestAnimationFrame(drawNow);
+}
+
+function drawNow() {
+  if (pressed) return;
+  drawing = false;
+  draw();
+}
+
+function release() {
+  pressed = false;
+  if (drawing) requestAnimationFrame(drawNow);
 }
 
 function draw() {
@@ -317,6 +330,8 @@ function route() {
 }
 
 addEventListener("hashchange", route);
+addEventListener("pointerdown", () => { pressed = true; }, true);
+for (const name of ["pointerup", "pointercancel", "blur"]) addEventListener(name, () => setTimeout(release), true); // after the click
 addEventListener("keydown", (event) => {
   if (event.key === "/" && !/INPUT|TEXTAREA/.test(document.activeElement?.tagName ?? "")) {
     event.preventDefault();
