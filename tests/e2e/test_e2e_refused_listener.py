@@ -48,7 +48,9 @@ async def test_a_port_of_another_program_reads_as_rejected_by_envoy(
 
         code, out, _ = await run_fairlead("status", "--kubeconfig", str(fleet.kubeconfig))
         (row,) = (line.split() for line in out.splitlines() if line.startswith("east/default/taken"))
-        assert (code, row[3:]) == (5, ["False", "Unknown", "RejectedByProxy", "1/1", "healthy"])
+        # A load balancer of another test in this fleet may have routes, and ROUTES is then "-" here.
+        cells = [cell for cell in row[3:] if cell != "-"]
+        assert (code, cells) == (5, ["False", "Unknown", "RejectedByProxy", "1/1", "healthy"])
         assert f"cannot bind '{address}:{port}': Address already in use" in " ".join(out.split())
         name = "tcplb/tenant-east/default.taken"
         _, out, _ = await run_fairlead("explain", name, "--kubeconfig", str(fleet.kubeconfig))
