@@ -26,6 +26,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.announce.routes import AnnouncedRoute, ip_batch, ip_lines
 from fairlead.errors import BadConfiguration, Retry
@@ -423,7 +424,7 @@ def parse_protocols(lines: Iterable[str]) -> list[BirdProtocol]:
             fields = {key: value.strip(), **last.fields}  # the first one is that of the session
             routes = re.search(r"(\d+) exported", value) if key == "Routes" else None
             exported = last.exported + (int(routes.group(1)) if routes else 0)
-            protocols[-1] = msgspec.structs.replace(last, fields=fields, exported=exported)
+            protocols[-1] = replace(last, fields=fields, exported=exported)
     return [protocol for protocol in protocols if protocol.name]
 
 

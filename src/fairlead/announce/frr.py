@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from fairlead.announce.bird import find_binary, prefer, router_id, session_problem, source_of
 from fairlead.announce.routes import AnnouncedRoute
@@ -353,7 +354,7 @@ def _deny(peer: BgpPeerPlan, prefix: str) -> str:
 
 
 def _route_map(attributes: BgpAttributes) -> str:
-    content = msgspec.json.encode(msgspec.structs.replace(attributes, aggregate="", peers=()))
+    content = msgspec.json.encode(replace(attributes, aggregate="", peers=()))
     return f"fairlead-set-{hashlib.sha256(content).hexdigest()[:12]}"
 
 

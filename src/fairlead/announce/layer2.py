@@ -54,11 +54,7 @@ class Layer2:
     """Announces the addresses of a plan with ``announcement: L2``; an ``Announcer``."""
 
     def __init__(
-        self,
-        *,
-        on_change: Callable[[], None] | None = None,
-        clock: Clock | None = None,
-        refresh_s: float = REFRESH_S,
+        self, *, on_change: Callable[[], None] | None = None, clock: Clock | None = None, refresh_s: float = REFRESH_S
     ) -> None:
         self._on_change = on_change or (lambda: None)
         self._clock = clock or SystemClock()
@@ -248,12 +244,7 @@ class Layer2:
                 _canonical(planned.address): planned.egress_ports for planned in self._planned() if planned.egress_ports
             }
             port.election.configure(
-                now,
-                wants[index],
-                neighbours=neighbours,
-                epoch=plan.epoch,
-                plan=plan.version,
-                keyed=bool(self._keys),
+                now, wants[index], neighbours=neighbours, epoch=plan.epoch, plan=plan.version, keyed=bool(self._keys)
             )
         for index in opened:
             port = self._links[index]

@@ -23,6 +23,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from fairlead.errors import BadConfiguration, FairleadError, Retry
 from fairlead.model.in_words import listed
@@ -191,9 +192,7 @@ class RouteAnnouncer:
                 return False
         log.error("the speaker has ended; starting it again", directory=str(self._directory))
         self._sessions = tuple(
-            msgspec.structs.replace(
-                session, up=False, state="Down", problem="the speaker has ended, and is started again"
-            )
+            replace(session, up=False, state="Down", problem="the speaker has ended, and is started again")
             for session in self._sessions
         )
         self._refresh()
@@ -263,9 +262,7 @@ class RouteAnnouncer:
             if (other := routes.get(prefix)) is None:
                 routes[prefix] = AnnouncedRoute(prefix, address.bgp or BgpAttributes(), mortal, proven)
             else:
-                routes[prefix] = msgspec.structs.replace(
-                    other, mortal=other.mortal and mortal, proven=other.proven or proven
-                )
+                routes[prefix] = replace(other, mortal=other.mortal and mortal, proven=other.proven or proven)
         return [routes[prefix] for prefix in sorted(routes)]
 
     async def _look(self) -> None:
@@ -308,7 +305,7 @@ class RouteAnnouncer:
             old = self._states.get(address.address)
             if old is not None and old.announced == now.announced:
                 if now.announced or old.trigger == now.trigger:
-                    states[address.address] = msgspec.structs.replace(old, problem=now.problem)
+                    states[address.address] = replace(old, problem=now.problem)
                     continue
             elif old is None and now.announced and prefix_of(address) in self._adopted:
                 now = now._replace(trigger=Trigger.ADOPTED, cause="adopted after a restart")
@@ -388,7 +385,7 @@ class _Passwords:
             _write(self._path, [f"{name} {password}" for name, password in stored.items()])
             self._last = stored
         return [
-            msgspec.structs.replace(peer, password=passwords[peer.name], keep_password=False)
+            replace(peer, password=passwords[peer.name], keep_password=False)
             for peer in peers
             if passwords[peer.name] or not peer.keep_password
         ]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.gateway import GATEWAYS, HTTP_ROUTES, LISTENER_SETS, TLS_ROUTES, HTTPRule
 from fairlead.api.kubernetes import IngressObject
@@ -68,7 +69,7 @@ def accepted_part(
             kept = [item for at, item in enumerate(getattr(rest.spec, field)) if (field, at) not in droppable]
             if not kept:
                 return None
-            rest = msgspec.structs.replace(rest, spec=msgspec.structs.replace(rest.spec, **{field: kept}))
+            rest = replace(rest, spec=replace(rest.spec, **{field: kept}))
     return cast("KubeObject", rest)
 
 

@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.gateway import (
     BACKEND_TLS_POLICIES,
@@ -200,9 +201,7 @@ def _without_hosts_of_others(
     for alias in settings.aliases:
         if alias in hosts:
             remarks.note(ingress, f"server-alias {alias}", "an Ingress has rules for the host; nginx ignores the alias")
-    return msgspec.structs.replace(
-        settings, aliases=tuple(aliase for aliase in settings.aliases if aliase not in hosts)
-    )
+    return replace(settings, aliases=tuple(aliase for aliase in settings.aliases if aliase not in hosts))
 
 
 def _taken(mains: Iterable[IngressObject]) -> dict[PathKey, IngressObject]:
@@ -263,7 +262,7 @@ def _addressed(objects: Iterable[KubeObject]) -> Iterator[tuple[AnyResource, Kub
             number = seen[obj.key] = seen.get(obj.key, 0) + 1
             meta = obj.metadata
             name = fit(f"{meta.name}.{number}", limit=NAME_LIMIT) if number > 1 else meta.name
-            yield resource, msgspec.structs.replace(obj, metadata=msgspec.structs.replace(meta, name=name))
+            yield resource, replace(obj, metadata=replace(meta, name=name))
 
 
 #: As many hostnames, rules and matches as the schema of a route allows; the last ones in a rule, and in all rules.
@@ -464,9 +463,7 @@ class _Routes:
         parts = [(names, part) for names in by_hostnames or [[]] for part in _parts(rules)]
         for number, (names, part) in enumerate(parts, 1):
             more = f"-{number:02}" if number > 1 else ""
-            meta = msgspec.structs.replace(
-                self._meta(f"{suffix}{more}"), annotations=dict(self._view.settings.sources) or None
-            )
+            meta = replace(self._meta(f"{suffix}{more}"), annotations=dict(self._view.settings.sources) or None)
             yield HTTPRoute(meta, HTTPRouteSpec(parents, names or None, part))
 
     def _www(self) -> HTTPRoute:
@@ -543,7 +540,7 @@ def with_canary(
 ) -> list[HTTPRule]:
     """Return ``rule`` with its canary: first the rules for certain requests, last the one that shares by weight."""
     rules = [
-        msgspec.structs.replace(rule, matches=[_also(match, header) for match in rule.matches or [HTTPMatch()]],
+        replace(rule, matches=[_also(match, header) for match in rule.matches or [HTTPMatch()]],
                                 backend_refs=[backend] if chosen else rule.backend_refs)
         for header, chosen in _headers(canary, annotations, remarks)
     ]  # fmt: skip
@@ -570,7 +567,7 @@ def _headers(canary: IngressObject, annotations: Mapping[str, str], remarks: Rem
 
 
 def _also(match: HTTPMatch, header: Match) -> HTTPMatch:
-    return msgspec.structs.replace(match, headers=[*(match.headers or ()), header])
+    return replace(match, headers=[*(match.headers or ()), header])
 
 
 def _weighted(
@@ -580,8 +577,8 @@ def _weighted(
     total = number_of(canary, annotations, "canary-weight-total", 100, remarks)
     if not weight:
         return rule
-    main = [msgspec.structs.replace(ref, weight=max(0, total - weight)) for ref in rule.backend_refs or ()]
-    return msgspec.structs.replace(rule, backend_refs=[*main, msgspec.structs.replace(backend, weight=weight)])
+    main = [replace(ref, weight=max(0, total - weight)) for ref in rule.backend_refs or ()]
+    return replace(rule, backend_refs=[*main, replace(backend, weight=weight)])
 
 
 _HTTP = "http"

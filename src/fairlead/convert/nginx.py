@@ -13,6 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 import re2
+from msgspec.structs import replace
 
 from fairlead.api.cidrs import parse_network
 from fairlead.api.gateway import (
@@ -288,7 +289,7 @@ def _session(ingress: IngressObject, annotations: Mapping[str, str], remarks: Re
     except ValueError as error:
         remarks.lost(ingress, expires, f"{error}: the session ends with the browser's")
         return session
-    return msgspec.structs.replace(session, absolute_timeout=timeout, cookie_config={"lifetimeType": "Permanent"})
+    return replace(session, absolute_timeout=timeout, cookie_config={"lifetimeType": "Permanent"})
 
 
 def _aliases(ingress: IngressObject, annotations: Mapping[str, str], remarks: Remarks) -> Iterator[str]:
@@ -401,13 +402,13 @@ def _literal(ingress: IngressObject, path: IngressPath, value: str, remarks: Rem
 def _matched(ingress: IngressObject, value: str, converted: ConvertedPath, remarks: Remarks) -> ConvertedPath | None:
     """Return ``converted`` with the match of ``value`` as an expression for the beginning of a path."""
     if value == "/":
-        return msgspec.structs.replace(converted, match=HTTPPathMatch("PathPrefix", "/"))
+        return replace(converted, match=HTTPPathMatch("PathPrefix", "/"))
     if problem := _expression_problem(value):
         return _lost(ingress, value, problem, remarks)
     if not _LITERAL.fullmatch(value):
         remarks.note(ingress, f"path {value}", "regular expressions are matched as the implementation does: RE2 here")
     # Nothing is shortened: the length of the text decides which of two expressions goes first.
-    return msgspec.structs.replace(converted, match=HTTPPathMatch("RegularExpression", f"(?i){value}.*"))
+    return replace(converted, match=HTTPPathMatch("RegularExpression", f"(?i){value}.*"))
 
 
 def _expression_problem(value: str) -> str:

@@ -18,8 +18,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
 import structlog
+from msgspec.structs import replace
 
 from fairlead import __version__
 from fairlead.announce.announcer import Announcer
@@ -170,7 +170,7 @@ class AnnouncingMachine:
 
     def note_upgrade(self, ended: str, problem: str) -> None:
         """Report the last upgrade that has ended, and why it failed."""
-        self._proxy = msgspec.structs.replace(self._proxy, upgrade=ended, upgrade_problem=problem)
+        self._proxy = replace(self._proxy, upgrade=ended, upgrade_problem=problem)
         self._changed.set()
 
     async def withdraw(self) -> None:
@@ -235,7 +235,7 @@ class AnnouncingMachine:
                     answering.append(envoy)
             if answering and answering[0].running != asked:
                 asked = answering[0].running
-                self._proxy = msgspec.structs.replace(self._proxy, version=await _version(answering[0]))
+                self._proxy = replace(self._proxy, version=await _version(answering[0]))
                 counted_s = 0.0
             now_s = self._clock.monotonic()
             await self._look_at_health(answering)
@@ -278,7 +278,7 @@ class AnnouncingMachine:
         """Pass the plan and what this machine serves to the announcers, when one of the two has changed."""
         listeners = self._proxies.listeners()
         refused = tuple(f"{name}: {message}" for name, message in sorted(self._proxies.refused().items()))
-        proxy = msgspec.structs.replace(
+        proxy = replace(
             self._proxy, alive=self._alive(), listeners=len(listeners), refused=refused, synced=self._proxies.synced
         )
         if proxy != self._proxy:

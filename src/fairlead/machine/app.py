@@ -165,10 +165,7 @@ class MachineProcess:
         self._snapshot = XdsSnapshot(state.snapshot, on_change=self._note_endpoints)
         schema = packaged_schema()
         self._drains = EndpointDrains(
-            schema,
-            pids=self._pids,
-            resources=lambda: self._snapshot.of(ResourceType.ENDPOINTS),
-            changed=changed.set,
+            schema, pids=self._pids, resources=lambda: self._snapshot.of(ResourceType.ENDPOINTS), changed=changed.set
         )
         self._link = HubLink(on_change=changed.set)
         self._relay = Relay(

@@ -62,10 +62,7 @@ _SAVE_S = 1.0
 #: Of netlink: NETLINK_NETFILTER, the group NFNLGRP_NFTABLES, and NFT_MSG_DELTABLE of its subsystem.
 _NETFILTER, _NFTABLES_GROUP, _TABLE_DELETED = 12, 1 << 6, 10 << 8 | 2
 _MESSAGE = struct.Struct("=IHHII")
-_FORWARDING = {
-    4: (Path("/proc/sys/net/ipv4/ip_forward"),),
-    6: (Path("/proc/sys/net/ipv6/conf/all/forwarding"),),
-}
+_FORWARDING = {4: (Path("/proc/sys/net/ipv4/ip_forward"),), 6: (Path("/proc/sys/net/ipv6/conf/all/forwarding"),)}
 _ACCEPT_RA = "/proc/sys/net/ipv6/conf"
 
 log = structlog.get_logger(__name__)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from fairlead.api.json_text import read_json
 from fairlead.errors import BadConfiguration
@@ -125,7 +126,7 @@ class EnvoyUpgrades:
                 former = str(self._copy)
             elif started_from and Path(former).is_symlink():
                 former = started_from  # the link may name another file by now
-        self._write(msgspec.structs.replace(self.record, binary="", trying=upgrade.requested, former=former))
+        self._write(replace(self.record, binary="", trying=upgrade.requested, former=former))
         return former
 
     def _end(self, upgrade: EnvoyUpgrade, binary: str, problem: str) -> None:

@@ -16,6 +16,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.errors import Terminal
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetChange
@@ -296,7 +297,7 @@ class KernelProvider:
             targets.pop(change.key, None)
         elif change.action is Action.DRAIN:
             if change.key in targets:
-                targets[change.key] = msgspec.structs.replace(change.target, draining=True)
+                targets[change.key] = replace(change.target, draining=True)
         else:
             targets[change.key] = change.target
         return DONE

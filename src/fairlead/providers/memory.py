@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.errors import Retry, Terminal, Throttled
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetChange
@@ -172,7 +173,7 @@ class MemoryProvider:
     @property
     def capabilities(self) -> Capabilities:
         """Return all that needs no data plane."""
-        return msgspec.structs.replace(EVERY_FEATURE, max_batch=self._max_batch, batches_span_load_balancers=True)
+        return replace(EVERY_FEATURE, max_batch=self._max_batch, batches_span_load_balancers=True)
 
     def on_change(self, notify: Notify) -> None:
         """Call ``notify`` on changes, ours and others'."""
@@ -227,7 +228,7 @@ class MemoryProvider:
             if change.action is Action.DEREGISTER:
                 members.pop(change.key, None)
             elif change.key in members:
-                members[change.key] = msgspec.structs.replace(change.target, draining=True)
+                members[change.key] = replace(change.target, draining=True)
             return DONE
         if change.key in self.faults.rejected:
             return Outcome(OutcomeStatus.REJECTED, f"{where}: this provider refuses the address; use another")

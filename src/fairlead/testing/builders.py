@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.intent import Allocation
 from fairlead.api.kubernetes import EndpointSlice
@@ -39,7 +40,7 @@ NAMESPACE = "tenant-east"
 #: A provider that can do everything.
 ABLE = EVERY_FEATURE
 #: A provider for which the hub allocates addresses and ports.
-_GIVEN = msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS)
+_GIVEN = replace(ABLE, allocation=AllocationKind.ADDRESS)
 #: A provider without any optional capability.
 PLAIN = Capabilities()
 

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from fairlead.errors import Retry
 from fairlead.model.change import Action, Outcome, OutcomeStatus, Reason, TargetChange
@@ -391,6 +391,6 @@ def canonical(observed: Observed | None) -> object:
     """Return the parts of an observation that must not depend on earlier calls: all but health."""
     if observed is None or observed.targets is None:
         return None if observed is None else (observed.addresses, observed.rejected)
-    targets = [msgspec.structs.replace(target, healthy=None) for target in observed.targets]
+    targets = [replace(target, healthy=None) for target in observed.targets]
     assert targets == sorted(targets, key=lambda target: (target.listener, target.key))
     return (observed.addresses, observed.rejected, targets, observed.foreign)

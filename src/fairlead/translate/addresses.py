@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.addresspool import AddressPool, Reservation
 from fairlead.api.cidrs import parse_cidr, parse_network
@@ -194,10 +195,10 @@ def _without(whole: AddressRange, avoid: tuple[AddressRange, ...]) -> Iterator[A
         if excluded.family != whole.family or excluded.last < low or excluded.first > whole.last:
             continue
         if excluded.first > low:
-            yield msgspec.structs.replace(whole, first=low, last=excluded.first - 1)
+            yield replace(whole, first=low, last=excluded.first - 1)
         low = excluded.last + 1
     if low <= whole.last:
-        yield msgspec.structs.replace(whole, first=low)
+        yield replace(whole, first=low)
 
 
 #: The name of the pool of the hub's flag, among the names of AddressPools.

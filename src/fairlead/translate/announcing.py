@@ -18,6 +18,7 @@ from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.announcing import Advertisement, AdvertisementSpec, BGPPeer, BGPPeerSpec, MachineChoice
 from fairlead.errors import BadConfiguration
@@ -162,9 +163,7 @@ def accept(
             try:
                 password = _password(spec.password_secret, secrets.get(spec.password_secret))
             except BadConfiguration as error:
-                resolved = msgspec.structs.replace(
-                    resolved, status=False, reason=ConditionReason.INVALID, message=error.sentence
-                )
+                resolved = replace(resolved, status=False, reason=ConditionReason.INVALID, message=error.sentence)
                 password = None
         peer_conditions[name] = (condition, resolved)
         if spec is not None and not peer.deleting:

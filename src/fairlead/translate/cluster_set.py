@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.kubernetes import Endpoint, EndpointPort, EndpointSlice
 from fairlead.api.meta import ObjectMeta, WireCondition
@@ -265,9 +266,7 @@ def _merge(
     return merged, WireCondition(CONFLICT, "True", reasons, f"{sentence[:1].upper()}{sentence[1:]}.")
 
 
-def _merge_ports(
-    exporters: Iterable[MemberExport],
-) -> tuple[list[ImportPort], dict[str, frozenset[str]], list[str]]:
+def _merge_ports(exporters: Iterable[MemberExport]) -> tuple[list[ImportPort], dict[str, frozenset[str]], list[str]]:
     """Return the union of the ports, the names of the ports that each member serves, and which ports are refused.
 
     Of two ports with one name or one number, that of the older export is kept. A port without a name is alone.
@@ -339,9 +338,7 @@ def pod_slices(export: MemberExport, *, own: bool = False, loopback: bool = Fals
             endpoint_slice.metadata.name,
             endpoint_slice.address_type,
             [
-                msgspec.structs.replace(
-                    endpoint, addresses=[address], target_ref=None, node_name=endpoint.node_name if own else None
-                )
+                replace(endpoint, addresses=[address], target_ref=None, node_name=endpoint.node_name if own else None)
                 for endpoint in endpoint_slice.endpoints or ()
                 if endpoint.addresses and (address := admit(endpoint.addresses[0], policy)) is not None
             ],

@@ -19,7 +19,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, time, timedelta
 
-import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.drill import Drill, DrilledService, DrillSchedule, DrillSpec, DrillStatus
 from fairlead.api.globalservice import GlobalMember, GlobalMemberStatus, GlobalService, GlobalServiceSpec
@@ -77,7 +77,7 @@ def next_status(
     state, due = status.state, due_s(drill, now) <= 0
 
     def replaced(**fields: object) -> DrillStatus:
-        return msgspec.structs.replace(status, **fields)
+        return replace(status, **fields)
 
     if state == "" or (state == "Before" and (due or spec.stop)):
         wanted = parsed_time(status.starts_at or drill.metadata.creation_timestamp)
@@ -179,8 +179,8 @@ def without(obj: GlobalService, name: str) -> GlobalServiceSpec:
     """Return the spec in force as if the member, and all that cannot serve, were drained."""
     spec = shifted(obj.spec, obj.status)
     able = {status.tenant for status in obj.status.members or () if _can_serve(obj, status)} - {name}
-    members = [msgspec.structs.replace(member, drain=member.tenant not in able) for member in spec.members]
-    return msgspec.structs.replace(spec, members=members)
+    members = [replace(member, drain=member.tenant not in able) for member in spec.members]
+    return replace(spec, members=members)
 
 
 def _can_serve(obj: GlobalService, status: GlobalMemberStatus) -> bool:

@@ -15,6 +15,7 @@ from ipaddress import ip_address
 from itertools import pairwise
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.kubernetes import Pod, Service
 from fairlead.api.meta import ObjectKey
@@ -184,5 +185,5 @@ def _merged(identities: Iterable[EgressIdentity]) -> tuple[EgressIdentity, ...]:
     for identity in identities:
         other = by_address.get(identity.address)
         sources = (*(other.sources if other is not None else ()), *identity.sources)
-        by_address[identity.address] = msgspec.structs.replace(identity, sources=tuple(sorted(sources)))
+        by_address[identity.address] = replace(identity, sources=tuple(sorted(sources)))
     return tuple(identity for _, identity in sorted(by_address.items()))

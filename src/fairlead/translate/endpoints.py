@@ -32,6 +32,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.hostname import RESOLVABLE_NAME
 from fairlead.api.kubernetes import Endpoint, EndpointSlice
@@ -171,7 +172,7 @@ def targets_from_slices(
             states[key] = max(state, states.get(key, state))
             owners[key] = owner_of_endpoints(service, uid)
     return {
-        key: msgspec.structs.replace(target, owners=(owner,)) if (owner := owners[key]) else target
+        key: replace(target, owners=(owner,)) if (owner := owners[key]) else target
         for key, target in targets_from_states(states).items()
     }
 

@@ -22,6 +22,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.hostname import MAX_LABEL, MAX_NAME, host_problem
 from fairlead.api.httploadbalancer import LoadBalancerRoute
@@ -186,8 +187,8 @@ def with_generated_routes(
             attachments = route.spec.attachments
             taken_by = {name for attachment in attachments for name in generated.takes.get(attachment.listener, ())}
             attachments = (*attachments, *_at(host, sorted(taken_by, key=lambda name: (ports[name], name))))
-            spec = msgspec.structs.replace(route.spec, attachments=attachments)
-            changed.append(msgspec.structs.replace(route, spec=spec))
+            spec = replace(route.spec, attachments=attachments)
+            changed.append(replace(route, spec=spec))
         else:
             changed.append(route)
     return tuple(changed)

@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.drill import Drill
 from fairlead.api.globalservice import (
@@ -276,7 +277,7 @@ class _Serving:
             localities = _localities(view, self._joined)
             targets = {key: _weighted(by_key, localities) for key, by_key in targets.items()}
         else:
-            frontend = msgspec.structs.replace(frontend, shares=_shares(view, spec, self._joined))
+            frontend = replace(frontend, shares=_shares(view, spec, self._joined))
         problems = [
             unresolved(ConditionReason.INVALID, view.unreadable) if view.unreadable else None,
             leads_to_load_balancers(view, loop_targets),
@@ -315,13 +316,13 @@ def _joined(view: GlobalView, spec: GlobalServiceSpec) -> list[_Joined]:
         part = view.parts.get((entry.tenant, spec.service))
         if part is None or part.tenant is None:
             continue
-        part = msgspec.structs.replace(
+        part = replace(
             part,
             load_balancer_class=view.load_balancer_class,
             in_force=view.in_force,
             allocation=view.allocation,
             # Draining is a weight of 0 here: its connections end on their own.
-            member=msgspec.structs.replace(part.member, drained=False),
+            member=replace(part.member, drained=False),
         )
         admission = Admission(target_policy(part), limit=left)
         targets = _targets(part, spec, admission)
@@ -341,10 +342,7 @@ def _joined(view: GlobalView, spec: GlobalServiceSpec) -> list[_Joined]:
         )
         owner = _owner(member)
         member.targets = {
-            key: {
-                at: msgspec.structs.replace(target, locality=entry.tenant, owners=(owner,))
-                for at, target in by_key.items()
-            }
+            key: {at: replace(target, locality=entry.tenant, owners=(owner,)) for at, target in by_key.items()}
             for key, by_key in targets.items()
         }
         joined.append(member)
@@ -352,7 +350,7 @@ def _joined(view: GlobalView, spec: GlobalServiceSpec) -> list[_Joined]:
 
 
 def _of_member(name: str, problem: Condition | None) -> Condition | None:
-    return msgspec.structs.replace(problem, message=f"member {name}: {problem.message}") if problem else None
+    return replace(problem, message=f"member {name}: {problem.message}") if problem else None
 
 
 def _owner(member: _Joined) -> str:
@@ -370,7 +368,7 @@ def _targets(part: TCPView, spec: GlobalServiceSpec, admission: Admission) -> di
     ports = [
         port for port in own.ports if (port.protocol, port.port) in wanted and (port.node_port or own.targets != "Node")
     ]
-    own = msgspec.structs.replace(own, ports=ports)
+    own = replace(own, ports=ports)
     return tcp_targets(part, own, tcp_node_families(own, admission.policy), admission)
 
 
@@ -431,7 +429,7 @@ def _all_targets(spec: GlobalServiceSpec, joined: Sequence[_Joined]) -> dict[Lis
     drained = {member.entry.tenant for member in joined if member.drained} if spec.drain else ()
     return {
         key: {
-            at: msgspec.structs.replace(target, draining=True) if target.locality in drained else target
+            at: replace(target, draining=True) if target.locality in drained else target
             for member in joined
             for at, target in member.targets.get(key, {}).items()
         }
@@ -448,8 +446,7 @@ def _weighted(targets: Targets, localities: Mapping[str, Locality]) -> Targets:
     most = max(parts.values(), default=0.0) or 1.0
     weights = {name: max(1, round(_MAX_WEIGHT * part / most)) if part else 0 for name, part in parts.items()}
     return {
-        key: msgspec.structs.replace(target, weight=weights.get(target.locality, 0), locality="")
-        for key, target in targets.items()
+        key: replace(target, weight=weights.get(target.locality, 0), locality="") for key, target in targets.items()
     }
 
 
@@ -549,23 +546,23 @@ def _share(
     if member.drained:
         kept = f"closed after {spec.drain}" if spec.drain else "kept"
         why = member.why_drained or f"drained by spec.members; existing connections are {kept}"
-        return msgspec.structs.replace(share, state="Draining", why=why)
+        return replace(share, state="Draining", why=why)
     if not entry.weight:
-        return msgspec.structs.replace(share, why="weight 0 in spec.members: no new connections")
+        return replace(share, why="weight 0 in spec.members: no new connections")
     if member.lost and member.silent:
         state: GlobalMemberState = "Dropped" if member.dropped else "Draining"
-        return msgspec.structs.replace(share, state=state, why=member.agent.message)
+        return replace(share, state=state, why=member.agent.message)
     if member.lost and (drill := member.drill) is not None:
         why = f"out of service for drill {drill.metadata.name} until {drill.status.ends_at}"
-        return msgspec.structs.replace(share, state="Drilled", why=why)
+        return replace(share, state="Drilled", why=why)
     if not locality.weight:
         why = f"fewer healthy endpoints than minHealthyPercent {entry.min_healthy_percent}"
-        return msgspec.structs.replace(share, state="Down", why=why)
+        return replace(share, state="Down", why=why)
     if share.ready and (returning := view.returning.get(entry.tenant)) is not None:
         judged: GlobalMemberState = "Flapping" if returning.flaps else "Returning" if returning.part else "Down"
-        return msgspec.structs.replace(share, state=judged)
+        return replace(share, state=judged)
     if not share.ready:
-        return msgspec.structs.replace(share, state="NoEndpoints", why="no endpoint is ready")
+        return replace(share, state="NoEndpoints", why="no endpoint is ready")
     return share
 
 

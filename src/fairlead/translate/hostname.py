@@ -138,11 +138,7 @@ def records(spec: HostnameSpec, ttl: int, *, shared: bool = False) -> dict[Liste
 def longest_suffix(host: str, zones: Iterable[DNSZone]) -> DNSZone | None:
     """Return the zone with the longest suffix of ``host``; of two DNSZones of one zone, the older one."""
     holding = [zone for zone in zones if is_within(host, zone.spec.zone)]
-    return min(
-        holding,
-        key=lambda zone: (-len(zone.spec.zone), zone.age_order),
-        default=None,
-    )
+    return min(holding, key=lambda zone: (-len(zone.spec.zone), zone.age_order), default=None)
 
 
 def refuse(view: HostnameView) -> Condition | None:

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.backendgroup import BackendGroup, BackendPort
 from fairlead.api.capiside import RequestCheck
@@ -75,7 +76,7 @@ def decide_loadbalancer(
     refusal, problem = refuse(view), None
     if refusal is None and allocate is not None:
         allocation, problem = allocate(view)
-        view = msgspec.structs.replace(view, allocation=allocation)
+        view = replace(view, allocation=allocation)
     if validated is not None:
         view = validated(view, refusal)
     refusal = refusal or view.verdict
@@ -222,7 +223,7 @@ def _frontend_to_serve(view: LoadBalancerView, refusal: Condition | None) -> Fro
     if accepted is None or refusal is not view.verdict:
         return accepted
     # The provider refuses the change, not the load balancer: new credentials of the class are in force at once.
-    return msgspec.structs.replace(frontend_of(view), listeners=accepted.listeners, attributes=accepted.attributes)
+    return replace(frontend_of(view), listeners=accepted.listeners, attributes=accepted.attributes)
 
 
 def _at_proxies(view: LoadBalancerView) -> FrontendSpec | None:
@@ -230,10 +231,10 @@ def _at_proxies(view: LoadBalancerView) -> FrontendSpec | None:
     was = view.load_balancer.status.accepted
     if was is None:
         return None
-    spec = msgspec.structs.replace(view.load_balancer.spec, listeners=was.listeners, attributes=was.attributes)
-    before = msgspec.structs.replace(view.load_balancer, spec=spec)
-    frontend = frontend_of(msgspec.structs.replace(view, load_balancer=before))
-    return msgspec.structs.replace(frontend, parameters=was.parameters)
+    spec = replace(view.load_balancer.spec, listeners=was.listeners, attributes=was.attributes)
+    before = replace(view.load_balancer, spec=spec)
+    frontend = frontend_of(replace(view, load_balancer=before))
+    return replace(frontend, parameters=was.parameters)
 
 
 def _desired(
@@ -281,14 +282,12 @@ def health_check_of(spec: LoadBalancerSpec, check: HealthCheck | None) -> Health
         typed = check_with(check, request.settings)
         if typed is None or typed.request is None or not typed.request.tls:
             return typed
-        return msgspec.structs.replace(
-            typed, request=msgspec.structs.replace(typed.request, ca_bundle=request.ca_bundle)
-        )
+        return replace(typed, request=replace(typed.request, ca_bundle=request.ca_bundle))
     return _with_request(check or HealthCheck(), request)
 
 
 def _with_request(check: HealthCheck, request: RequestCheck) -> HealthCheck:
-    return msgspec.structs.replace(
+    return replace(
         check,
         interval_s=seconds_from_duration(request.interval) if request.interval else check.interval_s,
         timeout_s=seconds_from_duration(request.timeout) if request.timeout else check.timeout_s,
@@ -329,9 +328,7 @@ class MergedTargets:
         states = self._states[listener]
         serving = in_service(states)
         return {
-            key: msgspec.structs.replace(
-                target, draining=key not in serving, terminating=key in serving and states[key].is_terminating
-            )
+            key: replace(target, draining=key not in serving, terminating=key in serving and states[key].is_terminating)
             for key, target in sorted(by_key.items())
         }
 
@@ -344,7 +341,7 @@ class MergedTargets:
             )
             conflict = Condition(ConditionType.CONFLICTED, True, ConditionReason.PARAMETERS_DIFFER, text)
             self.conflicts.setdefault(view.group.key, conflict)
-        return msgspec.structs.replace(
+        return replace(
             present,
             # Ordered by name, as the groups are added: the first owner is the one whose parameters are in force.
             owners=tuple(sorted({*present.owners, *other.owners})),

@@ -36,7 +36,7 @@ from functools import partial
 from itertools import chain, pairwise
 from typing import TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.cidrs import parse_cidr, parse_network, uncertain_network
 from fairlead.api.globalservice import GlobalServiceSpec
@@ -204,7 +204,7 @@ def decide_version(
         return serve(served, spec)
     decision = serve(served, accepted)
     conditions = (build_accepted(refusal), *decision.conditions[1:])
-    return msgspec.structs.replace(decision, conditions=conditions, serving_last_accepted=True, allocation=allocation)
+    return replace(decision, conditions=conditions, serving_last_accepted=True, allocation=allocation)
 
 
 def recorded_version(view: M, accepted: S | None, serve: Callable[[M, S], Decision]) -> Decision | None:
@@ -212,8 +212,8 @@ def recorded_version(view: M, accepted: S | None, serve: Callable[[M, S], Decisi
     served = as_accepted(view)
     if accepted is None or served is None:
         return None
-    load_balancer = msgspec.structs.replace(view.load_balancer, spec=accepted)
-    return serve(msgspec.structs.replace(served, load_balancer=load_balancer), accepted)
+    load_balancer = replace(view.load_balancer, spec=accepted)
+    return serve(replace(served, load_balancer=load_balancer), accepted)
 
 
 def version_to_serve(
@@ -228,13 +228,13 @@ def version_to_serve(
     allocation, problem = view.allocation, refusal
     if refusal is None and allocate is not None:
         allocation, problem = allocate(view)
-        view = msgspec.structs.replace(view, allocation=allocation)
+        view = replace(view, allocation=allocation)
     if problem is None:
         return view, None, allocation
     served = as_accepted(view) if accepted is not None else None
     if served is None:
         return None, problem, allocation
-    return served, msgspec.structs.replace(problem, type=ConditionType.ACCEPTED), allocation
+    return served, replace(problem, type=ConditionType.ACCEPTED), allocation
 
 
 def as_accepted(view: M) -> M | None:
@@ -247,9 +247,7 @@ def as_accepted(view: M) -> M | None:
         in_force = behaviour_on_record(provider, on_record.spec(view.key) if on_record is not None else None)
     else:
         return None
-    return msgspec.structs.replace(
-        view, load_balancer_class=view.accepted_class, in_force=in_force, allocation=status.allocation
-    )
+    return replace(view, load_balancer_class=view.accepted_class, in_force=in_force, allocation=status.allocation)
 
 
 def nothing_to_serve(view: MemberView, problem: Condition | None, allocation: Allocation) -> Decision:
@@ -288,7 +286,7 @@ def serve_frontend(
         build_protected(view.load_balancer),
     )
     return Decision(
-        msgspec.structs.replace(desired, owners=owners),
+        replace(desired, owners=owners),
         tuple(filter(None, conditions)),
         targets=count,
         provider=view.provider,
@@ -317,8 +315,8 @@ def with_slower_checks(frontend: FrontendSpec, slowdown: int) -> FrontendSpec:
     if slowdown == 1:
         return frontend
     if check is not None:
-        check = msgspec.structs.replace(check, interval_s=check.interval_s * slowdown)
-    return msgspec.structs.replace(frontend, health_check=check, check_slowdown=slowdown)
+        check = replace(check, interval_s=check.interval_s * slowdown)
+    return replace(frontend, health_check=check, check_slowdown=slowdown)
 
 
 def build_checks_slowed(view: MemberView) -> Condition | None:
@@ -385,7 +383,7 @@ def frontend_at_allocation(
         key=view.key,
         group=view.key.namespace,
         listeners=tuple(
-            msgspec.structs.replace(listener, proxy_port=proxy_ports.get((listener.protocol.value, listener.port), 0))
+            replace(listener, proxy_port=proxy_ports.get((listener.protocol.value, listener.port), 0))
             for listener in listeners
         ),
         address=allocation.address,
@@ -537,7 +535,7 @@ def connection_frontend(
     """Return the frontend of a load balancer of connections."""
     listeners = (Listener(port.port, Protocol(port.protocol), port.name) for port in spec.ports)
     in_order = sorted(listeners, key=lambda listener: (listener.port, listener.protocol))
-    return msgspec.structs.replace(
+    return replace(
         frontend_at_allocation(view, spec, in_order, origin),
         health_check=check_with(view.behaviour.health_check, spec.health_check),
         outlier_detection=spec.outlier_detection,
@@ -660,7 +658,7 @@ def _serve_http(view: HTTPView, spec: HTTPLoadBalancerSpec, *, translated: Trans
     frontend = frontend_at_allocation(view, spec, ports_of(config.listeners), spec.origin)
     return serve_frontend(
         view,
-        msgspec.structs.replace(frontend, l7=config, backend_shares=translated.update_shares(view, config.backends)),
+        replace(frontend, l7=config, backend_shares=translated.update_shares(view, config.backends)),
         targets,
         {} if view.stale else known.owners,
         leads_to_load_balancers(view, loop_targets)

@@ -28,6 +28,7 @@ from itertools import zip_longest
 from operator import attrgetter
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.announcing import MachineChoice
 from fairlead.api.intent import IntentObject, MachinePlacement
@@ -382,7 +383,7 @@ def one_machines_worth(
             allowed[unit.name] = choice
         elif unit.name in moving:
             lost = {going for going, _ in changes if is_lost(going)}
-            allowed[unit.name] = msgspec.structs.replace(choice, machines=_towards(unit, choice, lost))
+            allowed[unit.name] = replace(choice, machines=_towards(unit, choice, lost))
         else:
             pending.append((unit, choice))
     counts = Counter(name for each in pending for change in _changes(*each) for name in change if name)
@@ -390,7 +391,7 @@ def one_machines_worth(
         counts = Counter({name: count for name, count in counts.items() if name in machines})
     pivot = min(counts, key=lambda name: (not is_lost(name), -counts[name], name), default="")
     for unit, choice in pending:
-        allowed[unit.name] = msgspec.structs.replace(choice, machines=_towards(unit, choice, {pivot} - {""}))
+        allowed[unit.name] = replace(choice, machines=_towards(unit, choice, {pivot} - {""}))
     return allowed
 
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.globalservice import (
     GlobalServiceSpec,
@@ -58,7 +58,7 @@ def begun(spec: GlobalServiceSpec, status: GlobalServiceStatus) -> GlobalShiftSt
         before = targets
     members = tuple(ShiftedMember(name, before.get(name, 0), weight) for name, weight in sorted(targets.items()))
     begins = GlobalShiftStatus("Shifting", members, request=spec.shift.request)
-    return msgspec.structs.replace(begins, state="Done") if not _farthest(begins) else begins
+    return replace(begins, state="Done") if not _farthest(begins) else begins
 
 
 def shifted(spec: GlobalServiceSpec, status: GlobalServiceStatus) -> GlobalServiceSpec:
@@ -67,8 +67,8 @@ def shifted(spec: GlobalServiceSpec, status: GlobalServiceStatus) -> GlobalServi
     if not shift.members or shift.state == "Done":
         return spec
     weights = weights_in_force(shift)
-    members = [msgspec.structs.replace(member, weight=weights[member.tenant]) for member in spec.members]
-    return msgspec.structs.replace(spec, members=members)
+    members = [replace(member, weight=weights[member.tenant]) for member in spec.members]
+    return replace(spec, members=members)
 
 
 def weights_in_force(shift: GlobalShiftStatus) -> dict[str, int]:
@@ -91,18 +91,16 @@ def next_step(
         return shift
     if (problem := stop_reason(wanted.stop_on, errors)) and shift.stepped_at:
         back = max(0, (shift.moved - 1) // wanted.step * wanted.step)
-        return msgspec.structs.replace(shift, state="Stopped", moved=back, message=problem)
+        return replace(shift, state="Stopped", moved=back, message=problem)
     if wait_s(wanted, shift, now=now) > 0:
         return shift
     if waits:
-        return msgspec.structs.replace(shift, message=waits)
+        return replace(shift, message=waits)
     whole = -int(-_farthest(shift) // 1)
     moved = min(shift.moved + wanted.step, whole)
     # With a stop condition, the errors after the last step count as well.
     done = shift.moved >= whole if wanted.stop_on else moved >= whole
-    return msgspec.structs.replace(
-        shift, state="Done" if done else "Shifting", moved=moved, stepped_at=wire_time(now), message=""
-    )
+    return replace(shift, state="Done" if done else "Shifting", moved=moved, stepped_at=wire_time(now), message="")
 
 
 def wait_s(wanted: GlobalShift, shift: GlobalShiftStatus, *, now: datetime) -> float:

@@ -77,11 +77,7 @@ def tenant_objects(
             {
                 "metadata": {"name": READER_ROLE, "labels": {LABEL_MANAGED_BY: MANAGED_BY}},
                 "rules": [
-                    {
-                        "apiGroups": [GROUP],
-                        "resources": ["loadbalancerclasses"],
-                        "verbs": ["get", "list", "watch"],
-                    }
+                    {"apiGroups": [GROUP], "resources": ["loadbalancerclasses"], "verbs": ["get", "list", "watch"]}
                 ],
             },
         ),

@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Self
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.backendgroup import BackendGroup
 from fairlead.api.drill import Drill
@@ -35,14 +36,7 @@ from fairlead.api.tenant import Tenant
 from fairlead.api.times import seconds_from_duration
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind, Capabilities
-from fairlead.model.desired import (
-    DesiredLoadBalancer,
-    FrontendSpec,
-    GuardPolicy,
-    Shares,
-    Spillover,
-    Targets,
-)
+from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Shares, Spillover, Targets
 from fairlead.model.health import HealthCheck, HealthCheckSettings, OutlierDetection, problem_of
 from fairlead.model.http import Backend, Certificate, FixedAnswer, Maintenance
 from fairlead.model.keys import Family, ListenerKey, LoadBalancerKey, TargetKey
@@ -76,7 +70,7 @@ def behaviour_on_record(provider: str, asked: FrontendSpec | None) -> ClassBehav
     behaviour = behaviour_of_class(LoadBalancerClassSpec(provider=provider))
     if asked is None:
         return behaviour
-    return msgspec.structs.replace(behaviour, parameters=asked.parameters, health_check=asked.health_check)
+    return replace(behaviour, parameters=asked.parameters, health_check=asked.health_check)
 
 
 def health_check_from_class(spec: LoadBalancerClassSpec) -> HealthCheck | None:
@@ -438,7 +432,7 @@ class Decision(msgspec.Struct, frozen=True):
 
     def summary(self) -> Self:
         """Return the decision without what is only needed to carry it out."""
-        return msgspec.structs.replace(self, desired=None)
+        return replace(self, desired=None)
 
     def condition(self, reason: ConditionReason) -> Condition | None:
         """Return the first condition with ``reason``, None when there is none."""
@@ -488,7 +482,7 @@ class LoadBalancerDecision(Decision, frozen=True):
 
     def summary(self) -> Self:
         """Return the decision without what is only needed to carry it out."""
-        return msgspec.structs.replace(self, desired=None, view=None)
+        return replace(self, desired=None, view=None)
 
 
 #: Gives a load balancer an address or ports; returns what it has then, and why that is not what it asks for.
@@ -508,12 +502,12 @@ def build_accepted(refusal: Condition | None, *, served: bool = True) -> Conditi
     if refusal is None:
         return Condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "")
     message = f"{refusal.message}; the last accepted version is served until then" if served else refusal.message
-    return msgspec.structs.replace(refusal, message=message)
+    return replace(refusal, message=message)
 
 
 def build_unprogrammed(refusal: Condition) -> Condition:
     """Return condition Programmed for a rejected object, which is not programmed."""
-    return msgspec.structs.replace(refusal, type=ConditionType.PROGRAMMED)
+    return replace(refusal, type=ConditionType.PROGRAMMED)
 
 
 def unresolved(reason: ConditionReason, message: str) -> Condition:

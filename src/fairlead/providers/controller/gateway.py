@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.gateway import (
     GATEWAY_GROUP,
@@ -143,7 +144,7 @@ class GatewayForm:
                 Rule(name=rule.name, matches=rule.matches) if number in problems else rule
                 for number, rule in enumerate(route.rules)
             )
-            objects += _routes(spec.key, msgspec.structs.replace(route, rules=rules), attachments, parents)
+            objects += _routes(spec.key, replace(route, rules=rules), attachments, parents)
         return Rendered(tuple(objects), tuple(refused))
 
     def rules_of(self, obj: AppliedObject) -> int:
@@ -280,7 +281,7 @@ def _rule_parts(key: LoadBalancerKey, route: Route) -> Iterator[list[JSONObject]
     for rule in route.rules:
         for at in range(0, len(rule.matches) or 1, _MOST_MATCHES):
             name = rule.name if not at else ""
-            some = msgspec.structs.replace(rule, name=name, matches=rule.matches[at : at + _MOST_MATCHES])
+            some = replace(rule, name=name, matches=rule.matches[at : at + _MOST_MATCHES])
             more = len(some.matches) or 1
             if part and (len(part) == _MOST_RULES or matches + more > _MOST_MATCHES_IN_ALL):
                 yield part

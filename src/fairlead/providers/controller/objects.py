@@ -19,6 +19,7 @@ from ipaddress import ip_address
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SERVICES, EndpointSlice
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject
@@ -113,7 +114,7 @@ def made(
 
 def with_spec(obj: AppliedObject, spec: JSONObject) -> AppliedObject:
     """Return the same object with another spec."""
-    return msgspec.structs.replace(obj, body=_with_digest({**obj.body, "spec": spec}))
+    return replace(obj, body=_with_digest({**obj.body, "spec": spec}))
 
 
 def _with_digest(body: JSONObject) -> JSONObject:
@@ -227,10 +228,7 @@ def _made(load_balancer: LoadBalancerKey, backend: Backend, slice_: _Slice) -> A
         "endpoints": endpoints,
         "ports": [{"name": PORT_NAME, "port": slice_.port, "protocol": slice_.protocol}],
     }
-    labels = {
-        LABEL_SERVICE_NAME: service_name(load_balancer, backend.name),
-        LABEL_SLICE_MANAGED_BY: SLICE_MANAGED_BY,
-    }
+    labels = {LABEL_SERVICE_NAME: service_name(load_balancer, backend.name), LABEL_SLICE_MANAGED_BY: SLICE_MANAGED_BY}
     return made(ENDPOINT_SLICES, load_balancer, slice_.name, parts, labels=labels, backend=backend.name)
 
 

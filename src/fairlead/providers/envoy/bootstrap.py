@@ -165,10 +165,7 @@ def secret_files(tls: TlsFiles) -> Mapping[str, Json]:
     Envoy watches files for changes only when they are named in a secret that it gets dynamically.
     """
     kind = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
-    secrets = {
-        _OWN: {"tls_certificate": _own_certificate(tls)},
-        _HUB: {"validation_context": _trusted_hub(tls)},
-    }
+    secrets = {_OWN: {"tls_certificate": _own_certificate(tls)}, _HUB: {"validation_context": _trusted_hub(tls)}}
     return {f"{name}.json": {"resources": [{"@type": kind, "name": name, **rest}]} for name, rest in secrets.items()}
 
 

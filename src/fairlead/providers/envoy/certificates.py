@@ -39,6 +39,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from msgspec.structs import replace
 
 from fairlead.api.kubernetes import SECRETS, Secret
 from fairlead.api.meta import JSONObject
@@ -110,7 +111,7 @@ def renewed_authority(authority: Authority, now: datetime, *, trusted_by_all: bo
     if _days_left(authority.current.certificate, now) >= RENEW_AUTHORITY_DAYS:
         return authority
     following = _self_signed(now)
-    return msgspec.structs.replace(authority, next=following, trusted=_trusted(authority, [following.certificate], now))
+    return replace(authority, next=following, trusted=_trusted(authority, [following.certificate], now))
 
 
 def server_certificate(authority: Authority, names: Sequence[str], now: datetime) -> Pair:

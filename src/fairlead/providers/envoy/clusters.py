@@ -245,10 +245,7 @@ def outlier_fields(builtin: Fields, outlier: OutlierDetection | None) -> Fields:
         return {}
     fields = dict(builtin)
     if outlier.consecutive_5xx:
-        fields |= {
-            "consecutive_5xx": {"value": outlier.consecutive_5xx},
-            "enforcing_consecutive_5xx": {"value": 100},
-        }
+        fields |= {"consecutive_5xx": {"value": outlier.consecutive_5xx}, "enforcing_consecutive_5xx": {"value": 100}}
     if outlier.consecutive_gateway_errors:
         fields |= {
             "consecutive_gateway_failure": {"value": outlier.consecutive_gateway_errors},

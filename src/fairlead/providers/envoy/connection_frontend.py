@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.proxy_protocol import read_accept_proxy_protocol
 from fairlead.model.desired import Affinity, FrontendSpec, Listener, Shares
@@ -64,7 +64,7 @@ class ConnectionFrontend:
         changes: list[ResourceChange] = []
         # Where clients hide behind a node's address, their ranges are checked in front of the proxy, not here.
         in_header = read_accept_proxy_protocol(spec.parameters.get(CONNECTIONS_ACCEPT, "")) is not None
-        seen = spec if in_header or self._fleet.sees_clients(spec) else msgspec.structs.replace(spec, source_ranges=())
+        seen = spec if in_header or self._fleet.sees_clients(spec) else replace(spec, source_ranges=())
         for listener in spec.listeners:
             port = old.pop(listener.key, None) or TargetPort(resource_name(spec.key, listener.key))
             self.ports[listener.key] = port

@@ -221,12 +221,7 @@ class LocalEnvoy:
     """
 
     def __init__(
-        self,
-        *,
-        directory: Path,
-        bootstrap: bytes,
-        options: Sequence[str],
-        binary: Path | None = None,
+        self, *, directory: Path, bootstrap: bytes, options: Sequence[str], binary: Path | None = None
     ) -> None:
         self.running: Running | None = None
         self.adopted = False

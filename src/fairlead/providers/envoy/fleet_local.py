@@ -69,13 +69,7 @@ class LocalFleet:
     reuse_port = False
 
     def __init__(
-        self,
-        *,
-        data_dir: Path,
-        concurrency: int = 0,
-        envoys: int = 1,
-        binary: Path | None = None,
-        max_files: int = 0,
+        self, *, data_dir: Path, concurrency: int = 0, envoys: int = 1, binary: Path | None = None, max_files: int = 0
     ) -> None:
         self._data_dir = data_dir.absolute()
         concurrency = concurrency or min(2, os.cpu_count() or 1)

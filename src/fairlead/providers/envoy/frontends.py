@@ -12,6 +12,7 @@ from ipaddress import ip_network
 from itertools import product
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.errors import Terminal
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetChange
@@ -311,7 +312,7 @@ def _apply_target(change: TargetChange, port: TargetPort) -> tuple[Outcome, bool
     if reason:
         return Outcome(OutcomeStatus.REJECTED, reason), False
     if change.action is Action.DRAIN:
-        target = msgspec.structs.replace(target, draining=True)
+        target = replace(target, draining=True)
     return DONE, port.put(target)
 
 

@@ -21,8 +21,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-import msgspec
 import structlog
+from msgspec.structs import replace
 
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
@@ -238,7 +238,7 @@ class HealthBoard:
 def _with_members(health: Health, frontend: EnvoyFrontend) -> Health:
     """Return ``health`` with the counts of each member that shares the load balancer."""
     locality_of = {target.key: target.locality for port in frontend.ports.values() for target in port.targets.targets()}
-    return msgspec.structs.replace(health, members=frontend.judged.tally.members(locality_of))
+    return replace(health, members=frontend.judged.tally.members(locality_of))
 
 
 #: Between two reports while new targets wait for their first check; for every further 1,500 targets as much again, up

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 from prometheus_client.registry import CollectorRegistry
 
 from fairlead.model.change import Action, Outcome, TargetChange
@@ -87,10 +88,7 @@ class EnvoyProvider:
         self._clock = time.monotonic
         self._notifier = StatusNotifier(observe=self._observe)
         self._drains = Drains(
-            pids=fleet.pids,
-            places_of=self._frontends.places_of,
-            changed=self._notifier.hint,
-            registry=registry,
+            pids=fleet.pids, places_of=self._frontends.places_of, changed=self._notifier.hint, registry=registry
         )
         #: What machines last reported of their drains.
         self._machine_drains: dict[str, tuple[DrainState, ...] | None] = {}
@@ -141,7 +139,7 @@ class EnvoyProvider:
     @property
     def capabilities(self) -> Capabilities:
         """Return what Envoy can do."""
-        return msgspec.structs.replace(
+        return replace(
             EVERY_FEATURE,
             allocation=self.fleet.allocation,
             on_hub_machine=self.fleet.on_hub_machine,
@@ -366,8 +364,8 @@ class EnvoyProvider:
                 if state.load_balancer == str(key):
                     added = DrainFigures(state.targets, state.connections, state.since)
                     connections = added.connections + (figures.connections if figures else 0)
-                    figures = msgspec.structs.replace(figures or added, connections=connections)
-        return msgspec.structs.replace(status, draining=figures, data_path=why)
+                    figures = replace(figures or added, connections=connections)
+        return replace(status, draining=figures, data_path=why)
 
 
 def _owners(names: Iterable[str]) -> set[LoadBalancerKey]:
@@ -375,11 +373,7 @@ def _owners(names: Iterable[str]) -> set[LoadBalancerKey]:
 
 
 def create(
-    *,
-    data_dir: Path,
-    concurrency: int = 0,
-    registry: CollectorRegistry | None = None,
-    binary: Path | None = None,
+    *, data_dir: Path, concurrency: int = 0, registry: CollectorRegistry | None = None, binary: Path | None = None
 ) -> EnvoyProvider:
     """Make the provider for one machine: its Envoy, and the socket on which the two talk, live in ``data_dir``."""
     fleet = LocalFleet(data_dir=data_dir, concurrency=concurrency, binary=binary)
@@ -596,7 +590,7 @@ def _without_unknown(status: Observed) -> Observed:
     """
     if status.health is None or not status.health.unknown:
         return status
-    return msgspec.structs.replace(status, health=msgspec.structs.replace(status.health, unknown=0))
+    return replace(status, health=replace(status.health, unknown=0))
 
 
 def _only_pending(now: Observed, last: Observed) -> bool:
@@ -610,8 +604,8 @@ def _only_pending(now: Observed, last: Observed) -> bool:
         return False
     before = last
     if pushed:
-        before = msgspec.structs.replace(before, programmed=False, acknowledged=now.acknowledged)
+        before = replace(before, programmed=False, acknowledged=now.acknowledged)
     if checked and now.health is not None and last.health is not None:
         counts = {"total": now.health.total, "healthy": now.health.healthy, "unknown": now.health.unknown}
-        before = msgspec.structs.replace(before, health=msgspec.structs.replace(last.health, **counts))
+        before = replace(before, health=replace(last.health, **counts))
     return now == before

@@ -253,11 +253,7 @@ class XdsServer:
                 self._health.fall_silent(stream)
 
     async def _read_health(
-        self,
-        group_name: str,
-        stream: HealthStream,
-        context: aio.ServicerContext[bytes, bytes],
-        wake: asyncio.Event,
+        self, group_name: str, stream: HealthStream, context: aio.ServicerContext[bytes, bytes], wake: asyncio.Event
     ) -> None:
         try:
             while isinstance(message := cast("object", await context.read()), bytes):

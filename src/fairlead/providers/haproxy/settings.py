@@ -23,6 +23,7 @@ from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.names import near_names
 from fairlead.api.times import seconds_from_duration
@@ -136,7 +137,7 @@ class HAProxySettings(msgspec.Struct, frozen=True):
     def with_places(self, info: Mapping[str, str]) -> HAProxySettings:
         """Return these settings with the socket and backends that were stored in ``info``."""
         on_record = _backends_by_port(info)
-        return msgspec.structs.replace(
+        return replace(
             self,
             socket=info.get("socket", self.socket),
             backends={listener: on_record.get(str(listener.port), name) for listener, name in self.backends.items()},
@@ -148,9 +149,9 @@ class HAProxySettings(msgspec.Struct, frozen=True):
     def following(self, before: HAProxySettings | None) -> HAProxySettings:
         """Keep what is still true of the settings before: the first options, and listeners that are not empty yet."""
         if before is None or before.socket != self.socket:
-            return msgspec.structs.replace(self, first_options=self.options_digest)
+            return replace(self, first_options=self.options_digest)
         retired = {listener: name for listener, name in before.backends.items() if listener not in self.backends}
-        return msgspec.structs.replace(
+        return replace(
             self,
             backends={**retired, **self.backends},
             retired=frozenset(retired),
@@ -161,7 +162,7 @@ class HAProxySettings(msgspec.Struct, frozen=True):
         """Drop listeners without servers; a late removal still learns their place."""
         if not emptied:
             return self
-        return msgspec.structs.replace(
+        return replace(
             self,
             backends={listener: name for listener, name in self.backends.items() if listener not in emptied},
             named={**self.named, **{str(listener.port): self.backends[listener] for listener in emptied}},

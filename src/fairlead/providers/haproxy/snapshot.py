@@ -21,6 +21,7 @@ from functools import cached_property
 from ipaddress import ip_address
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.errors import Retry
 from fairlead.model.in_words import whole_number
@@ -204,7 +205,7 @@ async def run_and_read(
     api.backend_numbers[backend] = snapshot.number
     text = await api.run(show(backend, sessions_of=snapshot.number))
     counted = snapshot_from_text(text, backend, socket=api.path)
-    return msgspec.structs.replace(counted, messages=snapshot.messages)
+    return replace(counted, messages=snapshot.messages)
 
 
 async def observe_load_balancer(

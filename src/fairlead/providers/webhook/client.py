@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 import structlog
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from fairlead.errors import BadConfiguration, Retry
@@ -271,7 +272,7 @@ class RetryAfter:
         left_s = deferred.until_s - self._clock.monotonic()
         if left_s <= 0 or deferred.request != _without_retry_id(body):
             return None
-        return msgspec.structs.replace(deferred.answer, retry_after_s=left_s)
+        return replace(deferred.answer, retry_after_s=left_s)
 
     def record(self, body: Body, answer: WebhookAnswer) -> None:
         """Store the answer to a request that was sent."""

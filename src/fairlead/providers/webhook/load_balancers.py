@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from fairlead.errors import Terminal
 from fairlead.model.change import DONE, Action, BackendFacts, Outcome, OutcomeStatus, TargetChange
@@ -32,13 +33,7 @@ from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import BackendKey, ListenerKey, LoadBalancerKey
 from fairlead.model.observed import Ensured
 from fairlead.providers.readback_watch import LoadBalancerStates
-from fairlead.providers.webhook.client import (
-    Driver,
-    DriverDown,
-    checking_answer,
-    run_task,
-    run_task_to_success,
-)
+from fairlead.providers.webhook.client import Driver, DriverDown, checking_answer, run_task, run_task_to_success
 from fairlead.providers.webhook.protocol import Body, DriverStatus, Hook, Malformed, WebhookAnswer, failure, task_body
 from fairlead.providers.webhook.settings import DriverSettings, lb_spec, readable_settings, settings_from_parameters
 from fairlead.runtime.queue import KeyedLock
@@ -123,7 +118,7 @@ class BackendCache:
         entry = self._entry(change.backend_key)
         entry.address = address
         entry.injected_info = injected_info or entry.injected_info
-        entry.target = msgspec.structs.replace(change.target, draining=draining)
+        entry.target = replace(change.target, draining=draining)
 
     def forget(self, change: TargetChange) -> None:
         """Drop a backend that is deregistered."""
@@ -188,7 +183,7 @@ class LoadBalancerHooks:
         if load_balancer is None:
             return
         self._cache.restore(key, backends)
-        self.states.put(key, msgspec.structs.replace(load_balancer, complete=True))
+        self.states.put(key, replace(load_balancer, complete=True))
 
     async def create(self, driver: Driver, spec: FrontendSpec) -> Ensured:
         """Call createLoadBalancer; ``Retry`` when the driver answers anything but Succ."""
@@ -212,7 +207,7 @@ class LoadBalancerHooks:
             raise failure(driver.settings.name, hook, about, answer)
         info, addresses = _info_and_addresses(driver, hook, spec, answer)
         info = info or wanted
-        self._store(msgspec.structs.replace(perhaps, info=info, created=True, complete=True))
+        self._store(replace(perhaps, info=info, created=True, complete=True))
         self._changed(spec.key)
         return Ensured(addresses, answer.message, info=None if self._dry_run else info)
 
@@ -223,7 +218,7 @@ class LoadBalancerHooks:
         body = task_body(hook, _subject(spec), dry_run=self._dry_run, lbInfo=load_balancer.info, **content)
         answer = await run_task_to_success(driver, hook, body, about=str(spec.key))
         _, addresses = _info_and_addresses(driver, hook, spec, answer)
-        self._store(msgspec.structs.replace(load_balancer, spec=spec, settings=driver.settings))
+        self._store(replace(load_balancer, spec=spec, settings=driver.settings))
         return Ensured(addresses, answer.message, info=load_balancer.info)
 
     async def delete(self, driver: Driver, load_balancer: DriverLoadBalancer) -> None:

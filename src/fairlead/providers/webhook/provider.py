@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from fairlead.errors import FairleadError, Retry, Terminal
@@ -223,10 +224,7 @@ class WebhookProvider:
 
 
 def create(
-    *,
-    credentials_dir: Path = DEFAULT_DIRECTORY,
-    registry: CollectorRegistry | None = None,
-    dry_run: bool = False,
+    *, credentials_dir: Path = DEFAULT_DIRECTORY, registry: CollectorRegistry | None = None, dry_run: bool = False
 ) -> WebhookProvider:
     """Make the provider (entry point ``webhook``)."""
     return WebhookProvider(credentials_dir=credentials_dir, registry=registry, dry_run=dry_run)
@@ -288,7 +286,7 @@ class DriverReadback:
             if backend.address in present or backend.target.draining
         ]
         missing = len(ours) - len(targets)
-        return msgspec.structs.replace(
+        return replace(
             observed,
             programmed=not missing,
             targets=tuple(sorted(targets, key=lambda target: (target.listener, target.key))),
@@ -317,7 +315,7 @@ class DriverReadback:
         health = health_of_targets(targets, (listener.key for listener in load_balancer.spec.listeners))
         if health.reason is ConditionReason.NOT_CHECKED:
             text = f"{load_balancer.settings.name} reports no health for any backend"
-            health = msgspec.structs.replace(health, message=text)
+            health = replace(health, message=text)
         return health, by_address
 
     def _checked(
@@ -328,7 +326,7 @@ class DriverReadback:
         if not address or (address in present) == wanted:
             return outcome
         hook, effect = (Hook.ENSURE_BACKEND, "is not there") if wanted else (Hook.DEREGISTER_BACKEND, "is still there")
-        return msgspec.structs.replace(
+        return replace(
             outcome,
             status=OutcomeStatus.RETRY,
             message=f"{load_balancer.settings.name} answered Succ to {hook} for {change.key} on "

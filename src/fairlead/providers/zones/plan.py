@@ -32,6 +32,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.hostname import is_within
 
@@ -222,7 +223,7 @@ class _Zone:
         for type_, (values, mine) in ours.items():
             if values:
                 self._drop_values(RRKey(change.host, type_), values)
-                at = msgspec.structs.replace(change, type=type_)
+                at = replace(change, type=type_)
                 self._drop_marks(at, {mark for mark in mine if mark.value != marked(change.value) or type_ != CNAME})
         return ""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.times import seconds_from_duration
 from fairlead.model.desired import FrontendSpec, ProxyProtocol, Shares, Target
@@ -92,7 +92,7 @@ class BackendClusters:
             check = check_of_backend(spec, backend)
             if check != port.check:
                 # Another object: what is known of the health of its targets is judged again.
-                port = self.ports[key] = msgspec.structs.replace(port, check=check)
+                port = self.ports[key] = replace(port, check=check)
             drain_s = shares.drain_s if (shares := self._shares.get(backend.name)) is not None else None
             if drain_s is None and backend.drain:
                 drain_s = seconds_from_duration(backend.drain)
@@ -184,7 +184,7 @@ def check_of_backend(spec: FrontendSpec, backend: Backend) -> HealthCheck | None
     check = check_with(spec.health_check, own, tls=tls is not None, http2=http2, slowdown=slowdown)
     if check is None or check.request is None or own is None or own.host or tls is None:
         return check
-    return msgspec.structs.replace(check, request=msgspec.structs.replace(check.request, host=tls.server_name))
+    return replace(check, request=replace(check.request, host=tls.server_name))
 
 
 def endpoints_of(name: str, port: TargetPort, shares: Shares | None = None) -> EncodedResource:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.http import (
@@ -199,7 +199,7 @@ class HttpFrontend:
         }
         if unseen:
             listeners = (closed_to_all(each) if each.name in unseen else each for each in config.listeners)
-            config = msgspec.structs.replace(config, listeners=tuple(listeners))
+            config = replace(config, listeners=tuple(listeners))
         closed = [RefusedPart("listener", name, UNSEEN_CLIENTS) for name in unseen]
         if not sees and any(entry.allowed_sources for entry in config.maintenance):
             closed += [
@@ -207,8 +207,8 @@ class HttpFrontend:
                 for entry in config.maintenance
                 if entry.allowed_sources
             ]
-            maintenance = (msgspec.structs.replace(entry, allowed_sources=()) for entry in config.maintenance)
-            config = msgspec.structs.replace(config, maintenance=tuple(maintenance))
+            maintenance = (replace(entry, allowed_sources=()) for entry in config.maintenance)
+            config = replace(config, maintenance=tuple(maintenance))
         self._secrets.update(config)
         changes = self._backends.update(spec, self._held.backends)
         wanted: dict[Name, EncodedResource] = {}
@@ -318,7 +318,7 @@ class HttpFrontend:
         self._route_configs.maintain(config.maintenance)
         self._route_configs.limit(settings)
         # Where clients hide behind a node's address, their ranges are checked in front of the proxy, not here.
-        seen = spec if self._fleet.sees_clients(spec) else msgspec.structs.replace(spec, source_ranges=())
+        seen = spec if self._fleet.sees_clients(spec) else replace(spec, source_ranges=())
         encoder = ListenerEncoder(
             self._schema,
             seen,
@@ -495,7 +495,7 @@ def weighted_targets(rule: Rule | None, targets: Mapping[str, Sequence[Target]])
         for target in _of_backend(backend, targets, total):
             known = merged.get(target.key)
             weight = target.weight + (known.weight if known is not None else 0)
-            merged[target.key] = msgspec.structs.replace(target, weight=weight)
+            merged[target.key] = replace(target, weight=weight)
     return list(merged.values())
 
 
@@ -505,9 +505,7 @@ def _of_backend(backend: BackendRef, targets: Mapping[str, Sequence[Target]], to
     usable = [target for target in targets[backend.backend] if target.weight and not target.draining]
     weights = sum(target.weight for target in usable)
     return [
-        msgspec.structs.replace(
-            target, weight=max(1, round(backend.weight * _TOTAL * target.weight / (total * weights)))
-        )
+        replace(target, weight=max(1, round(backend.weight * _TOTAL * target.weight / (total * weights))))
         for target in usable
     ]
 

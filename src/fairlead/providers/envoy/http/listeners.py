@@ -131,11 +131,7 @@ class ListenerEncoder:
             {
                 "name": listener_name(http3_listener_name(self._spec.key, port.port.port), bind_address),
                 "address": {
-                    "socket_address": {
-                        "protocol": "UDP",
-                        "address": bind_address,
-                        "port_value": port.port.bind_port,
-                    }
+                    "socket_address": {"protocol": "UDP", "address": bind_address, "port_value": port.port.bind_port}
                 },
                 "udp_listener_config": {
                     "quic_options": {},

@@ -90,11 +90,7 @@ CONNECTIONS = "connections"
 BANDWIDTH = "bandwidth"
 LIMITS = "limits"
 
-_ESCAPED_SLASHES = {
-    "redirect": "UNESCAPE_AND_REDIRECT",
-    "reject": "REJECT_REQUEST",
-    "keep": "KEEP_UNCHANGED",
-}
+_ESCAPED_SLASHES = {"redirect": "UNESCAPE_AND_REDIRECT", "reject": "REJECT_REQUEST", "keep": "KEEP_UNCHANGED"}
 _BOOLEAN = {"true": True, "false": False}
 _MAX_HOPS = 16
 _MAX_LIMIT = 10_000_000

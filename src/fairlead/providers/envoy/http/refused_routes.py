@@ -24,6 +24,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.access_log import read_access_log
 from fairlead.api.cidrs import uncertain_network
@@ -485,7 +486,7 @@ def closed_to_all(part: _Part) -> _Part:
     """Return a listener or rule that refuses all clients, if it checks the addresses of clients."""
     if not part.checks_sources:
         return part
-    return msgspec.structs.replace(part, allowed_sources=(), denied_sources=EVERYONE)
+    return replace(part, allowed_sources=(), denied_sources=EVERYONE)
 
 
 def without_clients(checked: ReducedRoute) -> ReducedRoute:

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.model.http import L7Listener, RequestMatch, Route, Rule
 from fairlead.providers.envoy.http.names import normal, patterns_for
@@ -136,7 +137,7 @@ def cost_of(route: Route, rules: Iterable[Rule | None] | None = None) -> Cost:
         matches = rule.matches or (RequestMatch(),)
         # A rule that keeps sessions at one of several backends has its matches once more for each of these.
         matches *= 1 + len(backends_of_sessions(rule))
-        each = len(msgspec.json.encode(msgspec.structs.replace(rule, matches=()))) + _ENTRY_BYTES
+        each = len(msgspec.json.encode(replace(rule, matches=()))) + _ENTRY_BYTES
         cors = sum(map(steps_of, _of_rule(rule)))
         own = sum(steps_of(pattern) for match in matches for pattern in _of_match(match))
         size += len(msgspec.json.encode(matches)) + len(matches) * (each + cors * _STEP_BYTES) + own * _STEP_BYTES

@@ -180,11 +180,7 @@ def _in_session(candidate: _Candidate, request: ClientRequest) -> _Candidate:
 
 
 def _met(
-    candidate: _Candidate,
-    listener: L7Listener,
-    hostname: str,
-    passed: Sequence[Passed],
-    outranked: Sequence[Passed],
+    candidate: _Candidate, listener: L7Listener, hostname: str, passed: Sequence[Passed], outranked: Sequence[Passed]
 ) -> RouteDecision:
     rule = candidate.rule
     answered = rule.filters.redirect is None and not any(each.backend and each.weight for each in rule.backends)

@@ -509,11 +509,7 @@ def maintained(schema: Schema, maintenance: Maintenance, answers: bytes, routes:
     closed = answers
     if maintenance.page:
         # Envoy would send the page as grpc-message, in a header that is too large for clients.
-        grpc: Fields = {
-            **page,
-            "match": {"prefix": "/", "grpc": {}},
-            "direct_response": {"status": maintenance.status},
-        }
+        grpc: Fields = {**page, "match": {"prefix": "/", "grpc": {}}, "direct_response": {"status": maintenance.status}}
         closed += route_field(schema.encode(ROUTE, grpc))
     closed += route_field(schema.encode(ROUTE, page))
     if not maintenance.allowed_sources:

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.model.http import BackendRef, PathMatch, RequestMatch, Route, Rule, SessionPersistence
 from fairlead.providers.envoy.http.names import normal, patterns_for
@@ -59,7 +60,7 @@ def own_cookies(
             backends = frozenset(each.backend for each in rule.backends)
             if not taken.setdefault((session.name, _path(rule)), _CookieHosts()).take(hosts, backends):
                 name = f"{session.name}-{_digest_of_rule(route, rule)}"
-                kept[number] = msgspec.structs.replace(rule, session=msgspec.structs.replace(session, name=name))
+                kept[number] = replace(rule, session=replace(session, name=name))
                 changed[route.name] = ()
         if route.name in changed:
             changed[route.name] = tuple(kept)
@@ -104,7 +105,7 @@ def backends_of_sessions(rule: Rule) -> list[BackendRef]:
 
 def at_backend(rule: Rule, backend: BackendRef) -> Rule:
     """Return the rule as the sessions of one of its backends meet it."""
-    return msgspec.structs.replace(rule, backends=(msgspec.structs.replace(backend, weight=1),))
+    return replace(rule, backends=(replace(backend, weight=1),))
 
 
 def backend_cookie(route: Route, rule: Rule, backend: BackendRef) -> str:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from fairlead.errors import Terminal
 from fairlead.model.condition import ConditionReason
@@ -136,7 +137,7 @@ class DeploymentFleet:
         """Apply the group's proxies and the load balancer's Service."""
         if any(not listener.proxy_port for listener in spec.listeners):
             raise Terminal(f"{spec.key}: no proxy port is assigned", reason=ConditionReason.PENDING)
-        spec = msgspec.structs.replace(spec, group=group_of(spec.key, spec.group))
+        spec = replace(spec, group=group_of(spec.key, spec.group))
         old = self._specs.get(spec.key)
         self._specs[spec.key] = spec
         service = service_manifest(spec, self._settings)

@@ -22,6 +22,7 @@ from functools import lru_cache
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from fairlead.api.json_text import decode
 from fairlead.api.kubernetes import CONFIG_MAPS
@@ -112,7 +113,7 @@ def encode_report(report: GroupReport) -> str:
     text = msgspec.json.encode(report)
     if len(text) > MOST_BYTES:
         reduced = tuple(ProxyReport(proxy.node, {}, proxy.silent) for proxy in report.proxies)
-        text = msgspec.json.encode(msgspec.structs.replace(report, proxies=reduced))
+        text = msgspec.json.encode(replace(report, proxies=reduced))
     return text.decode()
 
 

@@ -88,11 +88,7 @@ def group_name(group: str) -> str:
 
 def group_labels(group: str) -> dict[str, str]:
     """Return the labels of everything that belongs to a group; the second one selects its pods."""
-    return {
-        LABEL_MANAGED_BY: MANAGED_BY,
-        "app.kubernetes.io/name": "fairlead-envoy",
-        GROUP_LABEL: group_name(group),
-    }
+    return {LABEL_MANAGED_BY: MANAGED_BY, "app.kubernetes.io/name": "fairlead-envoy", GROUP_LABEL: group_name(group)}
 
 
 def hashed(manifest: Manifest) -> Manifest:
@@ -248,10 +244,7 @@ def _pod(group: str, settings: DeploymentSettings) -> Manifest:
         "containers": [_container(settings)],
         "volumes": [
             {"name": "bootstrap", "configMap": {"name": group_name(group)}},
-            {
-                "name": "tls",
-                "secret": {"secretName": group_name(group), "defaultMode": 0o440},
-            },
+            {"name": "tls", "secret": {"secretName": group_name(group), "defaultMode": 0o440}},
             {"name": "run", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
         ],
     }

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import aiohttp
 import msgspec
 import structlog
+from msgspec.structs import replace
 from prometheus_client.registry import CollectorRegistry
 
 from fairlead.api.json_text import decode
@@ -164,7 +165,7 @@ class DeploymentProvider(EnvoyProvider):
         programmed = settled and own.acknowledged == own.proxies and synced == proxies
         # A missing connection *here* is not a problem then; a missing address still is.
         where = self.fleet.addresses(key)
-        return msgspec.structs.replace(
+        return replace(
             own,
             programmed=programmed,
             proxies=own.proxies + proxies,
@@ -375,7 +376,7 @@ class ProxyTraffic:
         async with self._free:
             (reading,) = await reader.read()
         if reading.problem:
-            return msgspec.structs.replace(reading, problem=f"{reading.problem} at {place.address}")
+            return replace(reading, problem=f"{reading.problem} at {place.address}")
 
         def of_group(counts: Mapping[Counted, Totals]) -> dict[Counted, Totals]:
             return {
