@@ -116,7 +116,7 @@ def renewed_authority(authority: Authority, now: datetime, *, trusted_by_all: bo
 
 def server_certificate(authority: Authority, names: Sequence[str], now: datetime) -> Pair:
     """Issue the hub's certificate for the host names (or IP addresses) by which proxies reach it."""
-    return _issued(authority, names[0], [_host(name) for name in names], now)
+    return _issued(authority, names[0], list(map(_host, names)), now)
 
 
 def client_certificate(authority: Authority, group: str, now: datetime) -> Pair:
@@ -144,7 +144,9 @@ def machine_certificate(
     key = parsed.public_key()
     if not parsed.is_signature_valid or not isinstance(key, ec.EllipticCurvePublicKey | rsa.RSAPublicKey):
         raise ValueError("not signed with its own key, which has to be an elliptic curve or an RSA key")
-    names = [x509.UniformResourceIdentifier(machine_uri(machine))]
+    # The xDS server reads the group of the machine in it.
+    uri = f"spiffe://{TRUST_DOMAIN}/proxy-machine/group/{quote(node_group(machine), safe='')}"
+    names = [x509.UniformResourceIdentifier(uri)]
     expires = now + life
     leaf = _leaf(authority, machine, names, key, now, expires, [ExtendedKeyUsageOID.CLIENT_AUTH])
     return SignedKey(leaf.public_bytes(serialization.Encoding.PEM), f"{leaf.serial_number:x}", expires)
@@ -162,11 +164,6 @@ def shown_certificate(certificate: bytes) -> ShownCertificate:
     pem = certificate.startswith(b"-----")
     parsed = _parsed(certificate) if pem else x509.load_der_x509_certificate(certificate)
     return ShownCertificate(f"{parsed.serial_number:x}", parsed.not_valid_before_utc + _SKEW)
-
-
-def machine_uri(machine: str) -> str:
-    """Return the URI of a proxy machine, whose group the xDS server reads."""
-    return f"spiffe://{TRUST_DOMAIN}/proxy-machine/group/{quote(node_group(machine), safe='')}"
 
 
 def machine_named_in(uris: Iterable[str]) -> str:
@@ -203,10 +200,9 @@ def renew_in_s(certificate: bytes, now: datetime) -> float:
 
 def is_authority(authority: Authority) -> bool:
     """Return whether these are certificates and keys that belong together."""
-    pairs = [authority.current, *([authority.next] if authority.next is not None else [])]
     try:
         x509.load_pem_x509_certificates(authority.trusted)
-        return all(_belong_together(pair) for pair in pairs)
+        return all(_belong_together(pair) for pair in (authority.current, authority.next) if pair is not None)
     except ValueError:
         return False
 
@@ -244,10 +240,12 @@ def _self_signed(now: datetime) -> Pair:
         encipher_only=False,
         decipher_only=False,
     )
-    builder = _builder(name, name, key.public_key(), now, now + timedelta(days=AUTHORITY_DAYS), serial)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    builder = builder.add_extension(usage, critical=True)
-    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    builder = (
+        _builder(name, name, key.public_key(), now, now + timedelta(days=AUTHORITY_DAYS), serial)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
     return _pair(builder.sign(key, hashes.SHA256()), key)
 
 
@@ -270,15 +268,15 @@ def _leaf(
     signer = serialization.load_pem_private_key(authority.current.key, password=None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
         raise TypeError("the authority's key is not an elliptic curve key")
-    builder = _builder(_name(name[:64]), issuer.subject, key, now, expires, x509.random_serial_number())
-    builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
     identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-    builder = builder.add_extension(
-        x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False
+    return (
+        _builder(_name(name[:64]), issuer.subject, key, now, expires, x509.random_serial_number())
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
+        .sign(signer, hashes.SHA256())
     )
-    return builder.sign(signer, hashes.SHA256())
 
 
 def _builder(
@@ -556,29 +554,25 @@ class TlsDirectory:
         if data == self._written or not data:
             return
         digest = blake2b(b"\0".join(data[name] for name in sorted(data)), digest_size=8).hexdigest()
+        directory, link = self._dir / digest, self._dir / "next"
         try:
-            self._replace(digest, data)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for name, content in data.items():
+                file = directory / name
+                file.touch(mode=0o600)
+                file.write_bytes(content)
+            link.unlink(missing_ok=True)
+            link.symlink_to(digest)
+            link.replace(self._dir / "current")
+            for old in self._dir.iterdir():
+                if old.is_dir() and not old.is_symlink() and old != directory:
+                    shutil.rmtree(old, ignore_errors=True)
         except OSError as error:
             raise BadConfiguration(
                 f"--data-dir: the xDS certificate cannot be kept in {self._dir} ({error.strerror}); "
                 "make the directory writable or choose another"
             ) from error
         self._written = dict(data)
-
-    def _replace(self, digest: str, data: Data) -> None:
-        directory = self._dir / digest
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name, content in data.items():
-            file = directory / name
-            file.touch(mode=0o600)
-            file.write_bytes(content)
-        link = self._dir / "next"
-        link.unlink(missing_ok=True)
-        link.symlink_to(digest)
-        link.replace(self._dir / "current")
-        for old in self._dir.iterdir():
-            if old.is_dir() and not old.is_symlink() and old != directory:
-                shutil.rmtree(old, ignore_errors=True)
 
 
 #: A Secret is read again at least this often: it may have been deleted or damaged.
@@ -648,11 +642,8 @@ class ClientCertificates:
             log.info("client certificate issued", group=wanted.group)
             if ref not in self._wanted:
                 # The group was deleted while we wrote.
-                await self._delete_or_log(ref)
+                try:
+                    await self._cluster.delete(SECRETS, ref.namespace, ref.name)
+                except FairleadError as error:
+                    log.warning("a client certificate is left behind", name=ref.name, sentence=error.sentence)
         return min(_CHECK_S, renew_in_s(pair.certificate, now) + 1.0)
-
-    async def _delete_or_log(self, ref: ManifestRef) -> None:
-        try:
-            await self._cluster.delete(SECRETS, ref.namespace, ref.name)
-        except FairleadError as error:
-            log.warning("a client certificate is left behind", name=ref.name, sentence=error.sentence)

@@ -39,8 +39,17 @@ _UNLIMITED = 1_000_000
 #: A prime well above 100 times the targets of one listener; Envoy's 65,537 costs four times the memory for each
 #: cluster.
 _MAGLEV_TABLE_SIZE = 16_381
-#: After how many seconds without a sign of life of a target its idle connections are cut.
-_DEAD_S = 30
+#: Cuts an idle connection 30 s after its target vanished without closing it: the kernel waits for hours by itself.
+#: TCP_USER_TIMEOUT has no limit here: it would also cut connections to targets that only read slowly.
+_DEAD_PEER: Fields = {
+    "upstream_connection_options": {
+        "tcp_keepalive": {
+            "keepalive_time": {"value": 15},
+            "keepalive_interval": {"value": 5},
+            "keepalive_probes": {"value": 3},
+        }
+    }
+}
 _SOCKETS = "envoy.extensions.transport_sockets"
 _RAW: tuple[str, str, Fields] = ("envoy.transport_sockets.raw_buffer", f"{_SOCKETS}.raw_buffer.v3.RawBuffer", {})
 #: How long a target may be left out that is ejected again and again.
@@ -68,21 +77,17 @@ def cluster_bytes(
 
     ``connections`` is how many it may have open to its targets, if the load balancer is one that is limited.
     """
+    name, check = resource_name(spec.key, listener.key), spec.health_check
     if listener.protocol is Protocol.UDP:
-        return schema.encode(
-            CLUSTER, udp_cluster_fields(spec, resource_name(spec.key, listener.key), targets, connections=connections)
-        )
-    name = resource_name(spec.key, listener.key)
-    check_port = spec.health_check.port if spec.health_check is not None else 0
+        return schema.encode(CLUSTER, udp_cluster_fields(spec, name, targets, connections=connections))
+    check_port = check.port if check is not None else 0
     fields = cluster_fields(spec, name, targets, connections=connections, shares=spec.shares, check_port=check_port)
-    fields |= outlier_fields(
-        outlier_detection_fields(spec.health_check if spec.shares else None), spec.outlier_detection
-    )
-    if (check := spec.health_check) is not None:
+    fields |= outlier_fields(outlier_detection_fields(check if spec.shares else None), spec.outlier_detection)
+    if check is not None:
         fields["health_checks"] = [health_check_fields(check, own_socket=has_own_socket(check, spec.proxy_protocol))]
         if check.request is not None:
             # Machines; clusters of Services stay as they are, since Envoy recreates a changed one.
-            fields |= dead_peer_fields()
+            fields |= _DEAD_PEER
         if has_own_socket(check, spec.proxy_protocol):
             fields["transport_socket_matches"] = [socket_of_checks(schema, check, spec.proxy_protocol)]
     if spec.proxy_protocol is not ProxyProtocol.NONE:
@@ -143,12 +148,9 @@ def cluster_fields(
     if inline:
         fields |= _strict_dns(name, inline, shares, check_port)
     else:
-        fields |= {"type": "EDS", "eds_cluster_config": {"eds_config": _ads()}}
+        ads: Fields = {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": duration(3.0)}
+        fields |= {"type": "EDS", "eds_cluster_config": {"eds_config": ads}}
     return fields
-
-
-def _ads() -> Fields:
-    return {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": duration(3.0)}
 
 
 def _limits(connections: int) -> Fields:
@@ -221,19 +223,6 @@ def outlier_detection_fields(until: HealthCheck | None = None) -> Fields:
         "interval": duration(2.0),
         "base_ejection_time": duration(seconds),
         "max_ejection_percent": {"value": 50},
-    }
-
-
-def dead_peer_fields() -> Fields:
-    """Return when an idle connection is cut whose target has vanished without closing it.
-
-    Envoy cuts nothing when a target is removed, and the kernel waits for hours by itself: a client would hang as long.
-    There is no limit for bytes that are not acknowledged (TCP_USER_TIMEOUT): it would also cut connections to targets
-    that only read slowly.
-    """
-    probes = {"keepalive_time": _DEAD_S // 2, "keepalive_interval": _DEAD_S // 6, "keepalive_probes": 3}
-    return {
-        "upstream_connection_options": {"tcp_keepalive": {name: {"value": value} for name, value in probes.items()}}
     }
 
 

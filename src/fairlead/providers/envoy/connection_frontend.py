@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from fairlead.api.proxy_protocol import read_accept_proxy_protocol
-from fairlead.model.desired import Affinity, FrontendSpec, Listener, Shares
+from fairlead.model.desired import Affinity, FrontendSpec, Listener
 from fairlead.model.http import L7Listener
 from fairlead.model.keys import ListenerKey, Protocol, family_of
 from fairlead.model.observed import RefusedPart
 from fairlead.providers.envoy.access_log import access_log_of, access_logs
-from fairlead.providers.envoy.clusters import EndpointSet, cluster_bytes
+from fairlead.providers.envoy.clusters import cluster_bytes
 from fairlead.providers.envoy.fleet import Fleet
 from fairlead.providers.envoy.http.names import CONNECTIONS_ACCEPT, connections_of
 from fairlead.providers.envoy.http.route_action import (
@@ -70,12 +70,13 @@ class ConnectionFrontend:
             self.ports[listener.key] = port
             port.targets.configure(spec.health_check.port if spec.health_check is not None else 0, spec.drain_s)
             changes += self._target_changes(listener.key, cluster=True)
-            changes += [
-                listener_change(self._schema, seen, listener, bind_address=address, reuse_port=self._fleet.reuse_port)
-                for address in self._bound
-            ]
-            changes += listener_removals(port.name, left)
-        return [*changes, *(change for port in old.values() for change in removal(port.name, before))]
+            for address in self._bound:
+                name, reuse = listener_name(port.name, address), self._fleet.reuse_port
+                content = listener_bytes(self._schema, seen, listener, bind_address=address, reuse_port=reuse)
+                resource = encoded_resource(ResourceType.LISTENER, name, content, needs=(port.name,))
+                changes.append(ResourceChange(ResourceType.LISTENER, name, resource))
+            changes += _listener_removals(port.name, left)
+        return [*changes, *(change for port in old.values() for change in _removal(port.name, before))]
 
     def target_changes(self, touched: Mapping[ListenerKey, bool]) -> list[ResourceChange]:
         """Return the endpoints of ports, and the cluster of each whose targets are, or were, inside that."""
@@ -86,76 +87,34 @@ class ConnectionFrontend:
         ]
 
     def _target_changes(self, key: ListenerKey, *, cluster: bool) -> list[ResourceChange]:
-        port = self.ports[key]
-        changes = [endpoints_change(port.name, port.targets, self._spec.shares, inline=port.inline)]
+        port, spec = self.ports[key], self._spec
+        changes: list[ResourceChange] = []
         if cluster:
-            listener = next(listener for listener in self._spec.listeners if listener.key == key)
+            listener = next(listener for listener in spec.listeners if listener.key == key)
+            inline = port.targets.targets() if port.inline else ()
             limit = self._fleet.connections_per_cluster
-            change = cluster_change(
-                self._schema, self._spec, listener, port.targets, inline=port.inline, connections=limit
-            )
-            changes.insert(0, change)
-        return changes
-
-    def release(self, backends: frozenset[str]) -> list[ResourceChange]:  # noqa: ARG002 (there are none)
-        """Return nothing: a port never waits."""
-        return []
-
-    def refused_by_proxy(self, name: str, version: str, message: str) -> list[ResourceChange]:  # noqa: ARG002
-        """Return nothing: the last good version of a port's resources stays as a whole."""
-        return []
-
-    def resumed_from_proxy(self, name: str, version: str) -> list[ResourceChange]:  # noqa: ARG002
-        """Return nothing."""
-        return []
-
-    def accepted_by_proxy(self, name: str, version: str) -> list[ResourceChange]:  # noqa: ARG002
-        """Return nothing."""
-        return []
+            content = cluster_bytes(self._schema, spec, listener, inline, connections=limit)
+            checked = listener.protocol is Protocol.TCP and spec.health_check is not None
+            resource = encoded_resource(ResourceType.CLUSTER, port.name, content, warms_by_ack=port.inline or checked)
+            changes.append(ResourceChange(ResourceType.CLUSTER, port.name, resource))
+        endpoints = None
+        if not port.inline:
+            assignment = port.targets.assignment(port.name, spec.shares)
+            endpoints = encoded_resource(ResourceType.ENDPOINTS, port.name, assignment)
+        return [*changes, ResourceChange(ResourceType.ENDPOINTS, port.name, endpoints)]
 
     def removal(self) -> list[ResourceChange]:
         """Return the removal of all ports."""
-        return [change for port in self.ports.values() for change in removal(port.name, self._bound)]
+        return [change for port in self.ports.values() for change in _removal(port.name, self._bound)]
 
 
-def listener_change(
-    schema: Schema, spec: FrontendSpec, listener: Listener, *, bind_address: str, reuse_port: bool
-) -> ResourceChange:
-    """Build the listener of one port at one address."""
-    cluster = resource_name(spec.key, listener.key)
-    name = listener_name(cluster, bind_address)
-    content = listener_bytes(schema, spec, listener, bind_address=bind_address, reuse_port=reuse_port)
-    resource = encoded_resource(ResourceType.LISTENER, name, content, needs=(cluster,))
-    return ResourceChange(ResourceType.LISTENER, name, resource)
-
-
-def cluster_change(
-    schema: Schema, spec: FrontendSpec, listener: Listener, targets: EndpointSet, *, inline: bool, connections: int
-) -> ResourceChange:
-    """Build the cluster of one port; ``targets`` matter only when they are ``inline``."""
-    name = resource_name(spec.key, listener.key)
-    content = cluster_bytes(schema, spec, listener, targets.targets() if inline else (), connections=connections)
-    checked = listener.protocol is Protocol.TCP and spec.health_check is not None
-    resource = encoded_resource(ResourceType.CLUSTER, name, content, warms_by_ack=inline or checked)
-    return ResourceChange(ResourceType.CLUSTER, name, resource)
-
-
-def endpoints_change(name: str, targets: EndpointSet, shares: Shares | None, *, inline: bool) -> ResourceChange:
-    """Build the endpoints of one port: the hot path. There are none when they are inside the cluster."""
-    resource = None if inline else encoded_resource(ResourceType.ENDPOINTS, name, targets.assignment(name, shares))
-    return ResourceChange(ResourceType.ENDPOINTS, name, resource)
-
-
-def removal(name: str, bind_addresses: Iterable[str]) -> list[ResourceChange]:
-    """Remove everything of one port, with its listeners at these addresses."""
+def _removal(name: str, bind_addresses: Iterable[str]) -> list[ResourceChange]:
     behind = [ResourceChange(kind, name, None) for kind in (ResourceType.CLUSTER, ResourceType.ENDPOINTS)]
-    return [*behind, *listener_removals(name, bind_addresses)]
+    return [*behind, *_listener_removals(name, bind_addresses)]
 
 
-def listener_removals(name: str, bind_addresses: Iterable[str]) -> list[ResourceChange]:
-    """Remove the listeners of one port at these addresses."""
-    names = [listener_name(name, address) for address in bind_addresses]
-    return [ResourceChange(ResourceType.LISTENER, each, None) for each in names]
+def _listener_removals(name: str, bind_addresses: Iterable[str]) -> list[ResourceChange]:
+    return [ResourceChange(ResourceType.LISTENER, listener_name(name, address), None) for address in bind_addresses]
 
 
 LISTENER = "envoy.config.listener.v3.Listener"

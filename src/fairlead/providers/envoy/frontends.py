@@ -18,7 +18,6 @@ from fairlead.errors import Terminal
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import FrontendSpec, Target
-from fairlead.model.health import HealthCheck
 from fairlead.model.http import IdleBackends, differing_keys
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey, backend_key
 from fairlead.model.observed import HealthTally, Seen
@@ -31,9 +30,11 @@ from fairlead.providers.envoy.http.names import cluster_name, is_backend_of
 from fairlead.providers.envoy.http.refused_routes import invalid_config
 from fairlead.providers.envoy.resources import NAME_PART, load_balancer_of
 from fairlead.providers.envoy.schema import Schema
-from fairlead.providers.envoy.serving import Serving, TargetPort
+from fairlead.providers.envoy.serving import TargetPort
 from fairlead.providers.envoy.store import ResourceChange
 
+#: The resources of one load balancer in its groups.
+Serving = ConnectionFrontend | HttpFrontend
 #: group, address, port, protocol: what only one listener can have.
 Bind = tuple[str, str, int, Protocol]
 
@@ -121,10 +122,14 @@ class EnvoyFrontends:
         """Return one load balancer."""
         return self._frontends.get(key)
 
+    def _owner(self, name: str) -> EnvoyFrontend | None:
+        """Return the load balancer that has a resource of this name."""
+        key = load_balancer_of(name)
+        return self._frontends.get(key) if key is not None else None
+
     def port(self, name: str) -> tuple[FrontendSpec, ListenerKey, TargetPort] | None:
         """Return the targets whose cluster has this name, with their key and their load balancer."""
-        key = load_balancer_of(name)
-        frontend = self._frontends.get(key) if key is not None else None
+        frontend = self._owner(name)
         if frontend is None:
             return None
         if is_backend_of(frontend.spec.key, name):
@@ -136,14 +141,12 @@ class EnvoyFrontends:
 
     def groups_of(self, name: str) -> tuple[str, ...]:
         """Return the node groups that have a resource of this name."""
-        key = load_balancer_of(name)
-        frontend = self._frontends.get(key) if key is not None else None
+        frontend = self._owner(name)
         return frontend.groups if frontend is not None else ()
 
     def wants(self, group: str, name: str) -> bool:
         """Return whether a load balancer in this group has a resource of this name."""
-        key = load_balancer_of(name)
-        frontend = self._frontends.get(key) if key is not None else None
+        frontend = self._owner(name)
         return frontend is not None and group in frontend.groups and name in frontend.serving.labels
 
     def in_group(self, group: str) -> list[LoadBalancerKey]:
@@ -167,18 +170,18 @@ class EnvoyFrontends:
         left = [group for group in old.groups if group not in groups] if old is not None else []
         changes = dict.fromkeys(left, old.serving.removal() if old is not None and left else [])
         # A group that joins gets what has not changed from the store.
-        serving = old.serving if old is not None and old.groups else self._new(spec, old)
+        kind = ConnectionFrontend if spec.l7 is None else HttpFrontend
+        serving: Serving = (
+            old.serving
+            if old is not None and old.groups
+            else kind(self._schema, self._fleet, spec, ports=old.ports if old is not None else None)
+        )
         changes |= dict.fromkeys(groups, serving.update(spec, bind_addresses=addresses))
         if old is not None:
             self._forget(old)
         judged = old.judged if old is not None else JudgedHealth()
         self._store(EnvoyFrontend(spec, groups, addresses, serving, judged, _limits_drains(spec, old)))
         return changes
-
-    def _new(self, spec: FrontendSpec, old: EnvoyFrontend | None) -> Serving:
-        ports = old.ports if old is not None else None
-        kind = ConnectionFrontend if spec.l7 is None else HttpFrontend
-        return kind(self._schema, self._fleet, spec, ports=ports)
 
     def apply(self, targets: Iterable[TargetChange]) -> tuple[dict[str, list[ResourceChange]], list[Outcome]]:
         """Store target changes; the outcomes are in the order of the changes."""
@@ -189,7 +192,9 @@ class EnvoyFrontends:
             frontend = self._frontends.get(change.load_balancer)
             port = frontend.ports.get(change.listener) if frontend is not None else None
             if frontend is None or port is None:
-                outcomes.append(_without_listener(change))
+                missing = f"{change.load_balancer} has no listener {change.listener} yet"
+                gone = change.action is Action.DEREGISTER
+                outcomes.append(DONE if gone else Outcome(OutcomeStatus.RETRY, missing))
                 continue
             was_inline = port.inline
             outcome, changed = _apply_target(change, port)
@@ -207,11 +212,10 @@ class EnvoyFrontends:
 
     def answered_by_proxy(self, name: str, version: str, refusal: str) -> dict[str, list[ResourceChange]]:
         """Take in that a proxy took, or refused, a version of a resource; what follows concerns its load balancer."""
-        key = load_balancer_of(name)
-        frontend = self._frontends.get(key) if key is not None else None
-        if frontend is None:
+        frontend = self._owner(name)
+        # The last good version of a port's resources stays as a whole.
+        if frontend is None or not isinstance(serving := frontend.serving, HttpFrontend):
             return {}
-        serving = frontend.serving
         changes = (
             serving.refused_by_proxy(name, version, refusal) if refusal else serving.accepted_by_proxy(name, version)
         )
@@ -219,16 +223,17 @@ class EnvoyFrontends:
 
     def resumed_from_proxy(self, name: str, version: str) -> dict[str, list[ResourceChange]]:
         """Take in which version of a resource a proxy has, maybe of a hub before this one."""
-        key = load_balancer_of(name)
-        frontend = self._frontends.get(key) if key is not None else None
-        if frontend is None:
+        frontend = self._owner(name)
+        if frontend is None or not isinstance(frontend.serving, HttpFrontend):
             return {}
         return dict.fromkeys(frontend.groups, frontend.serving.resumed_from_proxy(name, version))
 
     def release(self, key: LoadBalancerKey, backends: frozenset[str]) -> dict[str, list[ResourceChange]]:
         """Serve what waits for targets of these backends without them."""
         frontend = self._frontends.get(key)
-        return {} if frontend is None else dict.fromkeys(frontend.groups, frontend.serving.release(backends))
+        if frontend is None or not isinstance(frontend.serving, HttpFrontend):
+            return {}
+        return dict.fromkeys(frontend.groups, frontend.serving.release(backends))
 
     def delete(self, key: LoadBalancerKey) -> dict[str, list[ResourceChange]]:
         """Forget a load balancer; one that is not known needs no change."""
@@ -295,12 +300,6 @@ def _binds(frontend: EnvoyFrontend) -> list[Bind]:
     ]
 
 
-def _without_listener(change: TargetChange) -> Outcome:
-    if change.action is Action.DEREGISTER:
-        return DONE
-    return Outcome(OutcomeStatus.RETRY, f"{change.load_balancer} has no listener {change.listener} yet")
-
-
 def _apply_target(change: TargetChange, port: TargetPort) -> tuple[Outcome, bool]:
     """Apply one change; the second value is whether anything changed."""
     target = change.target
@@ -349,12 +348,19 @@ def invalid_spec(spec: FrontendSpec, *, bind_addresses: Collection[str]) -> list
         ]
     if not bind_addresses:
         reasons.append("no address is assigned")
-    reasons += [f"address {address!r} is not an IP address" for address in bind_addresses if not _is_ip(address)]
+    reasons += [
+        f"address {address!r} is not an IP address"
+        for address in bind_addresses
+        if "%" in address or is_dns_name(address)
+    ]
     reasons += [
         f"source range {text!r} is not a CIDR such as 10.0.0.0/8" for text in spec.source_ranges if not _is_cidr(text)
     ]
-    if spec.health_check is not None:
-        reasons += _invalid_health_check(spec.health_check)
+    if (check := spec.health_check) is not None:
+        if check.interval_s < 0.01 or check.timeout_s < 0.01:
+            reasons.append("health check interval and timeout must be 10 ms or more")
+        if check.unhealthy_threshold < 1 or check.healthy_threshold < 1:
+            reasons.append("health check thresholds must be 1 or more")
     return reasons
 
 
@@ -371,19 +377,6 @@ def invalid_target(target: Target) -> str:
     if not 0 <= target.weight <= _MAX_WEIGHT:
         return f"target {target.key}: weight {target.weight} is not in 0..{_MAX_WEIGHT}"
     return ""
-
-
-def _invalid_health_check(check: HealthCheck) -> list[str]:
-    reasons: list[str] = []
-    if check.interval_s < 0.01 or check.timeout_s < 0.01:
-        reasons.append("health check interval and timeout must be 10 ms or more")
-    if check.unhealthy_threshold < 1 or check.healthy_threshold < 1:
-        reasons.append("health check thresholds must be 1 or more")
-    return reasons
-
-
-def _is_ip(address: str) -> bool:
-    return "%" not in address and not is_dns_name(address)
 
 
 def _is_cidr(text: str) -> bool:

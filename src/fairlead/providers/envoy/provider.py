@@ -44,7 +44,7 @@ from fairlead.providers.envoy.session import Counters, Session
 from fairlead.providers.envoy.store import NodeGroup, ResourceChange, ResourceStore, shortened
 from fairlead.providers.envoy.type_subscription import HOLD_UNKNOWN_S, UnknownLoadBalancers
 
-#: What changes with the targets of a load balancer, or with how they are checked.
+#: What changes with the targets of a load balancer, or with how they are checked; removed after its listeners.
 _WITH_TARGETS = (ResourceType.CLUSTER, ResourceType.ENDPOINTS)
 
 
@@ -382,9 +382,6 @@ def create(
     return EnvoyProvider(fleet=fleet, xds_address=f"unix:{fleet.xds_socket}", registry=registry)
 
 
-_LATER = (ResourceType.CLUSTER, ResourceType.ENDPOINTS)
-
-
 def split_removals(changes: Sequence[ResourceChange]) -> tuple[Sequence[ResourceChange], list[ResourceChange]]:
     """Return the changes for now, and the removals that wait until the listeners among the changes have drained."""
     closing = {
@@ -395,7 +392,7 @@ def split_removals(changes: Sequence[ResourceChange]) -> tuple[Sequence[Resource
     later = [
         each
         for each in changes
-        if each.kind in _LATER
+        if each.kind in _WITH_TARGETS
         and each.resource is None
         and (key := load_balancer_of(each.name)) in closing
         and key is not None
@@ -448,9 +445,10 @@ def observed(
     reached = {session.group for session in sessions} or groups
     acknowledged = sum(session.has_all(frontend.spec.key, labels) for session in sessions)
     refusals = [
-        f"{_at_machine(group.name)}{label}: {explained(shortened(refusal))}"
+        f"{f'machine {machine}: ' if machine else ''}{label}: {explained(shortened(refusal))}"
         for group in groups
         if group in reached
+        for machine in (machine_of(group.name),)
         for kind, name in group.refused_names()
         if (label := labels.get(name)) and (refusal := group.refusal(kind, name))
     ]
@@ -468,11 +466,6 @@ def observed(
 
 
 _NO_MACHINE = "no proxy machine is assigned yet"
-
-
-def _at_machine(group: str) -> str:
-    machine = machine_of(group)
-    return f"machine {machine}: " if machine else ""
 
 
 def _without_routes(frontend: EnvoyFrontend) -> Health | None:

@@ -1,7 +1,6 @@
-"""The state of one load balancer at the provider, L4 or L7, and the health checks that its proxies make.
+"""The targets of one load balancer, L4 or L7, and the health checks that its proxies make.
 
-``ConnectionFrontend`` (L4) and ``http.frontend.HttpFrontend`` (L7) implement ``Serving``. A ``TargetPort`` holds the
-targets of a listener, or of a backend. Changes are for the store; no input or output.
+A ``TargetPort`` holds the targets of a listener, or of a backend.
 Envoy reports health over HDS only of what an HDS specifier names. The specifier has the checked clusters with their own
 checks and targets: one encoded field for each cluster, encoded again only when that cluster has changed. Never: a
 cluster without targets; Envoy 1.40 crashes on it.
@@ -10,7 +9,7 @@ Source: https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/health/v3/hds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Protocol
 
@@ -20,7 +19,6 @@ from fairlead.model.desired import FrontendSpec, ProxyProtocol, Target
 from fairlead.model.health import HealthCheck
 from fairlead.model.keys import ListenerKey, TargetKey
 from fairlead.model.keys import Protocol as Transport
-from fairlead.model.observed import RefusedPart
 from fairlead.providers.envoy.clusters import (
     SLOWEST_PACE,
     EndpointSet,
@@ -32,7 +30,6 @@ from fairlead.providers.envoy.clusters import (
 )
 from fairlead.providers.envoy.resources import delimited, text
 from fairlead.providers.envoy.schema import Schema, duration
-from fairlead.providers.envoy.store import ResourceChange
 
 
 class TargetPort(msgspec.Struct):
@@ -63,63 +60,6 @@ class TargetPort(msgspec.Struct):
         """Remove a target; return whether it was there."""
         self.dns_names.discard(key)
         return self.targets.drop(key)
-
-
-class Serving(Protocol):
-    """The resources of one load balancer in one group."""
-
-    @property
-    def ports(self) -> Mapping[ListenerKey, TargetPort]:
-        """Return what targets may be registered behind."""
-        ...
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """Return the names of all resources, each with what people call it."""
-        ...
-
-    @property
-    def refused(self) -> tuple[RefusedPart, ...]:
-        """Return what is not served although it was asked for, sorted."""
-        ...
-
-    @property
-    def awaited(self) -> frozenset[str]:
-        """Return the backends for whose first target something waits that was asked for."""
-        ...
-
-    def update(self, spec: FrontendSpec, *, bind_addresses: Sequence[str]) -> list[ResourceChange]:
-        """Serve this; returns what may differ from before."""
-        ...
-
-    def target_changes(self, touched: Mapping[ListenerKey, bool]) -> list[ResourceChange]:
-        """Return the resources that hold the targets behind keys, each with whether its targets were inline."""
-        ...
-
-    def release(self, backends: frozenset[str]) -> list[ResourceChange]:
-        """Let nothing wait any longer for these."""
-        ...
-
-    def refused_by_proxy(self, name: str, version: str, message: str) -> list[ResourceChange]:
-        """Leave out what a proxy refused of a resource."""
-        ...
-
-    @property
-    def searching(self) -> bool:
-        """Return whether something waits until it is known what the proxies refuse."""
-        ...
-
-    def resumed_from_proxy(self, name: str, version: str) -> list[ResourceChange]:
-        """Leave out what a proxy has been without since before this hub."""
-        ...
-
-    def accepted_by_proxy(self, name: str, version: str) -> list[ResourceChange]:
-        """Try again what waited for this."""
-        ...
-
-    def removal(self) -> list[ResourceChange]:
-        """Return the removal of everything."""
-        ...
 
 
 _CHECK = "envoy.service.health.v3.ClusterHealthCheck"

@@ -59,7 +59,6 @@ from fairlead.providers.envoy.http.route_action import (
     BANDWIDTH_LIMIT,
     LISTENER_SOURCES,
     LOCAL_RATE_LIMIT,
-    NO_LIMITS,
     RATE_LIMIT,
     RETRY_HEADER,
     ClusterOf,
@@ -68,7 +67,6 @@ from fairlead.providers.envoy.http.route_action import (
 )
 from fairlead.providers.envoy.http.route_budget import (
     NO_COST,
-    Priced,
     PricedRoute,
     ReducedRoute,
     cost_of,
@@ -89,7 +87,7 @@ from fairlead.providers.envoy.http.route_table import (
     attached_by_listener,
     first_rule,
     route_field,
-    rules_by_server_name,
+    routes_by_server_name,
 )
 from fairlead.providers.envoy.http.secrets import EnvoySecrets
 from fairlead.providers.envoy.http.sessions import own_cookies
@@ -216,7 +214,7 @@ class HttpFrontend:
             self._held.routes,
             config.listeners,
             (lambda route: figures_name(spec.key, route)) if config.route_figures else None,
-            self._idle_of,
+            lambda backends: frozenset(filter(self._is_idle, backends)),
             sees_clients=sees,
         )
         self._update_listeners(config, wanted)
@@ -285,9 +283,6 @@ class HttpFrontend:
     def _cluster_of(self, backend: str) -> str:
         return cluster_name(self._spec.key, backend) if backend else unresolved_name(self._spec.key)
 
-    def _idle_of(self, backends: frozenset[str]) -> frozenset[str]:
-        return frozenset(filter(self._is_idle, backends))
-
     def _is_idle(self, backend: str) -> bool:
         """Return whether a backend has no target that takes new requests: no session stays there."""
         held = self.ports.get(backend_key(backend))
@@ -314,9 +309,7 @@ class HttpFrontend:
     def _update_listeners(self, config: L7Config, wanted: dict[Name, EncodedResource]) -> None:
         spec = self._spec
         settings = http_settings(spec.parameters)
-        self._route_configs.serve_http3(settings.http3)
-        self._route_configs.maintain(config.maintenance)
-        self._route_configs.limit(settings)
+        self._route_configs.configure(settings, config.maintenance)
         # Where clients hide behind a node's address, their ranges are checked in front of the proxy, not here.
         seen = spec if self._fleet.sees_clients(spec) else replace(spec, source_ranges=())
         encoder = ListenerEncoder(
@@ -391,7 +384,8 @@ class HttpFrontend:
                 continue
             certificates[listener.name] = usable
             if listener.protocol == "TLS":
-                rules[listener.name] = rules_by_server_name(listener, self._routes.streams("TLS"), owners)
+                routes = routes_by_server_name(listener, self._routes.streams("TLS"), owners)
+                rules[listener.name] = {name: route.rules[0] for name, route in routes.items()}
             elif listener.protocol == "TCP" and (rule := first_rule(listener, self._routes.streams("TCP"))) is not None:
                 rules[listener.name] = {"": rule}
         guarded = {each.name for each in listeners if each.checks_sources or self._table.guarded[each.name]}
@@ -708,10 +702,10 @@ class Routes:
             total = total.minus(served[name].cost).plus(encoded.cost)
         self._excess = {}
         if not surely_fit(total, listeners):
-            priced: dict[str, Priced] = {**served, **changed}
-            for name, route in self._flows.items():
-                if route.kind == "TLS":
-                    priced[name] = PricedRoute(route, route.rules, cost_of(route))
+            encoded_routes = {**served, **changed}.items()
+            priced = {name: PricedRoute(route.route, route.rules, route.cost) for name, route in encoded_routes}
+            streams = (route for route in self._flows.values() if route.kind == "TLS")
+            priced |= {route.name: PricedRoute(route, route.rules, cost_of(route)) for route in streams}
             self._excess = over_budget(priced, listeners)
         changed |= {
             name: self._with_rules(served[name], each.rules) for name, each in self._excess.items() if name in served
@@ -745,34 +739,21 @@ class RouteConfigs:
         self._hosts: dict[str, tuple[_Shape, VirtualHosts]] = {}
         #: The listeners of each port by hostname, as they were given first.
         self._owners: dict[ListenerKey, Mapping[str, L7Listener]] = {}
-        self._http3 = False
         #: The names of the listeners that check the addresses of clients.
         self._guarded: set[str] = set()
+        self._settings = HttpSettings()
         self._maintenance: tuple[Maintenance, ...] = ()
-        self._limits, self._bandwidth_kib = NO_LIMITS, 0
 
-    def maintain(self, maintenance: tuple[Maintenance, ...]) -> None:
-        """Set which hosts are in maintenance."""
-        if maintenance != self._maintenance:
-            self._maintenance = maintenance
-            self._hosts.clear()
-
-    def limit(self, settings: HttpSettings) -> None:
-        """Set the limits of the load balancer."""
-        if (settings.limits, settings.bandwidth_kib) != (self._limits, self._bandwidth_kib):
-            self._limits, self._bandwidth_kib = settings.limits, settings.bandwidth_kib
+    def configure(self, settings: HttpSettings, maintenance: tuple[Maintenance, ...]) -> None:
+        """Set what all configurations have in common, and which hosts are in maintenance."""
+        if (settings, maintenance) != (self._settings, self._maintenance):
+            self._settings, self._maintenance = settings, maintenance
             self._hosts.clear()
 
     def guard(self, listeners: Iterable[L7Listener], guarded: frozenset[str]) -> None:
         """Set which of these listeners check the addresses of clients."""
         self._guarded.difference_update(listener.name for listener in listeners)
         self._guarded |= guarded
-
-    def serve_http3(self, on: bool) -> None:
-        """Set whether answers over HTTPS say that HTTP/3 is served at the same port."""
-        if on != self._http3:
-            self._http3 = on
-            self._hosts.clear()
 
     def owners(self, port: ListenerKey, listeners: Sequence[L7Listener]) -> Mapping[str, L7Listener]:
         """Return the listeners of a port by hostname: the same mapping, with the same listeners, while they are equal.
@@ -825,7 +806,7 @@ class RouteConfigs:
             hosts = VirtualHosts(self._schema, port=served[0].port, secure=secure, maintenance=maintenance)
             self._hosts[name] = ((served, owners), hosts)
             touched = None
-        http3_port = served[0].port if self._http3 and served[0].protocol == "HTTPS" else 0
+        http3_port = served[0].port if self._settings.http3 and served[0].protocol == "HTTPS" else 0
         return b"".join(
             (text(1, name), *hosts.encode(served, owners, routes, touched), self._options(http3_port, buckets))
         )
@@ -845,10 +826,10 @@ class RouteConfigs:
         if self._maintenance:
             fields["max_direct_response_body_size_bytes"] = {"value": MAX_PAGE_BYTES}
         settings: dict[str, Fields] = {}
-        if buckets or self._limits.requests_per_second:
-            settings[RATE_LIMIT] = self._schema.any(LOCAL_RATE_LIMIT, rate_limits(buckets, self._limits))
-        if self._bandwidth_kib:
-            settings[BANDWIDTH_LIMIT] = bandwidth_limit(self._schema, self._bandwidth_kib)
+        if buckets or self._settings.limits.requests_per_second:
+            settings[RATE_LIMIT] = self._schema.any(LOCAL_RATE_LIMIT, rate_limits(buckets, self._settings.limits))
+        if self._settings.bandwidth_kib:
+            settings[BANDWIDTH_LIMIT] = bandwidth_limit(self._schema, self._settings.bandwidth_kib)
         if settings:
             fields["typed_per_filter_config"] = settings
         return self._schema.encode(ROUTES, fields)

@@ -323,7 +323,10 @@ class RefusedRoutes:
         if sent is None or sent[0] != version:
             return False
         self._settled.discard(name)
-        new = sorted(sent[1] - self._known() or sent[1] - self._good.get(name, frozenset()), key=_by_name)
+        new = sorted(
+            sent[1] - self._known() or sent[1] - self._good.get(name, frozenset()),
+            key=lambda encoded: encoded.route.name,
+        )
         culprits = [encoded for encoded in new if _is_named(encoded.rules, message)]
         if not culprits and len(new) == 1:
             culprits = new
@@ -333,7 +336,10 @@ class RefusedRoutes:
             # Without the refused route all others are another configuration, which may well be good.
             self._waiting.pop(name, None)
         elif new:
-            self._waiting.setdefault(name, set()).update(_suspected(new))
+            # Those with regular expressions wait; where these are all or none, the second half.
+            risky = [encoded for encoded in new if next(patterns(encoded.rules), None) is not None]
+            suspected = risky if 0 < len(risky) < len(new) else new[len(new) // 2 :]
+            self._waiting.setdefault(name, set()).update(suspected)
         return bool(new)
 
     def _blame(self, encoded: EncodedRoute, message: str) -> None:
@@ -396,16 +402,6 @@ def _without(rules: Sequence[Rule | None], excluded_rules: Sequence[str]) -> lis
     ]
 
 
-def _by_name(encoded: EncodedRoute) -> str:
-    return encoded.route.name
-
-
-def _suspected(routes: Sequence[EncodedRoute]) -> Sequence[EncodedRoute]:
-    """Return those of several routes that wait: the ones with regular expressions, or the second half."""
-    risky = [encoded for encoded in routes if next(patterns(encoded.rules), None) is not None]
-    return risky if 0 < len(risky) < len(routes) else routes[len(routes) // 2 :]
-
-
 def digest_of(route: Route) -> str:
     """Return the token of a route in a note: the same for the same route, in every process."""
     return blake2b(msgspec.json.encode(route), digest_size=8).hexdigest()
@@ -417,12 +413,9 @@ def patterns(rules: Iterable[Rule | None]) -> Iterator[str]:
         for match in rule.matches if rule is not None else ():
             if match.path.type == "RegularExpression" and match.path.value:
                 yield match.path.value
-            yield from (each.value for each in (*match.headers, *match.query_params) if is_pattern(each))
-
-
-def is_pattern(match: ValueMatch) -> bool:
-    """Return whether a value is a regular expression that says something."""
-    return match.type == "RegularExpression" and bool(match.value)
+            for value in (*match.headers, *match.query_params):
+                if value.type == "RegularExpression" and value.value:
+                    yield value.value
 
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -443,22 +436,18 @@ def invalid_hostnames(route: Route) -> RefusedPart | None:
     return RefusedPart("route", route.name, _joined(problems)) if problems else None
 
 
-def _invalid_log(route: Route) -> RefusedPart | None:
-    try:
-        read_access_log(route.access_log or "off")
-    except ValueError as error:
-        return RefusedPart("route", route.name, f"accessLog: {error}"[:_LONGEST])
-    return None
-
-
 def checked_route(route: Route) -> ReducedRoute | RefusedPart:
     """Return what is served of a route of kind HTTP or GRPC; the refusal when nothing is.
 
     A rule that is refused keeps the matches that can be used and answers 500: without it, its requests would reach
     other rules, past a filter that was meant for them.
     """
-    if (refusal := invalid_hostnames(route) or _invalid_log(route)) is not None:
+    if (refusal := invalid_hostnames(route)) is not None:
         return refusal
+    try:
+        read_access_log(route.access_log or "off")
+    except ValueError as error:
+        return RefusedPart("route", route.name, f"accessLog: {error}"[:_LONGEST])
     rules: list[Rule | None] = []
     refused: dict[int, str] = {}
     for number, rule in enumerate(route.rules):
@@ -628,16 +617,12 @@ def _regex(what: str, pattern: str) -> Iterator[str]:
 _TOGETHER: dict[ListenerProtocol, str] = {"HTTP": "HTTP", "HTTPS": "TLS", "TLS": "TLS", "TCP": "TCP", "UDP": "UDP"}
 
 
-def port_key(listener: L7Listener) -> ListenerKey:
-    """Return which of the load balancer's ports a listener is on."""
-    return ListenerKey(Protocol.UDP if listener.protocol == "UDP" else Protocol.TCP, listener.port)
-
-
 def listeners_by_port(config: L7Config) -> dict[ListenerKey, list[L7Listener]]:
     """Return the listeners of each port, in their order."""
     ports: dict[ListenerKey, list[L7Listener]] = {}
     for listener in config.listeners:
-        ports.setdefault(port_key(listener), []).append(listener)
+        protocol = Protocol.UDP if listener.protocol == "UDP" else Protocol.TCP
+        ports.setdefault(ListenerKey(protocol, listener.port), []).append(listener)
     return ports
 
 

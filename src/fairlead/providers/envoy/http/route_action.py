@@ -45,7 +45,6 @@ from fairlead.model.http import (
     L7Listener,
     Mirror,
     PathMatch,
-    PathModifier,
     Redirect,
     RequestMatch,
     Route,
@@ -101,20 +100,28 @@ def action_fields(
     backends = [backend for backend in rule.backends if backend.weight]
     if not any(backend.backend for backend in backends):
         return {**headers, "direct_response": {"status": status_without_backend(kind, rule.backends)}}
+    if len(backends) == 1 and backends[0].filters == Filters() and not added_to_answers:
+        clusters: Fields = {"cluster": cluster_of(backends[0].backend)}
+    else:
+        shares = [_share(backend, cluster_of, added_to_answers) for backend in backends]
+        clusters = {"weighted_clusters": {"clusters": shares}}
     route: dict[str, object] = {
-        **_clusters(backends, cluster_of, added_to_answers),
+        **clusters,
         "cluster_not_found_response_code": _NOT_FOUND[status_without_backend(kind)],
         **_times(rule),
         "retry_policy": retry_policy(schema, rule),
     }
-    if own := retry_headers(rule):
+    if rule.backend_timeout_ms and rule.retry is None:
         changes = cast("list[Fields]", headers.get("request_headers_to_add", []))
-        headers = {**headers, "request_headers_to_add": [*changes, *own]}
+        headers = {**headers, "request_headers_to_add": [*changes, _NO_RETRY_HEADER]}
     rewrite = rule.filters.rewrite
     if rewrite is not None and rewrite.hostname:
         route["host_rewrite_literal"] = rewrite.hostname
     if rewrite is not None and rewrite.path is not None:
-        route |= rewrite_fields(rewrite.path, match.path)
+        if rewrite.path.type == "ReplaceFullPath":
+            route |= _regex(_WHOLE_PATH, rewrite.path.value or "/")
+        else:
+            route |= _prefix(rewrite.path.value, match.path)
     mirrors = [_mirror(mirror, cluster_of) for mirror in mirrors_of(rule) if mirror.backend]
     if mirrors:
         route["request_mirror_policies"] = mirrors
@@ -132,12 +139,6 @@ def mirrors_of(rule: Rule) -> list[Mirror]:
     if len(rule.backends) == 1:
         mirrors += rule.backends[0].filters.mirrors
     return mirrors
-
-
-def _clusters(backends: list[BackendRef], cluster_of: ClusterOf, added: Mapping[str, Fields]) -> Fields:
-    if len(backends) == 1 and backends[0].filters == Filters() and not added:
-        return {"cluster": cluster_of(backends[0].backend)}
-    return {"weighted_clusters": {"clusters": [_share(backend, cluster_of, added) for backend in backends]}}
 
 
 def _share(backend: BackendRef, cluster_of: ClusterOf, added: Mapping[str, Fields]) -> Fields:
@@ -220,8 +221,10 @@ def redirect_action(redirect: Redirect, path: PathMatch, *, port: int, secure: b
         fields["host_redirect"] = redirect.hostname
     if (new_port := redirect_port(redirect, port=port, secure=secure)) is not None:
         fields["port_redirect"] = new_port
-    if redirect.path is not None:
-        fields |= redirect_fields(redirect.path, path)
+    if redirect.path is not None and redirect.path.type == "ReplaceFullPath":
+        fields["path_redirect"] = redirect.path.value or "/"
+    elif redirect.path is not None:
+        fields |= _prefix(redirect.path.value, path)
     return fields
 
 
@@ -238,20 +241,6 @@ def redirect_port(redirect: Redirect, *, port: int, secure: bool) -> int | None:
 
 
 _WHOLE_PATH = "(?s)^.+$"
-
-
-def rewrite_fields(modifier: PathModifier, path: PathMatch) -> Fields:
-    """Build what changes the path towards the backend."""
-    if modifier.type == "ReplaceFullPath":
-        return _regex(_WHOLE_PATH, modifier.value or "/")
-    return _prefix(modifier.value, path)
-
-
-def redirect_fields(modifier: PathModifier, path: PathMatch) -> Fields:
-    """Build what changes the path of the new location."""
-    if modifier.type == "ReplaceFullPath":
-        return {"path_redirect": modifier.value or "/"}
-    return _prefix(modifier.value, path)
 
 
 def removed_prefix(path: PathMatch) -> str:
@@ -337,10 +326,9 @@ def _principals(ranges: Iterable[str]) -> list[Fields]:
 
 def source_ranges(ranges: Iterable[str]) -> list[Fields]:
     """Return ranges of client addresses as a match has them."""
-    networks = [ip_network(text, strict=False) for text in ranges]
     return [
         {"address_prefix": str(network.network_address), "prefix_len": {"value": network.prefixlen}}
-        for network in networks
+        for network in (ip_network(text, strict=False) for text in ranges)
     ]
 
 
@@ -438,7 +426,10 @@ def origin_regex(origin: str) -> str:
 
 def _cors(cors: Cors) -> Fields:
     return {
-        "allow_origin_string_match": [_origin(origin) for origin in cors.allow_origins],
+        "allow_origin_string_match": [
+            {"safe_regex": {"regex": origin_regex(origin)}} if "*" in origin else {"exact": origin}
+            for origin in cors.allow_origins
+        ],
         "allow_methods": _list(cors.allow_methods),
         "allow_headers": _list(cors.allow_headers),
         "expose_headers": ", ".join(cors.expose_headers),
@@ -454,12 +445,6 @@ def _list(values: tuple[str, ...]) -> str:
     return "*" if "*" in values else ", ".join(values)
 
 
-def _origin(origin: str) -> Fields:
-    if "*" in origin:
-        return {"safe_regex": {"regex": origin_regex(origin)}}
-    return {"exact": origin}
-
-
 _NEVER_PROCESSED = "connect-failure,refused-stream,reset-before-request"
 _RETRY_ON = "x-envoy-retry-on"
 #: A server that closes an idle connection cuts the request that is sent at the same moment. Envoy ignores ``none``.
@@ -467,18 +452,13 @@ RETRY_HEADER: Fields = {
     "header": {"key": _RETRY_ON, "value": "%CEL(request.method in ['GET', 'HEAD', 'OPTIONS'] ? 'reset' : 'none')%"},
     "append_action": "ADD_IF_ABSENT",
 }
-#: A try that took too long was cut, too: it is the answer that the rule asked for.
+#: Of a rule with a time-out of its own and no retry: a try that took too long was cut, too, and is its answer.
 _NO_RETRY_HEADER: Fields = {
     "header": {"key": _RETRY_ON, "value": "none"},
     "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
 }
 #: A dead pod of two costs no request.
 _CONNECT_ATTEMPTS = 3
-
-
-def retry_headers(rule: Rule) -> list[Fields]:
-    """Return what keeps ``RETRY_HEADER`` away from the requests of a rule; empty where it may hold."""
-    return [_NO_RETRY_HEADER] if rule.backend_timeout_ms and rule.retry is None else []
 
 
 def retry_policy(schema: Schema, rule: Rule) -> Fields:

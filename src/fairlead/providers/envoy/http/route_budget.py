@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import add, sub
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -84,27 +84,8 @@ class _Place(msgspec.Struct):
     there: bool = False
 
 
-class Priced(Protocol):
-    """A route, what is served of each of its rules (None: nothing), and the cost of that."""
-
-    @property
-    def route(self) -> Route:
-        """Return the route as written."""
-        ...
-
-    @property
-    def rules(self) -> tuple[Rule | None, ...]:
-        """Return what is served of each rule."""
-        ...
-
-    @property
-    def cost(self) -> Cost:
-        """Return the cost of these rules."""
-        ...
-
-
 class PricedRoute(NamedTuple):
-    """A route with a cost, that is not encoded."""
+    """A route, what is served of each of its rules (None: nothing), and the cost of that."""
 
     route: Route
     rules: tuple[Rule | None, ...]
@@ -164,7 +145,7 @@ def _of_rule(rule: Rule) -> Iterator[str]:
     return (origin_regex(origin) for origin in origins if "*" in origin)
 
 
-def over_budget(routes: Mapping[str, Priced], listeners: Sequence[L7Listener]) -> dict[str, ReducedRoute]:
+def over_budget(routes: Mapping[str, PricedRoute], listeners: Sequence[L7Listener]) -> dict[str, ReducedRoute]:
     """Return what is served of the routes that do not fit, by name; empty when all fit."""
     if surely_fit(reduce(Cost.plus, (each.cost for each in routes.values()), NO_COST), listeners):
         return {}
@@ -178,7 +159,7 @@ def over_budget(routes: Mapping[str, Priced], listeners: Sequence[L7Listener]) -
     return reduced
 
 
-def _reduced(priced: Priced, budget: _Budget, places: Mapping[tuple[str, str], int], problem: str) -> ReducedRoute:
+def _reduced(priced: PricedRoute, budget: _Budget, places: Mapping[tuple[str, str], int], problem: str) -> ReducedRoute:
     route = priced.route
     if route.kind not in ("HTTP", "GRPC"):
         return ReducedRoute(route, (None,) * len(route.rules), dict.fromkeys(range(len(route.rules)), problem))

@@ -301,7 +301,8 @@ class EncodedRoute:
         """Encode a match of a rule; ``at``: for the sessions of this backend only."""
         cookies = backends_of_sessions(rule) if at is None else []
         fields: dict[str, object] = {
-            "name": entry_name(self.route, rule, number, index),
+            # In access logs.
+            "name": f"{self.route.name}/{rule.name or number}/{index}",
             "match": match_fields(
                 match,
                 self.route.kind,
@@ -337,11 +338,6 @@ def route_field(route: bytes) -> bytes:
 def bucket_name(route: Route, number: int) -> str:
     """Name the bucket of a rule, in which all its requests count, whichever match and hostname they meet."""
     return f"{route.name}/{number}"
-
-
-def entry_name(route: Route, rule: Rule, number: int, match: int) -> str:
-    """Name an entry in access logs: route, rule (its name, or its number from 0), match."""
-    return f"{route.name}/{rule.name or number}/{match}"
 
 
 _MISDIRECTED = {"match": {"prefix": "/"}, "direct_response": {"status": 421}}
@@ -547,16 +543,12 @@ def met(domain: str, groups: Mapping[str, Group]) -> Iterator[Group]:
         group = groups.get(pattern)
         if group is None or not group.content:
             continue
-        if pattern != domain and _never_one_label(domain, pattern, group):
+        one_label = all(host_route.one_label for host_route in group.routes)
+        if pattern != domain and one_label and not has_one_label_more(domain, pattern):
             continue
         yield group
         if group.whole:
             return
-
-
-def _never_one_label(domain: str, pattern: str, group: Group) -> bool:
-    """Return whether all of a group match one label only, where this domain has more."""
-    return all(each.one_label for each in group.routes) and not has_one_label_more(domain, pattern)
 
 
 def virtual_host(domain: str, routes: bytes) -> bytes:
@@ -578,13 +570,8 @@ def attached_by_listener(routes: Iterable[Route]) -> Attached:
     return by_listener
 
 
-def rules_by_server_name(listener: L7Listener, routes: Attached, owners: Mapping[str, L7Listener]) -> dict[str, Rule]:
-    """Return the rule for each server name of a listener, sorted; ``owners`` are the port's listeners by hostname."""
-    return {name: route.rules[0] for name, route in routes_by_server_name(listener, routes, owners).items()}
-
-
 def routes_by_server_name(listener: L7Listener, routes: Attached, owners: Mapping[str, L7Listener]) -> dict[str, Route]:
-    """Return the route for each server name, as ``rules_by_server_name`` chooses it."""
+    """Return the route for each server name of a listener, sorted; ``owners`` are the port's listeners by hostname."""
     chosen: dict[str, Route] = {}
     for route, hostnames in routes.get(listener.name, ()):
         for hostname in hostnames or (listener.hostname,):
