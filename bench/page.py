@@ -14,7 +14,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from bench.figures import Figure
-from fairlead.page.board import Board, VisibleItem
+from fairlead.page.board import Board, TableSource, VisibleItem
 from fairlead.page.tables import load_balancer_item
 from fairlead.page.web import AllRights, WebPage
 from fairlead.runtime.clock import SystemClock
@@ -27,11 +27,10 @@ _ROWS = "document.querySelectorAll('#grid .row').length"
 _PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 
 
-class LoadBalancers:
+class LoadBalancers(TableSource):
     """Load balancers of one member, in memory."""
 
     table = "lb"
-    every_s = 0.0
 
     def __init__(self) -> None:
         self.broken: set[str] = set()

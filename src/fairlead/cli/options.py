@@ -206,6 +206,8 @@ ValidFor = Annotated[
 ValidDays = Annotated[
     int | None, typer.Option("--valid-days", min=1, max=3650, hidden=True, help="Earlier name of --valid-for, in days.")
 ]
+MemberName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the member.", show_default=False)]
+AnyMember = Annotated[str, typer.Argument(metavar="NAME", help="Only this member; all without it.")]
 KeyFile = Annotated[
     Path | None,
     typer.Option("--output", metavar="FILE", help="Write the agent's kubeconfig there (mode 0600); default: stdout."),

@@ -24,12 +24,14 @@ from fairlead.cli.complete import (
     complete_object,
 )
 from fairlead.cli.options import (
+    AnyMember,
     Context,
     HubAddress,
     HubApi,
     KeyFile,
     Kubeconfig,
     Labels,
+    MemberName,
     Namespace,
     OnlyNamespace,
     OptionGroup,
@@ -787,7 +789,7 @@ def add(
 @tenant_app.command("list", cls=PlainCommand, epilog=epilog_of("tenant list"))
 @takes_groups
 def list_tenants(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Only this member; all without it.")] = "",
+    name: AnyMember = "",
     selector: Labels = "",
     watch: Watch = False,
     output: OutputOption = Output.TABLE,
@@ -808,7 +810,7 @@ def list_tenants(
 @tenant_app.command("usage", cls=PlainCommand, epilog=epilog_of("tenant usage"))
 @takes_groups
 def tenant_usage(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Only this member; all without it.")] = "",
+    name: AnyMember = "",
     selector: Labels = "",
     watch: Watch = False,
     output: OutputOption = Output.TABLE,
@@ -829,7 +831,7 @@ def tenant_usage(
 @tenant_app.command("rotate", cls=PlainCommand, epilog=epilog_of("tenant rotate"))
 @takes_groups
 def rotate(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the member.", show_default=False)],
+    name: MemberName,
     output: KeyFile = None,
     valid_for: ValidFor = "24h",
     valid_days: ValidDays = None,
@@ -852,7 +854,7 @@ def rotate(
 @tenant_app.command("remove", cls=PlainCommand, epilog=epilog_of("tenant remove"))
 @takes_groups
 def remove(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the member.", show_default=False)],
+    name: MemberName,
     stop_serving: Annotated[
         bool, typer.Option("--stop-serving", help="Even if it serves: drain its load balancers, then delete them.")
     ] = False,

@@ -4,7 +4,7 @@
 
 A row is one object of a member: its parts at all load balancers, and what the member's agent rejects of it.
 Where a load balancer does not serve, neither do its routes. A status lists a bounded number of rejected and failing
-routes; once that is reached, nothing is known of those that it does not list.
+routes; once that is reached, the state of the others is unknown. What is unknown is never shown as serving.
 In: routes, load balancers and the reports of agents as the hub's caches hold them. Out: the table ``route``, and
 ``Chain``. Pure, except for the table.
 """
@@ -35,7 +35,7 @@ from fairlead.hub.intents.http import REFUSED_SHOWN
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cache import WatchCache
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.page.board import VisibleItem
+from fairlead.page.board import TableSource, VisibleItem
 from fairlead.status.fleet import (
     LoadBalancerRow,
     ObjectFault,
@@ -50,6 +50,8 @@ from fairlead.status.object_ref import IN_MEMBERS, SERVICE, ObjectRef
 
 #: Hosts and Services that a row names; more are counted.
 _NAMED = 3
+#: States of a load balancer that are those of all its routes, too.
+_WHOLE = (Trouble.NOT_KNOWN, Trouble.NOT_SERVING, Trouble.UNCONFIRMED)
 
 
 class RouteRow(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True, gc=False):
@@ -101,6 +103,13 @@ class ServedRoutes(NamedTuple):
             len(lb.status.failing_routes) >= FAILING_LISTED or len(lb.status.refused) >= REFUSED_SHOWN,
         )
 
+    @property
+    def of_all_routes(self) -> object:
+        """Return what the rows of all its routes depend on."""
+        row = self.row
+        whole = (row.state, row.reason, row.message) if row.state in _WHOLE else ()
+        return whole, row.title, row.address, row.routes == 0, self.full
+
 
 class _Fault(NamedTuple):
     trouble: Trouble
@@ -115,9 +124,12 @@ def faults_of_route(route: LoadBalancerRoute, served: ServedRoutes | None) -> It
         yield _Fault(Trouble.NOT_SERVING, "NoLoadBalancer", text)
         return
     row, name = served.row, route.metadata.name
-    if row.state in (Trouble.NOT_SERVING, Trouble.UNCONFIRMED):
+    if row.state in _WHOLE:
         verb = "does not serve" if row.state is Trouble.NOT_SERVING else "is not known to serve yet"
         yield _Fault(row.state, row.reason, f"load balancer {row.title} {verb}: {row.message or row.reason}")
+    if row.routes == 0:
+        text = f"load balancer {row.title} has not reported a route yet"
+        yield _Fault(Trouble.UNCONFIRMED, "NotReported", text)
     for kind, reason in served.refused.get(name, ()):
         trouble = Trouble.NOT_SERVING if kind == "route" else Trouble.ATTENTION
         yield _Fault(trouble, "Refused", f"{'not' if kind == 'route' else 'a rule is not'} served: {reason}")
@@ -160,7 +172,7 @@ def route_row(
         state = Trouble.ATTENTION  # some of its hosts are served
     # What is rejected is not served, unless an earlier version of it is.
     rejected = [Trouble.ATTENTION if routes else Trouble.NOT_SERVING] if refusals else []
-    faults.sort(key=lambda fault: list(Trouble).index(fault.trouble))
+    faults.sort(key=lambda fault: fault.trouble.rank)
     problems = dict.fromkeys((*(fault.sentence for fault in faults), *(fault.text for fault in refusals)))
     names = sorted({route.spec.load_balancer for route in routes})
     known = [served[name] for name in names]
@@ -194,11 +206,10 @@ def _named(names: Iterable[str]) -> str:
     return ", ".join(listed[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-class RouteRows:
+class RouteRows(TableSource):
     """The table of Ingresses, routes and rejected objects; a key is a ``RouteKey``."""
 
     table = "route"
-    every_s = 0.0
 
     def __init__(
         self,
@@ -219,9 +230,11 @@ class RouteRows:
                 changed(route.subject)
 
         def load_balancer_changed(old: HTTPLoadBalancer | None, new: HTTPLoadBalancer | None) -> None:
-            if old is None or new is None or _seen(old) != _seen(new):
-                lb = cast("HTTPLoadBalancer", new or old)
-                for route in self._routes.by_index("lb", LoadBalancerKey(HTTP_LOAD_BALANCERS.kind, *lb.key)):
+            lb = cast("HTTPLoadBalancer", new or old)
+            self._served.pop(lb.key, None)
+            if (touched := _touched(old, new)) is not None:
+                key = LoadBalancerKey(HTTP_LOAD_BALANCERS.kind, *lb.key)
+                for route in filter(touched, self._routes.indexed("lb", key)):
                     changed(route.subject)
 
         def lease_changed(old: StampedLease | None, new: StampedLease | None) -> None:
@@ -254,6 +267,10 @@ class RouteRows:
         resource = TCP_LOAD_BALANCERS if wanted.kind == SERVICE else LOAD_BALANCER_ROUTES
         return VisibleItem(row, resource.plural, wanted.space)
 
+    def forget(self) -> None:
+        """Drop what was read from statuses."""
+        self._served.clear()
+
     def routes_of(self, key: RouteKey) -> Sequence[LoadBalancerRoute]:
         """Return the routes of one object, ordered by name."""
         return self._routes.by_index("subject", key)
@@ -278,10 +295,22 @@ class RouteRows:
         return [fault for fault in refusal_faults([row], {tenant.namespace: lease}) if fault.name]
 
 
-def _seen(lb: HTTPLoadBalancer) -> object:
-    """Return what the rows of its routes depend on: not the counts of targets, which change all the time."""
-    row, status = load_balancer_row(lb), lb.status
-    return row.state, row.reason, row.message, row.address, status.refused, status.failing_routes, status.maintenance
+def _touched(old: HTTPLoadBalancer | None, new: HTTPLoadBalancer | None) -> Callable[[LoadBalancerRoute], bool] | None:
+    """Return whether a change of a load balancer may change the row of a route; None: of no route, as for counts."""
+    if old is None or new is None:
+        return lambda _route: True
+    before, after = ServedRoutes.of(old), ServedRoutes.of(new)
+    names = _differing(before.refused, after.refused) | _differing(before.failing, after.failing)
+    hosts = _differing(before.maintained, after.maintained)
+    if before.of_all_routes != after.of_all_routes or "" in hosts:
+        return lambda _route: True
+    if not names and not hosts:
+        return None
+    return lambda route: route.metadata.name in names or not hosts.isdisjoint(_hosts(route))
+
+
+def _differing(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:
+    return {name for name in {**before, **after} if before.get(name) != after.get(name)}
 
 
 def _key_of(space: str, fault: ObjectFault) -> RouteKey:
@@ -338,8 +367,7 @@ def chain_of(
     for backend in backends:
         by_backend[backend.behind].append(backend)
     served = ServedRoutes.of(obj) if isinstance(obj, HTTPLoadBalancer) else None
-    whole = Trouble.NONE if row.state is Trouble.IDLE else row.state
-    columns: list[tuple[str, list[ChainNode]]] = [("Clients", [ChainNode("clients", "Clients", whole)])]
+    columns: list[tuple[str, list[ChainNode]]] = [("Clients", [ChainNode("clients", "Clients", row.state)])]
     links: list[tuple[str, str]] = []
     addresses = _addresses(obj, row, announced)
     columns.append(("Address", addresses))
@@ -360,9 +388,7 @@ def chain_of(
         of_routes: list[ChainNode] = []
         services: dict[str, list[str]] = {}
         for route in routes:
-            worst = min(
-                faults_of_route(route, served), key=lambda fault: list(Trouble).index(fault.trouble), default=None
-            )
+            worst = min(faults_of_route(route, served), key=lambda fault: fault.trouble.rank, default=None)
             node = ChainNode(
                 f"route {route.metadata.name}",
                 f"{route.subject.kind} {'/'.join(filter(None, route.subject[2:]))}",
@@ -397,18 +423,24 @@ def chain_of(
         for part in parts:
             node = ChainNode(f"backend {part.address}", part.address, part.trouble, part.note or part.source)
             before = targets.get(node.id)
-            if before is None or list(Trouble).index(part.trouble) < list(Trouble).index(Trouble(before.state)):
+            if before is None or part.trouble.rank < Trouble(before.state).rank:
                 targets[node.id] = node
             links.append((f"service {service}", node.id))
     columns += [("Service", of_services), ("Backends", list(targets.values()))]
+    if row.state in (Trouble.NOT_KNOWN, Trouble.UNCONFIRMED, Trouble.IDLE):
+        # Nothing says that a part serves; the fault of a part is known all the same.
+        replace = msgspec.structs.replace
+        columns = [
+            (title, [replace(node, state=row.state) if node.state == Trouble.NONE else node for node in nodes])
+            for title, nodes in columns
+        ]
     return _bounded(columns, links)
 
 
 def _bounded(columns: Iterable[tuple[str, list[ChainNode]]], links: Iterable[tuple[str, str]]) -> Chain:
-    order = list(Trouble)
     kept: list[ChainColumn] = []
     for title, nodes in columns:
-        nodes.sort(key=lambda node: order.index(Trouble(node.state)))
+        nodes.sort(key=lambda node: Trouble(node.state).rank)
         kept.append(ChainColumn(title, tuple(nodes[:MOST_PARTS]), max(0, len(nodes) - MOST_PARTS)))
     listed = {node.id for column in kept for node in column.nodes}
     return Chain(tuple(kept), tuple(dict.fromkeys(link for link in links if listed.issuperset(link))))

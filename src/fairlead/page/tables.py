@@ -40,8 +40,8 @@ from fairlead.model.desired import Target
 from fairlead.model.http import RequestMatch, Rule
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Seen
-from fairlead.page.board import VisibleItem
-from fairlead.page.routes import Chain, ChainBackend, chain_of
+from fairlead.page.board import TableSource, VisibleItem
+from fairlead.page.routes import Chain, ChainBackend, ServedRoutes, chain_of
 from fairlead.runtime.clock import Clock
 from fairlead.status.fleet import (
     ACCEPTED,
@@ -622,10 +622,8 @@ def _routes(
     cache = inventory.caches.get(LOAD_BALANCER_ROUTES.plural)
     if key.kind != HTTP_LOAD_BALANCERS.kind or cache is None:
         return []
-    refused: dict[str, str] = {}
-    for part in obj.status.refused if obj is not None else ():
-        if part.kind in ("route", "rule"):
-            refused[part.name] = "; ".join(filter(None, (refused.get(part.name), part.reason)))
+    parts: Mapping[str, Sequence[tuple[str, str]]] = ServedRoutes.of(obj).refused if obj is not None else {}
+    refused = {name: "; ".join(filter(None, (reason for _, reason in of_route))) for name, of_route in parts.items()}
     named = [
         route
         for route in cache.values()
@@ -666,11 +664,10 @@ Changed = Callable[[Hashable], None]
 RESOURCE_OF = {kind.kind: kind.plural for kind in LOAD_BALANCER_KINDS}
 
 
-class LoadBalancers:
+class LoadBalancers(TableSource):
     """The load balancers of all kinds; a key is (kind, namespace, name)."""
 
     table = "lb"
-    every_s = 0.0
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
@@ -704,7 +701,7 @@ class LoadBalancers:
         return VisibleItem(load_balancer_item(obj, self._inventory.tenant_of(namespace)), RESOURCE_OF[kind], namespace)
 
 
-class Members:
+class Members(TableSource):
     """The members; a key is the name of the Tenant. Also polled: an agent that has ended causes no watch event."""
 
     table = "member"
@@ -739,7 +736,7 @@ class Members:
         return VisibleItem(member_item(tenant, lease, self._now()), TENANTS.plural)
 
 
-class Objects(Generic[T]):
+class Objects(TableSource, Generic[T]):
     """The objects of one kind, a row each: certificates, host names, shares of Services that regions have."""
 
     def __init__(
@@ -797,7 +794,7 @@ class PoolTable(Objects[AddressPool]):
         return VisibleItem(own_pool_item(self._own, given), ADDRESS_POOLS.plural)
 
 
-class Proxies:
+class Proxies(TableSource):
     """The proxies that are connected to this hub; looked at now and then, since an acknowledgement takes a moment."""
 
     table = "proxy"
@@ -807,14 +804,10 @@ class Proxies:
         self._proxies = proxies
         self._rows: dict[str, ProxyRow] = {}
 
-    def watch(self, changed: Changed) -> None:
-        """Do nothing: the table is polled."""
-
     def all_keys(self) -> Iterable[Hashable]:
-        """Return the names of all that are, and of those that have just gone."""
-        before = set(self._rows)
+        """Return the names of all that are connected."""
         self._rows = {row.node: row for row in self._proxies()}
-        return sorted({*self._rows, *before})
+        return sorted(self._rows)
 
     def visible_item(self, key: Hashable) -> VisibleItem | None:
         """Return the item of one."""
@@ -827,7 +820,7 @@ class Proxies:
         return VisibleItem(item, TENANTS.plural)
 
 
-class ThisHub:
+class ThisHub(TableSource):
     """This replica."""
 
     table = "hub"
@@ -849,9 +842,6 @@ class ThisHub:
         self._leading = leading
         self._leader = leader
         self._problems = problems
-
-    def watch(self, changed: Changed) -> None:
-        """Do nothing: the table is polled."""
 
     def all_keys(self) -> Iterable[Hashable]:
         """Return the one key."""
@@ -913,7 +903,7 @@ class PlanItem(Item, frozen=True, gc=False):
     command: str = ""
 
 
-class Plans:
+class Plans(TableSource):
     """The plans that have a row; a key is that of the load balancer."""
 
     table = "plan"
@@ -924,8 +914,6 @@ class Plans:
         self._inventory = inventory
         self._providers = providers
         self._clock = clock
-        self._planned: set[LoadBalancerKey] = set()
-        self._begun = False
 
     def watch(self, changed: Callable[[Hashable], None]) -> None:
         """Call ``changed`` for each object that changes: what is held is in its status."""
@@ -937,12 +925,12 @@ class Plans:
             objects.cache.on_change(call)
 
     def all_keys(self) -> Iterable[Hashable]:
-        """Return every key once; after that those that may have changed without their object."""
-        known = {*pending_keys(self._providers), *self._planned}
-        if self._begun:
-            return known
-        self._begun = True
-        return {*known, *self._inventory.all_keys(), *self._providers.restored()}
+        """Return every key that may have a plan."""
+        return {*self.polled_keys(), *self._inventory.all_keys(), *self._providers.restored()}
+
+    def polled_keys(self) -> Iterable[Hashable]:
+        """Return the keys that may have changed without their object."""
+        return pending_keys(self._providers)
 
     def visible_item(self, key: Hashable) -> VisibleItem | None:
         """Return the plan of one; None when there is nothing to do, and nothing is held."""
@@ -951,9 +939,7 @@ class Plans:
         plans = running_plans(key, inventory=self._inventory, providers=self._providers, now_s=self._clock.monotonic())
         item = plan_item(key, self._inventory.intent(key), plans)
         if item is None:
-            self._planned.discard(key)
             return None
-        self._planned.add(key)
         return VisibleItem(item, self._inventory.intents[key.kind].resource.plural, key.namespace)
 
 

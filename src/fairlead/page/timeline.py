@@ -6,14 +6,14 @@
     the hub, its leader, an agent or a proxy starts or ends               restart
 
 Events are noted as caches, histories and proxies change, with and without viewers, and are kept in memory. Their number
-is bounded, and a busy member drops its own events first. What repeats is counted in place. The first viewer after
-a restart also gets what objects and stored histories know of the last day. Never: a write, or a cost that grows with
-the fleet.
+is bounded: the member with the most events drops the oldest of its object with the most. What repeats is counted in
+place. The first viewer after a restart also gets what objects and stored histories know of the last day. Never:
+a write, or a cost that grows with the fleet.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -32,7 +32,7 @@ from fairlead.api.times import parsed_time, wire_time
 from fairlead.hub.inventory import Inventory
 from fairlead.model.change import HistoryEntry, HistoryKind
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.page.board import VisibleItem
+from fairlead.page.board import TableSource, VisibleItem
 from fairlead.page.tables import load_balancer_since
 from fairlead.runtime.clock import Clock
 from fairlead.status.fleet import AnyLoadBalancer, ProxyRow, Trouble, load_balancer_row
@@ -42,7 +42,7 @@ from fairlead.sync.history import History
 MOST_EVENTS = 1000
 MOST_STORED = 200
 STORED_FOR = timedelta(days=1)
-#: How many events back one of the same words is counted rather than listed.
+#: How many events of an object back one of the same words is counted rather than listed.
 _TURNS = 4
 _LOOK_S = 5.0
 _LONGEST_TEXT = 300
@@ -101,11 +101,10 @@ _STATES_OF_MEMBERS = {
 }
 
 
-class Timeline:
+class Timeline(TableSource):
     """The events of one hub; a source of the board (table ``event``)."""
 
     table = "event"
-    every_s = 0.0
 
     def __init__(self, inventory: Inventory, history: History, *, clock: Clock, now: Callable[[], datetime]) -> None:
         self._inventory = inventory
@@ -115,7 +114,9 @@ class Timeline:
         self._started = now()
         self._number = 0
         self._events: dict[str, tuple[EventItem, Audience]] = {}
-        self._of: defaultdict[Audience, deque[str]] = defaultdict(deque)
+        #: The numbers of the events, oldest first, by namespace and subject; what happened last is the last subject.
+        self._of: defaultdict[str, dict[str, deque[str]]] = defaultdict(dict)
+        self._sizes: Counter[str] = Counter()
         self._changed: Callable[[Hashable], None] = lambda _key: None
         self._stored_read = False
         self._proxies: set[str] | None = None
@@ -124,28 +125,44 @@ class Timeline:
 
     def note(self, event: Event) -> None:
         """Add one event; one of the same words that has just happened is counted instead."""
-        ring, count, text = self._of[event.audience], 1, event.text[:_LONGEST_TEXT]
-        for number in list(ring)[-_TURNS:]:
-            before = self._events[number][0]
-            if (before.kind, before.subject, before.text) == (event.kind, event.subject, text):
+        subjects, count, text = self._of[event.audience.namespace], 1, event.text[:_LONGEST_TEXT]
+        numbers = subjects.pop(event.subject, deque[str]())
+        for number in list(numbers)[-_TURNS:]:
+            before, audience = self._events[number]
+            if (before.kind, before.text, audience) == (event.kind, text, event.audience):
                 count += before.count
-                ring.remove(number)
+                numbers.remove(number)
                 self._drop(number)
-        ring.append(self._put(event, text, count))
+        numbers.append(self._put(event, text, count))
+        subjects[event.subject] = numbers
         if len(self._events) > MOST_EVENTS:
-            self._drop(max(self._of.values(), key=len).popleft())
+            self._drop_fairly()
 
     def _put(self, event: Event, text: str, count: int) -> str:
         self._number += 1
         number, at = str(self._number), wire_time(event.at or self._now())
         item = EventItem(number, at, event.kind, event.state, event.subject, text, event.link, count)
         self._events[number] = (item, event.audience)
+        self._sizes[event.audience.namespace] += 1
         self._changed(number)
         return number
 
     def _drop(self, number: str) -> None:
-        del self._events[number]
+        _, audience = self._events.pop(number)
+        self._sizes[audience.namespace] -= 1
         self._changed(number)
+
+    def _drop_fairly(self) -> None:
+        """Drop the oldest event of the subject with the most, in the namespace with the most."""
+        namespace = max(self._sizes, key=self._sizes.__getitem__)
+        subjects = self._of[namespace]
+        numbers = max(subjects.values(), key=len)
+        number = numbers.popleft()
+        if not numbers:
+            del subjects[self._events[number][0].subject]
+        self._drop(number)
+        if not subjects:
+            del self._of[namespace], self._sizes[namespace]
 
     async def run(self, proxies: Callable[[], Iterable[ProxyRow]], leader: Callable[[], str], identity: str) -> None:
         """Note the start of this hub, and look at its proxies and at who leads, until cancelled."""
@@ -181,7 +198,10 @@ class Timeline:
             oldest = self._started - STORED_FOR
             stored = [event for event in self._stored() if event.at is not None and oldest <= event.at < self._started]
             for event in sorted(stored, key=lambda event: event.at or oldest, reverse=True)[:MOST_STORED]:
-                self._of[event.audience].appendleft(self._put(event, event.text[:_LONGEST_TEXT], 1))
+                if len(self._events) >= MOST_EVENTS:
+                    break
+                numbers = self._of[event.audience.namespace].setdefault(event.subject, deque())
+                numbers.appendleft(self._put(event, event.text[:_LONGEST_TEXT], 1))
         return list(self._events)
 
     def visible_item(self, key: Hashable) -> VisibleItem | None:

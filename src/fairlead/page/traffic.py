@@ -19,18 +19,23 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import add
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES, LoadBalancerRoute, RouteKey
+from fairlead.api.tcploadbalancer import Origin
 from fairlead.api.times import wire_time
+from fairlead.hub.inventory import Inventory
+from fairlead.kube.cache import WatchCache
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Counted, Reading, Totals, TrafficReader, added, summed
-from fairlead.page.board import VisibleItem
+from fairlead.page.board import TableSource, VisibleItem
 from fairlead.page.tables import RESOURCE_OF
 from fairlead.runtime.clock import Clock
+from fairlead.status.object_ref import IN_MEMBERS
 
 #: Envoy sums up the times of requests every five seconds.
 READ_S = 5.0
@@ -55,11 +60,11 @@ class TrafficAnswer(msgspec.Struct, frozen=True, rename="camel"):
     routes: list[Figure] = []
 
 
-class Traffic:
+class Traffic(TableSource):
     """The figures of one hub; a source of the board (table ``traffic``).
 
     ``readers`` returns those that there are now. ``added`` is called with what each reading adds, ``taken`` with all of
-    them.
+    them. ``identity`` returns the identity of the object behind figures, which differs once the object is recreated.
     """
 
     table = "traffic"
@@ -73,6 +78,7 @@ class Traffic:
         now: Callable[[], datetime],
         added: Callable[[Mapping[Counted, Totals]], None] = lambda _added: None,
         taken: Callable[[Sequence[Reading]], None] = lambda _readings: None,
+        identity: Callable[[Counted], str] = str,
     ) -> None:
         self._readers = readers
         self._clock = clock
@@ -81,7 +87,6 @@ class Traffic:
         self._taken = taken
         self._rates = TrafficRates()
         self._figures: dict[Counted, Figure] = {}
-        self._gone: set[Counted] = set()
         self._at_s = float("-inf")
         self._rated_s = float("-inf")
         self._read_at = ""
@@ -90,7 +95,7 @@ class Traffic:
         self._asked_s = float("-inf")
         self._fresh = asyncio.Condition()
         self._reading = asyncio.Lock()
-        self.last_hour = LastHour()
+        self.last_hour = LastHour(identity)
 
     async def run(self) -> None:
         """Read while there are questions, until cancelled."""
@@ -145,15 +150,10 @@ class Traffic:
 
     # --- the board's table --------------------------------------------------------------------------------------
 
-    def watch(self, changed: Callable[[Hashable], None]) -> None:
-        """Do nothing: the table is polled, which also triggers reads of the figures."""
-
     def all_keys(self) -> Iterable[Hashable]:
-        """Return the keys of load balancers with traffic, now or at the last reading."""
+        """Return the keys of what has traffic, and have the figures read."""
         self.ask()
-        keys = {*self._figures, *self._gone}
-        self._gone.clear()
-        return keys
+        return list(self._figures)
 
     def visible_item(self, key: Hashable) -> VisibleItem | None:
         """Return the figure of one; None when it is idle."""
@@ -182,7 +182,6 @@ class Traffic:
             # Connections that stay open without a byte are still there.
             if counted not in added and (active := self._rates.active(counted)):
                 figures[counted] = Figure(figure.id, active=active)
-        self._gone |= set(self._figures) - set(figures)
         self._figures = figures
         self._problem = "; ".join(dict.fromkeys(reading.problem for reading in readings if reading.problem))
         self._read_at = wire_time(self._now())
@@ -192,6 +191,7 @@ class Traffic:
 MINUTES = 60
 _LONGEST_GAP_S = 90.0
 MOST_TRENDS = 10_000
+_KINDS = {kind.lower(): kind for kind in IN_MEMBERS}
 
 
 class Trend(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -206,10 +206,10 @@ class Trend(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class _Hour:
-    """The minutes of one subject, in two rings; ``last`` is the newest minute in them."""
+    """The minutes of one object, in two rings; ``last`` is the newest minute in them."""
 
-    def __init__(self, minute: int, *, http: bool) -> None:
-        self.last, self.http = minute, http
+    def __init__(self, minute: int, identity: str, *, http: bool) -> None:
+        self.last, self.identity, self.http = minute, identity, http
         self._load = array("f", bytes(4 * (MINUTES + 1)))
         self._errors = array("f", bytes(4 * (MINUTES + 1)))
 
@@ -233,10 +233,37 @@ def space_of(kind: str, namespace: str) -> Counted:
     return Counted(LoadBalancerKey(kind, namespace, ""))
 
 
-class LastHour:
-    """The traffic of the last hour, by minute; what was idle for all of it is not in it."""
+def identity_of(inventory: Inventory, counted: Counted) -> str:
+    """Return the uid of the object that figures are of, for a sum that of the member; empty for none.
 
-    def __init__(self) -> None:
+    An object of a member has its own uid there, which outlives the object that the agent publishes for it.
+    """
+    key = counted.load_balancer
+    if not key.name:
+        tenant = inventory.tenant_of(key.namespace)
+        return tenant.metadata.uid if tenant is not None else ""
+    if counted.route:
+        kind, _, place = counted.route.partition("/")
+        namespace, _, name = place.rpartition("/")
+        cache: WatchCache[LoadBalancerRoute] | None = inventory.caches.get(LOAD_BALANCER_ROUTES.plural)
+        subject = RouteKey(_KINDS.get(kind, kind), key.namespace, namespace, name)
+        obj: Any = next(iter(cache.indexed("subject", subject)), None) if cache is not None else None
+    else:
+        objects = inventory.intents.get(key.kind)
+        obj = objects.cache.get(key.namespace, key.name) if objects is not None else None
+    if obj is None:
+        return ""
+    return getattr(obj.spec, "origin", Origin()).uid or obj.metadata.uid
+
+
+class LastHour:
+    """The traffic of the last hour, by minute; what was idle for all of it is not in it.
+
+    ``identity`` returns the identity of the object behind a subject: a recreated object does not inherit the hour.
+    """
+
+    def __init__(self, identity: Callable[[Counted], str] = str) -> None:
+        self._identity = identity
         self._read: deque[int] = deque(maxlen=MINUTES + 1)
         self._of: dict[Counted, _Hour] = {}
         self._minute = 0
@@ -266,12 +293,14 @@ class LastHour:
             self._count(space, minute, load, errors, http=http)
 
     def _count(self, counted: Counted, minute: int, load: int, errors: int, *, http: bool) -> None:
+        identity = self._identity(counted)
         hour = self._of.get(counted)
         # Sums of namespaces are few, and have to be complete.
         if hour is None and counted.load_balancer.name and len(self._of) >= MOST_TRENDS:
             return
-        if hour is None or (http and not hour.http):
-            hour = self._of[counted] = _Hour(minute, http=http)  # what was counted until now were connections
+        if hour is None or hour.identity != identity or (http and not hour.http):
+            # What was counted until now was of another object, or were connections.
+            hour = self._of[counted] = _Hour(minute, identity, http=http)
         if http == hour.http:
             hour.add(minute, load, errors)
 
@@ -281,13 +310,17 @@ class LastHour:
 
     def of(self, subjects: Iterable[Counted]) -> Trend | None:
         """Return the sum of ``subjects``: of requests where there are some, else of connections; None: all idle."""
-        known = [hour for counted in subjects if (hour := self._of.get(counted)) is not None]
-        http = any(hour.http for hour in known)
-        known = [hour for hour in known if hour.http == http]
-        if not known:
+        hours = [
+            hour
+            for counted in subjects
+            if (hour := self._of.get(counted)) is not None and hour.identity == self._identity(counted)
+        ]
+        http = any(hour.http for hour in hours)
+        hours = [hour for hour in hours if hour.http == http]
+        if not hours:
             return None
         load, errors = [0.0] * MINUTES, [0.0] * MINUTES
-        for hour in known:
+        for hour in hours:
             # The present minute has not ended.
             more = hour.before(self._minute)
             load, errors = list(map(add, load, more[0])), list(map(add, errors, more[1]))

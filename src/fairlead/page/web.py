@@ -416,6 +416,8 @@ class StreamLimit:
 
 #: So long an answer of the API counts: a right that is taken away is taken away here that much later.
 REMEMBERED_S = 60.0
+#: From so many answers on, those that no longer count are dropped.
+_MOST_ANSWERS = 1000
 _AT_ONCE = 8
 #: Tokens that are tried in a second, after a first burst: each is a handshake with the API, in the hub's own process.
 _SIGN_INS_PER_S, _SIGN_INS_AT_FIRST = 50.0, 256
@@ -556,6 +558,9 @@ class TokenRights:
             return
         async with self._slots:
             allowed = await self._cluster.can_i("list", GROUP, right[0], right[1])
+        if len(self._answers) >= _MOST_ANSWERS:
+            # Those of namespaces that are gone are not asked for again.
+            self._answers = {key: known for key, known in self._answers.items() if now_s - known[0] < REMEMBERED_S}
         self._answers[right] = now_s, allowed
 
 

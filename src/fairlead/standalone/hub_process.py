@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -74,7 +75,7 @@ from fairlead.page.tables import (
     zone_item,
 )
 from fairlead.page.timeline import Timeline
-from fairlead.page.traffic import Traffic, TrafficMetrics
+from fairlead.page.traffic import Traffic, TrafficMetrics, identity_of
 from fairlead.page.web import AllRights, TokenGate, WebPage
 from fairlead.providers.envoy.envoy_process import directory_of, find_binary, hub_directory, low_ports_problem
 from fairlead.providers.envoy.fleet_local import LocalFleet
@@ -456,7 +457,8 @@ def make_traffic(
         metrics.add(added)
         hub.watched.add(added)
 
-    traffic = Traffic(readers, clock=clock, now=now, added=count, taken=taken)
+    identity = partial(identity_of, hub.inventory)
+    traffic = Traffic(readers, clock=clock, now=now, added=count, taken=taken, identity=identity)
     hub.watched.ask, hub.watched.active, hub.watched.problem = traffic.ask, traffic.active, traffic.problem
     hub.watched.read = lambda: traffic.refresh(0.0)
     for reader in own:

@@ -83,6 +83,11 @@ class Trouble(StrEnum):
     IDLE = "Idle"
     NONE = "Serving"
 
+    @property
+    def rank(self) -> int:
+        """Return the place among the classes, 0 for the worst."""
+        return _RANK.index(self)
+
 
 class HubRow(msgspec.Struct, frozen=True, rename="camel"):
     """The hub that leads: its identity, the age of its lease's renewal in seconds, whether the lease is still valid."""
@@ -876,7 +881,7 @@ def faults_of(conditions: Iterable[WireCondition] | None) -> list[ConditionFault
     A fault that two conditions report in the same words is returned once: a rejection is in Accepted and Programmed.
     """
     by_words: dict[tuple[str, str], ConditionFault] = {}
-    for fault in sorted(condition_faults(conditions), key=lambda fault: _RANK.index(fault.trouble)):
+    for fault in sorted(condition_faults(conditions), key=lambda fault: fault.trouble.rank):
         by_words.setdefault((fault.reason, fault.message), fault)
     return list(by_words.values())
 

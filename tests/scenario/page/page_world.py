@@ -13,7 +13,7 @@ from fairlead.api.httploadbalancer import RouteKey
 from fairlead.api.meta import WireCondition
 from fairlead.api.tenant import Tenant
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.page.board import Board, VisibleItem
+from fairlead.page.board import Board, TableSource, VisibleItem
 from fairlead.page.routes import RouteRow
 from fairlead.page.tables import (
     CertificateItem,
@@ -126,10 +126,8 @@ def _shown_of(items: Mapping[str, msgspec.Struct], resource: str) -> Callable[[s
     return lambda key: VisibleItem(items[key], resource)
 
 
-class Table:
+class Table(TableSource):
     """One table: what there is by key, and the item of a key."""
-
-    every_s = 0.0
 
     def __init__(self, fleet: Fleet, table: str, there: Callable[[], Any], shown: Callable[[str], VisibleItem]) -> None:
         self.table = table

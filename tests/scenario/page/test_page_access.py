@@ -184,14 +184,14 @@ async def test_the_focus_goes_from_the_views_to_what_is_shown_in_the_order_of_th
             reached.append(await browser.js(FOCUSED))
         assert reached[:9] == [
             "Skip to content",
-            "Load balancers, 6 not well",
+            "Load balancers, 6 with a problem",
             "Fleet",
             "Plan, 1 held",
-            "Regions, 3 not well",
-            "Members, 1 not well",
-            "Classes and proxies, 1 not well",
-            "Names and certificates, 6 not well",
-            "Colours: as the system has them",
+            "Regions, 3 with a problem",
+            "Members, 1 with a problem",
+            "Classes and proxies, 1 with a problem",
+            "Names and certificates, 6 with a problem",
+            "Colours: system setting",
         ]
         assert reached[9:14] == ["2 not serving", "2 not known yet", "2 with a problem", "2 serving", "1 idle"]
         assert reached[14:17] == ["search", "Load balancers and routes", "Close the details"]

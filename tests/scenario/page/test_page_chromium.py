@@ -187,7 +187,7 @@ async def test_pools_and_zones_say_how_much_is_left_and_what_is_wrong(browser):
         await browser.open(f"{server.url}/#/names")
         await browser.until("document.querySelector('#view-names tr[data-id=lab]')", "the zone is shown")
         row = await browser.text("#view-names tr[data-id=lab]")
-        assert all(part in row for part in ("lab.example.com", "rfc2136", "127.0.0.1:53", "is written", "4"))
+        assert all(part in row for part in ("lab.example.com", "rfc2136", "127.0.0.1:53", "is up to date", "4"))
         del fleet.zones["lab"]
         fleet.mark("zone", "lab")
         await browser.until("document.querySelector('#view-names').innerText.includes('No DNSZone')", "it is gone")

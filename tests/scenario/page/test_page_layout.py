@@ -146,7 +146,7 @@ async def test_a_link_to_a_deleted_load_balancer_names_the_history_command(brows
         del fleet.load_balancers["s1"]
         fleet.mark("lb", "s1")
         await browser.until("document.querySelector('#detail .why')", "its end is said where it was looked at")
-        assert f"{shown} is not there" in await browser.text("#detail .why p")
+        assert f"{shown} was deleted" in await browser.text("#detail .why p")
         assert await browser.text("#detail .why code") == f"fairlead explain {shown} --history"
         fleet.put("s1", *GOOD)
         await browser.until("document.querySelector('#detail dl')", "it is shown again once it is there again")
@@ -158,7 +158,7 @@ async def test_a_page_without_its_hub_says_since_when(browser):
         await browser.open(server.url)
         await browser.until("document.querySelector('#hub').textContent.includes('leads')", "it is connected")
     await browser.until("!document.querySelector('#connection').hidden", "the hub is gone")
-    assert "what you see is of " in await browser.text("#connection")
+    assert "The data shown is from " in await browser.text("#connection")
 
 
 async def test_an_empty_fleet_says_the_next_step(browser):

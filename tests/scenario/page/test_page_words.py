@@ -106,7 +106,7 @@ async def test_the_name_of_a_view_counts_what_is_not_well_in_it(browser):
         await browser.open(server.url)
         await browser.until(f"String({counts}) === '0,0,0,0,0,2,1'", "what is not well is counted, what is idle is not")
         label = "document.querySelector('nav a[href$=names]').getAttribute('aria-label')"
-        assert await browser.js(label) == "Names and certificates, 1 not well"
+        assert await browser.js(label) == "Names and certificates, 1 with a problem"
         assert await browser.js("document.querySelector('nav a[href$=names] .badge').classList.contains('bad')") is True
         fleet.put("s0", *GOOD, condition("Serving", "False", "NoHealthyTargets", "none is healthy"))
         await browser.until(f"String({counts}) === '1,0,0,0,0,2,1'", "a load balancer is, too")
@@ -188,7 +188,7 @@ async def test_a_name_that_is_not_published_is_not_said_to_serve(browser):
         state = "document.querySelector('tr[data-id={}] .state').textContent"
         states = {each: await browser.js(state.format(each)) for each in fleet.names}
         assert states == {
-            "here": "is published", "soon": "is not published yet", "nowhere": "is in no zone, so nothing is written",
+            "here": "is published", "soon": "is not published yet", "nowhere": "is in no zone; no record is written",
         }  # fmt: skip
 
 
@@ -212,9 +212,9 @@ async def test_an_empty_plan_does_not_say_that_all_is_well_where_something_is_no
     async with served(fleet) as server:
         await browser.open(f"{server.url}/#/plan")
         await browser.until("document.querySelector('#view-plan .empty')", "nothing waits")
-        assert "1 load balancer is not well" in await browser.text("#view-plan .empty")
+        assert "1 load balancer has a problem" in await browser.text("#view-plan .empty")
         fleet.put("s0", *GOOD)
-        await browser.until("!document.querySelector('#view-plan .empty').innerText.includes('not well')", "it is well")
+        await browser.until("!document.querySelector('#view-plan .empty').innerText.includes('a problem')", "it is well")
 
 
 async def test_the_plan_counts_what_it_does_not_list(browser):
@@ -226,4 +226,4 @@ async def test_the_plan_counts_what_it_does_not_list(browser):
     async with served(fleet) as server:
         await browser.open(f"{server.url}/#/plan")
         await browser.until("document.querySelector('#view-plan .bar p')", "the plan is shown")
-        assert await browser.text("#view-plan .bar p") == "4 held, 6 next"
+        assert await browser.text("#view-plan .bar p") == "4 held, 6 pending"

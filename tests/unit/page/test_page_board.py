@@ -1,4 +1,4 @@
-"""The board: everything once, then what differs; nothing is computed without a viewer."""
+"""The board: everything once, then what differs; nothing is computed or kept without a viewer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from fairlead.page.board import Board, VisibleItem
-from fairlead.runtime.clock import SystemClock
+from fairlead.page.board import KEPT_S, Board, Change, TableSource, Viewer, VisibleItem
+from fairlead.runtime.clock import SystemClock, VirtualClock
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -18,7 +18,7 @@ class Item(msgspec.Struct, frozen=True):
     value: int
 
 
-class Numbers:
+class Numbers(TableSource):
     """A table of numbers, which counts how often it is asked."""
 
     table = "n"
@@ -37,8 +37,8 @@ class Numbers:
 
     def visible_item(self, key):
         self.asked += 1
-        value = self.values.get(key)
-        return None if value is None else VisibleItem(Item(key, value), "things", "ns")
+        value = self.values.get(str(key))
+        return None if value is None else VisibleItem(Item(str(key), value), "things", "ns")
 
     def put(self, key, value):
         self.values[key] = value
@@ -120,4 +120,49 @@ async def test_an_item_that_cannot_be_computed_does_not_end_the_page_for_the_oth
         numbers.put("b", 3)
         assert rows(await viewer.changes(60)) == {"b": 3}
     board.leave(viewer)
-    assert (logs[0]["event"], logs[0]["task"]) == ("task restarts", "page")
+    assert [(entry["table"], entry["key"]) for entry in logs] == [("n", "a")]
+    _, first = await board.join()
+    assert rows(first) == {"a": 1, "b": 3}
+
+
+@pytest.mark.req("OP-10")
+async def test_a_while_after_the_last_viewer_nothing_is_remembered():
+    clock, numbers, forgotten = VirtualClock(), Numbers(every_s=1.0), []
+    numbers.forget = lambda: forgotten.append(True)
+    board = Board([numbers], clock=clock)
+    first, _ = await board.join()
+    board.leave(first)
+    await clock.advance(KEPT_S / 2)
+    asked = numbers.asked
+    again, _ = await board.join()  # as after a reload of the page
+    assert numbers.asked <= asked + len(numbers.values)
+    board.leave(again)
+    await clock.advance(KEPT_S + 1)
+    assert forgotten == [True]
+    for number in range(100):
+        numbers.put(f"event {number}", number)
+        del numbers.values[f"event {number}"]
+    assert not board.remembered()
+    _, items = await board.join()
+    assert rows(items) == {"a": 1, "b": 2}
+
+
+async def test_polled_items_that_are_gone_are_found_by_what_is_shown():
+    numbers = Numbers(every_s=0.01)
+    board = Board([numbers], clock=SystemClock())
+    viewer, _ = await board.join()
+    del numbers.values["a"]
+    assert rows(await viewer.changes(30.0)) == {"a": None}
+    board.leave(viewer)
+
+
+async def test_what_a_slow_viewer_waits_for_is_bounded_by_the_items():
+    viewer, shown = Viewer(), VisibleItem(Item("1", 1), "things")
+    viewer.put(Change("n", "1", shown, new=True))
+    viewer.put(Change("n", "1", shown))
+    viewer.put(Change("n", "1", shown, gone=True))
+    assert not await viewer.changes(0.0)  # came and went
+    viewer.put(Change("n", "1", shown, gone=True))
+    viewer.put(Change("n", "1", shown, new=True))
+    viewer.put(Change("n", "1", shown, gone=True))
+    assert [change.gone for change in await viewer.changes(30.0)] == [True]  # the viewer has an earlier one

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute, LoadBalancerRouteSpec, RouteKey
+from fairlead.api.meta import ObjectMeta
+from fairlead.api.tcploadbalancer import Origin, TCPLoadBalancer, TCPLoadBalancerSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Counted, Reading, Totals
 from fairlead.page import traffic
-from fairlead.page.traffic import MINUTES, LastHour, Traffic, space_of
+from fairlead.page.traffic import MINUTES, LastHour, Traffic, identity_of, space_of
 from fairlead.runtime.clock import VirtualClock
 
 WEB = Counted(LoadBalancerKey("TCPLoadBalancer", "tenant-east", "web"))
 EDGE = Counted(LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "edge"))
 ROUTE = EDGE._replace(route="ingress/shop/web")
+SUBJECT = RouteKey("Ingress", "tenant-east", "shop", "web")
 
 pytestmark = pytest.mark.req("OP-11")
 
@@ -63,6 +70,22 @@ def test_idle_subjects_are_dropped_after_an_hour_and_their_number_is_bounded(mon
     assert list(hour.subjects()) == [WEB, space_of("TCPLoadBalancer", "tenant-east")]
 
 
+def test_a_recreated_object_does_not_inherit_the_hour_of_the_earlier_one():
+    uids = {WEB: "1", ROUTE: "2", space_of("TCPLoadBalancer", "tenant-east"): "east"}
+    hour = LastHour(lambda counted: uids.get(counted, ""))
+    read(hour, 1, {WEB: Totals(60), ROUTE: Totals(1, requests=(0, 60, 0, 0, 0))})
+    del uids[WEB]
+    assert hour.of([WEB]) is None
+    read(hour, 2, {WEB: Totals(6)})  # connections of the deleted object that were still open
+    uids |= {WEB: "3", ROUTE: "4"}
+    assert (hour.of([WEB]), hour.of([ROUTE])) == (None, None)
+    read(hour, 3, {WEB: Totals(120)})
+    trend = hour.of([WEB])
+    assert trend is not None
+    assert trend.load[-3:] == (0.0, 0.0, 2.0)
+    assert hour.of([space_of("TCPLoadBalancer", "tenant-east")]) is not None
+
+
 async def test_every_reading_counts_for_the_last_hour():
     clock, counts = VirtualClock(), iter(range(0, 10_000, 60))
 
@@ -77,3 +100,22 @@ async def test_every_reading_counts_for_the_last_hour():
     trend = figures.last_hour.of([WEB])
     assert trend is not None
     assert [value for value in trend.load if value][-1] == 6.0
+
+
+def test_the_identity_of_figures_is_the_uid_in_the_member_or_else_at_the_hub():
+    def cache(obj):
+        return SimpleNamespace(get=lambda *_: obj, indexed=lambda _index, key: [obj] if key == SUBJECT else [])
+
+    lb = TCPLoadBalancer(metadata=ObjectMeta(uid="hub"), spec=TCPLoadBalancerSpec(ports=[], origin=Origin(uid="svc")))
+    edge = HTTPLoadBalancer(metadata=ObjectMeta(uid="edge"))
+    route = LoadBalancerRoute(
+        metadata=ObjectMeta(uid="route"), spec=LoadBalancerRouteSpec("edge", origin=Origin(uid="ingress"))
+    )
+    objects = {"TCPLoadBalancer": lb, "HTTPLoadBalancer": edge}
+    inventory: Any = SimpleNamespace(
+        intents={kind: SimpleNamespace(cache=cache(obj)) for kind, obj in objects.items()},
+        caches={"loadbalancerroutes": cache(route)},
+        tenant_of=lambda _namespace: None,
+    )
+    subjects = (WEB, EDGE, ROUTE, ROUTE._replace(route="ingress/shop/other"), space_of("TCPLoadBalancer", "tenant-x"))
+    assert [identity_of(inventory, counted) for counted in subjects] == ["svc", "edge", "ingress", "", ""]

@@ -120,6 +120,16 @@ def failing(name: str, backend: str) -> FailingRoute:
             "host b.example.com is in maintenance until 2030-01-01T00:00:00Z",
         ),
         (
+            edge(*GOOD, condition("Serving", "Unknown", "ProxySilent", "no proxy reports")),
+            Trouble.UNCONFIRMED,
+            "load balancer east/edge is not known to serve yet: no proxy reports",
+        ),
+        (
+            edge(routes=0),
+            Trouble.UNCONFIRMED,
+            "load balancer east/edge has not reported a route yet",
+        ),
+        (
             edge(failing_routes=tuple(failing(f"other.{number}", "x") for number in range(200))),
             Trouble.UNCONFIRMED,
             "load balancer east/edge has more failing routes than its status lists",
@@ -165,6 +175,65 @@ def test_a_chain_leads_from_client_to_backend_and_is_coloured_where_it_breaks():
     assert {("listener http", "route web.a"), ("route web.a", "service shop/web"),
             ("service shop/web", "backend 10.0.0.1:8080")} <= set(chain.links)  # fmt: skip
     assert ("service shop/web", "backend 10.0.0.2:8080") not in chain.links
+
+
+@pytest.mark.parametrize(
+    ("lb", "states"),
+    [
+        (edge(*GOOD, condition("Serving", "Unknown", "ProxySilent", "none reports")), {"NotKnownYet", "NotServing"}),
+        (edge(routes=0), {"Idle", "NotKnownYet", "NotServing"}),
+    ],
+)
+def test_no_part_of_a_chain_is_green_while_its_state_is_unknown(lb, states):
+    chain = chain_of(lb, load_balancer_row(lb), ROUTES, BACKENDS)
+    assert {node.state for column in chain.columns for node in column.nodes} == states
+    assert chain.columns[-1].nodes[0].state == "NotServing"  # a fault that is known stays one
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "marked"),
+    [
+        (edge(), edge(targets="1/3"), []),
+        (edge(), edge(failing_routes=(failing("web.a", "shop/web:80"),)), ["a"]),
+        (edge(refused=(RefusedPartStatus("rule", "web.b", "x"),)), edge(), ["b"]),
+        (edge(), edge(maintenance=(MaintenanceStatus("b.example.com", "2030-01-01T00:00:00Z"),)), ["b"]),
+        (edge(), edge(maintenance=(MaintenanceStatus("", "2030-01-01T00:00:00Z"),)), ["a", "b"]),
+        (edge(), edge(*GOOD, condition("Serving", "False", "NoHealthyTargets")), ["a", "b"]),
+        (None, edge(), ["a", "b"]),
+    ],
+)
+def test_a_change_of_a_load_balancer_marks_the_touched_routes_only(before, after, marked):
+    routes = [route(f"web.{name}", "shop/web:80", f"{name}.example.com", origin=name) for name in "ab"]
+    table = table_of(routes, after)
+    seen: list[RouteKey] = []
+    table.watch(seen.append)
+    table._load_balancers.changed(before, after)
+    assert [key.name for key in seen] == marked
+
+
+def table_of(routes: list[LoadBalancerRoute], lb: HTTPLoadBalancer) -> Any:
+    """Return the table of a load balancer with these routes, with the caches that it needs."""
+
+    class Cache:
+        changed: Any = None
+
+        def on_change(self, call: Any) -> None:
+            self.changed = call
+
+        def get(self, _namespace: str, _name: str) -> HTTPLoadBalancer:
+            return lb
+
+        def indexed(self, _name: str, _key: object) -> list[LoadBalancerRoute]:
+            return routes
+
+        by_index = indexed
+
+    class Parts:
+        leases = Cache()
+
+    parts: Any = Parts()
+    caches: Any = [Cache(), Cache()]
+    return RouteRows(parts, *caches)
 
 
 def test_a_chain_is_bounded_and_keeps_what_is_at_fault():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -79,6 +80,33 @@ def test_events_are_bounded_and_a_busy_member_takes_no_place_of_others(timeline)
     assert len(items(timeline)) == MOST_EVENTS
     assert len(gone) == 51
     assert [item.subject for item in items(timeline)][:2] == ["web-0", "web-51"]
+
+
+@pytest.mark.req("OP-10")
+def test_a_flapping_object_takes_no_place_of_others_of_any_member(timeline):
+    for number in range(MOST_EVENTS - 100):
+        timeline.note(event(number))
+    for number in range(60):
+        timeline.note(event(number, Audience("httploadbalancers", "tenant-west")))
+    for number in range(3 * MOST_EVENTS):
+        flapping = Event(EventKind.HEALTH, "web", f"does not serve: attempt {number}", EAST)
+        timeline.note(flapping)
+        timeline.note(event(number % 3))
+    listed = [item.subject for item in items(timeline)]
+    assert len(listed) == MOST_EVENTS
+    assert set(listed) == {"web", *(f"web-{number}" for number in range(MOST_EVENTS - 100))}
+    assert listed.count("web") == MOST_EVENTS - (MOST_EVENTS - 100) - 60
+    # A member with many objects makes room for one with few.
+    for number in range(300):
+        timeline.note(event(number, Audience("tcploadbalancers", "tenant-south")))
+    spaces = Counter(timeline.visible_item(key).namespace for key in timeline.all_keys())
+    assert (spaces["tenant-south"], spaces["tenant-west"]) == (300, 60)
+
+
+def test_names_of_members_and_objects_that_are_gone_are_not_kept(timeline):
+    for number in range(3 * MOST_EVENTS):
+        timeline.note(event(number, Audience("tcploadbalancers", f"tenant-{number}")))
+    assert len(timeline._of) == len(timeline._sizes) == MOST_EVENTS
 
 
 @pytest.mark.req("OP-10")

@@ -16,7 +16,7 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Counted, Totals
 from fairlead.page import web
 from fairlead.page import web as seats
-from fairlead.page.board import Board, Change, VisibleItem
+from fairlead.page.board import Board, Change, TableSource, VisibleItem
 from fairlead.page.tables import Detail, MemberItem, RouteItem
 from fairlead.page.traffic import Traffic
 from fairlead.page.web import AllRights, WebPage, event, refused
@@ -55,9 +55,8 @@ def test_an_event_is_one_line_of_json() -> None:
     assert body["gone"] == {"lb": ["a"]}
 
 
-class Members:
+class Members(TableSource):
     table = "member"
-    every_s = 0.0
 
     def watch(self, changed):
         self.changed = changed
@@ -66,7 +65,7 @@ class Members:
         return ["east"]
 
     def visible_item(self, key):
-        return VisibleItem(MemberItem(id=key, namespace="tenant-east"), "tenants")
+        return VisibleItem(MemberItem(id=str(key), namespace="tenant-east"), "tenants")
 
 
 class Closed(AllRights):
@@ -197,7 +196,7 @@ async def test_streams_are_bounded_in_all_and_of_one_viewer_and_a_seat_is_free_a
 
 class Large(Members):
     def visible_item(self, key):
-        return VisibleItem(MemberItem(id=key, namespace="tenant-east", problems=("x" * 30_000_000,)), "tenants")
+        return VisibleItem(MemberItem(id=str(key), namespace="tenant-east", problems=("x" * 30_000_000,)), "tenants")
 
 
 async def test_a_viewer_that_reads_nothing_gives_its_seat_back(monkeypatch):

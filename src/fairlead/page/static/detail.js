@@ -22,7 +22,7 @@ export async function fetchDetail(item) {
 /** Say of a load balancer that was asked for, by the address of the page, that it is not there. */
 export function drawGone(panel, id, close) {
   panel.replaceChildren(head(id, close),
-    problem(`${id} is not there: it was deleted, or it is none that you may list. What happened to it: fairlead explain ${id} --history`, "NotKnown"));
+    problem(`${id} was deleted, or you may not list it. For the history: fairlead explain ${id} --history`, "NotKnown"));
 }
 
 function head(title, close) {
@@ -55,7 +55,7 @@ export function drawDetail(panel, item, detail, on, figures) {
 /** Return what requests pass, from their clients to the backends. */
 function chain(item, known) {
   if (!known) return [];
-  return [make("h3", {}, "From client to backend"), diagram(`What requests to ${item.shown ?? item.title} pass`, known.columns, known.links)];
+  return [make("h3", {}, "From client to backend"), diagram(`Path of requests to ${item.shown ?? item.title}`, known.columns, known.links)];
 }
 
 // The change that the viewer is asked about: the id of a load balancer, and an action.
@@ -124,7 +124,7 @@ function sections(detail, command) {
       make("span", { class: "mono" }, `${each.listener} ${each.address}`),
       make("span", {}, backendState(each), each.since ? [" ", ago(each.since)] : null, each.why ? make("p", { class: "quiet" }, each.why) : null),
       each.source || "-"]), detail.moreBackends),
-    ...rows("Routes", ["Route", "Requests, and where they go"], detail.routes.map((each) => [
+    ...rows("Routes", ["Route", "Requests and backends"], detail.routes.map((each) => [
       make("span", {}, `${each.kind} ${each.origin}`, make("p", { class: "mono quiet" }, (each.hosts ?? []).join(", ") || "all hosts")),
       make("div", { class: "said" }, each.refused ? make("p", { class: "state NotServing" }, `not served: ${each.refused}`) : null, rules(each))]), detail.moreRoutes),
     ...rows("Conditions", ["Condition", "Reason", "For"], detail.conditions.map((each) => [`${each.type} ${each.status}`,
@@ -132,8 +132,8 @@ function sections(detail, command) {
     make("h3", {}, "History (UTC), newest first"),
     detail.history.length
       ? make("ol", { class: "history" }, detail.history.toReversed().map(entry))
-      : make("p", { class: "quiet" }, "Nothing yet."),
-    ...(command ? [make("h3", {}, "What is left out, and what each backend waits for"), copyable(command)] : []),
+      : make("p", { class: "quiet" }, "No history yet."),
+    ...(command ? [make("h3", {}, "Excluded backends and pending changes"), copyable(command)] : []),
   ];
 }
 

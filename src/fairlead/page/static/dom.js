@@ -19,15 +19,18 @@ export function table(title, headers, rows) {
     make("tbody", {}, rows));
 }
 
+/** Return what an element that can have the focus is called, within its row; it stays the same when the box is drawn again. */
+const focusKey = (element) => [element.closest("[data-id]")?.dataset.id, element.dataset.key ?? element.getAttribute("aria-label") ?? element.getAttribute("href")].join(" ");
+
 /** Draw a box again; what had the focus in it has it again, else `otherwise` where it is given. */
 export function redraw(box, draw, otherwise = "") {
   const active = document.activeElement;
   const inside = box.contains(active);
-  const label = inside ? active.getAttribute("aria-label") : null;
+  const key = inside ? focusKey(active) : "";
   draw();
   if (!inside) return;
-  const same = [...box.querySelectorAll("[aria-label]")].find((each) => each.getAttribute("aria-label") === label);
-  (same ?? document.getElementById(otherwise))?.focus();
+  const same = [...box.querySelectorAll("a, button, [tabindex]")].find((element) => focusKey(element) === key);
+  (same ?? document.getElementById(otherwise))?.focus({ preventScroll: true });
 }
 
 /** Return how long ago a time (RFC 3339) was: 7s, 3m, 5h, 2d. */

@@ -38,8 +38,8 @@ function tiles(tables, sparks) {
   const tile = (title, value, note, bad, ...more) => make("div", { class: "card tile" },
     make("p", { class: "quiet" }, title), make("p", { class: `value${bad ? " bad" : ""}` }, value), note ? make("p", { class: "quiet" }, note) : null, more);
   return [
-    tile("Load balancers and routes", `${well} of ${items.length}`, "are well", well < items.length),
-    tile("Members", `${members.filter((item) => item.connection === "Engaged").length} of ${members.length}`, "report", members.some((item) => rank(item) < 2)),
+    tile("Load balancers and routes", `${well} of ${items.length}`, "without problems", well < items.length),
+    tile("Members", `${members.filter((item) => item.connection === "Engaged").length} of ${members.length}`, "connected", members.some((item) => rank(item) < 2)),
     ...pools.slice(0, 3).map((pool) => tile(`Addresses of ${pool.id}`, `${pool.used ?? 0} of ${pool.size ?? 0}`, pool.note === "Full" ? "full" : pool.note ? "almost full" : "used", rank(pool) < 2,
       make("meter", { min: 0, max: pool.size || 1, value: (pool.used ?? 0) + (pool.reserved ?? 0), high: 0.8 * (pool.size || 1), "aria-label": `Addresses of ${pool.id} in use` }))),
     make("div", { class: "card tile wide" }, make("p", { class: "quiet" }, "Traffic of the last hour"),
@@ -80,14 +80,14 @@ function timeline(tables) {
   const all = [...tables.event.values()].sort((a, b) => b.at.localeCompare(a.at) || Number(b.id) - Number(a.id));
   const shown = only ? all.filter((each) => each.kind === only) : all;
   const groups = make("div", { class: "bar", role: "group", "aria-label": "Show only" }, Object.entries(KINDS).map(([kind, title]) => make("button", {
-    type: "button", "aria-label": `${title}: ${all.filter((each) => each.kind === kind).length}`, "aria-pressed": String(only === kind), onclick: () => choose(kind),
+    type: "button", "data-key": kind, "aria-label": `${title}: ${all.filter((each) => each.kind === kind).length}`, "aria-pressed": String(only === kind), onclick: () => choose(kind),
   }, make("span", { class: `kind ${kind}` }, `${title} ${all.filter((each) => each.kind === kind).length}`))));
   if (!all.length) return [make("p", { class: "quiet" }, "Nothing has happened since this hub started.")];
   return [
     groups,
     strip(shown),
     make("ol", { class: "events" }, shown.slice(0, MOST_EVENTS).map(eventRow)),
-    shown.length > MOST_EVENTS ? make("p", { class: "quiet" }, `and ${shown.length - MOST_EVENTS} older ones`) : null,
+    shown.length > MOST_EVENTS ? make("p", { class: "quiet" }, `and ${shown.length - MOST_EVENTS} older events`) : null,
   ].filter(Boolean);
 }
 

@@ -60,7 +60,7 @@ follow({
   },
   change(data) {
     const before = new Map((data.set.lb ?? []).map((item) => [item.id, tables.lb.get(item.id)]));
-    grid.changed(before.keys());
+    grid.changed([...before.keys(), ...(data.set.route ?? []).map((item) => item.id)]);
     take(data);
     say([...before].filter(([id, old]) => (old?.state ?? "Serving") !== (tables.lb.get(id).state ?? "Serving")).map(([id]) => tables.lb.get(id)),
       (data.set.member ?? []).filter((item) => rank(item) < 2));
@@ -69,7 +69,7 @@ follow({
   },
   lost(sentence) {
     if (heard && $("connection").hidden) heard = new Date();
-    $("connection").textContent = `${sentence} Trying again; ${heard ? `what you see is of ${heard.toISOString().slice(0, 19).replace("T", " ")} UTC and may be old.` : "nothing has been read yet."}`;
+    $("connection").textContent = `${sentence} Reconnecting. ${heard ? `The data shown is from ${heard.toISOString().slice(0, 19).replace("T", " ")} UTC and may be outdated.` : "No data has been read yet."}`;
     $("connection").hidden = false;
     later();
   },
@@ -92,6 +92,7 @@ function signIn(sentence, optional = false) {
     $("sign-in").onsubmit = (event) => {
       event.preventDefault();
       session.token = $("token").value.trim();
+      $("token").value = "";
       resume(true);
     };
     $("sign-in-not").onclick = () => resume(false);
@@ -182,7 +183,7 @@ function drawHub() {
   $("hub").textContent = `Hub ${hub.id} ${connected ? leads : "is not connected"} · ${hub.version}`;
   $("hub").title = $("hub").textContent;
   const troubles = [
-    ...(hub.leading || hub.leader ? [] : ["No hub leads: nothing is changed until one does, and what you see may be old."]),
+    ...(hub.leading || hub.leader ? [] : ["No hub leads. Changes wait until one does, and the data shown may be outdated."]),
     ...(hub.problems ?? []).map((each) => `This hub is not ready: ${each}`),
   ];
   const text = troubles.join("\n");
@@ -207,9 +208,21 @@ function drawLink(link, name) {
   badge.hidden = !count;
   badge.textContent = count;
   badge.classList.toggle("bad", !worst);
-  const title = `${text.textContent.trim()}${count ? `, ${count} ${name === "plan" ? "held" : "not well"}` : ""}`;
+  const title = `${text.textContent.trim()}${count ? `, ${count} ${name === "plan" ? "held" : "with a problem"}` : ""}`;
   link.title = count ? title : "";
   link.setAttribute("aria-label", title);
+}
+
+// A row with the faults of a route, by that route: the same object until one of the two changes, so that the grid keeps the row.
+const merged = new WeakMap();
+
+/** Return the row of a load balancer with the faults of the object that it is for. */
+function withFaults(lb, route) {
+  const before = merged.get(route);
+  if (before?.lb === lb) return before.row;
+  const row = { ...lb, state: rank(lb) < 2 ? lb.state : "NeedsAttention", reason: rank(lb) < 2 ? lb.reason : route.reason, problems: [...lb.problems ?? [], ...route.problems ?? []] };
+  merged.set(route, { lb, row });
+  return row;
 }
 
 /** Return what is listed: an object whose load balancer is listed already gets its faults there. */
@@ -218,7 +231,7 @@ function rowsOf() {
   const rows = new Map(tables.lb);
   for (const route of tables.route.values()) {
     const lb = rows.get(byTitle.get(route.title));
-    if (lb) rows.set(lb.id, { ...lb, state: rank(lb) < 2 ? lb.state : "NeedsAttention", reason: rank(lb) < 2 ? lb.reason : route.reason, problems: [...lb.problems ?? [], ...route.problems ?? []] });
+    if (lb) rows.set(lb.id, withFaults(lb, route));
     else rows.set(route.id, route);
   }
   return [...rows.values()];
@@ -240,8 +253,8 @@ function drawLoadBalancers() {
   const shown = order.filter((item) => (!only || (item.state ?? "Serving") === only)
     && (!wanted || `${item.title} ${item.fullTitle ?? ""} ${item.address ?? ""} ${item.on ?? ""} ${item.member} ${item.region ?? ""} ${item.className ?? ""} ${item.reason} ${item.name ?? ""} ${item.hosts ?? ""} ${item.targets ?? ""}`.toLowerCase().includes(wanted)));
   grid.set(shown);
-  $("grid").dataset.empty = shown.length || !heard ? "" : order.length ? "No load balancer or route is like that."
-    : `No load balancers yet. ${tables.member.size ? "A Service of type LoadBalancer in a member makes one." : "Add a member first: fairlead tenant add NAME"}${session.token ? " Or there are some that your token may not list." : ""}`;
+  $("grid").dataset.empty = shown.length || !heard ? "" : order.length ? "No load balancer or route matches."
+    : `No load balancers yet. ${tables.member.size ? "Create a Service of type LoadBalancer in a member to get one." : "Add a member first: fairlead tenant add NAME"}${session.token ? " Your token may not be allowed to list all of them." : ""}`;
 }
 
 async function openDetail(id, focus = true) {
@@ -281,7 +294,7 @@ async function act(item, action, done) {
     const answer = await change(item, action);
     refusal = answer.ok ? "" : (await answer.text()).trim();
   } catch {
-    refusal = "The hub does not answer: whether it was done is not known.";
+    refusal = "The hub does not answer. Check whether the change was made, then try again.";
   }
   announce(refusal || done);
   if (!refusal) {
@@ -351,7 +364,7 @@ const THEMES = ["", "dark", "light"];
 const theme = (value) => {
   if (value) document.documentElement.dataset.theme = value;
   else delete document.documentElement.dataset.theme;
-  $("theme").setAttribute("aria-label", `Colours: ${value || "as the system has them"}`);
+  $("theme").setAttribute("aria-label", `Colours: ${value || "system setting"}`);
 };
 $("theme").addEventListener("click", () => {
   const next = THEMES[(THEMES.indexOf(localStorage.getItem("theme") ?? "") + 1) % THEMES.length];

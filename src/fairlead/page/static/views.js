@@ -29,7 +29,7 @@ function section(title, id, headers, rows, empty, all = "fairlead status") {
 /** Return an empty state: a sentence, and the command in it where there is one. */
 function nothing(text) {
   return make("div", { class: "card empty" }, sentence(text),
-    session.token ? make("p", {}, "Or there are some that your token may not list.") : null);
+    session.token ? make("p", {}, "Your token may not be allowed to list all of them.") : null);
 }
 
 /** What the hub is about to do, and what it holds. */
@@ -40,10 +40,10 @@ export function plan(tables) {
   const [hub] = tables.hub.values();
   return [
     make("div", { class: "bar" }, make("h2", { id: "title-plan" }, "Plan"),
-      items.length ? quiet(`${held} held, ${all - held} next`) : null),
+      items.length ? quiet(`${held} held, ${all - held} pending`) : null),
     hub && !hub.leading
       ? problem(`This hub is on standby. It shows held changes, but not what the leader is about to do with load balancers that have records (HAProxy, drivers): ${PLAN}`, "NeedsAttention") : null,
-    items.length ? null : nothing(`${hub?.leading ? "Nothing is about to change, and nothing is held." : "Nothing is held."}${unwell(tables)}`),
+    items.length ? null : nothing(`${hub?.leading ? "No change is pending or held." : "No change is held."}${unwell(tables)}`),
     ...items.slice(0, MOST).map((item) => planned(item, tables.lb.get(item.id))),
     items.length > MOST ? rest(items.length - MOST, PLAN) : null,
   ].filter(Boolean);
@@ -52,7 +52,7 @@ export function plan(tables) {
 /** Return how many load balancers are not as they were asked for: a refusal, for example, is not a plan. */
 function unwell(tables) {
   const count = [...tables.lb.values()].filter((item) => rank(item) < 2).length;
-  return count ? ` ${count} load balancer${count > 1 ? "s are" : " is"} not well all the same; what is refused is not planned.` : "";
+  return count ? ` ${count} load balancer${count > 1 ? "s have" : " has"} a problem; rejected objects have no plan.` : "";
 }
 
 function planned(item, lb) {
@@ -60,7 +60,7 @@ function planned(item, lb) {
   return make("article", { class: "card plan", "data-id": item.id },
     make("h3", {}, make("a", { href: item.id.startsWith("Hostname/") ? "#/names" : `#/load-balancers/${item.id}` }, title), item.provider ? make("span", { class: "quiet" }, ` ${item.provider}`) : null),
     (item.problems ?? []).map((each) => problem(each, "NeedsAttention")),
-    table(`Plan of ${title}`, ["Change", "Of", "Why"], item.rows.map(planRow)),
+    table(`Plan of ${title}`, ["Change", "Object", "Reason"], item.rows.map(planRow)),
     item.more ? quiet(`and ${item.more} more`) : null,
     copyable(item.command));
 }
@@ -89,7 +89,7 @@ export function regions(tables) {
     return element;
   });
   return section("Regions", "title-regions", ["Service", "Region", "State", "Address", "Backends", "Class"], rows,
-    "No Service has an access point for each region. Those of an annotated Service are made by: fairlead regions");
+    "No Service has an access point in each region. Annotate a Service, and run: fairlead regions");
 }
 
 /** Members with their regions. */
@@ -106,15 +106,15 @@ export function members(tables) {
 /** Classes, proxies that are connected, proxy machines, the pools that they get addresses from, and groups of backends. */
 export function proxies(tables) {
   const classes = byId(tables.class).map((item) => row(item, item.id, cell(item.provider),
-    stateCell(item, words(item.state ?? "takes load balancers")), cell(String(item.loadBalancers ?? 0))));
+    stateCell(item, words(item.state ?? "accepts load balancers")), cell(String(item.loadBalancers ?? 0))));
   const rows = byId(tables.proxy).map((item) => row(item, item.id, cell(item.group),
     stateCell(item, item.synced === false ? "has not acknowledged the newest state" : "has the newest state"),
     cell(String(item.refused ?? 0))));
   const pools = byId(tables.pool).map((item) => row(item, item.id, mono(item.addresses.join(", ")),
-    stateCell(item, words(item.state ?? "gives addresses")),
+    stateCell(item, words(item.state ?? "allocates addresses")),
     cell([`${item.used ?? 0} of ${item.size ?? 0}`, item.reserved ? quiet(`${item.reserved} reserved`) : null,
       item.note ? quiet(item.note === "Full" ? "full" : "almost full") : null,
-      item.outside ? quiet(`${item.outside} given and not in it any more`) : null]),
+      item.outside ? quiet(`${item.outside} allocated but no longer in the pool`) : null]),
     cell(item.region)));
   const machines = byId(tables.machine).map((item) => row(item, item.id, cell(item.group),
     stateCell(item, [item.drained && item.ready === "Ready" ? "Drained" : item.ready, item.since ? [", for ", ago(item.since)] : null]), cell(item.announcing),
@@ -128,24 +128,24 @@ export function proxies(tables) {
     ...section("Proxies", "title-proxies", ["Proxy", "Group", "State", "Refused"], rows, "No proxy is connected to this hub."),
     ...(machines.length ? section("Proxy machines", "title-machines", ["Machine", "Group", "State", "Announcing", "Addresses", "Envoy"], machines, "", "fairlead proxy list") : []),
     ...section("Address pools", "title-pools", ["Pool", "Addresses", "State", "Used", "Region"], pools,
-      "No pool: this hub gives no addresses itself.", "kubectl get addresspools"),
+      "No address pool. This hub allocates no addresses.", "kubectl get addresspools"),
     ...(groups.length ? section("Groups of backends", "title-groups", ["Group", "Load balancers", "State", "Registered"], groups, "", "kubectl get bg -A") : []),
   ];
 }
 
-/** Names, and certificates with their ends. */
+/** Names, zones, and certificates with their expiry. */
 export function names(tables) {
   const hosts = byId(tables.name).map((item) => row(item, item.host, cell(item.zone), mono((item.pointsTo ?? []).join(", ")),
-    stateCell(item, item.published ? "is published" : !item.zone ? "is in no zone, so nothing is written" : item.state === "Idle" ? "is not published yet" : words(item.state))));
+    stateCell(item, item.published ? "is published" : !item.zone ? "is in no zone; no record is written" : item.state === "Idle" ? "is not published yet" : words(item.state))));
   const zones = byId(tables.zone).map((item) => row(item, item.zone, cell(item.provider), mono(item.server),
-    stateCell(item, item.dryRun ? "plans only (dryRun)" : words(item.state ?? "is written")), cell(String(item.names ?? 0))));
+    stateCell(item, item.dryRun ? "plans only (dryRun)" : words(item.state ?? "is up to date")), cell(String(item.names ?? 0))));
   const certificates = byId(tables.certificate).map((item) => row(item, (item.hosts ?? []).join(", "), cell(item.issuer),
     // What was never issued serves nothing yet.
     stateCell(item.state || item.ends ? item : { ...item, state: "Idle" }, item.step), cell(item.ends ? when(item.ends) : "")));
   return [
     ...section("Names", "title-names", ["Name", "Zone", "Points to", "State"], hosts, "No host names.", "fairlead names"),
     ...section("Zones", "title-zones", ["Zone", "Provider", "Server", "State", "Names"], zones, "No DNSZone: the hub writes no records.", "kubectl get dnszones"),
-    ...section("Certificates", "title-certificates", ["Names", "Issuer", "State", "Ends (UTC)"], certificates,
-      "The hub gets no certificates itself.", "kubectl get managedcertificates -A"),
+    ...section("Certificates", "title-certificates", ["Names", "Issuer", "State", "Expires (UTC)"], certificates,
+      "No certificates. The hub requests none.", "kubectl get managedcertificates -A"),
   ];
 }
