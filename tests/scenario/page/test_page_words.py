@@ -214,7 +214,9 @@ async def test_an_empty_plan_does_not_say_that_all_is_well_where_something_is_no
         await browser.until("document.querySelector('#view-plan .empty')", "nothing waits")
         assert "1 load balancer has a problem" in await browser.text("#view-plan .empty")
         fleet.put("s0", *GOOD)
-        await browser.until("!document.querySelector('#view-plan .empty').innerText.includes('a problem')", "it is well")
+        await browser.until(
+            "!document.querySelector('#view-plan .empty').innerText.includes('a problem')", "it is well"
+        )
 
 
 async def test_the_plan_counts_what_it_does_not_list(browser):
