@@ -49,8 +49,8 @@ from fairlead.model.http import (
     PathModifier,
     Redirect,
     RequestMatch,
-    Rewrite,
     Route,
+    RouteKind,
     Rule,
     unsafe_parts,
 )
@@ -132,8 +132,19 @@ class GatewayForm:
             attachments = [attachment for attachment in route.attachments if attachment.listener in parents]
             if not attachments:
                 continue
-            problems = {number: text for number, text in enumerate(_problems(route, backends)) if text}
-            whole = next(_problems_of_route(attachments), "")
+            problems: dict[int, str] = {}
+            for number, rule in enumerate(route.rules):
+                if problem := next(_problems(f"rule {rule.name or number + 1}", rule, backends), ""):
+                    problems[number] = problem
+            stars = (
+                hostname
+                for attachment in attachments
+                if attachment.one_label
+                for hostname in attachment.hostnames
+                if hostname.startswith("*.")
+            )
+            star = next(stars, "")
+            whole = f"{star} matches one label, which Gateway API cannot express" if star else ""
             if route.kind not in {"HTTP", "GRPC"} or len(problems) == len(route.rules):
                 whole = whole or next(iter(problems.values()), "")
             if whole:
@@ -217,20 +228,7 @@ def _section(listener: str) -> str:
     return dns_name(listener, listener)
 
 
-def _problems_of_route(attachments: list[Attachment]) -> Iterator[str]:
-    for attachment in attachments:
-        stars = [hostname for hostname in attachment.hostnames if hostname.startswith("*.")]
-        if attachment.one_label and stars:
-            yield f"{stars[0]} matches one label, which Gateway API cannot express"
-
-
-def _problems(route: Route, backends: Mapping[str, Backend]) -> Iterator[str]:
-    """Yield the first problem of each rule, empty for a rule without any."""
-    for number, rule in enumerate(route.rules, 1):
-        yield next(_problems_of_rule(f"rule {rule.name or number}", rule, backends), "")
-
-
-def _problems_of_rule(title: str, rule: Rule, backends: Mapping[str, Backend]) -> Iterator[str]:
+def _problems(title: str, rule: Rule, backends: Mapping[str, Backend]) -> Iterator[str]:
     for ref in rule.backends:
         backend = backends.get(ref.backend)
         if backend is not None and backend.tls is not None:
@@ -295,9 +293,8 @@ def _rule_parts(key: LoadBalancerKey, route: Route) -> Iterator[list[JSONObject]
 def _rule(key: LoadBalancerKey, route: Route, rule: Rule) -> JSONObject:
     part: JSONObject = {"name": rule.name} if rule.name else {}
     if route.kind in {"HTTP", "GRPC"}:
-        matches = [_match(match) if route.kind == "HTTP" else _grpc_match(match) for match in rule.matches]
-        part |= {"matches": matches} if matches else {}
-        part |= _with("filters", filters(rule.filters, lambda backend: _service(key, backend)))
+        part |= _with("matches", [_match(route.kind, match) for match in rule.matches])
+        part |= _with("filters", list(filters(rule.filters, lambda backend: _service(key, backend))))
     if route.kind == "HTTP":
         part |= _timing(rule)
     # The schema allows no backends with a redirect, which answers every request.
@@ -310,21 +307,13 @@ def _with(name: str, value: Any) -> JSONObject:
     return {name: value} if value else {}
 
 
-def _match(match: RequestMatch) -> JSONObject:
-    part: JSONObject = {"path": {"type": match.path.type, "value": match.path.value}}
-    part |= _with("method", match.method)
-    part |= _with(
-        "headers", [{"type": header.type, "name": header.name, "value": header.value} for header in match.headers]
-    )
+def _match(kind: RouteKind, match: RequestMatch) -> JSONObject:
+    headers = [{"type": header.type, "name": header.name, "value": header.value} for header in match.headers]
+    if kind == "GRPC":
+        return _with("method", _grpc_method(match.path)) | _with("headers", headers)
     query = [{"type": param.type, "name": param.name, "value": param.value} for param in match.query_params]
-    return part | _with("queryParams", query)
-
-
-def _grpc_match(match: RequestMatch) -> JSONObject:
-    part: JSONObject = _with("method", _grpc_method(match.path))
-    return part | _with(
-        "headers", [{"type": header.type, "name": header.name, "value": header.value} for header in match.headers]
-    )
+    path: JSONObject = {"path": {"type": match.path.type, "value": match.path.value}}
+    return path | _with("method", match.method) | _with("headers", headers) | _with("queryParams", query)
 
 
 def _grpc_method(path: PathMatch) -> JSONObject:
@@ -373,19 +362,15 @@ def _service(key: LoadBalancerKey, backend: str) -> JSONObject:
 
 def _backend(key: LoadBalancerKey, route: Route, ref: BackendRef) -> JSONObject:
     part = {**_service(key, ref.backend), "weight": ref.weight}
-    own = filters(ref.filters, lambda backend: _service(key, backend))
+    own = list(filters(ref.filters, lambda backend: _service(key, backend)))
     return part | (_with("filters", own) if route.kind in {"HTTP", "GRPC"} else {})
 
 
 _PATH_FIELDS = {"ReplaceFullPath": "replaceFullPath", "ReplacePrefixMatch": "replacePrefixMatch"}
 
 
-def filters(of: Filters, service_ref: Callable[[str], JSONObject]) -> list[JSONObject]:
-    """Return what ``of`` does; ``service_ref`` says how a backend is referred to."""
-    return list(_filters(of, service_ref))
-
-
-def _filters(of: Filters, service_ref: Callable[[str], JSONObject]) -> Iterator[JSONObject]:
+def filters(of: Filters, service_ref: Callable[[str], JSONObject]) -> Iterator[JSONObject]:
+    """Yield what ``of`` does; ``service_ref`` says how a backend is referred to."""
     if of.request_headers is not None:
         yield {"type": "RequestHeaderModifier", "requestHeaderModifier": _headers(of.request_headers)}
     if of.response_headers is not None:
@@ -393,7 +378,7 @@ def _filters(of: Filters, service_ref: Callable[[str], JSONObject]) -> Iterator[
     if of.redirect is not None:
         yield {"type": "RequestRedirect", "requestRedirect": _redirect(of.redirect)}
     if of.rewrite is not None:
-        yield {"type": "URLRewrite", "urlRewrite": _rewrite(of.rewrite)}
+        yield {"type": "URLRewrite", "urlRewrite": _with("hostname", of.rewrite.hostname) | _path(of.rewrite.path)}
     for mirror in of.mirrors:
         if mirror.backend:
             part: JSONObject = {"backendRef": service_ref(mirror.backend)}
@@ -405,35 +390,18 @@ def _filters(of: Filters, service_ref: Callable[[str], JSONObject]) -> Iterator[
 
 
 def _headers(of: HeaderModifier) -> JSONObject:
-    part: JSONObject = {}
-    if of.set:
-        part["set"] = [{"name": header.name, "value": header.value} for header in of.set]
-    if of.add:
-        part["add"] = [{"name": header.name, "value": header.value} for header in of.add]
-    if of.remove:
-        part["remove"] = list(of.remove)
-    return part
+    part = _with("set", [{"name": header.name, "value": header.value} for header in of.set])
+    part |= _with("add", [{"name": header.name, "value": header.value} for header in of.add])
+    return part | _with("remove", list(of.remove))
 
 
 def _redirect(of: Redirect) -> JSONObject:
-    part: JSONObject = {"statusCode": of.status_code}
-    part |= {name: value for name, value in (("scheme", of.scheme), ("hostname", of.hostname)) if value}
-    if of.port:
-        part["port"] = of.port
-    if of.path is not None:
-        part["path"] = _path(of.path)
-    return part
+    part: JSONObject = {"statusCode": of.status_code, **_with("scheme", of.scheme), **_with("hostname", of.hostname)}
+    return part | _with("port", of.port) | _path(of.path)
 
 
-def _rewrite(of: Rewrite) -> JSONObject:
-    part: JSONObject = {"hostname": of.hostname} if of.hostname else {}
-    if of.path is not None:
-        part["path"] = _path(of.path)
-    return part
-
-
-def _path(of: PathModifier) -> JSONObject:
-    return {"type": of.type, _PATH_FIELDS[of.type]: of.value}
+def _path(of: PathModifier | None) -> JSONObject:
+    return {} if of is None else {"path": {"type": of.type, _PATH_FIELDS[of.type]: of.value}}
 
 
 def _cors(of: Cors) -> JSONObject:

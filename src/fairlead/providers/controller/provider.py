@@ -147,7 +147,10 @@ class ControllerProvider:
         async with self._locks.hold(spec.key):
             services = [service(spec.key, backend) for backend in (spec.l7.backends if spec.l7 else ())]
             refused: dict[str, str] = {}
-            for resource, wanted in _by_resource((*services, *rendered.objects)).items():
+            by_resource: dict[AnyResource, list[AppliedObject]] = {}
+            for obj in (*services, *rendered.objects):
+                by_resource.setdefault(obj.resource, []).append(obj)
+            for resource, wanted in by_resource.items():
                 present = {obj.metadata.name: obj for obj in await self._ours(spec.key, resource)}
                 for obj in wanted:
                     refused |= await self._apply_accepted(obj, present.get(obj.name))
@@ -367,13 +370,6 @@ class ControllerProvider:
             await self._cluster.delete(resource, *obj.key, uid=obj.metadata.uid)
         except Conflict:
             log.info("recreated by another client; left unchanged", kind=resource.kind, key=str(obj.key))
-
-
-def _by_resource(objects: Sequence[AppliedObject]) -> Mapping[AnyResource, list[AppliedObject]]:
-    by_resource: dict[AnyResource, list[AppliedObject]] = {}
-    for obj in objects:
-        by_resource.setdefault(obj.resource, []).append(obj)
-    return by_resource
 
 
 def _rule(obj: AppliedObject, number: int) -> str:

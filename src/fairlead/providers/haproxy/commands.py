@@ -107,7 +107,11 @@ def commands_for(change: ServerChange, server: Server | None, outdated: Sequence
             f"set server {change.path_of(entry.name)} state drain" for entry in _all(server, outdated) if entry.ready
         ]
     if server is None:
-        return _addition(change)
+        target, settings = change.change.target, change.settings
+        options = settings.server_options(change.authority)
+        added = f"add server {change.path} {target.key} weight {target.weight} {options}".rstrip()
+        health = [f"enable health {change.path}"] if settings.health_check is not None else []
+        return [added, *health, f"enable server {change.path}"]
     replaced = outdated if takes_over(change, server) else ()
     return [*_correction(change, server), *(text for entry in replaced for text in _removal(change, entry))]
 
@@ -138,13 +142,6 @@ def waits_for_sessions(change: ServerChange, server: Server | None, outdated: Se
 
 def _all(server: Server | None, outdated: Sequence[Server]) -> list[Server]:
     return [*([server] if server is not None else []), *outdated]
-
-
-def _addition(change: ServerChange) -> list[str]:
-    target, settings = change.change.target, change.settings
-    add = f"add server {change.path} {target.key} weight {target.weight} {settings.server_options(change.authority)}"
-    health = [f"enable health {change.path}"] if settings.health_check is not None else []
-    return [add.rstrip(), *health, f"enable server {change.path}"]
 
 
 def _correction(change: ServerChange, server: Server) -> list[str]:
@@ -240,11 +237,14 @@ async def run_batch(api: RuntimeApi, backend: str, changes: Sequence[ServerChang
         removing = any(change.removes for change in changes)
         first = now = await run_and_read(api, backend, sessions=removing)
         if first.servers is None:
-            return [_without_backend(change, api, backend) for change in changes]
+            missing = Outcome(OutcomeStatus.RETRY, no_backend(api.path, backend))
+            return [DONE if change.removes or change.drains else missing for change in changes]
         if not removing and any(_outdated(first, change) for change in changes):
             removing, first = True, await run_and_read(api, backend, sessions=True)
             now = first
-        for name, bundle in _authorities(changes).items():
+        added = (change for change in changes if not change.removes and not change.drains)
+        bundles = {change.authority: bundle for change in added if (bundle := change.settings.authority)}
+        for name, bundle in bundles.items():
             await load_authority(api, name, bundle, epoch=first.epoch)
         # A removal may take two turns: stop new sessions, see whether any are left, delete.
         for _ in range(2 if removing else 1):
@@ -257,12 +257,6 @@ async def run_batch(api: RuntimeApi, backend: str, changes: Sequence[ServerChang
         if now.stopping:
             raise _reloaded(api)
         return await _outcomes(api, changes, now)
-
-
-def _authorities(changes: Sequence[ServerChange]) -> dict[str, str]:
-    """Return the bundle of each authority that servers to be added are checked with, by its name."""
-    added = [change for change in changes if not change.removes and not change.drains]
-    return {change.authority: bundle for change in added if (bundle := change.settings.authority)}
 
 
 async def _outcomes(api: RuntimeApi, changes: Sequence[ServerChange], now: BackendSnapshot) -> list[Outcome]:
@@ -329,12 +323,6 @@ def _waiting(change: ServerChange, server: Server | None, outdated: Sequence[Ser
         "open, which is removed when they end"
     )
     return Outcome(OutcomeStatus.RUNNING, f"{text} or after {change.settings.drain_timeout_s:g} s", _RETRY_S)
-
-
-def _without_backend(change: ServerChange, api: RuntimeApi, backend: str) -> Outcome:
-    if change.removes or change.drains:
-        return DONE
-    return Outcome(OutcomeStatus.RETRY, no_backend(api.path, backend))
 
 
 def _reloaded(api: RuntimeApi) -> Retry:

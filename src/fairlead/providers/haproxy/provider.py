@@ -58,7 +58,10 @@ class HAProxyProvider:
         self._apis: dict[str, RuntimeApi] = {}
         self.traffic = HAProxyTraffic(owned=self._backends_by_socket, api=self._api)
         self._watch = ReadbackWatch(
-            observe=self.observe, keys=self._keys_by_socket, clock=clock, interval_s=look_every_s
+            observe=self.observe,
+            keys=lambda: {socket: list(owned) for socket, owned in self._backends_by_socket().items()},
+            clock=clock,
+            interval_s=look_every_s,
         )
 
     # --- life -------------------------------------------------------------------------------------------------
@@ -230,12 +233,6 @@ class HAProxyProvider:
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    def _keys_by_socket(self) -> Mapping[str, Sequence[LoadBalancerKey]]:
-        by_socket: dict[str, list[LoadBalancerKey]] = {}
-        for key, settings in self._settings.items():
-            by_socket.setdefault(settings.socket, []).append(key)
-        return by_socket
-
     def _backends_by_socket(self) -> Mapping[str, Mapping[LoadBalancerKey, frozenset[str]]]:
         by_socket: dict[str, dict[LoadBalancerKey, frozenset[str]]] = {}
         for key, settings in self._settings.items():
@@ -253,11 +250,10 @@ class HAProxyProvider:
         settings = self._settings.get(change.load_balancer)
         if settings is None:
             return self._settings.outcome_without(change, "has not been ensured yet")
-        removal = change.is_removal
         if reason := refusal(change):
             # What can never have been added needs no removal.
-            return DONE if removal else Outcome(OutcomeStatus.REJECTED, f"{change.load_balancer}: {reason}")
-        backend = settings.backend_of(change.listener, removal=removal)
+            return DONE if change.is_removal else Outcome(OutcomeStatus.REJECTED, f"{change.load_balancer}: {reason}")
+        backend = settings.backend_of(change.listener, removal=change.is_removal)
         if not backend:
             return Outcome(
                 OutcomeStatus.RETRY, f"{change.key}: {change.load_balancer} has no listener {change.listener} yet"
@@ -373,13 +369,9 @@ class RegisteredServers:
         """Store that a change has had its effect."""
         targets = self._registered.setdefault(change.load_balancer, set())
         self._draining_since_s.pop((change.backend_key, change.action is Action.DEREGISTER), None)
-        if change.action is Action.DEREGISTER:
-            targets.discard((change.listener, change.key))
-        elif change.action is Action.DRAIN or change.target.draining:
-            # After a reload a draining server is not added again.
-            targets.discard((change.listener, change.key))
-        else:
-            targets.add((change.listener, change.key))
+        # After a reload a draining server is not added again.
+        is_gone = change.is_removal or change.target.draining
+        (targets.discard if is_gone else targets.add)((change.listener, change.key))
 
     def forget(self, key: LoadBalancerKey) -> None:
         """Drop all servers of a load balancer."""

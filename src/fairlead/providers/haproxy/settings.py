@@ -173,17 +173,16 @@ class HAProxySettings(msgspec.Struct, frozen=True):
 def settings_from_spec(spec: FrontendSpec, *, installation: str = "") -> HAProxySettings:
     """Read and check the parameters of ``spec``; ``installation`` counts where they name none."""
     parameters = spec.parameters
-    if problem := _problem_of_names(parameters):
+    if problem := _problem_of_names(parameters) or _problem_of_socket(parameters):
         raise BadConfiguration(f"{spec.key}: {problem}")
-    _check_request(spec)
-    _check_outlier_detection(spec)
+    _check_health_settings(spec)
     try:
         drain_timeout_s = _drain_timeout_s(parameters)
     except ValueError as error:
         raise BadConfiguration(f"{spec.key}: parameters.drainTimeout: {error}") from error
     addresses = requested_addresses(parameters.get("address", "")) or spec.addresses
     return HAProxySettings(
-        socket=_socket(spec),
+        socket=parameters["socket"],
         backends={listener.key: _backend(spec, listener.key) for listener in spec.listeners},
         drain_timeout_s=drain_timeout_s,
         health_check=spec.health_check,
@@ -260,48 +259,38 @@ def _problem_of_names(parameters: Mapping[str, str]) -> str:
     return ""
 
 
-def _check_request(spec: FrontendSpec) -> None:
-    """Refuse what HAProxy cannot do in a check over HTTPS."""
+def _check_health_settings(spec: FrontendSpec) -> None:
+    """Refuse what HAProxy cannot do in a check over HTTPS, or when connections to a server fail."""
     request = spec.health_check.request if spec.health_check is not None else None
-    if request is None:
-        return
-    if request.host and not _HOST.fullmatch(request.host):
+    if request is not None and request.host and not _HOST.fullmatch(request.host):
         raise BadConfiguration(f"{spec.key}: spec.healthCheck.host: {request.host[:60]!r} is not a host name")
-    if len(request.ca_bundle.encode()) > _MAX_BUNDLE_BYTES:
+    if request is not None and len(request.ca_bundle.encode()) > _MAX_BUNDLE_BYTES:
         raise BadConfiguration(
             f"{spec.key}: spec.healthCheck.caBundle has more than {_MAX_BUNDLE_BYTES} bytes, the most that HAProxy "
             "accepts at run time. Name only the authority that signs the members' certificates"
+        )
+    outlier = spec.outlier_detection
+    if outlier is None or outlier.max_ejection_percent == 0:
+        return
+    unsupported = {
+        "consecutiveGatewayErrors": bool(outlier.consecutive_gateway_errors),
+        "ejectionTime": bool(outlier.ejection_time),
+        "maxEjectionPercent": outlier.max_ejection_percent is not None,
+    }
+    if field := next((name for name, is_set in unsupported.items() if is_set), ""):
+        raise BadConfiguration(
+            f"{spec.key}: spec.outlierDetection: {field} has no meaning at HAProxy, where a server gets no connections "
+            "until it passes its check; use consecutive5xx alone"
+        )
+    if _error_limit(spec) and spec.health_check is None:
+        raise BadConfiguration(
+            f"{spec.key}: spec.outlierDetection: HAProxy needs health checks to end it; turn them on, or remove it"
         )
 
 
 def _error_limit(spec: FrontendSpec) -> int:
     outlier = spec.outlier_detection
     return outlier.consecutive_5xx if outlier is not None and outlier.max_ejection_percent != 0 else 0
-
-
-def _check_outlier_detection(spec: FrontendSpec) -> None:
-    """Refuse what HAProxy cannot do when connections to a server fail."""
-    outlier, limit = spec.outlier_detection, _error_limit(spec)
-    if outlier is None or outlier.max_ejection_percent == 0:
-        return
-    field = (
-        "consecutiveGatewayErrors"
-        if outlier.consecutive_gateway_errors
-        else "ejectionTime"
-        if outlier.ejection_time
-        else "maxEjectionPercent"
-        if outlier.max_ejection_percent is not None
-        else ""
-    )
-    if field:
-        raise BadConfiguration(
-            f"{spec.key}: spec.outlierDetection: {field} has no meaning at HAProxy, where a server gets no connections "
-            "until it passes its check; use consecutive5xx alone"
-        )
-    if limit and spec.health_check is None:
-        raise BadConfiguration(
-            f"{spec.key}: spec.outlierDetection: HAProxy needs health checks to end it; turn them on, or remove it"
-        )
 
 
 def _problem_of_socket(parameters: Mapping[str, str]) -> str:
@@ -311,12 +300,6 @@ def _problem_of_socket(parameters: Mapping[str, str]) -> str:
     if not path.startswith("/") or len(path.encode()) > _MAX_PATH_BYTES or "\0" in path:
         return f"parameters.socket must be an absolute path of at most {_MAX_PATH_BYTES} bytes"
     return ""
-
-
-def _socket(spec: FrontendSpec) -> str:
-    if problem := _problem_of_socket(spec.parameters):
-        raise BadConfiguration(f"{spec.key}: {problem}")
-    return spec.parameters["socket"]
 
 
 def _problem_of_backend(field: str, name: str) -> str:
@@ -350,7 +333,8 @@ def _backend(spec: FrontendSpec, listener: ListenerKey) -> str:
     name = _filled(spec, name).replace("{port}", str(listener.port))
     if problem := _problem_of_backend(field, name):
         raise BadConfiguration(f"{spec.key}: {problem}")
-    if not _is_allowed(name, spec.parameters.get("allowedBackends", "*")):
+    allowed = spec.parameters.get("allowedBackends", "*").split(",")
+    if not any(fnmatchcase(name, pattern.strip()) for pattern in allowed):
         raise BadConfiguration(
             f"{spec.key}: backend {name} is not among the class's parameters.allowedBackends; name one that is, or ask "
             "the operator to add it there"
@@ -358,19 +342,10 @@ def _backend(spec: FrontendSpec, listener: ListenerKey) -> str:
     return name
 
 
-def _is_allowed(name: str, patterns: str) -> bool:
-    return any(fnmatchcase(name, pattern.strip()) for pattern in patterns.split(","))
-
-
 def _filled(spec: FrontendSpec, text: str) -> str:
     """Fill in whose it is, as the hub knows it; ``{port}`` is filled in for each listener."""
     owner = spec.owner
-    values = {
-        "member": owner.member,
-        "hubNamespace": spec.key.namespace,
-        "namespace": owner.namespace,
-        "name": owner.name,
-    }
-    for name, value in values.items():
+    values = {"member": owner.member, "hubNamespace": spec.key.namespace, "namespace": owner.namespace}
+    for name, value in {**values, "name": owner.name}.items():
         text = text.replace(f"{{{name}}}", value)
     return text

@@ -60,7 +60,7 @@ class Driver:
         self.settings = settings
         self.retry_after = RetryAfter(clock)
         self._credentials = Credentials(settings=settings, directory=directory)
-        self._metrics = metrics
+        self.metrics = metrics
         self._clock = clock
         self._slots = asyncio.Semaphore(settings.parallel)
         self._session: aiohttp.ClientSession | None = None
@@ -71,18 +71,18 @@ class Driver:
         async with self._slots:
             started_s = self._clock.monotonic()
             labels = (self.settings.url, hook.value)
-            self._metrics.calls.labels(*labels).inc()
+            self.metrics.calls.labels(*labels).inc()
             # From the first call on, so that a sum of both is not empty while one of them never happened.
-            for counter in (self._metrics.errors, self._metrics.fails):
+            for counter in (self.metrics.errors, self.metrics.fails):
                 counter.labels(*labels)
             try:
                 return await self._post(hook, body, about)
             except Retry as error:
-                self._metrics.errors.labels(*labels).inc()
+                self.metrics.errors.labels(*labels).inc()
                 log.info("driver call failed", driver=self.settings.url, hook=hook.value, why=str(error))
                 raise
             finally:
-                self._metrics.seconds.labels(*labels).observe(self._clock.monotonic() - started_s)
+                self.metrics.seconds.labels(*labels).observe(self._clock.monotonic() - started_s)
 
     async def reach(self, hook: Hook, *, about: str) -> None:
         """Open a connection as for a call, and close it again; ``DriverDown`` when none can be opened."""
@@ -95,10 +95,6 @@ class Driver:
             except (OSError, UnicodeError) as error:  # a host that no resolver takes is the latter
                 raise _down(f"{self.settings.name}: {hook} for {about}", error) from error
             writer.close()
-
-    def count_fail(self, hook: Hook) -> None:
-        """Count an answer Fail in the metrics."""
-        self._metrics.fails.labels(self.settings.url, hook.value).inc()
 
     async def close(self) -> None:
         """Close the connections."""
@@ -135,7 +131,8 @@ class Driver:
                 reason="DriverTimeout",
             ) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise _broken(where, error) from error
+            text = f"{where}: the connection broke before the answer was complete; the hub retries"
+            raise Retry(text, detail=_kind(error), reason="DriverUnreachable") from error
         try:
             return decode(raw)
         except Malformed as error:
@@ -206,14 +203,9 @@ def _bad_status(where: str, response: aiohttp.ClientResponse) -> Retry:
         step = "the hub retries later; lower parameters.parallel if this happens often"
     else:
         step = "check the driver's log; the hub retries"
-    return Retry(
-        f"{where} was answered with HTTP {status}; {step}", reason="DriverHTTPError", after_s=_after_s(response)
-    )
-
-
-def _after_s(response: aiohttp.ClientResponse) -> float | None:
     seconds = whole_number(response.headers.get("Retry-After", ""))
-    return None if seconds is None else min(float(seconds), _LONGEST_RETRY_AFTER_S)
+    after_s = None if seconds is None else min(float(seconds), _LONGEST_RETRY_AFTER_S)
+    return Retry(f"{where} was answered with HTTP {status}; {step}", reason="DriverHTTPError", after_s=after_s)
 
 
 def _down(where: str, error: Exception) -> DriverDown:
@@ -233,14 +225,6 @@ def _down(where: str, error: Exception) -> DriverDown:
 
 def _no_connection(where: str) -> str:
     return f"{where}: no connection; check that the driver runs and that parameters.url is right"
-
-
-def _broken(where: str, error: BaseException) -> Retry:
-    return Retry(
-        f"{where}: the connection broke before the answer was complete; the hub retries",
-        detail=_kind(error),
-        reason="DriverUnreachable",
-    )
 
 
 def _kind(error: BaseException) -> str:
@@ -321,7 +305,7 @@ async def run_task(driver: Driver, hook: Hook, body: Body, *, about: str) -> Web
         answer = answer_from_body(response)
     driver.retry_after.record(body, answer)
     if answer.status is DriverStatus.FAIL:
-        driver.count_fail(hook)
+        driver.metrics.fails.labels(driver.settings.url, hook.value).inc()
     return answer
 
 
@@ -361,7 +345,7 @@ class Credentials:
                 "mount the Secret there"
             )
         url = urlsplit(settings.url)
-        if self._has("token") and url.scheme == "http" and not is_loopback(url.hostname or ""):
+        if self._path("token") and url.scheme == "http" and not is_loopback(url.hostname or ""):
             raise BadConfiguration(f"{settings.name}: a token would be sent unencrypted; use https in parameters.url")
 
     def stamp(self) -> Stamp:
@@ -396,9 +380,6 @@ class Credentials:
         if not token or not token.isprintable():
             raise self._wrong("token")
         return {"Authorization": f"Bearer {token}"}
-
-    def _has(self, name: str) -> bool:
-        return self._path(name) is not None
 
     def _path(self, name: str) -> Path | None:
         if self._folder is None or not (self._folder / name).is_file():

@@ -41,7 +41,6 @@ from fairlead.runtime.queue import KeyedLock
 log = structlog.get_logger(__name__)
 
 
-_NOTHING: Mapping[str, str] = {}
 #: The namespace of the recordIDs that we generate for backends to which no ledger has given one.
 _NAMESPACE = uuid.UUID("6c7b1d3a-1f43-5a5e-9a53-6f2a55f6a3f1")
 
@@ -80,7 +79,7 @@ class RegisteredBackend(NamedTuple):
 
 class _CachedBackend(msgspec.Struct):
     address: str = ""
-    injected_info: Mapping[str, str] = _NOTHING
+    injected_info: Mapping[str, str] = {}
     target: Target | None = None
 
 

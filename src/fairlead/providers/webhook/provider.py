@@ -216,7 +216,7 @@ class WebhookProvider:
 
     async def _health_of(self, key: LoadBalancerKey) -> Health | None:
         load_balancer = self._states.get(key)
-        return await self._readback.health(load_balancer) if load_balancer is not None else None
+        return (await self._readback.health(load_balancer))[0] if load_balancer is not None else None
 
     def _changed(self, key: LoadBalancerKey) -> None:
         for notify in self._notify:
@@ -270,7 +270,7 @@ class DriverReadback:
 
     async def observe(self, load_balancer: DriverLoadBalancer) -> Observed:
         """Read back one load balancer."""
-        health, by_address = await self._health(load_balancer) if load_balancer.settings.health else (None, {})
+        health, by_address = await self.health(load_balancer) if load_balancer.settings.health else (None, {})
         observed = Observed(addresses=load_balancer.spec.addresses, programmed=True, health=health)
         if not load_balancer.settings.verify:
             return observed
@@ -294,11 +294,7 @@ class DriverReadback:
             message=f"{missing} of our backends are not registered at the driver" if missing else "",
         )
 
-    async def health(self, load_balancer: DriverLoadBalancer) -> Health:
-        """Return the health of one load balancer."""
-        return (await self._health(load_balancer))[0]
-
-    async def _health(self, load_balancer: DriverLoadBalancer) -> tuple[Health, Mapping[str, bool | None]]:
+    async def health(self, load_balancer: DriverLoadBalancer) -> tuple[Health, Mapping[str, bool | None]]:
         """Return the health of one load balancer, and of its backends by their names at the driver."""
         try:
             by_address = await self._ask(

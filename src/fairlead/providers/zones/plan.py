@@ -145,7 +145,9 @@ class _Zone:
         if change.is_shared and not foreign:
             ttl = min(ttl, change.ttl)  # hubs agree on the shortest one
         self._now[change.key] = RRSet(now.values | {change.value}, ttl)
-        self._put_mark(change, change.mark)
+        key = mark_key(change.host, change.type)
+        texts = self._now.get(key, EMPTY)
+        self._now[key] = RRSet(texts.values | {mark_text(change.mark)}, texts.ttl if texts.values else change.ttl)
         return ""
 
     def remove(self, change: RecordChange) -> None:
@@ -248,11 +250,6 @@ class _Zone:
 
     def _marks(self, host: str, type_: str) -> set[Mark]:
         return set(filter(None, map(mark_from_text, self._texts([mark_key(host, type_)]))))
-
-    def _put_mark(self, change: RecordChange, mark: Mark) -> None:
-        key = mark_key(change.host, change.type)
-        now = self._now.get(key, EMPTY)
-        self._now[key] = RRSet(now.values | {mark_text(mark)}, now.ttl if now.values else change.ttl)
 
     def _drop_marks(self, change: RecordChange, marks: set[Mark]) -> None:
         self._drop_values(mark_key(change.host, change.type), set(map(mark_text, marks)))

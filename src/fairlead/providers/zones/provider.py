@@ -312,7 +312,10 @@ class DNSProvider:
                 if edits and not await self._update(settings.server, edits, {}):
                     raise Retry(f"{key}: zone {settings.server.zone} has changed meanwhile; the hub retries")
                 return
-            rows = [row(settings, type_, value, 0, wanted=False) for type_, value in values_of(there, settings.name)]
+            values = sorted(
+                (key.type, value) for key, rrset in there.items() if key.name == settings.name for value in rrset.values
+            )
+            rows = [row(settings, type_, value, 0, wanted=False) for type_, value in values]
             left = [outcome for outcome in await self._run(settings.server, rows) if outcome != DONE] if rows else []
             if left:
                 raise Retry(f"{key}: {left[0].message}")
@@ -699,11 +702,6 @@ def is_elsewhere(before: NameSettings, now: NameSettings) -> bool:
 def zone_reads(name: str) -> set[RRKey]:
     """Return all sets that a name may have, and their marks."""
     return {key for type_ in TYPES for key in (RRKey(name, type_), mark_key(name, type_))}
-
-
-def values_of(there: RRSets, name: str) -> list[Value]:
-    """Return all values of a name, without its marks, ordered."""
-    return sorted((key.type, value) for key, rrset in there.items() if key.name == name for value in rrset.values)
 
 
 def ours_in(there: RRSets, settings: NameSettings) -> set[Value]:

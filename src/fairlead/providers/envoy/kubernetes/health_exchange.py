@@ -25,8 +25,8 @@ import structlog
 from msgspec.structs import replace
 
 from fairlead.api.json_text import decode
-from fairlead.api.kubernetes import CONFIG_MAPS
-from fairlead.api.meta import JSONObject, KubeObject, Resource
+from fairlead.api.kubernetes import CONFIG_MAPS, CONFIG_MAPS_WITH_DATA, ConfigMap
+from fairlead.api.meta import JSONObject
 from fairlead.api.names import (
     LABEL_MANAGED_BY,
     LABEL_PROXY_HEALTH,
@@ -146,15 +146,6 @@ _KEY = "report"
 log = structlog.get_logger(__name__)
 
 
-class _HealthReport(KubeObject, frozen=True, gc=False):
-    data: dict[str, str] | None = None
-
-
-_RESOURCE = Resource(
-    CONFIG_MAPS.group, CONFIG_MAPS.version, CONFIG_MAPS.kind, CONFIG_MAPS.plural, CONFIG_MAPS.namespaced, _HealthReport
-)
-
-
 def report_name(replica: str, group: str) -> str:
     """Return the name of the ConfigMap in which a replica reports on a group."""
     return f"fairlead-health-{short_hash(replica, group, size_bytes=8)}"
@@ -183,8 +174,8 @@ class HealthExchange:
         self._clock = clock
         self._written: dict[str, tuple[object, str]] = {}
         self._received = ReceivedReports(replica)
-        self._cache: WatchCache[_HealthReport] = WatchCache(
-            cluster, _RESOURCE, namespace=SYSTEM_NAMESPACE, label_selector=LABEL_PROXY_HEALTH
+        self._cache: WatchCache[ConfigMap] = WatchCache(
+            cluster, CONFIG_MAPS_WITH_DATA, namespace=SYSTEM_NAMESPACE, label_selector=LABEL_PROXY_HEALTH
         )
         self._cache.on_change(self._read)
 
@@ -219,7 +210,8 @@ class HealthExchange:
             known, text = self._written.get(group, (None, ""))
             if known == revision:
                 continue
-            new = encode_report(_report(self._replica, group, mine)) if mine else ""
+            proxies = tuple(map(_proxy, sorted(mine, key=lambda stream: stream.node_id)))
+            new = encode_report(GroupReport(self._replica, group, proxies)) if mine else ""
             try:
                 if new != text:
                     await self._store(group, new)
@@ -249,17 +241,13 @@ class HealthExchange:
             await self.write()
             await self._clock.sleep(_EVERY_S)
 
-    def _read(self, old: _HealthReport | None, new: _HealthReport | None) -> None:
+    def _read(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
         if names := self._received.take(_text(old), _text(new)):
             self._changed(names)
 
 
-def _text(config_map: _HealthReport | None) -> str:
+def _text(config_map: ConfigMap | None) -> str:
     return (config_map.data or {}).get(_KEY, "") if config_map is not None else ""
-
-
-def _report(replica: str, group: str, streams: Sequence[HealthStream]) -> GroupReport:
-    return GroupReport(replica, group, tuple(_proxy(stream) for stream in sorted(streams, key=lambda s: s.node_id)))
 
 
 def _proxy(stream: HealthStream) -> ProxyReport:

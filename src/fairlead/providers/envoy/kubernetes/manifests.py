@@ -43,7 +43,8 @@ Manifest = Mapping[str, object]
 GROUP_LABEL = "fairlead.dev/envoy-group"
 HASH_ANNOTATION = "fairlead.dev/applied-hash"
 
-#: What no namespace is named like: the load balancers of Clusters have proxies of their own.
+#: What no namespace is named like: the load balancers of Clusters have proxies of their own, since the hub writes
+#: nothing into the namespaces of Clusters.
 _OF_CLUSTERS = "clusters."
 
 _NOT_A_LABEL_CHARACTER = re.compile(r"[^a-z0-9-]+")
@@ -74,11 +75,6 @@ def dns_label(prefix: str, name: str, *, unique: str) -> str:
 def group_of(key: LoadBalancerKey, own: str = "") -> str:
     """Return the group that serves a load balancer: that of Clusters, or its ``own``, by default its namespace."""
     return f"{_OF_CLUSTERS}{key.namespace}" if key.kind == LOAD_BALANCERS.kind else own or key.namespace
-
-
-def is_of_clusters(group: str) -> bool:
-    """Return whether a group serves load balancers of Clusters: their namespaces are none that the hub writes in."""
-    return group.startswith(_OF_CLUSTERS)
 
 
 def group_name(group: str) -> str:
@@ -140,7 +136,7 @@ class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def namespace_of(self, group: str) -> str:
         """Return where the objects of a group are."""
-        return self.namespace or (self.clusters_namespace if is_of_clusters(group) else group)
+        return self.namespace or (self.clusters_namespace if group.startswith(_OF_CLUSTERS) else group)
 
 
 def group_manifests(group: str, settings: DeploymentSettings) -> list[Manifest]:
@@ -153,7 +149,10 @@ def group_manifests(group: str, settings: DeploymentSettings) -> list[Manifest]:
             {**_head("v1", "ServiceAccount", group, settings), "automountServiceAccountToken": False},
             {**_head("v1", "ConfigMap", group, settings), "data": data},
             {**_head("apps/v1", "Deployment", group, settings), "spec": _deployment(group, settings, data)},
-            {**_head("policy/v1", "PodDisruptionBudget", group, settings), "spec": _disruption_budget(group)},
+            {
+                **_head("policy/v1", "PodDisruptionBudget", group, settings),
+                "spec": {"maxUnavailable": 1, "selector": _selector(group)},
+            },
             {
                 **_head("networking.k8s.io/v1", "NetworkPolicy", group, settings),
                 "spec": _network_policy(group, settings),
@@ -285,10 +284,6 @@ def _container(settings: DeploymentSettings) -> Manifest:
             {"name": "run", "mountPath": _RUN_DIR},
         ],
     }
-
-
-def _disruption_budget(group: str) -> Manifest:
-    return {"maxUnavailable": 1, "selector": _selector(group)}
 
 
 def _network_policy(group: str, settings: DeploymentSettings) -> Manifest:

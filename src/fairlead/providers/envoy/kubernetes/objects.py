@@ -124,18 +124,17 @@ class ClusterObjects:
         alive: set[str] = set()
         groups: set[str] = set()
         for served in LOAD_BALANCER_KINDS:
-            for each in await self._cluster.list(served):
-                key = LoadBalancerKey(served.kind, *each.key)
+            for load_balancer in await self._cluster.list(served):
+                key = LoadBalancerKey(served.kind, *load_balancer.key)
                 alive.add(str(key))
-                if not each.deleting:
+                if not load_balancer.deleting:
                     groups.add(group_name(group_of(key)))
-        orphans: list[ManifestRef] = []
-        for resource, obj in objects:
-            load_balancer = obj.annotation(LOAD_BALANCER_ANNOTATION)
-            if load_balancer in alive or (not load_balancer and obj.label(GROUP_LABEL) in groups):
-                continue
-            orphans.append(self._ref(resource, obj))
-        return orphans
+        return [
+            self._ref(resource, obj)
+            for resource, obj in objects
+            if (owner := obj.annotation(LOAD_BALANCER_ANNOTATION)) not in alive
+            and (owner or obj.label(GROUP_LABEL) not in groups)
+        ]
 
     def on_service_addresses(self, notify: Callable[[ServiceAddresses], None]) -> None:
         """Call ``notify`` with the addresses of each Service of ours whenever they change."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,8 +24,7 @@ from msgspec.structs import replace
 from prometheus_client.registry import CollectorRegistry
 
 from fairlead.api.json_text import decode
-from fairlead.api.kubernetes import CONFIG_MAPS
-from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.kubernetes import CONFIG_MAPS_WITH_DATA, ConfigMap
 from fairlead.api.names import SYSTEM_NAMESPACE, replica_key
 from fairlead.errors import BadConfiguration, FairleadError
 from fairlead.kube.cache import WatchCache
@@ -179,13 +179,11 @@ class DeploymentProvider(EnvoyProvider):
 
     def _seen_elsewhere(self, group: str) -> list[See]:
         """Return what each of the proxies of the other replicas sees."""
-        return [self._sight(group, proxy) for proxy in self.health_exchange.of(group, self._elsewhere(group))]
 
-    def _sight(self, group: str, proxy: ReportedProxy | None) -> See:
-        def see(name: str, target: TargetKey) -> Seen:
+        def see(proxy: ReportedProxy | None, name: str, target: TargetKey) -> Seen:
             return Seen.WAITING if proxy is None else proxy.seen(name, target, self._health.targets(group, name))
 
-        return see
+        return [partial(see, proxy) for proxy in self.health_exchange.of(group, self._elsewhere(group))]
 
     def _places(self) -> dict[str, StatisticsPlace]:
         """Return where all proxies answer for their statistics, those of the other replicas included."""
@@ -259,10 +257,6 @@ REPORTS = "fairlead-proxies"
 _IN_SYNC = "SYNCED"
 
 
-class _Reports(KubeObject, frozen=True, gc=False):
-    data: dict[str, str] | None = None
-
-
 class _Proxy(msgspec.Struct, frozen=True):
     node: str = ""
     group: str = ""
@@ -274,11 +268,6 @@ class _Report(msgspec.Struct, frozen=True):
     proxies: list[_Proxy] = []
 
 
-_RESOURCE = Resource(
-    CONFIG_MAPS.group, CONFIG_MAPS.version, CONFIG_MAPS.kind, CONFIG_MAPS.plural, CONFIG_MAPS.namespaced, _Reports
-)
-
-
 class Peers:
     """The proxies of the other replicas; ``changed`` is called with each group whose proxies have changed."""
 
@@ -288,20 +277,17 @@ class Peers:
         self._proxies: dict[str, dict[str, bool]] = {}
         #: Where the proxies of the other replicas answer for their statistics, by node.
         self.places: dict[str, StatisticsPlace] = {}
-        self._cache: WatchCache[_Reports] = WatchCache(
-            cluster, _RESOURCE, namespace=SYSTEM_NAMESPACE, field_selector=f"metadata.name={REPORTS}"
+        self._cache: WatchCache[ConfigMap] = WatchCache(
+            cluster, CONFIG_MAPS_WITH_DATA, namespace=SYSTEM_NAMESPACE, field_selector=f"metadata.name={REPORTS}"
         )
         self._cache.on_change(self._read)
-
-    async def run(self) -> None:
-        """Keep reading until cancelled."""
-        await self._cache.run()
+        self.run = self._cache.run
 
     def of(self, group: str, *, here: Collection[str]) -> dict[str, bool]:
         """Return the proxies of ``group`` that are elsewhere and not ``here``, and whether each of them is in sync."""
         return {node: synced for node, synced in self._proxies.get(group, {}).items() if node not in here}
 
-    def _read(self, _old: _Reports | None, new: _Reports | None) -> None:
+    def _read(self, _old: ConfigMap | None, new: ConfigMap | None) -> None:
         proxies: dict[str, dict[str, bool]] = {}
         self.places = {}
         for identity, text in sorted((new.data or {}).items() if new is not None else ()):

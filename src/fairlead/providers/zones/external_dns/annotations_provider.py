@@ -5,13 +5,13 @@ For an external-dns that is not given DNSEndpoints to read. Annotations say addr
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 
 from fairlead.api.kubernetes import SERVICES, Service
 from fairlead.api.meta import JSONObject
 from fairlead.kube.cluster import Cluster
 from fairlead.model.in_words import whole_number
+from fairlead.model.keys import IPV4, family_of
 from fairlead.providers.zones.external_dns.provider import ObjectServer, value_of
 from fairlead.providers.zones.plan import AAAA, CNAME, EMPTY, A, RRKey, RRSet, RRSets, canonical_name
 from fairlead.providers.zones.provider import DNSProvider
@@ -52,7 +52,8 @@ class ServiceForm:
         ttl = next(iter(_annotated(obj, "ttl")), "")
         rrsets: dict[RRKey, RRSet] = {}
         for target in targets:
-            type_ = _type_of(target)
+            family = family_of(target)
+            type_ = CNAME if family is None else A if family == IPV4 else AAAA
             for host in hosts:
                 key = RRKey(canonical_name(host), type_)
                 values = rrsets.get(key, EMPTY).values | {value_of(type_, target)}
@@ -74,10 +75,3 @@ class ServiceForm:
 def _annotated(obj: Service, name: str) -> list[str]:
     text = next((text for prefix in PREFIXES if (text := obj.annotation(f"{prefix}{name}"))), "")
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _type_of(target: str) -> str:
-    try:
-        return A if ipaddress.ip_address(target).version == 4 else AAAA
-    except ValueError:
-        return CNAME

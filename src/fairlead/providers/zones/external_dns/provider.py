@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -148,46 +149,33 @@ class ObjectServer(AnsweringServer):
             objects = await self._objects(f"{LABEL_MANAGED_BY}={MANAGED_BY}")
         else:
             objects = []
-            for name in sorted(names):
-                try:
-                    objects.append(await cluster.get(self._form.kind, SYSTEM_NAMESPACE, name))
-                except NotFound:
-                    continue
-                except NotServed as error:
-                    raise self._not_served(error) from error
-                except Forbidden as error:
-                    raise self._not_allowed(error) from error
+            with self._explained():
+                for name in sorted(names):
+                    with suppress(NotFound):
+                        objects.append(await cluster.get(self._form.kind, SYSTEM_NAMESPACE, name))
         return {names[obj.metadata.name]: obj for obj in objects if is_ours(obj) and obj.metadata.name in names}
 
     async def _objects(self, selector: str) -> list[KubeObject]:
-        cluster = self._needed()
-        try:
-            return await cluster.list(self._form.kind, SYSTEM_NAMESPACE, label_selector=selector)
-        except NotServed as error:
-            raise self._not_served(error) from error
-        except Forbidden as error:
-            raise self._not_allowed(error) from error
+        with self._explained():
+            return await self._needed().list(self._form.kind, SYSTEM_NAMESPACE, label_selector=selector)
 
     async def _write(self, host: str, edits: Sequence[Edit]) -> bool:
         cluster, before = self._needed(), self._held.get(host, HeldRecords())
         rrsets = changed(before.rrsets, edits)
         name = object_name(self._form, host)
         try:
-            if not rrsets:
-                await cluster.delete(
-                    self._form.kind, SYSTEM_NAMESPACE, name, uid=before.uid, resource_version=before.version
-                )
-            elif before.version:
-                made = body(self._form, host, rrsets, version=before.version)
-                await cluster.apply(self._form.kind, made, manager=MANAGER_HUB)
-            else:
-                await cluster.create(self._form.kind, body(self._form, host, rrsets))
+            with self._explained():
+                if not rrsets:
+                    await cluster.delete(
+                        self._form.kind, SYSTEM_NAMESPACE, name, uid=before.uid, resource_version=before.version
+                    )
+                elif before.version:
+                    made = body(self._form, host, rrsets, version=before.version)
+                    await cluster.apply(self._form.kind, made, manager=MANAGER_HUB)
+                else:
+                    await cluster.create(self._form.kind, body(self._form, host, rrsets))
         except (Conflict, AlreadyExists):
             return False
-        except NotServed as error:
-            raise self._not_served(error) from error
-        except Forbidden as error:
-            raise self._not_allowed(error) from error
         except Invalid as error:
             raise Retry(
                 f"the {self._form.kind.kind} of {host} is refused; {self._form.refused} {error.sentence}",
@@ -202,21 +190,18 @@ class ObjectServer(AnsweringServer):
             )
         return self._cluster
 
-    def _not_served(self, error: NotServed) -> Retry:
-        return Retry(
-            f"the hub's cluster does not have the kind {self._form.kind.full_name} that external-dns reads; "
-            f"{self._form.missing}",
-            detail=error.sentence,
-            reason=f"No{self._form.kind.kind}s",
-        )
-
-    def _not_allowed(self, error: Forbidden) -> Retry:
-        kind = self._form.kind.full_name
-        return Retry(
-            f"the hub may not write {kind} in {SYSTEM_NAMESPACE}; apply {self._form.manifest}",
-            detail=error.sentence,
-            reason=f"No{self._form.kind.kind}s",
-        )
+    @contextmanager
+    def _explained(self) -> Generator[None]:
+        """Say what to do when the kind is not there, or not allowed."""
+        kind, reason = self._form.kind.full_name, f"No{self._form.kind.kind}s"
+        try:
+            yield
+        except NotServed as error:
+            text = f"the hub's cluster does not have the kind {kind} that external-dns reads; {self._form.missing}"
+            raise Retry(text, detail=error.sentence, reason=reason) from error
+        except Forbidden as error:
+            text = f"the hub may not write {kind} in {SYSTEM_NAMESPACE}; apply {self._form.manifest}"
+            raise Retry(text, detail=error.sentence, reason=reason) from error
 
 
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")

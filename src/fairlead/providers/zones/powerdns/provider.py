@@ -113,7 +113,9 @@ def _merged(key: RRKey, edits: Sequence[Edit], now: ApiSet | None, there: RRSets
         same = [record for record in records if _is_value(key.type, record, edit.value)]
         if not edit.add:
             if enabled := [record for record in same if not record.disabled]:
-                records.remove(_as_written(enabled, key.type, edit.value))
+                # Of equal records, the one in the form in which Fairlead writes it.
+                written = (record for record in enabled if _rdata(key.type, record) == rdata_of(key.type, edit.value))
+                records.remove(next(written, enabled[0]))
             continue
         if not any(record.disabled for record in records):
             ttl = edit.ttl
@@ -154,12 +156,6 @@ def _is_value(type_: str, record: ApiRecord, value: str) -> bool:
     if isinstance(there, dns.rdtypes.ANY.TXT.TXT) and isinstance(ours, dns.rdtypes.ANY.TXT.TXT):
         return b"".join(there.strings) == b"".join(ours.strings)
     return value_of(type_, there) == value
-
-
-def _as_written(records: Sequence[ApiRecord], type_: str, value: str) -> ApiRecord:
-    """Return the one of these equal records that has the form in which Fairlead writes it."""
-    ours = rdata_of(type_, value)
-    return next((record for record in records if _rdata(type_, record) == ours), records[0])
 
 
 def _values(rrset: ApiSet | None) -> frozenset[str]:
@@ -288,8 +284,8 @@ class PowerDNSApi:
                 reason="DNSUnreachable",
             ) from error
         if status >= 300:
-            step = _STEPS.get(status, "check its log")
-            reason = f" ({_message(raw)})" if status == 422 else ""
+            step, problem = _STEPS.get(status, "check its log"), read_json(raw, _ApiError)
+            reason = f" ({'no message' if problem is None else problem.error[:200]})" if status == 422 else ""
             raise Retry(f"{where} answers {status} about zone {settings.zone}: {step}{reason}", reason=f"DNS{status}")
         return raw
 
@@ -309,8 +305,3 @@ class PowerDNSApi:
             "Check that parameters.url is that of PowerDNS's API",
             reason="DNSBadAnswer",
         )
-
-
-def _message(raw: bytes) -> str:
-    error = read_json(raw, _ApiError)
-    return error.error[:200] if error is not None else "no message"
