@@ -113,8 +113,10 @@ class Bird:
         if not any(route.mortal for route in routes):
             self._renew_at_s = None
         elif self._renew_at_s is None:
-            if adopting and _has_mortal_routes(path):
-                self._let_end = not await _is_alive()
+            # Routes of a former process that end without it.
+            if adopting and f" via {_NEXT_HOP}" in path.read_text():  # noqa: ASYNC240 - a small local file
+                shown = await ip_lines("-o", "-4", "address", "show", "dev", "lo")
+                self._let_end = not any(f" {ALIVE} " in line for line in shown)
             if not self._let_end or any(route.mortal and route.proven for route in routes):
                 self._let_end, self._renew_at_s = False, 0.0
                 await self.renew()
@@ -193,16 +195,6 @@ class Bird:
         if code >= _ERRORS:
             raise Retry(f"BIRD refuses its configuration: {lines[-1]}", detail=command)
         return lines
-
-
-def _has_mortal_routes(path: Path) -> bool:
-    """Return whether the file of a former process has routes that end without it."""
-    return f" via {_NEXT_HOP}" in path.read_text()
-
-
-async def _is_alive() -> bool:
-    """Return whether the lifetime of the address has not ended."""
-    return any(f" {ALIVE} " in line for line in await ip_lines("-o", "-4", "address", "show", "dev", "lo"))
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, list[str]]:

@@ -49,7 +49,30 @@ def external_speaker(text: str) -> Speaker:
     )
 
 
-class KernelTable:
+class _OperatorsDaemon:
+    """What needs nothing from us, as the daemon of the operator has the sessions."""
+
+    async def renew(self) -> None:
+        """Do nothing: the routes of the operator's daemon stay."""
+
+    async def sessions(self) -> Sequence[SessionState]:
+        """Return none: the daemon has them."""
+        return ()
+
+    async def wait_gone(self) -> None:
+        """Never return: nothing runs that could end."""
+        await asyncio.Event().wait()
+
+    async def apply(self, peers: Sequence[BgpPeerPlan], routes: Sequence[AnnouncedRoute]) -> None:
+        """Announce exactly ``routes``; the daemon decides to which routers."""
+        raise NotImplementedError
+
+    async def stop(self) -> None:
+        """Remove all routes."""
+        await self.apply((), ())
+
+
+class KernelTable(_OperatorsDaemon):
     """Routes in a kernel table of their own."""
 
     def __init__(self, table: int = DEFAULT_TABLE) -> None:
@@ -74,23 +97,8 @@ class KernelTable:
         if commands:
             await ip_batch(commands)
 
-    async def renew(self) -> None:
-        """Do nothing: the routes of the operator's daemon stay."""
 
-    async def sessions(self) -> Sequence[SessionState]:
-        """Return none: the daemon has them."""
-        return ()
-
-    async def wait_gone(self) -> None:
-        """Never return: nothing runs that could end."""
-        await asyncio.Event().wait()
-
-    async def stop(self) -> None:
-        """Remove all routes."""
-        await self.apply((), ())
-
-
-class IncludeFiles:
+class IncludeFiles(_OperatorsDaemon):
     """Static routes in two files that a BIRD includes; ``reload`` is the command that makes it read them."""
 
     def __init__(self, path: Path, reload: str = "") -> None:
@@ -118,21 +126,6 @@ class IncludeFiles:
         if self._unread and self._reload:
             await self._run()
         self._unread = False
-
-    async def renew(self) -> None:
-        """Do nothing: the routes of the operator's daemon stay."""
-
-    async def sessions(self) -> Sequence[SessionState]:
-        """Return none: the daemon has them."""
-        return ()
-
-    async def wait_gone(self) -> None:
-        """Never return: nothing runs that could end."""
-        await asyncio.Event().wait()
-
-    async def stop(self) -> None:
-        """Remove all routes."""
-        await self.apply((), ())
 
     async def _run(self) -> None:
         try:

@@ -88,8 +88,12 @@ class Layer2:
         """Return the state of each address with ``announcement: L2``, and of those that this machine still has."""
         planned = self._planned()
         names = {_canonical(address.address) for address in planned}
-        left = [address for address in self._on if address not in names and self._owns(address)]
-        return [self._state(address) for address in (*planned, *map(_left, left))]
+        left = [
+            AnnouncedAddress(address=address, announcement="L2", machines=())
+            for address in self._on
+            if address not in names and self._owns(address)
+        ]
+        return [self._state(address) for address in (*planned, *left)]
 
     def sessions(self) -> Sequence[SessionState]:
         """Return nothing: layer 2 has no sessions."""
@@ -190,10 +194,9 @@ class Layer2:
             and (before.name, before.mac) != (link.name, link.mac)
         }
         self._snapshot = snapshot
-        for index in (self._links.keys() - snapshot.links.keys()) | (renewed & self._links.keys()):
-            if index not in snapshot.links:
-                self._links.pop(index).close()
-                continue
+        for index in self._links.keys() - snapshot.links.keys():
+            self._links.pop(index).close()
+        for index in self._links.keys() & renewed:
             self._links[index].reopen(snapshot.links[index])
         for port in self._links.values():
             port.follow(self._kernel, snapshot, now)
@@ -458,11 +461,11 @@ class _Port:
         if self._neighbours is not None:
             for message, source in self._received(self._neighbours):
                 self._answer(now, packets.read_neighbour(message, str(source).partition("%")[0]))
-        for opened in self._udp.values():
-            for packet, _ in self._received(opened):
-                self._heard(now, packets.unseal(packet, keys))
+        hellos = [packets.unseal(packet, keys) for opened in self._udp.values() for packet, _ in self._received(opened)]
         for frame, _ in self._received(self._frames):
-            self._heard(now, packets.unseal(frame[14:].rstrip(b"\0"), keys) or packets.unseal(frame[14:], keys))
+            hellos.append(packets.unseal(frame[14:].rstrip(b"\0"), keys) or packets.unseal(frame[14:], keys))
+        for hello in filter(None, hellos):
+            self.election.heard(now, hello)
 
     def _received(self, opened: socket.socket) -> Iterable[tuple[bytes, object]]:
         for _ in range(_READ_AT_ONCE):
@@ -474,10 +477,6 @@ class _Port:
                 log.debug("nothing received", interface=self.link.name, error=str(error))
                 return
             yield data, source[0] if isinstance(source, tuple) else source
-
-    def _heard(self, now: float, hello: Hello | None) -> None:
-        if hello is not None:
-            self.election.heard(now, hello)
 
     def _answer(self, now: float, answer: packets.Answer | None) -> None:
         if answer is None or answer.mac == self.link.mac:
@@ -631,11 +630,6 @@ async def who_has(link: Link, addresses: Sequence[str], *, wait_s: float) -> dic
 
 def _canonical(address: str) -> str:
     return str(ipaddress.ip_address(address))
-
-
-def _left(address: str) -> AnnouncedAddress:
-    """Return an address that the plan no longer has."""
-    return AnnouncedAddress(address=address, announcement="L2", machines=())
 
 
 def _link_of(planned: AnnouncedAddress, snapshot: NetworkState) -> Link | None:

@@ -68,11 +68,11 @@ class Link:
     def subnets(self) -> list[IPNetwork]:
         """Return the subnets that are on this link."""
         networks = [ipaddress.ip_network(address, strict=False) for address in self.own]
-        return [network for network in networks if network.prefixlen < network.max_prefixlen and _not_local(network)]
-
-
-def _not_local(network: IPNetwork) -> bool:
-    return not (network.version == 6 and network.is_link_local)
+        return [
+            network
+            for network in networks
+            if network.prefixlen < network.max_prefixlen and not (network.version == 6 and network.is_link_local)
+        ]
 
 
 class KernelRoute(NamedTuple):

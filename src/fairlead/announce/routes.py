@@ -404,31 +404,24 @@ class LocalAddresses:
     async def add(self, addresses: Collection[str]) -> None:
         """Add addresses to ``lo`` that are missing there."""
         if missing := sorted(set(addresses) - self._added):
-            _write(self._path, sorted({*self._recorded(), *missing}))
-            await ip_batch([f"address replace {_on_lo(address)}" for address in missing])
+            _write(self._path, sorted({*_read(self._path), *missing}))
+            options = {address: "scope host" if "." in address else "nodad preferred_lft 0" for address in missing}
+            await ip_batch([f"address replace {_cidr(address)} dev lo {option}" for address, option in options.items()])
             self._added.update(missing)
 
     async def keep_only(self, addresses: Collection[str]) -> None:
         """Remove the addresses that we added, but for these."""
-        recorded = self._recorded()
+        recorded = _read(self._path)
         if gone := sorted(set(recorded).difference(addresses)):
             await ip_batch([f"address delete {_cidr(address)} dev lo" for address in gone], gone_is_fine=True)
             self._added.difference_update(gone)
             _write(self._path, sorted(set(recorded).difference(gone)))
-
-    def _recorded(self) -> list[str]:
-        return _read(self._path)
 
 
 @lru_cache(maxsize=100_000)
 def _cidr(address: str) -> str:
     """Return the CIDR of an address or a network. Thousands of addresses are asked for again with each plan."""
     return str(ipaddress.ip_network(address, strict=False))
-
-
-def _on_lo(address: str) -> str:
-    options = "scope host" if "." in address else "nodad preferred_lft 0"
-    return f"{_cidr(address)} dev lo {options}"
 
 
 _GONE = ("Cannot assign requested address", "No such process", "Address not found")

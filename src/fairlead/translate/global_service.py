@@ -91,7 +91,7 @@ def decide_global(view: GlobalView, allocate: Callable[[GlobalView], Allocated] 
     """Return the desired load balancer of ``view``, with its conditions; ``allocate`` is called once it is valid."""
     spec, accepted = view.load_balancer.spec, view.load_balancer.status.accepted
     serving = _Serving()
-    decision = decide_version(view, spec, accepted, validate_global(view, spec), allocate, serving.serve)
+    decision = decide_version(view, spec, accepted, first_refusal(view, spec, _refusals), allocate, serving.serve)
     return serving.with_members(view, decision)
 
 
@@ -108,7 +108,7 @@ def shared_backends(view: GlobalView) -> dict[tuple[str, str], SharedPorts]:
     It needs no address: a route to one of these Services is served at its own. Empty when no version is valid.
     """
     spec, accepted = view.load_balancer.spec, view.load_balancer.status.accepted
-    if validate_global(view, spec) is not None:
+    if first_refusal(view, spec, _refusals) is not None:
         as_it_was = as_accepted(view) if accepted is not None else None
         if as_it_was is None or accepted is None:
             return {}
@@ -143,11 +143,6 @@ def open_ports(spec: GlobalServiceSpec, parts: Iterable[TCPView]) -> list[Global
 
 
 # --- validation ---------------------------------------------------------------------------------------------------
-
-
-def validate_global(view: GlobalView, spec: GlobalServiceSpec) -> Condition | None:
-    """Return condition Accepted with the first reason why ``spec`` cannot be served, None when there is none."""
-    return first_refusal(view, spec, _refusals)
 
 
 def _refusals(view: GlobalView, spec: GlobalServiceSpec, capabilities: Capabilities) -> Iterator[Refusal]:
@@ -330,6 +325,7 @@ def _joined(view: GlobalView, spec: GlobalServiceSpec) -> list[_Joined]:
         origin = part.load_balancer.spec.origin
         own_member = view.parts[entry.tenant, spec.service].member
         agent = view.agents.get((entry.tenant, spec.drain_when_lost, spec.drop_when_lost), own_member)
+        problem = not_admitted(admission)
         member = _Joined(
             entry,
             f"{origin.namespace}/{origin.name}" if origin.name else part.load_balancer.metadata.name,
@@ -338,7 +334,7 @@ def _joined(view: GlobalView, spec: GlobalServiceSpec) -> list[_Joined]:
             why_drained=agent.message if agent.drained and not agent.silent_since else "",
             agent=agent,
             drill=view.drill if view.drill is not None and view.drill.spec.member == entry.tenant else None,
-            problem=_of_member(entry.tenant, not_admitted(admission)),
+            problem=replace(problem, message=f"member {entry.tenant}: {problem.message}") if problem else None,
         )
         owner = _owner(member)
         member.targets = {
@@ -347,10 +343,6 @@ def _joined(view: GlobalView, spec: GlobalServiceSpec) -> list[_Joined]:
         }
         joined.append(member)
     return joined
-
-
-def _of_member(name: str, problem: Condition | None) -> Condition | None:
-    return replace(problem, message=f"member {name}: {problem.message}") if problem else None
 
 
 def _owner(member: _Joined) -> str:

@@ -337,10 +337,11 @@ def desired_load_balancer(
 ) -> DesiredLoadBalancer:
     """Return ``frontend`` with its targets, and what its class says about changes."""
     behaviour = view.behaviour
+    drain_s = behaviour.drain_s if frontend.drain_s is None else frontend.drain_s
     return DesiredLoadBalancer(
         spec=frontend,
         targets=targets,
-        drain_s=_drain_of(view, frontend),
+        drain_s=0.0 if view.member.dropped else drain_s,
         # Draining a member is the operator's intention; the guard protects from accidents only.
         guard=GuardPolicy(100, 0) if view.member.drained else behaviour.guard,
         stale=view.stale,
@@ -349,13 +350,6 @@ def desired_load_balancer(
         paused=paused,
         excluded_targets=view.given,
     )
-
-
-def _drain_of(view: MemberView, frontend: FrontendSpec) -> float:
-    """Return how long a target that is gone keeps its connections: as its Service says, else its class."""
-    if view.member.dropped:
-        return 0.0
-    return view.behaviour.drain_s if frontend.drain_s is None else frontend.drain_s
 
 
 def usable_allocation(view: MemberView) -> Allocation:
@@ -403,7 +397,10 @@ def owner_of(view: MemberView, meta: ObjectMeta, origin: Origin) -> Owner:
     The member is the Tenant whose namespace the object is in. ``origin`` counts when the object's own name says the
     same, which no other object of that member can; else it is the object at the hub. The uid is the hub's.
     """
-    uid = _recorded_uid(view) or meta.uid
+    on_record = view.load_balancer.status.frontend_of(view.provider)
+    # By the recorded uid, drivers have identified the load balancer since it was created.
+    recorded = on_record.asked.owner.uid if on_record is not None and on_record.asked is not None else ""
+    uid = recorded or meta.uid
     if view.tenant is None:
         return Owner("", view.key.kind, meta.namespace, meta.name, uid)
     member = view.tenant.metadata.name
@@ -412,12 +409,6 @@ def owner_of(view: MemberView, meta: ObjectMeta, origin: Origin) -> Owner:
     if origin.namespace and origin.name and plain and meta.name == hub_name(origin.namespace, origin.name):
         return Owner(member, origin.kind, origin.namespace, origin.name, uid)
     return Owner(member, view.key.kind, meta.namespace, meta.name, uid)
-
-
-def _recorded_uid(view: MemberView) -> str:
-    """Return the recorded uid, by which drivers have identified the load balancer since it was created."""
-    on_record = view.load_balancer.status.frontend_of(view.provider)
-    return on_record.asked.owner.uid if on_record is not None and on_record.asked is not None else ""
 
 
 def build_stale(view: MemberView, *, nodes: Collection[Family]) -> Condition | None:
@@ -535,11 +526,12 @@ def connection_frontend(
     """Return the frontend of a load balancer of connections."""
     listeners = (Listener(port.port, Protocol(port.protocol), port.name) for port in spec.ports)
     in_order = sorted(listeners, key=lambda listener: (listener.port, listener.protocol))
+    ranges = {str(cidr.network) for text in spec.load_balancer_source_ranges if (cidr := parse_cidr(text)) is not None}
     return replace(
         frontend_at_allocation(view, spec, in_order, origin),
         health_check=check_with(view.behaviour.health_check, spec.health_check),
         outlier_detection=spec.outlier_detection,
-        source_ranges=_canonical_ranges(spec.load_balancer_source_ranges),
+        source_ranges=tuple(sorted(ranges)),
         affinity=Affinity(spec.session_affinity),
         proxy_protocol=ProxyProtocol(spec.proxy_protocol),
         drain_s=drain_s_of(spec),
@@ -621,10 +613,6 @@ def _targets_of_pods(
         if in_service(states):
             break
     return targets_from_states(states, owner)
-
-
-def _canonical_ranges(ranges: list[str]) -> tuple[str, ...]:
-    return tuple(sorted({str(cidr.network) for text in ranges if (cidr := parse_cidr(text)) is not None}))
 
 
 def _tcp_resolved(
@@ -874,12 +862,12 @@ def _http_refusals(_view: HTTPView, spec: HTTPLoadBalancerSpec, capabilities: Ca
         text = f"LoadBalancerClass {spec.class_name!r} balances connections only; {_ENVOY}"
         yield ConditionReason.UNSUPPORTED_PROTOCOL, f"spec.className: {text}"
     yield from _accept_refusals(spec, capabilities)
+    problem = ""
     try:
         read_limits(spec.limits)
     except ValueError as error:
-        yield from _limit_refusals(spec.limits, str(error), capabilities)
-    else:
-        yield from _limit_refusals(spec.limits, "", capabilities)
+        problem = str(error)
+    yield from _limit_refusals(spec.limits, problem, capabilities)
     yield from _listener_conflicts(spec)
     if (count := sum(len(listener.certificates) for listener in spec.listeners)) > _MAX_CERTIFICATES:
         text = (

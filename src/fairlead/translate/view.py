@@ -55,11 +55,19 @@ class ClassBehaviour(msgspec.Struct, frozen=True):
 
 def behaviour_of_class(spec: LoadBalancerClassSpec) -> ClassBehaviour:
     """Return what ``spec`` sets."""
+    check = spec.health_check
     return ClassBehaviour(
         provider=spec.provider,
         parameters=spec.parameters,
-        health_check=health_check_from_class(spec),
-        guard=guard_from_class(spec),
+        health_check=None
+        if check.disabled
+        else HealthCheck(
+            interval_s=seconds_from_duration(check.interval),
+            timeout_s=seconds_from_duration(check.timeout),
+            unhealthy_threshold=check.unhealthy_threshold,
+            healthy_threshold=check.healthy_threshold,
+        ),
+        guard=GuardPolicy(spec.guard.max_removal_percent, spec.guard.min_backends),
         drain_s=seconds_from_duration(spec.drain),
         repair_s=repair_s(spec.ensure_policy),
     )
@@ -71,19 +79,6 @@ def behaviour_on_record(provider: str, asked: FrontendSpec | None) -> ClassBehav
     if asked is None:
         return behaviour
     return replace(behaviour, parameters=asked.parameters, health_check=asked.health_check)
-
-
-def health_check_from_class(spec: LoadBalancerClassSpec) -> HealthCheck | None:
-    """Return the health check of the backends, None when the class disables it."""
-    check = spec.health_check
-    if check.disabled:
-        return None
-    return HealthCheck(
-        interval_s=seconds_from_duration(check.interval),
-        timeout_s=seconds_from_duration(check.timeout),
-        unhealthy_threshold=check.unhealthy_threshold,
-        healthy_threshold=check.healthy_threshold,
-    )
 
 
 def check_refusals(
@@ -103,11 +98,6 @@ def check_refusals(
         yield f"spec.outlierDetection: {problem.field} {problem.text}"
     if outlier is not None and not capabilities.outlier_detection:
         yield "spec.outlierDetection: this class has none; leave it out, or use a class with provider envoy"
-
-
-def guard_from_class(spec: LoadBalancerClassSpec) -> GuardPolicy:
-    """Return the limits of removals in one run."""
-    return GuardPolicy(spec.guard.max_removal_percent, spec.guard.min_backends)
 
 
 def repair_asked(item: IntentObject) -> str:

@@ -8,7 +8,7 @@ import pytest
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.names import ANNOTATION_REPAIR
 from fairlead.model.desired import GuardPolicy
-from fairlead.translate.view import guard_from_class, health_check_from_class, repair_asked, repair_s
+from fairlead.translate.view import behaviour_of_class, repair_asked, repair_s
 from tests.unit.translate.translate_builders import class_, decoded, lb
 
 
@@ -40,7 +40,7 @@ def test_only_always_repairs_by_the_clock_and_no_more_often_than_every_30_s(poli
 
 def test_the_guard_and_the_check_are_those_of_the_class():
     spec = class_(guard={"maxRemovalPercent": 20, "minBackends": 3}, healthCheck={"disabled": True}).spec
-    assert guard_from_class(spec) == GuardPolicy(max_removal_percent=20, min_targets=3)
-    assert health_check_from_class(spec) is None
+    assert behaviour_of_class(spec).guard == GuardPolicy(max_removal_percent=20, min_targets=3)
+    assert behaviour_of_class(spec).health_check is None
     spec = msgspec.structs.replace(spec, health_check=msgspec.structs.replace(spec.health_check, disabled=False))
-    assert health_check_from_class(spec).interval_s == 5.0
+    assert behaviour_of_class(spec).health_check.interval_s == 5.0

@@ -9,7 +9,7 @@ from fairlead.api.loadbalancer import LoadBalancerSpec
 from fairlead.api.loadbalancerclass import ClassHealthCheck, LoadBalancerClassSpec
 from fairlead.model.health import HealthCheck, HealthRequest
 from fairlead.translate.loadbalancer import health_check_of
-from fairlead.translate.view import health_check_from_class
+from fairlead.translate.view import behaviour_of_class
 
 CLASS = LoadBalancerClassSpec(
     provider="envoy",
@@ -19,7 +19,7 @@ OF_CLASS = HealthCheck(interval_s=2.0, timeout_s=1.0, unhealthy_threshold=4, hea
 
 
 def of(asked: RequestCheck | None, of_class: LoadBalancerClassSpec = CLASS) -> HealthCheck | None:
-    return health_check_of(LoadBalancerSpec(health_check=asked), health_check_from_class(of_class))
+    return health_check_of(LoadBalancerSpec(health_check=asked), behaviour_of_class(of_class).health_check)
 
 
 @pytest.mark.parametrize("asked", [None, RequestCheck(disabled=True, path="/x")], ids=["not asked", "disabled"])
