@@ -112,7 +112,7 @@ def _sources(ingress: IngressObject, annotations: Mapping[str, str], remarks: Re
     """Return our annotations with client addresses, and whether nginx refuses all clients."""
     sources: dict[str, str] = {}
     for own, names in SOURCE_RANGES.items():
-        name = next((each for each in names if annotations.get(each, "")), "")
+        name = next((name for name in names if annotations.get(name, "")), "")
         if not name or admits_all(name, annotations[name]):
             continue
         networks = {part: parse_network(part) for part in _list(annotations[name])}

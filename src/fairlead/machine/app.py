@@ -258,9 +258,12 @@ class MachineProcess:
         """Return what drains for a limited time at Envoy."""
         return tuple(
             DrainState(
-                load_balancer=str(key), targets=each.targets, connections=each.connections, since=round(each.since_s, 1)
+                load_balancer=str(key),
+                targets=drain.targets,
+                connections=drain.connections,
+                since=round(drain.since_s, 1),
             )
-            for key, each in self._drains.drains.figures().items()
+            for key, drain in self._drains.drains.figures().items()
         )
 
     def _pids(self) -> list[int]:

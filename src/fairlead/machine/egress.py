@@ -41,7 +41,7 @@ def _rules(identities: Sequence[EgressIdentity]) -> Iterator[str]:
             yield f"{leaving} meta l4proto {{ tcp, udp }} snat {to} : {first}-{last}"
         # Others, such as ICMP, have no ports to keep apart.
         yield f"{leaving} snat {payload} to {payload} saddr map {{ {_by_source(of_family)} }}"
-        ranges = ", ".join(f"{each.address} . {each.first_port}-{each.last_port}" for each in of_family)
+        ranges = ", ".join(f"{identity.address} . {identity.first_port}-{identity.last_port}" for identity in of_family)
         at_range = f"{payload} daddr . th dport {{ {ranges} }}"
         yield f"add rule {TABLE} arriving ct state new,invalid meta l4proto {{ tcp, udp }} {at_range} drop"
 

@@ -299,7 +299,9 @@ class KernelPath:
             self._watch_tables()
             self._allow_forwarding({6 if ":" in identity.address else 4 for identity in wanted})
             await _nft(egress.egress_rules(wanted))
-            log.info("egress identities", addresses=len(wanted), sources=sum(len(each.sources) for each in wanted))
+            log.info(
+                "egress identities", addresses=len(wanted), sources=sum(len(identity.sources) for identity in wanted)
+            )
         self._programmed_egress = wanted
 
     def _watch_tables(self) -> None:

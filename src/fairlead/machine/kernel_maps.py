@@ -217,7 +217,7 @@ def listed_elements(listing: bytes) -> dict[tuple[str, str], str] | None:
     if not any(entry.chain is not None and entry.chain.name == LAYOUT for entry in entries):
         return None
     for entry in entries:
-        for name, members in ((each.name, each.elem) for each in (entry.map, entry.set) if each is not None):
+        for name, members in ((holder.name, holder.elem) for holder in (entry.map, entry.set) if holder is not None):
             if name[:-1] not in _KINDS:
                 continue
             for element in members:

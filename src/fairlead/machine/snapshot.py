@@ -94,7 +94,7 @@ class XdsSnapshot:
         if good < len(data):
             log.warning("the end of the snapshot cannot be read", path=str(self._path), bytes=len(data) - good)
         self._drop_orphans()
-        self._live = sum(len(each.field) for of_kind in self._resources.values() for each in of_kind.values())
+        self._live = sum(len(resource.field) for of_kind in self._resources.values() for resource in of_kind.values())
         # What follows is appended behind the last good record only if nothing bad is there.
         self._size = len(data) if data and good == len(data) else 0
 

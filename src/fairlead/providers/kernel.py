@@ -70,8 +70,10 @@ class _Forwarded:
                     protocol=listener.protocol,
                     port=listener.port,
                     targets=tuple(
-                        ForwardedTarget(address=key.address, port=key.port, weight=each.weight, draining=each.draining)
-                        for key, each in sorted(self.targets.get(listener.key, {}).items())
+                        ForwardedTarget(
+                            address=key.address, port=key.port, weight=target.weight, draining=target.draining
+                        )
+                        for key, target in sorted(self.targets.get(listener.key, {}).items())
                     ),
                 )
                 for listener in spec.listeners
@@ -287,7 +289,7 @@ class KernelProvider:
 
     def _apply(self, change: TargetChange) -> Outcome:
         load_balancer = self._load_balancers.get(change.load_balancer)
-        if load_balancer is None or all(each.key != change.listener for each in load_balancer.spec.listeners):
+        if load_balancer is None or all(listener.key != change.listener for listener in load_balancer.spec.listeners):
             if change.is_removal:
                 return DONE
             text = f"{change.load_balancer} has no listener {change.listener}; it must be ensured again"

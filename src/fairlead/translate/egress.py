@@ -55,7 +55,10 @@ def egress_pods(
             continue
         service, problem = _service_of(pod, service_of, why_not)
         addresses = addresses_of(pod)
-        if not problem and (other := next((owners[each] for each in addresses if each in owners), None)) is not None:
+        if (
+            not problem
+            and (other := next((owners[address] for address in addresses if address in owners), None)) is not None
+        ):
             problem = _impossible(pod, f"Pod {'/'.join(other.key)} has the same address")
         if problem is not None:
             problems[pod.key] = problem
@@ -154,7 +157,7 @@ def decide_egress(
             sentences.append(f"{listed(sorted(taken), 3)} leave with another load balancer; give pods other addresses")
         count = 0
         for version, of_family in sorted(mine.items()):
-            address = next((each for each in request.addresses if ip_address(each).version == version), "")
+            address = next((address for address in request.addresses if ip_address(address).version == version), "")
             if not of_family:
                 continue
             if not address:

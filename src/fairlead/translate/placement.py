@@ -327,9 +327,9 @@ def advance(
     ``members`` are all machines that joined; ``reachable`` those whose proxy is connected.
     """
     waits_for = frozenset(choice.machines).intersection(reachable)
-    ready = bool(waits_for) and all(waits_for <= each.acknowledged for each in placed)
-    taken = all(each.announcing & set(choice.machines) or each.patience_over for each in placed)
-    return [_step(each, choice, ready=ready, taken=taken, members=members) for each in placed]
+    ready = bool(waits_for) and all(waits_for <= member.acknowledged for member in placed)
+    taken = all(member.announcing & set(choice.machines) or member.patience_over for member in placed)
+    return [_step(member, choice, ready=ready, taken=taken, members=members) for member in placed]
 
 
 def _step(
@@ -386,7 +386,7 @@ def one_machines_worth(
             allowed[unit.name] = replace(choice, machines=_towards(unit, choice, lost))
         else:
             pending.append((unit, choice))
-    counts = Counter(name for each in pending for change in _changes(*each) for name in change if name)
+    counts = Counter(name for unit, choice in pending for change in _changes(unit, choice) for name in change if name)
     for machines in moving.values():
         counts = Counter({name: count for name, count in counts.items() if name in machines})
     pivot = min(counts, key=lambda name: (not is_lost(name), -counts[name], name), default="")
@@ -492,16 +492,21 @@ def next_placements(
     """
     load_balancers = list(load_balancers)
     if not machines:
-        return {each.key: None for each in load_balancers}
+        return {load_balancer.key: None for load_balancer in load_balancers}
     members = {member.name: member for member in members_of(DEFAULT_PROXY_GROUP, machines)}
-    records = {each.key: each.placed.record for each in load_balancers}
+    records = {load_balancer.key: load_balancer.placed.record for load_balancer in load_balancers}
     for group, units in _by_group(load_balancers, groups):
         choices = _begin(group, units, machines, members) if group is not None else _kept(units, members)
         for name, together in units.items():
             if name not in choices:
                 continue
-            after = advance([each.placed for each in together], choices[name], members=members, reachable=reachable)
-            records |= {each.key: record for each, record in zip(together, after, strict=True)}
+            after = advance(
+                [load_balancer.placed for load_balancer in together],
+                choices[name],
+                members=members,
+                reachable=reachable,
+            )
+            records |= {load_balancer.key: record for load_balancer, record in zip(together, after, strict=True)}
     return records
 
 
@@ -520,7 +525,9 @@ def _kept(units: Mapping[str, Sequence[Placeable]], members: Mapping[str, Member
     """Return the machines that units have and that are in service, also those that were drained for a while."""
     kept: dict[str, Choice] = {}
     for name, together in units.items():
-        record = next((each.placed.record for each in together if each.placed.record is not None), None)
+        record = next(
+            (load_balancer.placed.record for load_balancer in together if load_balancer.placed.record is not None), None
+        )
         names = dict.fromkeys((*record.target, *record.leaving)) if record is not None else ()
         if in_service := tuple(name for name in names if name in members and not members[name].drained):
             kept[name] = Choice(in_service, record.message if record is not None else "")
@@ -542,7 +549,11 @@ def _begin(
     moving = {
         name: moves
         for name, together in units.items()
-        if (moves := frozenset[str]().union(*(machines_of_move(each.placed.record) for each in together)))
+        if (
+            moves := frozenset[str]().union(
+                *(machines_of_move(load_balancer.placed.record) for load_balancer in together)
+            )
+        )
     }
     choices = _choices(group, some, machines)
 
@@ -554,12 +565,14 @@ def _begin(
 
 
 def _unit(name: str, together: Sequence[Placeable]) -> Unit:
-    recorded = next((each.placed.record for each in together if each.placed.record is not None), None)
+    recorded = next(
+        (load_balancer.placed.record for load_balancer in together if load_balancer.placed.record is not None), None
+    )
     return Unit(
         name,
-        listeners=sum(each.listeners for each in together),
+        listeners=sum(load_balancer.listeners for load_balancer in together),
         machines=recorded.target if recorded is not None else (),
-        pinned=next((each.pinned for each in together if each.pinned), ()),
+        pinned=next((load_balancer.pinned for load_balancer in together if load_balancer.pinned), ()),
     )
 
 
@@ -567,9 +580,9 @@ def _units_of(load_balancers: Iterable[Placeable]) -> dict[str, list[Placeable]]
     """Return the load balancers that share addresses, by the first address of all, each in the order of keys."""
     units: dict[str, list[Placeable]] = {}
     unit_at: dict[str, str] = {}
-    for each in sorted(load_balancers, key=attrgetter("key")):
-        together = [each]
-        names = {unit_at[address] for address in each.addresses if address in unit_at}
+    for load_balancer in sorted(load_balancers, key=attrgetter("key")):
+        together = [load_balancer]
+        names = {unit_at[address] for address in load_balancer.addresses if address in unit_at}
         for name in sorted(names):
             together = [*units.pop(name), *together]
         together.sort(key=attrgetter("key"))

@@ -113,7 +113,7 @@ def _expression(schema: Schema, expression: str) -> Fields:
 
 
 def _with_filter(logger: Fields, filters: Iterable[Fields | None]) -> Fields:
-    chosen = _joined("and_filter", [each for each in filters if each is not None])
+    chosen = _joined("and_filter", [rule for rule in filters if rule is not None])
     return logger if chosen is None else {**logger, "filter": chosen}
 
 

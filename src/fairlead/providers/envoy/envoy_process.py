@@ -99,7 +99,11 @@ def hub_of(data_dir: Path) -> int:
 
 def wanted_directories(data_dir: Path, envoys: int) -> list[Path]:
     """Return the directories of so many Envoys of a hub; a single one uses the hub's directory."""
-    return [data_dir / f"{_SEVERAL}{envoys}" / str(each) for each in range(1, envoys + 1)] if envoys > 1 else [data_dir]
+    return (
+        [data_dir / f"{_SEVERAL}{envoys}" / str(number) for number in range(1, envoys + 1)]
+        if envoys > 1
+        else [data_dir]
+    )
 
 
 def hub_directory(directory: Path) -> Path:

@@ -192,7 +192,7 @@ class HealthBoard:
         own, others = self._of(frontend)
         sees = (*(stream.seen for stream in own), *others)
         views = {see(port.name, target) for see in sees} - {Seen.SILENT}
-        return next((each for each in (Seen.UNHEALTHY, Seen.WAITING, Seen.HEALTHY) if each in views), Seen.SILENT)
+        return next((seen for seen in (Seen.UNHEALTHY, Seen.WAITING, Seen.HEALTHY) if seen in views), Seen.SILENT)
 
     def unhealthy(self, frontend: EnvoyFrontend) -> dict[Place, float | None]:
         """Return the targets of one load balancer that a proxy sees unhealthy, and since when.
@@ -337,7 +337,7 @@ class HealthStream:
 
     def _pace_reports(self, now: float, *, quick: bool) -> None:
         """Decide how often the proxy reports after the next specifier; ``quick``: it has new targets."""
-        quick_s, quiet_s = (report_interval_s(self._checks.targets, quick=each) for each in (True, False))
+        quick_s, quiet_s = (report_interval_s(self._checks.targets, quick=hurry) for hurry in (True, False))
         if quick:
             self._quick_until_s = now + _QUICK_S
         is_quick = now < self._quick_until_s < math.inf

@@ -161,7 +161,7 @@ class EnvoyProvider:
         self._store(changes)
         if before is None:
             for group, of_group in changes.items():
-                self._resume(group, [each.name for each in of_group if each.kind is ResourceType.ROUTES])
+                self._resume(group, [resource.name for resource in of_group if resource.kind is ResourceType.ROUTES])
         self._notifier.expect_ack(spec.key)
         if frontend is not None and (awaited := frontend.serving.awaited):
             asyncio.get_running_loop().call_later(HOLD_S, self._release, spec.key, awaited)
@@ -178,9 +178,9 @@ class EnvoyProvider:
                 place, gone = frontend.place_of(change.listener, change.key), change.action is Action.DEREGISTER
                 self._drains.note(place, frontend.groups, port.targets.drain_s, drains=drains, listed=not gone)
         if not self._knows_all():
-            for each in itertools.chain.from_iterable(resources.values()):
-                if each.kind is ResourceType.ENDPOINTS:
-                    self.store.unknown.register(each.name)
+            for resource in itertools.chain.from_iterable(resources.values()):
+                if resource.kind is ResourceType.ENDPOINTS:
+                    self.store.unknown.register(resource.name)
         self._store(resources)
         return outcomes
 
@@ -297,13 +297,13 @@ class EnvoyProvider:
             if later:
                 asyncio.get_running_loop().call_later(DRAIN_S, self._drained, group, later)
             if self.store.group(group).apply(resources):
-                self._health.touch(group, (each.name for each in resources if each.kind in _WITH_TARGETS))
+                self._health.touch(group, (resource.name for resource in resources if resource.kind in _WITH_TARGETS))
                 for key in _owners(resource.name for resource in resources):
                     self._notifier.expect_ack(key)
 
     def _drained(self, group: str, removals: Sequence[ResourceChange]) -> None:
         """Remove what has waited for connections to end, unless it is wanted again."""
-        gone = [each for each in removals if not self._frontends.wants(group, each.name)]
+        gone = [removal for removal in removals if not self._frontends.wants(group, removal.name)]
         self._store({group: gone})
 
     def _progressed(self, session: Session, names: Iterable[str]) -> None:
@@ -385,21 +385,23 @@ def create(
 def split_removals(changes: Sequence[ResourceChange]) -> tuple[Sequence[ResourceChange], list[ResourceChange]]:
     """Return the changes for now, and the removals that wait until the listeners among the changes have drained."""
     closing = {
-        load_balancer_of(each.name) for each in changes if each.kind is ResourceType.LISTENER and each.resource is None
+        load_balancer_of(change.name)
+        for change in changes
+        if change.kind is ResourceType.LISTENER and change.resource is None
     }
     if not closing:
         return changes, []
     later = [
-        each
-        for each in changes
-        if each.kind in _WITH_TARGETS
-        and each.resource is None
-        and (key := load_balancer_of(each.name)) in closing
+        change
+        for change in changes
+        if change.kind in _WITH_TARGETS
+        and change.resource is None
+        and (key := load_balancer_of(change.name)) in closing
         and key is not None
-        and is_backend_of(key, each.name)
+        and is_backend_of(key, change.name)
     ]
-    waiting = {(each.kind, each.name) for each in later}
-    return [each for each in changes if (each.kind, each.name) not in waiting], later
+    waiting = {(change.kind, change.name) for change in later}
+    return [change for change in changes if (change.kind, change.name) not in waiting], later
 
 
 class ProxyStatus(msgspec.Struct, frozen=True):

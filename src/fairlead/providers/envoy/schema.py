@@ -118,10 +118,10 @@ class Schema:
         except Exception as error:  # as in read_request
             raise ValueError(f"not a ClusterEndpointsHealth: {error}") from error
         return {
-            TargetKey(where.address, where.port_value): each.health_status == _HEALTHY
+            TargetKey(where.address, where.port_value): endpoint.health_status == _HEALTHY
             for locality in message.locality_endpoints_health
-            for each in locality.endpoints_health
-            for where in (each.endpoint.address.socket_address,)
+            for endpoint in locality.endpoints_health
+            for where in (endpoint.endpoint.address.socket_address,)
         }
 
     def read_assignment(self, encoded: bytes) -> tuple[Mapping[TargetKey, tuple[bool, float | None]], bool]:
@@ -132,11 +132,11 @@ class Schema:
         message = self._class("envoy.config.endpoint.v3.ClusterLoadAssignment").FromString(encoded)
         endpoints: dict[TargetKey, tuple[bool, float | None]] = {}
         for locality in message.endpoints:
-            for each in locality.lb_endpoints:
-                where, mark = each.endpoint.address.socket_address, each.metadata.filter_metadata
+            for endpoint in locality.lb_endpoints:
+                where, mark = endpoint.endpoint.address.socket_address, endpoint.metadata.filter_metadata
                 limit = mark[DRAIN].fields["seconds"].string_value if DRAIN in mark else ""
                 key = TargetKey(where.address, where.port_value)
-                endpoints[key] = each.health_status == _DRAINING, float(limit) if limit else None
+                endpoints[key] = endpoint.health_status == _DRAINING, float(limit) if limit else None
         return endpoints, any(locality.locality.region for locality in message.endpoints)
 
     def _class(self, type_name: str) -> Any:

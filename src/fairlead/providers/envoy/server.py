@@ -248,7 +248,7 @@ class XdsServer:
                 # It was us who stood still: what it has sent meanwhile has not been read yet.
                 stream.hear(now=now_s)
             # What it acknowledges it takes over in the thread that reports.
-            acks_s = [each.last_ack_at or 0.0 for each in self.sessions if each.node_id == stream.node_id]
+            acks_s = [session.last_ack_at or 0.0 for session in self.sessions if session.node_id == stream.node_id]
             if stream.is_overdue(now=now_s, acknowledged_s=max(acks_s, default=0.0)):
                 self._health.fall_silent(stream)
 

@@ -81,7 +81,7 @@ class Session:
         self._on_progress = on_progress or (lambda _session, _names: None)
         self._wake = wake or (lambda: None)
         self._subscriptions = {kind: TypeSubscription() for kind in ResourceType}
-        self._each = tuple(self._subscriptions.values())
+        self._of_all_kinds = tuple(self._subscriptions.values())
         #: What may differ between the group and what the proxy has acknowledged, by load balancer.
         self._changed: dict[LoadBalancerKey | None, set[tuple[ResourceType, str]]] = {}
         self._gate = Gate(group=group, subscriptions=self._subscriptions)
@@ -132,7 +132,7 @@ class Session:
         if request.initial_versions:
             self._on_progress(self, request.initial_versions)
         # Most acknowledgements leave nothing to send.
-        if any(each.dirty or each.retry or each.empty_response_due for each in self._each):
+        if any(other.dirty or other.retry or other.empty_response_due for other in self._of_all_kinds):
             self._wake()
         else:
             self._update_synced()
@@ -237,8 +237,8 @@ class Session:
     @property
     def synced(self) -> bool:
         """Return whether the proxy has acknowledged all that there is."""
-        for each in self._each:
-            if each.dirty or each.in_flight or each.retry:
+        for subscription in self._of_all_kinds:
+            if subscription.dirty or subscription.in_flight or subscription.retry:
                 return False
         return self.group.published
 

@@ -74,12 +74,12 @@ class BackendClusters:
         listed = {backend.name: backend for backend in backends[new]}
         listed |= {backend.name: backend for backend in backends if backend.name in moved}
         changed = [
-            each
-            for name, each in listed.items()
-            if not same or before.get(name) is not each or each.tls is not None or name in moved
+            backend
+            for name, backend in listed.items()
+            if not same or before.get(name) is not backend or backend.tls is not None or name in moved
         ]
         gone = [name for name in before if name not in listed]
-        self._given, self._with_tls = backends, any(each.tls is not None for each in changed)
+        self._given, self._with_tls = backends, any(backend.tls is not None for backend in changed)
         if not (changed or gone):
             return []
         self._settings = settings
@@ -109,9 +109,9 @@ class BackendClusters:
                 known = None if outdated else self.resources.get((ResourceType.ENDPOINTS, name))
                 endpoints = known or endpoints_of(name, port, self._shares.get(backend.name))
                 self._put(changes, (ResourceType.ENDPOINTS, name), endpoints)
-        for each in gone:
-            self.ports.pop(backend_key(each), None)
-            changes += self._drop(each, cluster_name(spec.key, each))
+        for name in gone:
+            self.ports.pop(backend_key(name), None)
+            changes += self._drop(name, cluster_name(spec.key, name))
         if not same:
             # Ports of an earlier load balancer whose backends are not among these.
             kept = {backend_key(backend.name) for backend in backends}

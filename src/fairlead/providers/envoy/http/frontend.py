@@ -193,10 +193,14 @@ class HttpFrontend:
         settings = http_settings(spec.parameters)
         sees = self._sees(settings, "HTTP")
         unseen = {
-            each.name for each in config.listeners if each.checks_sources and not self._sees(settings, each.protocol)
+            listener.name
+            for listener in config.listeners
+            if listener.checks_sources and not self._sees(settings, listener.protocol)
         }
         if unseen:
-            listeners = (closed_to_all(each) if each.name in unseen else each for each in config.listeners)
+            listeners = (
+                closed_to_all(listener) if listener.name in unseen else listener for listener in config.listeners
+            )
             config = replace(config, listeners=tuple(listeners))
         closed = [RefusedPart("listener", name, UNSEEN_CLIENTS) for name in unseen]
         if not sees and any(entry.allowed_sources for entry in config.maintenance):
@@ -245,9 +249,9 @@ class HttpFrontend:
         whole = [*self._routes.refused, *self._refused_routes.parts]
         yield from whole
         reduced = dict(self._routes.reduced)
-        for each in self._refused_routes.reduced:
-            before = reduced.get(each.route.name, each)
-            reduced[each.route.name] = each._replace(problems={**before.problems, **each.problems})
+        for part in self._refused_routes.reduced:
+            before = reduced.get(part.route.name, part)
+            reduced[part.route.name] = part._replace(problems={**before.problems, **part.problems})
         for name in reduced.keys() - {part.name for part in whole}:
             yield from refused_parts(reduced[name])
 
@@ -260,7 +264,7 @@ class HttpFrontend:
         ]
         names = {key.backend for key in touched}
         for number, rule in self._udp_rules.items():
-            if rule is not None and any(each.backend in names for each in rule.backends):
+            if rule is not None and any(backend.backend in names for backend in rule.backends):
                 for name, resource in self._udp_cluster(number, rule).items():
                     changes.append(ResourceChange(*name, resource))
                     if resource is None:
@@ -286,13 +290,15 @@ class HttpFrontend:
     def _is_idle(self, backend: str) -> bool:
         """Return whether a backend has no target that takes new requests: no session stays there."""
         held = self.ports.get(backend_key(backend))
-        return held is None or not any(each.weight and not each.draining for each in held.targets.targets())
+        return held is None or not any(target.weight and not target.draining for target in held.targets.targets())
 
     def _udp_cluster(self, port: int, rule: Rule | None) -> dict[Name, EncodedResource | None]:
         name = udp_cluster_name(self._spec.key, port)
         used = {backend.backend for backend in rule.backends} if rule is not None else set[str]()
         listed = {
-            each: held.targets.targets() for each in used if (held := self.ports.get(backend_key(each))) is not None
+            backend: held.targets.targets()
+            for backend in used
+            if (held := self.ports.get(backend_key(backend))) is not None
         }
         merged = TargetPort(name)
         for target in weighted_targets(rule, listed):
@@ -323,7 +329,7 @@ class HttpFrontend:
         hostnames = {listener.name: listener.hostname for listener in config.listeners}
         answers = self._answers.routes(config.answers, config.listeners)
         if self._refused_routes.searching:
-            served = (each for each in config.listeners if self._secrets.of_listener(each) is not None)
+            served = (listener for listener in config.listeners if self._secrets.of_listener(listener) is not None)
             self._refused_routes.forget(self._route_configs.names(list(served)).keys())
         touched = self._table.update([*answers, *self._refused_routes.choose(self._routes.encoded)], hostnames)
         self._udp_rules = {}
@@ -370,7 +376,9 @@ class HttpFrontend:
         self._route_configs.forget(configs)
         self._refused_routes.forget(configs)
         self._clusters = self._backends.clusters
-        self._made_of = {name: each for name, each in self._made_of.items() if (ResourceType.LISTENER, name) in wanted}
+        self._made_of = {
+            name: parts for name, parts in self._made_of.items() if (ResourceType.LISTENER, name) in wanted
+        }
 
     def _port(self, port: Listener, listeners: Sequence[L7Listener]) -> PortListeners:
         owners = {normal(listener.hostname): listener for listener in listeners}
@@ -388,10 +396,12 @@ class HttpFrontend:
                 rules[listener.name] = {name: route.rules[0] for name, route in routes.items()}
             elif listener.protocol == "TCP" and (rule := first_rule(listener, self._routes.streams("TCP"))) is not None:
                 rules[listener.name] = {"": rule}
-        guarded = {each.name for each in listeners if each.checks_sources or self._table.guarded[each.name]}
+        guarded = {
+            listener.name for listener in listeners if listener.checks_sources or self._table.guarded[listener.name]
+        }
         if guarded and listeners[0].protocol == "HTTP":
-            guarded = {each.name for each in listeners}
-        logs = {each.name: frozenset(+self._table.logs.get(each.name, Counter())) for each in listeners}
+            guarded = {listener.name for listener in listeners}
+        logs = {listener.name: frozenset(+self._table.logs.get(listener.name, Counter())) for listener in listeners}
         if listeners[0].protocol == "HTTP":
             # The listeners of a port share one chain.
             logs = dict.fromkeys(logs, frozenset[str]().union(*logs.values()))
@@ -400,7 +410,9 @@ class HttpFrontend:
 
     def _needs(self, port: PortListeners) -> set[str]:
         """Return the clusters without which a listener's connections would fail."""
-        used = {each.backend for rules in port.rules.values() for rule in rules.values() for each in rule.backends}
+        used = {
+            backend.backend for rules in port.rules.values() for rule in rules.values() for backend in rule.backends
+        }
         return {self._cluster_of(name) for name in used if name in self._backends.clusters}
 
     def _encode_routes(
@@ -413,7 +425,9 @@ class HttpFrontend:
     ) -> None:
         touched_listeners = {listener for listener, _ in touched or ()}
         same_clusters = self._backends.clusters is self._clusters
-        for name, served in self._route_configs.names([each for each in listeners if each.name not in closed]).items():
+        for name, served in self._route_configs.names(
+            [listener for listener in listeners if listener.name not in closed]
+        ).items():
             names = {listener.name for listener in served}
             known = self._current.get((ResourceType.ROUTES, name))
             if known is not None and touched is not None and names.isdisjoint(self._table.renamed) and same_clusters:
@@ -546,7 +560,9 @@ class Answers:
     def routes(self, answers: Iterable[FixedAnswer], listeners: Sequence[L7Listener]) -> list[EncodedRoute]:
         """Return the answers at the listener of port 80 that has their name; without one they cannot be given."""
         at_port = {
-            normal(each.hostname): each.name for each in listeners if (each.port, each.protocol) == (_PORT, "HTTP")
+            normal(listener.hostname): listener.name
+            for listener in listeners
+            if (listener.port, listener.protocol) == (_PORT, "HTTP")
         }
         known: dict[tuple[FixedAnswer, str], AnswerRoute] = {}
         for answer in answers:
@@ -630,7 +646,7 @@ class Routes:
             self._drop(name)
         for route in changed.values():
             self._take(route, "" if figures_of is None else figures_of(route), idle_of)
-        self.sticky = {name: name in each.idle for each in self._sessions.values() for name in each.sticky}
+        self.sticky = {name: name in session.idle for session in self._sessions.values() for name in session.sticky}
         self._limit()
         if (flows, excess) != (self._flows, self._excess):
             kept = [route for name, route in self._flows.items() if name not in self._excess]
@@ -638,11 +654,13 @@ class Routes:
                 kind: attached_by_listener(route for route in kept if route.kind == kind)
                 for kind in {route.kind for route in kept}
             }
-        self.refused = [each for each in self._checked.values() if isinstance(each, RefusedPart)]
-        self.reduced = {name: each for name, each in self._checked.items() if not isinstance(each, RefusedPart)}
-        for name, each in self._excess.items():
-            reduced = self.reduced.get(name, each)
-            self.reduced[name] = each._replace(problems={**reduced.problems, **each.problems})
+        self.refused = [checked for checked in self._checked.values() if isinstance(checked, RefusedPart)]
+        self.reduced = {
+            name: checked for name, checked in self._checked.items() if not isinstance(checked, RefusedPart)
+        }
+        for name, affordable in self._excess.items():
+            before = self.reduced.get(name, affordable)
+            self.reduced[name] = affordable._replace(problems={**before.problems, **affordable.problems})
         chosen = {**self._served, **{name: changed for name, (_, changed) in self._changed.items()}}
         self.encoded = [encoded for encoded in chosen.values() if not encoded.is_empty]
 
@@ -695,7 +713,7 @@ class Routes:
         """Choose the rules that have cookies of their own, and those that fit into the limits."""
         served, listeners = self._served, self._listeners
         hostnames = {listener.name: listener.hostname for listener in listeners}
-        rules = own_cookies(((each.route, each.rules) for each in self._cookies.values()), hostnames)
+        rules = own_cookies(((cookie.route, cookie.rules) for cookie in self._cookies.values()), hostnames)
         changed = {name: self._with_rules(served[name], own) for name, own in rules.items()}
         total = self._total
         for name, encoded in changed.items():
@@ -708,9 +726,9 @@ class Routes:
             priced |= {route.name: PricedRoute(route, route.rules, cost_of(route)) for route in streams}
             self._excess = over_budget(priced, listeners)
         changed |= {
-            name: self._with_rules(served[name], each.rules) for name, each in self._excess.items() if name in served
+            name: self._with_rules(served[name], route.rules) for name, route in self._excess.items() if name in served
         }
-        self._changed = {name: (served[name], each) for name, each in changed.items()}
+        self._changed = {name: (served[name], route) for name, route in changed.items()}
 
     def _with_rules(self, encoded: EncodedRoute, rules: tuple[Rule | None, ...]) -> EncodedRoute:
         """Return a route with these rules served: the same object as before if nothing has changed."""

@@ -72,7 +72,9 @@ class PortListeners(msgspec.Struct, frozen=True):
 
 def http3_listeners(port: PortListeners) -> list[L7Listener]:
     """Return the listeners of a port that are served over HTTP/3 where that is asked for."""
-    return [each for each in port.listeners if each.protocol == "HTTPS" and each.name not in port.closed]
+    return [
+        listener for listener in port.listeners if listener.protocol == "HTTPS" and listener.name not in port.closed
+    ]
 
 
 class ListenerEncoder:
@@ -124,7 +126,7 @@ class ListenerEncoder:
                 ],
                 self._terminate(listener, port.certificates[listener.name], quic=True),
             )
-            for listener in sorted(http3_listeners(port), key=lambda each: normal(each.hostname))
+            for listener in sorted(http3_listeners(port), key=lambda listener: normal(listener.hostname))
         ]
         return self._schema.encode(
             LISTENER,

@@ -225,12 +225,12 @@ class RefusedRoutes:
                 del self._rules[name]
             else:
                 search.follow(whole)
-        given = frozenset(routes)
-        self._blamed = {encoded: message for encoded, message in self._blamed.items() if encoded in given}
+        offered = frozenset(routes)
+        self._blamed = {encoded: message for encoded, message in self._blamed.items() if encoded in offered}
         trials = {name: search.trial for name, search in self._rules.items() if search.trial is not None}
         chosen = [trials.get(encoded.route.name, encoded) for encoded in routes if encoded not in self._blamed]
         self._present = frozenset(chosen)
-        self._waiting = {name: left for name, each in self._waiting.items() if (left := each & self._present)}
+        self._waiting = {name: left for name, waiting in self._waiting.items() if (left := waiting & self._present)}
         waiting = self._all_waiting()
         return [encoded for encoded in chosen if encoded not in waiting]
 
@@ -288,7 +288,7 @@ class RefusedRoutes:
             else:
                 changed |= self._rules.pop(encoded.route.name, None) is not None
                 excluded.add(encoded)
-        others = set[EncodedRoute]().union(*(each for at, each in self._waiting.items() if at != name))
+        others = set[EncodedRoute]().union(*(waiting for at, waiting in self._waiting.items() if at != name))
         before = self._waiting.pop(name, set[EncodedRoute]()) | others
         if excluded:
             self._waiting[name] = excluded
@@ -348,7 +348,12 @@ class RefusedRoutes:
         if search is not None and search.trial is encoded:
             search.refused(message)
         else:
-            accepted = (rule for each in self._known() if each.route.name == name for rule in each.rules)
+            accepted = (
+                rule
+                for accepted_route in self._known()
+                if accepted_route.route.name == name
+                for rule in accepted_route.rules
+            )
             search = self._rules[name] = RefusedRules(encoded, filter(None, accepted))
             search.start(message)
         if search.trial is None:
@@ -640,9 +645,9 @@ def _listeners(spec: FrontendSpec, config: L7Config) -> Iterator[str]:
     opened = {listener.key for listener in spec.listeners}
     for key in sorted(opened ^ ports.keys()):
         yield f"port {key} is {'opened without a listener' if key in opened else 'not among the opened ports'}"
-    for each in config.listeners:
-        if problem := hostname_problem(each.hostname):
-            yield f"listener {each.name}: {problem}"
+    for listener in config.listeners:
+        if problem := hostname_problem(listener.hostname):
+            yield f"listener {listener.name}: {problem}"
     for key, listeners in ports.items():
         kinds = {_TOGETHER[listener.protocol] for listener in listeners}
         if len(kinds) > 1:
@@ -655,8 +660,8 @@ def _listeners(spec: FrontendSpec, config: L7Config) -> Iterator[str]:
 
 
 def _http3_ports(config: L7Config) -> Iterator[str]:
-    for number in sorted({each.port for each in config.listeners if each.protocol == "HTTPS"}):
-        if any(each.protocol == "UDP" and each.port == number for each in config.listeners):
+    for number in sorted({listener.port for listener in config.listeners if listener.protocol == "HTTPS"}):
+        if any(listener.protocol == "UDP" and listener.port == number for listener in config.listeners):
             yield f"port UDP/{number} has a listener, so HTTP/3 cannot be served there; set {HTTP3} to false"
 
 

@@ -72,7 +72,7 @@ def status_without_backend(kind: RouteKind, backends: Iterable[BackendRef] = ())
     Envoy makes UNAVAILABLE of 503 for gRPC, which is what Gateway API asks for; of 500 it makes UNKNOWN.
     """
     given = list(backends)
-    drained = not any(each.weight for each in given) and any(each.backend for each in given)
+    drained = not any(backend.weight for backend in given) and any(backend.backend for backend in given)
     return 503 if drained or kind == "GRPC" else 500
 
 
@@ -320,7 +320,9 @@ def _principals(ranges: Iterable[str]) -> list[Fields]:
     """Return the clients of ranges; a proxy in front may write an IPv4 address as one of IPv6."""
     ranges = list(ranges)
     networks = [ip_network(text, strict=False) for text in ranges]
-    mapped = [f"::ffff:{each.network_address}/{96 + each.prefixlen}" for each in networks if each.version == 4]
+    mapped = [
+        f"::ffff:{network.network_address}/{96 + network.prefixlen}" for network in networks if network.version == 4
+    ]
     return [{"remote_ip": source} for source in source_ranges([*ranges, *mapped])]
 
 
@@ -393,7 +395,7 @@ def auth_filters(schema: Schema) -> list[Fields]:
         schema.extension(EXT_AUTHZ, EXT_AUTHZ_CONFIG, common),
         schema.extension(EXT_AUTHZ_OPEN, EXT_AUTHZ_CONFIG, {**common, "failure_mode_allow": True}),
     ]
-    return [{**each, "disabled": True} for each in filters]
+    return [{**entry, "disabled": True} for entry in filters]
 
 
 def all_but(names: Collection[str]) -> str:

@@ -127,7 +127,7 @@ def cost_of(route: Route, rules: Iterable[Rule | None] | None = None) -> Cost:
 
 
 def _at_hostnames(route: Route, size: int, steps: int, *, chains: bool) -> Cost:
-    hostnames = [host for each in route.attachments for host in each.hostnames or ("",)]
+    hostnames = [host for attachment in route.attachments for host in attachment.hostnames or ("",)]
     wildcards = sum(map(_is_wildcard, hostnames))
     names = sum(host not in ("", "*") for host in hostnames)
     return Cost(size, steps, size * len(hostnames), size * wildcards, names, len(hostnames) if chains else 0)
@@ -136,8 +136,12 @@ def _at_hostnames(route: Route, size: int, steps: int, *, chains: bool) -> Cost:
 def _of_match(match: RequestMatch) -> Iterator[str]:
     if match.path.type == "RegularExpression":
         yield match.path.value
-    yield from (each.value for each in (*match.headers, *match.query_params) if each.type == "RegularExpression")
-    yield from filter(None, (encoded_regex(each.value) for each in match.query_params if each.type == "Exact"))
+    yield from (
+        condition.value for condition in (*match.headers, *match.query_params) if condition.type == "RegularExpression"
+    )
+    yield from filter(
+        None, (encoded_regex(parameter.value) for parameter in match.query_params if parameter.type == "Exact")
+    )
 
 
 def _of_rule(rule: Rule) -> Iterator[str]:
@@ -147,10 +151,10 @@ def _of_rule(rule: Rule) -> Iterator[str]:
 
 def over_budget(routes: Mapping[str, PricedRoute], listeners: Sequence[L7Listener]) -> dict[str, ReducedRoute]:
     """Return what is served of the routes that do not fit, by name; empty when all fit."""
-    if surely_fit(reduce(Cost.plus, (each.cost for each in routes.values()), NO_COST), listeners):
+    if surely_fit(reduce(Cost.plus, (route.cost for route in routes.values()), NO_COST), listeners):
         return {}
     by_name = {listener.name: listener for listener in listeners}
-    places = {name: _places(each.route, by_name) for name, each in routes.items()}
+    places = {name: _places(priced.route, by_name) for name, priced in routes.items()}
     budget = _Budget({place for each in places.values() for place in each if _is_wildcard(place[1])})
     reduced: dict[str, ReducedRoute] = {}
     for name in sorted(routes, key=lambda name: age(routes[name].route)):
@@ -180,7 +184,9 @@ def surely_fit(total: Cost, listeners: Iterable[L7Listener]) -> bool:
     """Return whether routes that cost ``total`` fit even if each wildcard covered every name: nearly always."""
     size = total.everywhere + total.of_wildcards * total.names
     if total.chains:
-        size += total.chains * max((len(each.certificates) for each in listeners), default=0) * _CERTIFICATE_BYTES
+        size += (
+            total.chains * max((len(listener.certificates) for listener in listeners), default=0) * _CERTIFICATE_BYTES
+        )
     return size <= MAX_BYTES and total.steps <= MAX_STEPS
 
 
@@ -215,11 +221,11 @@ class _Budget:
         size = 0
         for place, beside in places.items():
             own, *above = chains[place]
-            if sum(each.steps for each in chains[place]) + own.below + cost.steps > MAX_STEPS:
+            if sum(part.steps for part in chains[place]) + own.below + cost.steps > MAX_STEPS:
                 return _TOO_MANY_STEPS
             # Its own names below its own wildcards are not counted yet: all of them may be.
             names = max(1, own.names) + (len(places) - 1 if _is_wildcard(place[1]) else 0)
-            size += cost.size * names + beside + (0 if own.there else sum(each.size for each in above))
+            size += cost.size * names + beside + (0 if own.there else sum(part.size for part in above))
             if self._size + size > MAX_BYTES:
                 return _TOO_LARGE
         self._size += size
@@ -231,14 +237,14 @@ class _Budget:
         own, *above = chain
         if not own.there:
             own.there = True
-            for each in (own, *above):
-                each.names += 1
+            for place in (own, *above):
+                place.names += 1
         own.size += cost.size
         own.steps += cost.steps
         most = own.steps + own.below
-        for each in above:
-            each.below = max(each.below, most)
-            most = each.steps + each.below
+        for place in above:
+            place.below = max(place.below, most)
+            most = place.steps + place.below
 
     def _chain(self, listener: str, hostname: str) -> list[_Place]:
         """Return what is at a hostname and at the wildcards over it, the nearest first."""

@@ -94,7 +94,9 @@ class _Candidate(NamedTuple):
 def lookup(config: L7Config, request: ClientRequest) -> RouteDecision:
     """Return what a request meets, and why nothing that comes before it."""
     port = [
-        each for each in config.listeners if each.port == request.port and each.protocol in {"HTTP", "HTTPS", "TLS"}
+        listener
+        for listener in config.listeners
+        if listener.port == request.port and listener.protocol in {"HTTP", "HTTPS", "TLS"}
     ]
     owners = {normal(listener.hostname): listener for listener in port}
     if not port:
@@ -133,13 +135,13 @@ def _in_listener(
     in_order = (
         (hostname, candidate)
         for hostname in (patterns_for(domain) if domain is not None else ())
-        for candidate in sorted(by_hostname.get(hostname, ()), key=lambda each: each.rank)
+        for candidate in sorted(by_hostname.get(hostname, ()), key=lambda candidate: candidate.rank)
     )
     for hostname, candidate in in_order:
         failed = _not_met(candidate, host, request)
         if failed is None:
-            later = ((of, each) for of, each in in_order if _not_met(each, host, request) is None)
-            outranked = [_passed(each, _why_later(candidate, hostname, each, of), 0) for of, each in later]
+            later = ((of, lower) for of, lower in in_order if _not_met(lower, host, request) is None)
+            outranked = [_passed(lower, _why_later(candidate, hostname, lower, of), 0) for of, lower in later]
             return _met(_in_session(candidate, request), listener, hostname, passed, outranked)
         passed.append(_passed(candidate, *failed))
     reason = "no rule of the routes matches" if passed else "no route for this host"
@@ -150,7 +152,7 @@ def _by_server_name(
     config: L7Config, listener: L7Listener, owners: Mapping[str, L7Listener], server_name: str
 ) -> RouteDecision:
     """Return the decision about a connection by its server name only."""
-    routes = [each.route for each in _served(config, {"TLS"})]
+    routes = [served.route for served in _served(config, {"TLS"})]
     by_name = routes_by_server_name(listener, attached_by_listener(routes), owners)
     hostname = most_specific(server_name, by_name)
     if hostname is None:
@@ -183,8 +185,10 @@ def _met(
     candidate: _Candidate, listener: L7Listener, hostname: str, passed: Sequence[Passed], outranked: Sequence[Passed]
 ) -> RouteDecision:
     rule = candidate.rule
-    answered = rule.filters.redirect is None and not any(each.backend and each.weight for each in rule.backends)
-    drained = any(each.backend for each in rule.backends) and not any(each.weight for each in rule.backends)
+    answered = rule.filters.redirect is None and not any(
+        backend.backend and backend.weight for backend in rule.backends
+    )
+    drained = any(backend.backend for backend in rule.backends) and not any(backend.weight for backend in rule.backends)
     reason = "the rule takes it"
     if answered:
         reason = "all backends have weight 0" if drained else "the rule has no backend that could be resolved"
@@ -224,11 +228,11 @@ def _served(config: L7Config, kinds: AbstractSet[str]) -> list[PricedRoute | Red
             rules[route.name] = (route, route.rules)
     own = own_cookies(rules.values(), {listener.name: listener.hostname for listener in config.listeners})
     priced = {
-        name: PricedRoute(route, own.get(name, each), cost_of(route, each)) for name, (route, each) in rules.items()
+        name: PricedRoute(route, own.get(name, kept), cost_of(route, kept)) for name, (route, kept) in rules.items()
     }
     reduced = over_budget(priced, config.listeners)
-    served = (reduced.get(name, each) for name, each in priced.items())
-    return [each for each in served if each.route.kind in kinds and any(rule is not None for rule in each.rules)]
+    served = (reduced.get(name, whole) for name, whole in priced.items())
+    return [part for part in served if part.route.kind in kinds and any(rule is not None for rule in part.rules)]
 
 
 def _of_route(served: PricedRoute | ReducedRoute, one_label: str) -> Iterator[_Candidate]:

@@ -40,7 +40,7 @@ def match_fields(match: RequestMatch, kind: RouteKind, *, one_label: str = "", c
     fields: dict[str, object] = {
         **_path(match.path),
         "headers": headers,
-        "query_parameters": [{"name": name, "string_match": _parameter(each)} for name, each in parameters],
+        "query_parameters": [{"name": name, "string_match": _parameter(value)} for name, value in parameters],
     }
     if kind == "GRPC":
         # An HTTP route may have the same hostname: other requests belong to that one.

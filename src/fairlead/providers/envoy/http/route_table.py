@@ -228,7 +228,7 @@ class EncodedRoute:
         #: Whether users named cookies of its sessions.
         self.names_cookies = any(map(named_cookie, served))
         #: The backends that a session can name, and those of them that have no usable target now.
-        self.sticky = frozenset(each.backend for rule in served for each in backends_of_sessions(rule))
+        self.sticky = frozenset(backend.backend for rule in served for backend in backends_of_sessions(rule))
         self.idle = idle_of(self.sticky) if self.sticky else self.sticky
         #: The name under which its requests are counted; empty: they are not.
         self.figures = figures
@@ -318,7 +318,9 @@ class EncodedRoute:
                 secure=variant.secure,
                 cluster_of=self._cluster_of,
                 added_to_answers={
-                    each.backend: set_backend_cookie(self.route, rule, each) for each in cookies if each.backend
+                    backend.backend: set_backend_cookie(self.route, rule, backend)
+                    for backend in cookies
+                    if backend.backend
                 },
             ),
             **common,
@@ -357,9 +359,9 @@ class Group:
         #: The entries of answers alone, which maintenance does not replace.
         self.answers = b"".join(
             entry.content
-            for each in routes
-            if each.route.is_answer
-            for entry in each.route.entries(Variant(port, secure))
+            for served in routes
+            if served.route.is_answer
+            for entry in served.route.entries(Variant(port, secure))
         )
         chosen.sort(key=lambda entry: entry.rank)
         whole = next((number for number, entry in enumerate(chosen) if entry.whole), None)
@@ -382,7 +384,7 @@ class VirtualHosts:
         self._schema = schema
         #: The settings of the filter that checks the clients of a listener, by its name.
         self._sources: dict[str, bytes] = {}
-        self._maintenance = {normal(each.host): each for each in maintenance}
+        self._maintenance = {normal(entry.host): entry for entry in maintenance}
 
     def encode(
         self,
@@ -475,7 +477,7 @@ class VirtualHosts:
             return ("",)
         # Of a thousand listeners each asks this of all others.
         below = tuple(hostname[1:] for hostname in mine if hostname.startswith("*."))
-        foreign = [each for each in owners if each not in mine and ("" in mine or each.endswith(below))]
+        foreign = [hostname for hostname in owners if hostname not in mine and ("" in mine or hostname.endswith(below))]
         return foreign if "" in mine else [*foreign, ""]
 
 
@@ -565,8 +567,8 @@ def attached_by_listener(routes: Iterable[Route]) -> Attached:
     """Return the routes with rules, older ones first, by listener: looked for once, and not by each of a thousand."""
     by_listener: dict[str, list[tuple[Route, tuple[str, ...]]]] = {}
     for route in sorted((route for route in routes if route.rules), key=age):
-        for each in route.attachments:
-            by_listener.setdefault(each.listener, []).append((route, each.hostnames))
+        for attachment in route.attachments:
+            by_listener.setdefault(attachment.listener, []).append((route, attachment.hostnames))
     return by_listener
 
 

@@ -47,17 +47,19 @@ def own_cookies(
     """
     taken: dict[tuple[str, str], _CookieHosts] = {}
     changed: dict[str, tuple[Rule | None, ...]] = {}
-    with_cookies = [each for each in routes if any(map(named_cookie, each[1]))]
-    for route, rules in sorted(with_cookies, key=lambda each: age(each[0])):
+    with_cookies = [(route, rules) for route, rules in routes if any(map(named_cookie, rules))]
+    for route, rules in sorted(with_cookies, key=lambda served: age(served[0])):
         hosts = {
-            normal(host) for each in route.attachments for host in each.hostnames or (hostnames.get(each.listener, ""),)
+            normal(host)
+            for attachment in route.attachments
+            for host in attachment.hostnames or (hostnames.get(attachment.listener, ""),)
         }
         kept = list(rules)
         for number, rule in enumerate(rules):
             session = named_cookie(rule)
             if rule is None or session is None:
                 continue
-            backends = frozenset(each.backend for each in rule.backends)
+            backends = frozenset(backend.backend for backend in rule.backends)
             if not taken.setdefault((session.name, _path(rule)), _CookieHosts()).take(hosts, backends):
                 name = f"{session.name}-{_digest_of_rule(route, rule)}"
                 kept[number] = replace(rule, session=replace(session, name=name))
@@ -118,9 +120,9 @@ def backend_of_cookies(route: Route, rule: Rule, cookies: Iterable[str]) -> Back
     texts = list(cookies)
     return next(
         (
-            each
-            for each in backends_of_sessions(rule)
-            if any(backend_cookie(route, rule, each) in text for text in texts)
+            backend
+            for backend in backends_of_sessions(rule)
+            if any(backend_cookie(route, rule, backend) in text for text in texts)
         ),
         None,
     )
