@@ -159,15 +159,15 @@ class Kernel:
             mac = attributes.get(1, b"")
             if kind != 1 or flags & (_LOOPBACK | _NO_ARP) or len(mac) != 6:
                 continue
-            known = addresses.get(index, [])
+            of_interface = addresses.get(index, [])
             links[index] = Link(
                 index=index,
                 name=attributes[3].rstrip(b"\0").decode(),
                 mac=mac.hex(":"),
                 up=flags & (_UP | _RUNNING | _LOWER_UP) == _UP | _RUNNING | _LOWER_UP,
-                own=tuple(address for address, ours in known if not ours),
-                ours=frozenset(address.split("/")[0] for address, ours in known if ours),
-                first=next((address.split("/")[0] for address, _ in known if ":" not in address), ""),
+                own=tuple(address for address, ours in of_interface if not ours),
+                ours=frozenset(address.split("/")[0] for address, ours in of_interface if ours),
+                first=next((address.split("/")[0] for address, _ in of_interface if ":" not in address), ""),
             )
         return NetworkState(links, tuple(self._routes()))
 

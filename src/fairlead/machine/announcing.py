@@ -289,25 +289,25 @@ class AnnouncingMachine:
             return
         # What is not known is left as it is. A machine that the hub has removed takes nothing over, either: the others
         # no longer know it.
-        known: Mapping[str, bool] = {}
+        up: Mapping[str, bool] = {}
         if not self._removed and self._is_known():
-            known = serving(
+            up = serving(
                 plan, alive=proxy.alive, listeners=listeners, sockets=self._open_sockets(), healthy=self._healthy_here()
             )
         self._kernel.follow(plan)
         if not self._removed:
-            known = _with_kernel(known, self._kernel.serving(plan))
-        if self._applied == (plan, known):
+            up = _with_kernel(up, self._kernel.serving(plan))
+        if self._applied == (plan, up):
             return
         failed = False
         for name, announcer in self._announcers.items():
             try:
-                await announcer.apply(plan, serving=known)
+                await announcer.apply(plan, serving=up)
             except FairleadError as error:
                 failed = True
                 self.problem(name, error.sentence)
         if not failed:
-            self._applied = plan, known
+            self._applied = plan, up
         self._changed.set()
 
     def _healthy_here(self) -> frozenset[str] | None:
@@ -387,13 +387,13 @@ class AnnouncingMachine:
 
 def _with_kernel(envoy: Mapping[str, bool], kernel: Mapping[str, bool | None]) -> Mapping[str, bool]:
     """Return whether each address may be announced: one of both serves it. What is unknown of one is left as it is."""
-    known = dict(envoy)
+    up = dict(envoy)
     for address, serves in kernel.items():
         if serves or not envoy.get(address):
-            known.pop(address, None)
+            up.pop(address, None)
             if serves is not None:
-                known[address] = serves
-    return known
+                up[address] = serves
+    return up
 
 
 async def _version(envoy: LocalEnvoy) -> str:

@@ -161,14 +161,14 @@ class KernelProvider:
                 "LoadBalancerClass with provider envoy",
                 reason=ConditionReason.INVALID,
             )
-        known = self._load_balancers.get(spec.key)
-        if known is None:
-            known = self._load_balancers[spec.key] = _Forwarded(spec)
-        elif known.spec == spec:
+        forwarded = self._load_balancers.get(spec.key)
+        if forwarded is None:
+            forwarded = self._load_balancers[spec.key] = _Forwarded(spec)
+        elif forwarded.spec == spec:
             return Ensured(spec.addresses)
-        known.spec = spec
+        forwarded.spec = spec
         listeners = {listener.key for listener in spec.listeners}
-        known.targets = {key: targets for key, targets in known.targets.items() if key in listeners}
+        forwarded.targets = {key: targets for key, targets in forwarded.targets.items() if key in listeners}
         self._changed(spec.key)
         return Ensured(spec.addresses)
 
@@ -362,10 +362,10 @@ class KernelProvider:
 
     def _heard(self, load_balancer: _Forwarded) -> dict[str, _Kernel]:
         now_s = self._clock.monotonic()
-        known = {name: self._machines.get(name) for name in self._machines_of(load_balancer)}
+        machines = {name: self._machines.get(name) for name in self._machines_of(load_balancer)}
         return {
             name: machine
-            for name, machine in known.items()
+            for name, machine in machines.items()
             if machine is not None and now_s - machine.heard_s < SILENT_S
         }
 

@@ -315,11 +315,11 @@ class _Translator:
         return _Translated(backend, source, targets, owners, frozenset(refused), endpoints)
 
     def _nodes(self, families: tuple[Family, ...]) -> Mapping[str, EndpointState]:
-        known = self._addresses.get(families)
-        if known is None:
+        addresses = self._addresses.get(families)
+        if addresses is None:
             wanted = node_families(families, ipv6=self._policy.ipv6)
-            known = self._addresses[families] = addresses_in(self._view.nodes, wanted)
-        return known
+            addresses = self._addresses[families] = addresses_in(self._view.nodes, wanted)
+        return addresses
 
 
 def _translate_all(

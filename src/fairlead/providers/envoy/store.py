@@ -129,14 +129,14 @@ class NodeGroup:
         """Take over changes and mark the streams; return how many resources really changed."""
         touched: dict[ResourceType, list[str]] = {}
         for change in changes:
-            known = self._wanted[change.kind].get(change.name)
+            wanted = self._wanted[change.kind].get(change.name)
             if change.resource is None:
-                if known is None:
+                if wanted is None:
                     continue
                 del self._wanted[change.kind][change.name]
                 self._good[change.kind].pop(change.name, None)
                 self._refused[change.kind].pop(change.name, None)
-            elif known is not None and known == change.resource:
+            elif wanted is not None and wanted == change.resource:
                 continue
             else:
                 self._wanted[change.kind][change.name] = change.resource
@@ -161,8 +161,8 @@ class NodeGroup:
         wanted = self._wanted[kind].get(name)
         if wanted is None or wanted.version != version:
             return
-        known = self._refused[kind].get(name)
-        attempts = known.attempts + 1 if known is not None and known.version == version else 1
+        refused = self._refused[kind].get(name)
+        attempts = refused.attempts + 1 if refused is not None and refused.version == version else 1
         wait_s = doubled_s(attempts, base_s=_FIRST_RETRY_S, limit_s=_LAST_RETRY_S)
         self._refused[kind][name] = RefusedVersion(version, " ".join(message.split()), now + wait_s, attempts)
         self._mark(kind, (name,))

@@ -106,8 +106,8 @@ class BackendClusters:
             self._put(changes, (ResourceType.CLUSTER, name), cluster)
             if not port.inline:
                 outdated = rechecked or backend.name in moved
-                known = None if outdated else self.resources.get((ResourceType.ENDPOINTS, name))
-                endpoints = known or endpoints_of(name, port, self._shares.get(backend.name))
+                current = None if outdated else self.resources.get((ResourceType.ENDPOINTS, name))
+                endpoints = current or endpoints_of(name, port, self._shares.get(backend.name))
                 self._put(changes, (ResourceType.ENDPOINTS, name), endpoints)
         for name in gone:
             self.ports.pop(backend_key(name), None)
@@ -158,8 +158,8 @@ class BackendClusters:
         targets = tuple(port.targets.targets()) if port.inline else ()
         shares = self._shares.get(backend.name)
         source = (backend, names, targets, self._settings, shares if port.inline else shares is not None)
-        known = self._encoded.get(port.name)
-        if known is None or known[0] != source:
+        encoded = self._encoded.get(port.name)
+        if encoded is None or encoded[0] != source:
             content = backend_cluster_bytes(
                 self._schema,
                 spec,
@@ -173,8 +173,8 @@ class BackendClusters:
             )
             by_ack = port.inline or check_of_backend(spec, backend) is not None
             resource = encoded_resource(ResourceType.CLUSTER, port.name, content, warms_by_ack=by_ack)
-            known = self._encoded[port.name] = (source, resource)
-        return known[1]
+            encoded = self._encoded[port.name] = (source, resource)
+        return encoded[1]
 
 
 def check_of_backend(spec: FrontendSpec, backend: Backend) -> HealthCheck | None:

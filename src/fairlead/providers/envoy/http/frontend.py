@@ -429,22 +429,22 @@ class HttpFrontend:
             [listener for listener in listeners if listener.name not in closed]
         ).items():
             names = {listener.name for listener in served}
-            known = self._current.get((ResourceType.ROUTES, name))
-            if known is not None and touched is not None and names.isdisjoint(self._table.renamed) and same_clusters:
-                needs = known.needs
+            current = self._current.get((ResourceType.ROUTES, name))
+            if current is not None and touched is not None and names.isdisjoint(self._table.renamed) and same_clusters:
+                needs = current.needs
             else:
                 used: dict[str, None] = {}
                 for listener in served:
                     used |= dict.fromkeys(self._table.backends[listener.name])
                 needs = tuple(filter(None, map(self._backends.clusters.get, used)))
             if (
-                known is not None
+                current is not None
                 and touched is not None
-                and known.needs == needs
+                and current.needs == needs
                 and names.isdisjoint(touched_listeners)
                 and self._route_configs.is_same(name, served, owners)
             ):
-                wanted[ResourceType.ROUTES, name] = known
+                wanted[ResourceType.ROUTES, name] = current
                 continue
             routes = self._table.routes_of(names)
             buckets: dict[str, int] = {}
@@ -469,9 +469,9 @@ class HttpFrontend:
         """Add what ``encode`` makes of each address that is bound, once for each ``made_of`` if that is given."""
         for address in self._bind_addresses:
             own = listener_name(name, address)
-            known = self._current.get((ResourceType.LISTENER, own))
-            if known is not None and made_of is not None and self._made_of.get(own) == made_of:
-                wanted[ResourceType.LISTENER, own] = known
+            current = self._current.get((ResourceType.LISTENER, own))
+            if current is not None and made_of is not None and self._made_of.get(own) == made_of:
+                wanted[ResourceType.LISTENER, own] = current
                 continue
             self._made_of[own] = made_of
             listener = encoded_resource(ResourceType.LISTENER, own, encode(address), needs=needs)
@@ -482,8 +482,8 @@ class HttpFrontend:
         for name, resource in new.items():
             if resource is None:
                 continue
-            known = self._current.get(name)
-            wanted[name] = known if known is not None and known == resource else resource
+            current = self._current.get(name)
+            wanted[name] = current if current is not None and current == resource else resource
 
 
 #: The sum of all weights stays below Envoy's limit (2^32 - 1 over a locality), with enough steps for exact shares.
@@ -501,8 +501,8 @@ def weighted_targets(rule: Rule | None, targets: Mapping[str, Sequence[Target]])
     merged: dict[TargetKey, Target] = {}
     for backend in backends:
         for target in _of_backend(backend, targets, total):
-            known = merged.get(target.key)
-            weight = target.weight + (known.weight if known is not None else 0)
+            seen = merged.get(target.key)
+            weight = target.weight + (seen.weight if seen is not None else 0)
             merged[target.key] = replace(target, weight=weight)
     return list(merged.values())
 
@@ -564,14 +564,14 @@ class Answers:
             for listener in listeners
             if (listener.port, listener.protocol) == (_PORT, "HTTP")
         }
-        known: dict[tuple[FixedAnswer, str], AnswerRoute] = {}
+        routes: dict[tuple[FixedAnswer, str], AnswerRoute] = {}
         for answer in answers:
             owner = most_specific(normal(answer.hostname), at_port)
             if owner is not None:
                 key = (answer, at_port[owner])
-                known[key] = self._known.get(key) or AnswerRoute(self._schema, *key)
-        self._known = known
-        return list(known.values())
+                routes[key] = self._known.get(key) or AnswerRoute(self._schema, *key)
+        self._known = routes
+        return list(routes.values())
 
 
 _REQUESTS = frozenset({"HTTP", "GRPC"})
@@ -631,9 +631,9 @@ class Routes:
                 self._drop(name)
         old, new = differing_part(() if again else self._given, routes)
         before = {route.name: route for route in self._given[slice(None) if again else old]}
-        given = {route.name: route for route in routes[new]}
-        gone = before.keys() - given.keys()
-        changed = {name: route for name, route in given.items() if again or before.get(name) is not route}
+        offered = {route.name: route for route in routes[new]}
+        gone = before.keys() - offered.keys()
+        changed = {name: route for name, route in offered.items() if again or before.get(name) is not route}
         for name, encoded in self._sessions.items():
             if name not in gone and encoded.idle != idle_of(encoded.sticky):
                 changed.setdefault(name, encoded.route)
@@ -677,11 +677,11 @@ class Routes:
     def _take(self, route: Route, figures: str, idle_of: Callable[[frozenset[str]], frozenset[str]]) -> None:
         """Check and encode a route, unless what is known of it is the same."""
         name = route.name
-        known = self._served.get(name)
+        served = self._served.get(name)
         if (
-            known is not None
-            and (known.route, known.figures) == (route, figures)
-            and (not known.sticky or known.idle == idle_of(known.sticky))
+            served is not None
+            and (served.route, served.figures) == (route, figures)
+            and (not served.sticky or served.idle == idle_of(served.sticky))
         ):
             return
         self._drop(name)
@@ -779,10 +779,10 @@ class RouteConfigs:
         So each of a thousand configurations of one port compares an identity, and not a thousand listeners.
         """
         owners = {normal(listener.hostname): listener for listener in listeners}
-        known = self._owners.get(port)
-        if known is None or known != owners:
-            known = self._owners[port] = owners
-        return known
+        of_port = self._owners.get(port)
+        if of_port is None or of_port != owners:
+            of_port = self._owners[port] = owners
+        return of_port
 
     def names(self, listeners: Sequence[L7Listener]) -> dict[str, list[L7Listener]]:
         """Return the listeners of each route configuration that a port needs, by its name."""
@@ -814,9 +814,9 @@ class RouteConfigs:
         """
         # Listeners are compared by identity, so these are the very ones of ``owners``.
         served = tuple(owners[normal(listener.hostname)] for listener in served)
-        known = self._hosts.get(name)
-        if known is not None and self.is_same(name, served, owners):
-            hosts = known[1]
+        host = self._hosts.get(name)
+        if host is not None and self.is_same(name, served, owners):
+            hosts = host[1]
             touched = None if self._maintenance else touched
         else:
             secure = served[0].protocol == "HTTPS"
@@ -854,8 +854,8 @@ class RouteConfigs:
 
     def is_same(self, name: str, served: Sequence[L7Listener], owners: Mapping[str, L7Listener]) -> bool:
         """Return whether a configuration was last encoded for these listeners."""
-        known = self._hosts.get(name)
-        return known is not None and known[0][1] is owners and known[0][0] == tuple(served)
+        host = self._hosts.get(name)
+        return host is not None and host[0][1] is owners and host[0][0] == tuple(served)
 
     def forget(self, kept: Iterable[str]) -> None:
         """Drop what is kept of configurations that are no longer wanted."""

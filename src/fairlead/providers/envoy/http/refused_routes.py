@@ -270,13 +270,13 @@ class RefusedRoutes:
         if not tokens or version in attempts or name in self._settled:
             return False
         attempts.add(version)
-        known = self._known()
+        accepted = self._known()
         excluded: set[EncodedRoute] = set()
         changed = False
         digests = {encoded: digest_of(encoded.route) for encoded in self._routes}
         for encoded, digest in digests.items():
             search = self._rules.get(encoded.route.name)
-            if encoded in known or encoded in self._blamed or (search is not None and not search.searching):
+            if encoded in accepted or encoded in self._blamed or (search is not None and not search.searching):
                 continue
             excluded_rules = tokens.get(digest)
             if excluded_rules is None:

@@ -71,8 +71,8 @@ def status_without_backend(kind: RouteKind, backends: Iterable[BackendRef] = ())
     ``backends`` are those of the rule. If none has a weight although one is resolved, it is 503 as without targets.
     Envoy makes UNAVAILABLE of 503 for gRPC, which is what Gateway API asks for; of 500 it makes UNKNOWN.
     """
-    given = list(backends)
-    drained = not any(backend.weight for backend in given) and any(backend.backend for backend in given)
+    of_rule = list(backends)
+    drained = not any(backend.weight for backend in of_rule) and any(backend.backend for backend in of_rule)
     return 503 if drained or kind == "GRPC" else 500
 
 
@@ -159,11 +159,11 @@ def _times(rule: Rule) -> Fields:
     # Envoy's default for a request is 15 s.
     request_ms = rule.request_timeout_ms or 0
     fields: dict[str, object] = {"timeout": duration(request_ms / 1000)}
-    given = [time for time in (rule.request_timeout_ms, rule.backend_timeout_ms) if time is not None]
-    if 0 in given:
+    limits_ms = [time for time in (rule.request_timeout_ms, rule.backend_timeout_ms) if time is not None]
+    if 0 in limits_ms:
         fields["idle_timeout"] = duration(0)
-    elif given and max(given) >= STREAM_IDLE_S * 1000:
-        fields["idle_timeout"] = duration(max(given) / 1000 + 1)
+    elif limits_ms and max(limits_ms) >= STREAM_IDLE_S * 1000:
+        fields["idle_timeout"] = duration(max(limits_ms) / 1000 + 1)
     return fields
 
 

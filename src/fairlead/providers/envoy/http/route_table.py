@@ -262,10 +262,10 @@ class EncodedRoute:
 
     def entries(self, variant: Variant) -> tuple[RouteEntry, ...]:
         """Return the entries, in no particular order."""
-        known = self._entries.get(variant)
-        if known is None:
-            known = self._entries[variant] = tuple(self._encode(variant))
-        return known
+        entries = self._entries.get(variant)
+        if entries is None:
+            entries = self._entries[variant] = tuple(self._encode(variant))
+        return entries
 
     def _encode(self, variant: Variant) -> Iterator[RouteEntry]:
         for number, rule in enumerate(self.rules):
@@ -422,7 +422,7 @@ class VirtualHosts:
     ) -> None:
         self._regroup(listener.name, hostname, routes)
         groups = self._groups[listener.name]
-        known = hostname in self._hosts
+        exists = hostname in self._hosts
         if hostname in groups or hostname == normal(listener.hostname):
             self._host(hostname, listener, owners)
         elif self._hosts.get(hostname, ("",))[0] == listener.name:
@@ -432,9 +432,9 @@ class VirtualHosts:
             for domain, (owner, _, _) in list(self._hosts.items()):
                 if owner == listener.name and domain != hostname and hostname in patterns_for(domain):
                     self._host(domain, listener, owners)
-        if known != (hostname in self._hosts):
+        if exists != (hostname in self._hosts):
             at = bisect_left(self._domains, hostname)
-            self._domains[at : at + known] = [] if known else [hostname]
+            self._domains[at : at + exists] = [] if exists else [hostname]
 
     def _regroup(self, listener: str, hostname: str, routes: Mapping[str, AtListener]) -> None:
         members = tuple(routes.get(listener, {}).get(hostname, ()))
@@ -656,8 +656,8 @@ class HeldRoutes:
         kept = {
             name for _, served in self._waiting.values() if served is not None for name in backends_of(served.rules)
         }
-        given = {backend.name for backend in config.backends} if kept else set[str]()
-        old = [backend for backend in self.backends if backend.name in kept and backend.name not in given]
+        offered = {backend.name for backend in config.backends} if kept else set[str]()
+        old = [backend for backend in self.backends if backend.name in kept and backend.name not in offered]
         self.backends = [*config.backends, *old] if old else config.backends
 
 

@@ -117,28 +117,28 @@ class EnvoySecrets:
 
     def _invalid_bundle(self, bundle: str) -> str:
         """Return what is wrong with a bundle, looked at once while it is in use: it may have 256 KiB."""
-        known = self._bundles.get(bundle)
-        if known is None:
+        current = self._bundles.get(bundle)
+        if current is None:
             before = self._bundles_before.get(bundle)
-            known = self._bundles[bundle] = invalid_bundle(bundle) if before is None else before
-        return known
+            current = self._bundles[bundle] = invalid_bundle(bundle) if before is None else before
+        return current
 
     def _certificate(self, certificate: str) -> bool:
-        known = self._good.get(certificate)
-        if known is None:
+        good = self._good.get(certificate)
+        if good is None:
             return False
         name = certificate_name(self._key, certificate)
-        self._put(name, known, lambda: certificate_bytes(self._schema, name, known))
+        self._put(name, good, lambda: certificate_bytes(self._schema, name, good))
         return True
 
     def _authority(self, name: str, bundle: str) -> None:
         self._put(name, bundle, lambda: authority_bytes(self._schema, name, bundle))
 
     def _put(self, name: str, source: object, encode: Callable[[], bytes]) -> None:
-        known = self._encoded.get(name)
-        if known is None or known[0] != source:
-            known = self._encoded[name] = (source, encoded_resource(ResourceType.SECRET, name, encode()))
-        self.resources[name] = known[1]
+        encoded = self._encoded.get(name)
+        if encoded is None or encoded[0] != source:
+            encoded = self._encoded[name] = (source, encoded_resource(ResourceType.SECRET, name, encode()))
+        self.resources[name] = encoded[1]
 
 
 SECRET = "envoy.extensions.transport_sockets.tls.v3.Secret"  # noqa: S105 (the name of a message type)

@@ -146,9 +146,9 @@ class DeploymentProvider(EnvoyProvider):
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Delete the load balancer; one that this process has never seen may have left its group's proxies behind."""
-        known = self._frontends.get(key) is not None
+        exists = self._frontends.get(key) is not None
         await super().delete(key)
-        if not known:
+        if not exists:
             self._sweep_due.set()
 
     def _observe(self, key: LoadBalancerKey) -> Observed | None:
