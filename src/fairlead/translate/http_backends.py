@@ -96,10 +96,6 @@ class KnownTargets:
         for place, target in known.targets.items():
             self._count(place, -1, ready=not target.draining)
 
-    def copy_results(self) -> None:
-        """Leave what was given out as it is."""
-        self.targets, self.owners = dict(self.targets), dict(self.owners)
-
     def _count(self, place: TargetKey, by: int, *, ready: bool) -> None:
         counts = self.places.setdefault(place, [0, 0])
         self._ready -= counts[1] > 0
@@ -252,7 +248,8 @@ class Translated:
             present = {backend.name for backend in backends[new]}
             gone = [backend_key(backend.name) for backend in self._with_targets[old] if backend.name not in present]
             if changed or gone:
-                known.copy_results()
+                # What was given out stays as it is.
+                known.targets, known.owners = dict(known.targets), dict(known.owners)
             for key in gone:
                 known.drop(key)
             for key, backend in changed:

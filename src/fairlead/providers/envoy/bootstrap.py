@@ -84,7 +84,8 @@ def bootstrap_json(bootstrap: Bootstrap) -> Json:
         listener = _admin_listener("statistics", bootstrap.statistics_port, "/stats", tls=bootstrap.tls)
         static["listeners"] = [*cast("list[Json]", static.get("listeners", [])), listener]
     node: dict[str, object] = {"cluster": bootstrap.group, "metadata": metadata}
-    grpc: Json = {"envoy_grpc": {"cluster_name": _XDS, "retry_policy": _short_back_off()}}
+    back_off: Json = {"retry_back_off": {"base_interval": "0.1s", "max_interval": "2s"}}
+    grpc: Json = {"envoy_grpc": {"cluster_name": _XDS, "retry_policy": back_off}}
     return {
         "node": node | ({"id": bootstrap.node_id} if bootstrap.node_id else {}),
         "admin": {
@@ -124,10 +125,6 @@ def bootstrap_json(bootstrap: Bootstrap) -> Json:
             ]
         },
     }
-
-
-def _short_back_off() -> Json:
-    return {"retry_back_off": {"base_interval": "0.1s", "max_interval": "2s"}}
 
 
 def _endpoint(address: Json) -> Json:

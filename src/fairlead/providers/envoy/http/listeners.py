@@ -102,7 +102,8 @@ class ListenerEncoder:
         socket = {"address": bind_address, "port_value": port.port.bind_port}
         filters = proxy_protocol_from_clients(self._schema, self._settings.accept_proxy_protocol)
         if any(listener.protocol in {"HTTPS", "TLS"} for listener in port.listeners):
-            filters.append(self._listener_filter("tls_inspector", "TlsInspector"))
+            kind = "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector"
+            filters.append(self._schema.extension("envoy.filters.listener.tls_inspector", kind))
         return self._schema.encode(
             LISTENER,
             {
@@ -157,10 +158,6 @@ class ListenerEncoder:
                 "listener_filters": [udp_proxy(self._schema, self._spec, name, cluster=cluster, listener=listener)],
             },
         )
-
-    def _listener_filter(self, name: str, message: str) -> Fields:
-        kind = f"envoy.extensions.filters.listener.{name}.v3.{message}"
-        return self._schema.extension(f"envoy.filters.listener.{name}", kind)
 
     def _chains(self, port: PortListeners) -> list[Fields]:
         first = port.listeners[0]

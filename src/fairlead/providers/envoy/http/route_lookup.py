@@ -108,7 +108,7 @@ def lookup(config: L7Config, request: ClientRequest) -> RouteDecision:
         return _by_server_name(config, chain, owners, server_name)
     if secure and chain is None:
         return RouteDecision(0, f"no HTTPS listener takes the server name {request.server_name!r}")
-    host = normal(_without_port(request.host))
+    host = normal(re.sub(r":[0-9]+$", "", request.host))
     owned = most_specific(host, owners)
     owner = owners[owned] if owned is not None else None
     if chain is not None and owner is not chain:
@@ -116,7 +116,7 @@ def lookup(config: L7Config, request: ClientRequest) -> RouteDecision:
         return RouteDecision(421, f"the host {host!r} belongs to {where}, the server name to this one", chain.name)
     if owner is None:
         return RouteDecision(404, f"no listener of port {request.port} has the host {host!r}")
-    if has_escaped_slash(request.target):
+    if _ESCAPED_SLASH.search(request.target.partition("?")[0]):
         return RouteDecision(307, "the path holds an escaped slash: it is redirected to the path without", owner.name)
     return _in_listener(config, owner, owners, host, request)
 
@@ -303,18 +303,9 @@ def _value_fits(match: ValueMatch, value: str) -> bool:
     return value == match.value if match.type == "Exact" else matches_whole(match.value, value)
 
 
-def _without_port(host: str) -> str:
-    return re.sub(r":[0-9]+$", "", host)
-
-
 _ESCAPED_SLASH = re.compile(r"%(2f|5c)", re.IGNORECASE)
 _ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-
-
-def has_escaped_slash(target: str) -> bool:
-    """Return whether the path of a request target holds an escaped slash or backslash."""
-    return _ESCAPED_SLASH.search(target.partition("?")[0]) is not None
 
 
 def normal_path(path: str) -> str:

@@ -132,7 +132,8 @@ class EnvoySecrets:
         return True
 
     def _authority(self, name: str, bundle: str) -> None:
-        self._put(name, bundle, lambda: authority_bytes(self._schema, name, bundle))
+        fields = {"name": name, "validation_context": {"trusted_ca": {"inline_bytes": bundle.encode()}}}
+        self._put(name, bundle, lambda: self._schema.encode(SECRET, fields))
 
     def _put(self, name: str, source: object, encode: Callable[[], bytes]) -> None:
         encoded = self._encoded.get(name)
@@ -178,9 +179,3 @@ def certificate_bytes(schema: Schema, name: str, certificate: Certificate) -> by
         "private_key": {"inline_bytes": certificate.key},
     }
     return schema.encode(SECRET, {"name": name, "tls_certificate": fields})
-
-
-def authority_bytes(schema: Schema, name: str, bundle: str) -> bytes:
-    """Encode a bundle of authorities as a secret."""
-    fields = {"trusted_ca": {"inline_bytes": bundle.encode()}}
-    return schema.encode(SECRET, {"name": name, "validation_context": fields})
