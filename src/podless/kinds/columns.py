@@ -8,7 +8,8 @@ In: an object and the time. Out: cells. Ages are strings such as ``3d4h``, forma
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from math import inf
 from typing import Any, cast
 
@@ -134,7 +135,8 @@ _TOKEN = re.compile(
 Step = Callable[[list[Any]], list[Any]]
 
 
-def parse_path(path: str) -> list[Step]:
+@lru_cache(maxsize=1024)
+def parse_path(path: str) -> tuple[Step, ...]:
     """Parse a JSONPath; raises ``ValueError`` when it is not in the supported subset."""
     text = path.strip().removeprefix("{").removesuffix("}").removeprefix("$")
     steps: list[Step] = []
@@ -145,10 +147,10 @@ def parse_path(path: str) -> list[Step]:
             raise ValueError(f"{path!r} is not a JSON path that this server reads")
         steps.append(_step(match))
         position = match.end()
-    return steps
+    return tuple(steps)
 
 
-def find_values(steps: list[Step], value: Any) -> list[Any]:
+def find_values(steps: Iterable[Step], value: Any) -> list[Any]:
     """Return the values at the path, in document order."""
     values = [value]
     for step in steps:
@@ -184,7 +186,7 @@ def _at(index: int) -> Step:
     return pick
 
 
-def _filter(left: list[Step], operator: str, right: str) -> Step:
+def _filter(left: Sequence[Step], operator: str, right: str) -> Step:
     def holds(item: Any) -> bool:
         texts = [value if isinstance(value, str) else str(value).lower() for value in find_values(left, item)]
         if not operator:

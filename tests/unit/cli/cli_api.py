@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
-from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
@@ -16,16 +15,17 @@ from fairlead.api.names import ANNOTATION_ORIGIN
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.discovery import install_crds
 from fairlead.testing.builders import tcp_body
 from podless import ApiServer
+from tests.scenario.installed_kinds import server_with_kinds
 
 ADMIN = "for-these-tests-only"
 
 
 @contextlib.asynccontextmanager
-async def api(directory: Path) -> AsyncGenerator[tuple[Cluster, Path]]:
-    server = ApiServer(admin_token=ADMIN)
+async def api(directory: Path, *, kinds: bool = True) -> AsyncGenerator[tuple[Cluster, Path]]:
+    """Run an API; with ``kinds``, those of Fairlead are installed already."""
+    server = await server_with_kinds(admin_token=ADMIN) if kinds else ApiServer(admin_token=ADMIN)
     await server.start()
     kubeconfig = directory / "kubeconfig"
     kubeconfig.write_text(
@@ -47,7 +47,6 @@ EDGE, SHARED = "HTTPLoadBalancer/tenant-east/edge", "LoadBalancer/shop/shared"
 
 async def fill(hub: Cluster) -> None:
     """Make two Services of one name, an IngressClass and a LoadBalancer of the hub's own."""
-    await install_crds(hub, all_crds(), "tests")
     for name in ("tenant-east", "tenant-west", "shop"):
         await hub.create(NAMESPACES, {"metadata": {"name": name}})
     await hub.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": "envoy"}, "spec": {"provider": "envoy"}})

@@ -12,7 +12,6 @@ from cli_api import api
 
 from fairlead.api.gateway import GATEWAYS
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
-from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import INGRESSES, NAMESPACES, SERVICES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
@@ -21,7 +20,6 @@ from fairlead.cli.complete import complete_explained, complete_load_balancer, co
 from fairlead.cli.options import HubApi
 from fairlead.cli.selection import resolve_one, selection_of
 from fairlead.errors import BadConfiguration, NotFound, NotServed
-from fairlead.kube.discovery import install_crds
 from fairlead.status.object_ref import parse_object_ref
 from fairlead.testing.builders import tcp_body
 
@@ -44,7 +42,6 @@ def http_body(named: str, kind: str, **origin: str) -> dict[str, Any]:
 @pytest.mark.req("OP-8")
 async def test_at_a_hub_explain_is_offered_what_shares_a_load_balancer_too(tmp_path: Path) -> None:
     async with api(tmp_path) as (hub, kubeconfig):
-        await install_crds(hub, all_crds(), "tests")
         await hub.create(NAMESPACES, {"metadata": {"name": PLACE}})
         await hub.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": "edge"}, "spec": {"provider": "envoy"}})
         origin = {"kind": "Service", "namespace": "default", "name": "web"}
@@ -66,7 +63,6 @@ async def test_at_a_hub_explain_is_offered_what_shares_a_load_balancer_too(tmp_p
 @pytest.mark.req("OP-8")
 async def test_an_object_of_two_members_is_offered_as_the_error_lists_it(tmp_path: Path) -> None:
     async with api(tmp_path) as (hub, kubeconfig):
-        await install_crds(hub, all_crds(), "tests")
         for member in ("east", "west"):
             await hub.create(NAMESPACES, {"metadata": {"name": f"tenant-{member}"}})
             body = tcp_body("default.web", namespace=f"tenant-{member}")
@@ -81,7 +77,7 @@ async def test_an_object_of_two_members_is_offered_as_the_error_lists_it(tmp_pat
 
 @pytest.mark.req("OP-8")
 async def test_at_a_member_explain_is_offered_what_the_member_has(tmp_path: Path) -> None:
-    async with api(tmp_path) as (member, kubeconfig):
+    async with api(tmp_path, kinds=False) as (member, kubeconfig):
         for name, kind in (("web", "LoadBalancer"), ("internal", "ClusterIP")):
             body = {"metadata": {"name": name, "namespace": "default"}, "spec": {"type": kind, "ports": [{"port": 80}]}}
             await member.create(SERVICES, body)
@@ -107,7 +103,7 @@ async def test_nothing_is_offered_where_nothing_answers(tmp_path: Path) -> None:
     ],
 )
 async def test_what_a_member_does_not_have_is_not_there(tmp_path: Path, subject: str, sentence: str) -> None:
-    async with api(tmp_path) as (_, kubeconfig):
+    async with api(tmp_path, kinds=False) as (_, kubeconfig):
         selection = selection_of(subject, "", "", sharing=True)
         with pytest.raises((NotFound, NotServed)) as raised:
             await explain_command.present_of(selection, HubApi(kubeconfig))

@@ -13,7 +13,6 @@ from cli_api import api
 
 from fairlead.api.drill import DRILLS, Drill, DrillSpec
 from fairlead.api.globalservice import GLOBAL_SERVICES
-from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.tenant import TENANTS
 from fairlead.cli import drill
@@ -22,7 +21,6 @@ from fairlead.cli.run import ATTENTION, OK
 from fairlead.errors import BadConfiguration, NotFound, Terminal
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.discovery import install_crds
 
 SPEC = DrillSpec("west", duration="1m")
 
@@ -31,7 +29,6 @@ SPEC = DrillSpec("west", duration="1m")
 async def hub(directory: Path, **weights: int) -> AsyncGenerator[tuple[Cluster, HubApi]]:
     """Run an API with a GlobalService whose members serve."""
     async with api(directory) as (cluster, kubeconfig):
-        await install_crds(cluster, all_crds(), "tests")
         await cluster.create(NAMESPACES, {"metadata": {"name": "ns"}})
         for name in weights:
             await cluster.create(TENANTS, {"metadata": {"name": name}, "spec": {}})

@@ -19,7 +19,7 @@ from fairlead.status.object_ref import parse_object_ref
     [("svc/web", True), ("ingress/shop", True), ("lb/shared", False), ("east/default/web", False)],
 )
 async def test_a_member_has_no_histories(subject: str, events: bool, tmp_path: Path) -> None:
-    async with api(tmp_path) as (member, kubeconfig):
+    async with api(tmp_path, kinds=False) as (member, kubeconfig):
         ref = parse_object_ref(subject, sharing=True)
         with pytest.raises(NotServed) as raised:
             await history_of(ref, HubApi(kubeconfig), "", None)

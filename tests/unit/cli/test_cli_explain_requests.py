@@ -32,7 +32,7 @@ BACKEND = {"service": {"name": "web", "port": {"number": 80}}}
     ],
 )
 async def test_why_no_controller_looks_at_an_ingress(named: str, controller: str, why: str, tmp_path: Path) -> None:
-    async with api(tmp_path) as (member, kubeconfig):
+    async with api(tmp_path, kinds=False) as (member, kubeconfig):
         spec = {"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}}
         spec |= {"ingressClassName": named} if named else {}
         await member.create(INGRESSES, {"metadata": {"name": "shop", "namespace": "default"}, "spec": spec})
@@ -43,7 +43,7 @@ async def test_why_no_controller_looks_at_an_ingress(named: str, controller: str
 
 
 async def test_a_class_and_a_gateway_that_are_mistyped_are_named_with_those_that_are_near(tmp_path: Path) -> None:
-    async with api(tmp_path) as (member, kubeconfig):
+    async with api(tmp_path, kinds=False) as (member, kubeconfig):
         for crd in gateway_crds((GATEWAYS, HTTP_ROUTES)):
             await member.create(CRDS, crd)
         await member.create(
@@ -65,7 +65,7 @@ async def test_a_class_and_a_gateway_that_are_mistyped_are_named_with_those_that
 
 
 async def test_a_gateway_is_explained_with_what_is_wrong_with_its_listeners(tmp_path: Path) -> None:
-    async with api(tmp_path) as (member, kubeconfig):
+    async with api(tmp_path, kinds=False) as (member, kubeconfig):
         for crd in gateway_crds((GATEWAYS,)):
             await member.create(CRDS, crd)
         spec = {"gatewayClassName": "fairlead", "listeners": [{"name": "http", "port": 80, "protocol": "HTPP"}]}
@@ -121,7 +121,7 @@ async def test_where_hub_and_member_are_one_cluster_an_ingress_is_explained_by_b
 @pytest.mark.parametrize("kind", KINDS_OF_REQUESTS, ids=lambda kind: kind.kind)
 async def test_each_kind_of_gateway_api_is_explained_at_its_member(kind: AnyResource, tmp_path: Path) -> None:
     assert {each.kind for each in KINDS_OF_REQUESTS} == set(SHARING.values())
-    async with api(tmp_path) as (member, kubeconfig):
+    async with api(tmp_path, kinds=False) as (member, kubeconfig):
         for crd in gateway_crds((GATEWAY_CLASSES, *(each for each in KINDS_OF_REQUESTS if each is not INGRESSES))):
             await member.create(CRDS, crd)
         spec: dict[str, object] = {

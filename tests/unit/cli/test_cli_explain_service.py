@@ -38,7 +38,7 @@ EVENT = {
 async def test_why_a_service_has_no_address_is_one_note(
     spec: JSONObject, address: str, event: bool, said: list[str], tmp_path: Path
 ) -> None:
-    async with api(tmp_path) as (member, kubeconfig):
+    async with api(tmp_path, kinds=False) as (member, kubeconfig):
         metadata = {"name": "web", "namespace": "default"}
         await member.create(SERVICES, {"metadata": metadata, "spec": {**spec, "ports": [{"port": 80}]}})
         if address:
@@ -55,7 +55,7 @@ async def test_why_a_service_has_no_address_is_one_note(
 
 @pytest.mark.req("X-39")
 async def test_events_of_an_earlier_object_and_warnings_that_ended_are_left_out(tmp_path: Path) -> None:
-    async with api(tmp_path) as (member, kubeconfig):
+    async with api(tmp_path, kinds=False) as (member, kubeconfig):
         metadata = {"name": "web", "namespace": "default"}
         made = await member.create(
             SERVICES, {"metadata": metadata, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}}

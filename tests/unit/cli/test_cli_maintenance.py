@@ -12,14 +12,12 @@ import pytest
 from cli_api import api
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, read_maintenance
-from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.names import ANNOTATION_MAINTENANCE
 from fairlead.cli import maintenance
 from fairlead.cli.options import HubApi, Output
 from fairlead.errors import BadConfiguration, NotFound
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.discovery import install_crds
 from fairlead.model.http import MAX_PAGE_BYTES, Maintenance
 from fairlead.status.object_ref import parse_object_ref
 
@@ -33,7 +31,6 @@ ENTRY = Maintenance(until="2100-01-01T00:00:00Z")
 async def hub(directory: Path) -> AsyncGenerator[tuple[Cluster, HubApi]]:
     """Two Ingresses: shop has two hosts, and api has one of these, too."""
     async with api(directory) as (cluster, kubeconfig):
-        await install_crds(cluster, all_crds(), "tests")
         await cluster.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         spec = {
             "listeners": [{"name": "http", "port": 80}],

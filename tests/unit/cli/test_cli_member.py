@@ -10,19 +10,16 @@ import pytest
 from cli_api import api
 
 from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalShift
-from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.cli import member
 from fairlead.cli.options import HubApi, Output
 from fairlead.errors import BadConfiguration, Terminal
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.discovery import install_crds
 
 
 @contextlib.asynccontextmanager
 async def hub(directory: Path, **services: object) -> AsyncGenerator[tuple[Cluster, HubApi]]:
     async with api(directory) as (cluster, kubeconfig):
-        await install_crds(cluster, all_crds(), "tests")
         await cluster.create(NAMESPACES, {"metadata": {"name": "tenant-east"}})
         for name, members in services.items():
             body = {"metadata": {"name": name, "namespace": "tenant-east"}, "spec": {"members": members}}

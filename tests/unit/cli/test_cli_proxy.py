@@ -14,7 +14,6 @@ import msgspec
 import pytest
 from cli_api import api
 
-from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import CONFIG_MAPS, LEASES, NAMESPACES, SECRETS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import HUB_LEASE, LABEL_PROXY_MACHINE, SYSTEM_NAMESPACE
@@ -26,7 +25,6 @@ from fairlead.errors import NotFound, Terminal
 from fairlead.hub.machines.control import ENDPOINTS, HubEndpoint
 from fairlead.hub.machines.tokens import check_token
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.discovery import install_crds
 from fairlead_demo.worlds.processes import wait_until
 
 VIP = "192.0.2.10"
@@ -36,7 +34,6 @@ READY = [{"type": "Ready", "status": "True", "reason": "Ready"}]
 @contextlib.asynccontextmanager
 async def hub(directory: Path) -> AsyncGenerator[tuple[Cluster, HubApi]]:
     async with api(directory) as (cluster, kubeconfig):
-        await install_crds(cluster, all_crds(), "tests")
         await cluster.create(NAMESPACES, {"metadata": {"name": SYSTEM_NAMESPACE}})
         await cluster.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": "envoy"}, "spec": {"provider": "envoy"}})
         yield cluster, HubApi(kubeconfig=kubeconfig)

@@ -11,8 +11,10 @@ import pytest
 import yaml
 from cli_api import api, fill
 
+from fairlead.api.kinds import all_crds
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.discovery import install_crds
 from fairlead.kube.kubeconfig import load_config
 from fairlead_demo.worlds.apis import EmbeddedApis
 from fairlead_demo.worlds.processes import fairlead
@@ -61,6 +63,7 @@ async def test_a_watch_survives_a_restart_of_the_api(verb: list[str], tmp_path: 
     try:
         kubeconfig = str(apis.kubeconfig("hub"))
         async with Cluster(load_config(kubeconfig), name="hub") as hub:
+            await install_crds(hub, all_crds(), "tests")
             await fill(hub)
             process = await asyncio.create_subprocess_exec(
                 *fairlead(*verb, "--watch", "--kubeconfig", kubeconfig),

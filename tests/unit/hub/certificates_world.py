@@ -12,7 +12,6 @@ import msgspec
 import pytest
 from hub_parts import intent_context
 
-from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS, MANAGED_CERTIFICATES, ManagedCertificate
 from fairlead.api.meta import KubeObject, Resource
@@ -23,11 +22,10 @@ from fairlead.hub.intents.http import HTTPObjects
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.discovery import install_crds
 from fairlead.kube.events import EventRecorder
 from fairlead.runtime.clock import VirtualClock
 from fairlead_demo.worlds.acme_server import AcmeServer
-from podless.server import ApiServer
+from tests.scenario.installed_kinds import server_with_kinds
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -106,7 +104,7 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    server = ApiServer()
+    server = await server_with_kinds()
     await server.start()
     server.write_kubeconfig(tmp_path / "kubeconfig")
     try:
@@ -114,7 +112,6 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
             Cluster.from_kubeconfig(tmp_path / "kubeconfig", name="hub") as cluster,
             AcmeServer(where=lambda _host: ("127.0.0.1", 1)) as authority,
         ):
-            assert not await install_crds(cluster, all_crds(), "test")
             for name in (SYSTEM_NAMESPACE, NAMESPACE):
                 await cluster.create(NAMESPACES, {"metadata": {"name": name}})
             await cluster.create(TENANTS, {"metadata": {"name": "east"}, "spec": {}})

@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 from kube_scripted import ScriptedApi
 
-from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.discovery import install_crds
-from podless import ApiServer
+from tests.scenario.installed_kinds import server_with_kinds
 
 
 @pytest.fixture
@@ -30,11 +28,10 @@ async def cluster(api: ScriptedApi) -> AsyncIterator[Cluster]:
 @pytest.fixture
 async def embedded() -> AsyncIterator[Cluster]:
     """A cluster that is served by the embedded API, with our kinds and the namespace ``a``."""
-    server = ApiServer()
+    server = await server_with_kinds()
     url = await server.start()
     try:
         async with Cluster(ClusterConfig(server=url, sign_in=bearer(server.admin_token)), name="one") as cluster:
-            assert await install_crds(cluster, all_crds(), "test") == []
             await cluster.create(NAMESPACES, {"metadata": {"name": "a"}})
             yield cluster
     finally:

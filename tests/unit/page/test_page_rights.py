@@ -10,14 +10,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, read_maintenance
-from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import Unauthorized
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.discovery import install_crds
 from fairlead.kube.service_account_token import request_token
 from fairlead.page import web as rights
 from fairlead.page.board import Board
@@ -25,6 +23,7 @@ from fairlead.page.web import AllRights, TokenGate, WebPage
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
 from podless import ApiServer
+from tests.scenario.installed_kinds import server_with_kinds
 
 ADMIN = "for-these-tests-only"
 LB = "tcploadbalancers"
@@ -33,7 +32,7 @@ GROUP = "fairlead.dev"
 
 @pytest.fixture
 async def server():
-    server = ApiServer(admin_token=ADMIN)
+    server = await server_with_kinds(admin_token=ADMIN)
     await server.start()
     yield server
     await server.stop()
@@ -137,7 +136,6 @@ async def none(_key, _only):
 async def changing(server: ApiServer, token: str):
     """Serve a page on loopback, and return how to ask it for an action with ``token``."""
     async with Cluster(ClusterConfig(server=server.url, sign_in=bearer(ADMIN)), name="hub") as admin:
-        await install_crds(admin, all_crds(), "tests")
         for resource, spec in (
             (TCP_LOAD_BALANCERS, {"ports": [{"port": 80}]}),
             (HTTP_LOAD_BALANCERS, {"listeners": [{"name": "http", "port": 80}]}),

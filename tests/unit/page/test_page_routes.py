@@ -20,7 +20,6 @@ from fairlead.api.httploadbalancer import (
     RefusedPartStatus,
     RouteKey,
 )
-from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import LEASES, NAMESPACES
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED, LABEL_MANAGED_BY, MANAGED_BY
@@ -30,7 +29,6 @@ from fairlead.hub.intents.http import HTTPObjects
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.discovery import install_crds
 from fairlead.model.http import Attachment, Backend, BackendRef, L7Listener, Rule
 from fairlead.page.routes import (
     MOST_PARTS,
@@ -43,8 +41,8 @@ from fairlead.page.routes import (
 from fairlead.status.fleet import Trouble, load_balancer_row
 from fairlead.status.machines import AnnouncedRow
 from fairlead_demo.worlds.processes import wait_until
-from podless import ApiServer
 from tests.fleet_objects import EAST, GOOD, condition, http_load_balancer
+from tests.scenario.installed_kinds import server_with_kinds
 
 ADMIN = "for-these-tests-only"
 KEY = RouteKey("Ingress", "tenant-east", "shop", "web")
@@ -252,10 +250,9 @@ def test_a_chain_is_bounded_and_keeps_what_is_at_fault():
 
 @pytest.fixture
 async def cluster():
-    server = ApiServer(admin_token=ADMIN)
+    server = await server_with_kinds(admin_token=ADMIN)
     await server.start()
     async with Cluster(ClusterConfig(server=server.url, sign_in=bearer(ADMIN)), name="hub") as cluster:
-        await install_crds(cluster, all_crds(), "tests")
         yield cluster
     await server.stop()
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from fairlead.api.hostname import HOSTNAMES
-from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
@@ -18,7 +17,6 @@ from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.discovery import install_crds
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import VisibleItem
 from fairlead.page.tables import (
@@ -33,8 +31,8 @@ from fairlead.page.tables import (
 )
 from fairlead.status.fleet import ProxyRow
 from fairlead_demo.worlds.processes import wait_until
-from podless import ApiServer
 from tests.fleet_objects import NOW
+from tests.scenario.installed_kinds import server_with_kinds
 
 ADMIN = "for-these-tests-only"
 
@@ -47,10 +45,9 @@ def item(shown: VisibleItem | None) -> Any:
 
 @pytest.fixture
 async def cluster():
-    server = ApiServer(admin_token=ADMIN)
+    server = await server_with_kinds(admin_token=ADMIN)
     await server.start()
     async with Cluster(ClusterConfig(server=server.url, sign_in=bearer(ADMIN)), name="hub") as cluster:
-        await install_crds(cluster, all_crds(), "tests")
         yield cluster
     await server.stop()
 

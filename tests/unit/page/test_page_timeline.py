@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.times import wire_time
@@ -17,14 +16,13 @@ from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.discovery import install_crds
 from fairlead.model.change import HistoryKind
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.timeline import EVERYBODY, MOST_EVENTS, Audience, Event, EventKind, Timeline
 from fairlead.runtime.clock import SystemClock, VirtualClock
 from fairlead.sync.history import History
 from fairlead_demo.worlds.processes import wait_until
-from podless import ApiServer
+from tests.scenario.installed_kinds import server_with_kinds
 
 ADMIN = "for-these-tests-only"
 WEB = LoadBalancerKey("TCPLoadBalancer", "tenant-east", "shop.web")
@@ -149,10 +147,9 @@ async def test_histories_are_part_of_it_also_those_of_an_earlier_process(invento
 
 @pytest.mark.req("OP-10")
 async def test_objects_say_what_changed_and_how_they_fare():
-    server = ApiServer(admin_token=ADMIN)
+    server = await server_with_kinds(admin_token=ADMIN)
     await server.start()
     async with Cluster(ClusterConfig(server=server.url, sign_in=bearer(ADMIN)), name="hub") as cluster:
-        await install_crds(cluster, all_crds(), "tests")
         await cluster.create(NAMESPACES, {"metadata": {"name": "tenant-east"}})
         body = {"metadata": {"namespace": "tenant-east", "name": "old"}, "spec": {"ports": [{"port": 80}]}}
         await cluster.create(TCP_LOAD_BALANCERS, body)

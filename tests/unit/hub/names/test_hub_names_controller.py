@@ -10,7 +10,6 @@ import pytest
 
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
-from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, SYSTEM_NAMESPACE
@@ -26,10 +25,9 @@ from fairlead.hub.names.controller import HELD_AGAIN_S, Names
 from fairlead.hub.names.ownership import ClaimSource
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.discovery import install_crds
 from fairlead.kube.status import apply_status
 from fairlead.runtime.clock import SystemClock
-from podless import ApiServer
+from tests.scenario.installed_kinds import server_with_kinds
 from tests.unit.hub.hub_parts import intent_context
 
 TOKEN = "for-these-tests-only"
@@ -116,12 +114,11 @@ class World:
 
 @pytest.fixture
 async def world():
-    server = ApiServer(admin_token=TOKEN)
+    server = await server_with_kinds(admin_token=TOKEN)
     await server.start()
     config = ClusterConfig(server=server.url, sign_in=bearer(TOKEN))
     try:
         async with Cluster(config, name="hub", qps=0) as cluster:
-            assert await install_crds(cluster, all_crds(), MANAGER_HUB) == []
             for name in (SYSTEM_NAMESPACE, "tenant-east", "tenant-west"):
                 with contextlib.suppress(Exception):
                     await cluster.create(NAMESPACES, {"metadata": {"name": name}})

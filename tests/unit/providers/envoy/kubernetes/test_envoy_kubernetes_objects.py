@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
-from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import CONFIG_MAPS, SERVICES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import Resource
@@ -20,7 +19,6 @@ from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.discovery import install_crds
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.certificates import ClientCertificates, SharedAuthority
 from fairlead.providers.envoy.kubernetes.fleet import ServiceAddresses
@@ -39,6 +37,7 @@ from fairlead.providers.envoy.kubernetes.manifests import (
 from fairlead.providers.envoy.kubernetes.objects import ClusterObjects
 from fairlead.runtime.clock import SystemClock
 from tests.scenario.any_api import embedded_api, until
+from tests.scenario.installed_kinds import server_with_kinds
 
 LABELS = {LABEL_MANAGED_BY: MANAGED_BY, GROUP_LABEL: group_name("default")}
 
@@ -90,8 +89,7 @@ class Replica:
 
 @pytest.fixture
 async def replica(tmp_path: Path) -> AsyncIterator[Replica]:
-    async with embedded_api() as config, Cluster(config, name="hub") as cluster:
-        assert not await install_crds(cluster, all_crds(), "admin")
+    async with embedded_api(await server_with_kinds()) as config, Cluster(config, name="hub") as cluster:
         replica = Replica(cluster, tmp_path)
         running = asyncio.create_task(replica.objects.run())
         await replica.objects.wait_synced()
