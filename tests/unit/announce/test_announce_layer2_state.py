@@ -498,8 +498,9 @@ def test_without_a_key_nothing_is_taken_where_there_are_neighbours():
 
 
 @pytest.mark.req("P-39", "P-37")
-@pytest.mark.parametrize("first", range(0, 300, 25))
+@pytest.mark.parametrize("first", range(0, 100, 25))
 def test_random_schedules_violate_no_invariant(first):
+    """``make simulate-layer2`` runs 10,000 of them."""
     assert {seed: problems[0] for seed in range(first, first + 25) if (problems := run(seed).problems)} == {}
 
 
