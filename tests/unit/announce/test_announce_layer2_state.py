@@ -462,8 +462,8 @@ def test_a_stalled_process_calls_no_other_machine_silent(link):
     assert [name for name in NAMES if link.done(name, "remove")] == []
 
 
-def test_thousands_of_addresses_are_sent_in_pieces_and_only_once(link):
-    addresses = {f"10.1.{number // 250}.{number % 250}": want(*NAMES) for number in range(2000)}
+def test_many_addresses_are_sent_in_pieces_and_only_once(link):
+    addresses = {f"10.1.{number // 250}.{number % 250}": want(*NAMES) for number in range(300)}
     link.plan(addresses)
     link.run(4)
     assert all(link.owners(address) == ["m1"] for address in addresses)
@@ -513,13 +513,13 @@ def test_machines_whose_patience_ends_at_once_take_an_address_one_by_one(seed):
 @pytest.mark.req("P-39")
 def test_the_simulation_notices_a_machine_that_never_yields(monkeypatch):
     monkeypatch.setattr(Election, "_rival", lambda _self, _record: None)
-    assert [seed for seed in range(40) if run(seed).problems]
+    assert any(run(seed).problems for seed in range(40))
 
 
 @pytest.mark.req("P-39")
 def test_the_simulation_notices_a_machine_that_does_not_probe(monkeypatch):
     monkeypatch.setattr(World, "probe", lambda _self, _machine, _address: None)
-    assert [seed for seed in range(60) if any("foreign host" in problem for problem in run(seed).problems)]
+    assert any("foreign host" in problem for seed in range(60) for problem in run(seed).problems)
 
 
 @pytest.mark.req("P-13")
