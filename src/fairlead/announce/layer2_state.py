@@ -361,7 +361,7 @@ class Election:
         if peer is None or hello.instance in peer.former:
             return
         if hello.echo != self._instance:
-            # It may be a recording: only a hello that was made for this instance is evidence of life.
+            # The hello may be a recording: only a hello that was made for this instance is evidence of life.
             self._introduced.append((peer.name, hello.instance))
             return
         if hello.instance != peer.instance:

@@ -123,7 +123,7 @@ from fairlead.translate.view import (
     unresolved,
 )
 
-#: What is shown in place of a count where the targets are the member's nodes.
+#: Shown in place of a count where the targets are the member's nodes.
 NODES = "nodes"
 
 

@@ -57,7 +57,7 @@ class MemberReturn(msgspec.Struct):
         """
         limit = member.min_healthy_percent
         if self.limited and not limit:
-            # It was down by a limit that no longer applies.
+            # The member was down by a limit that no longer applies.
             self.state, self.limited, self.flaps = "up", False, False
         if seen is None or not seen.known:
             if self.state == "waiting":

@@ -111,7 +111,7 @@ def agent_rules(*, leaving: bool = False) -> list[JSONObject]:
         {"apiGroups": [GROUP], "resources": ["importedservices"], "verbs": ["get", "list", "watch"]},
         # The copies of the certificates that its Ingresses name.
         {"apiGroups": [""], "resources": ["secrets"], "verbs": objects},
-        # Its usage, which the hub stores there.
+        # The usage of the tenant, which the hub stores there.
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]},
         {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": objects},
         {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "patch"]},

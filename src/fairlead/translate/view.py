@@ -362,7 +362,7 @@ class LoadBalancerView(msgspec.Struct, frozen=True):
     accepted: FrontendSpec | None = None
     provider: str = ""
     verdict: Condition | None = None
-    #: What is allocated to it on record; for a provider that needs an address or ports of the hub.
+    #: The allocation on record; for a provider that needs an address or ports of the hub.
     allocation: Allocation = Allocation()
     #: A provider has been asked about the load balancer or a group, and has not answered yet.
     pending: bool = False

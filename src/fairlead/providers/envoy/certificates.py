@@ -474,7 +474,7 @@ class SharedAuthority:
         except NotFound:
             if not self._leading():
                 raise
-            # It was deleted; what we have in memory is still what all proxies trust.
+            # The Secret was deleted; the authority in memory is still what all proxies trust.
             authority = self.authority
             await self._apply(AUTHORITY_SECRET, authority_data(authority))
         trusted_by_all = self._trusted_by_all(authority.trusted)

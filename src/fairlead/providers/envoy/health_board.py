@@ -288,7 +288,7 @@ class HealthStream:
         self._unhealthy: dict[str, dict[TargetKey, float]] = {}
         #: When it reported last; None before the first time, when it may still be busy with its configuration.
         self._heard_s: float | None = None
-        #: It has stopped to report.
+        #: Whether the proxy has stopped reporting.
         self.silent = False
         #: Grows with whatever ``seen`` may answer differently after.
         self.revision = 0

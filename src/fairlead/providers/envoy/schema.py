@@ -52,7 +52,7 @@ class DeltaRequest(msgspec.Struct, frozen=True):
     error: str | None = None
     node_id: str = ""
     node_cluster: str = ""
-    #: Its bootstrap says that it will report health too.
+    #: Whether the bootstrap says that the proxy will report health too.
     reports_health: bool = False
     #: The port on which it answers for its statistics, by its bootstrap; 0 for none.
     statistics_port: int = 0

@@ -245,7 +245,7 @@ class XdsServer:
             await asyncio.sleep(_LOOK_S)
             now_s = self._clock()
             if now_s - began_s > 2 * _LOOK_S:
-                # It was us who stood still: what it has sent meanwhile has not been read yet.
+                # This process stood still: what the proxy has sent meanwhile has not been read yet.
                 stream.hear(now=now_s)
             # What it acknowledges it takes over in the thread that reports.
             acks_s = [session.last_ack_at or 0.0 for session in self.sessions if session.node_id == stream.node_id]

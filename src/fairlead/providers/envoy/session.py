@@ -39,7 +39,7 @@ _SECRET, _ROUTES = ResourceType.SECRET, ResourceType.ROUTES
 _WILDCARD = frozenset({_CLUSTER, _LISTENER})
 #: Envoy keeps one as long as something uses it, whatever we say.
 _NOT_REMOVED = frozenset({_SECRET, _ROUTES})
-#: What is removed by name when a load balancer goes.
+#: Kinds that are removed by name when a load balancer goes.
 _HELD = (_LISTENER, _CLUSTER, _ENDPOINTS)
 _ORDER = tuple(ResourceType)
 _KINDS = {kind.value: kind for kind in _ORDER}
@@ -52,7 +52,7 @@ class _Frame(msgspec.Struct):
     resources: list[EncodedResource] = []
     removed: list[str] = []
     versions: dict[str, str] = {}
-    #: It changes what the proxy has.
+    #: Whether it changes what the proxy has.
     changing: bool = False
 
 
@@ -73,7 +73,7 @@ class Session:
         self.last_ack_at: float | None = None
         self.nacks = 0
         self.acked_revision = 0
-        #: Its bootstrap says that it opens a health stream too.
+        #: Whether the bootstrap says that the proxy opens a health stream too.
         self.reports_health = False
         #: Where it answers for its statistics, "address:port"; empty when its bootstrap does not say.
         self.statistics = ""

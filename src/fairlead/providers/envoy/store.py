@@ -290,7 +290,7 @@ class Gate:
         clusters = self._subscriptions[_CLUSTER]
         for need in user.needs:
             if self._group.effective(_CLUSTER, need) is None and need not in clusters.acked:
-                # Its cluster was refused and there is no good one: the listener could only fail every connection.
+                # The cluster was refused and there is no good one: the listener could only fail every connection.
                 self.leave(kind, name)
                 return False
         return self._over(kind, name, now, done=all(map(self._is_ready, user.needs)))

@@ -43,7 +43,7 @@ _TAG_DIGITS = 6
 #: sun_path of Linux, less its final zero byte.
 _MAX_PATH_BYTES = 107
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
-#: It goes to the Runtime API in one line.
+#: A bundle goes to the Runtime API in one line.
 _MAX_BUNDLE_BYTES = LONGEST_LINE - 200
 
 

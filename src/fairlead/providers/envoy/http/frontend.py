@@ -604,7 +604,7 @@ class Routes:
         self._counted = False
         self._sees_clients = True
         self._streams: dict[str, Attached] = {}
-        #: What is above the limits.
+        #: Routes above the limits, without the rules that are left out for that.
         self._excess: dict[str, ReducedRoute] = {}
         #: By name, a route that passed the check, and the same route with the rules that are served.
         self._changed: dict[str, tuple[EncodedRoute, EncodedRoute]] = {}

@@ -76,12 +76,12 @@ class RefusedRules:
 
     def __init__(self, whole: EncodedRoute, good: Iterable[Rule]) -> None:
         self.whole = whole
-        #: What is served now; None when nothing can be.
+        #: The part that is served now; None when nothing can be.
         self.trial: EncodedRoute | None = None
         self._good = {part for rule in good for part in (rule, refused_rule(rule))}
         self._bad: dict[Rule, str] = {}
         self._tried: list[Rule] = []
-        #: What is tried next if ``_tried`` holds a refused part, and whether one of both does.
+        #: The rules that are tried next if ``_tried`` holds a refused part, and whether one of both does.
         self._rest: list[Rule] = []
         self._certain = False
         #: Parts that were not tried yet, with whether one of them is refused; the next ones are the last.

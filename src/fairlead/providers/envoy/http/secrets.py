@@ -35,7 +35,7 @@ class EnvoySecrets:
         self._schema = schema
         self._key = key
         self._good: dict[str, Certificate] = {}
-        #: What is wrong with each bundle of authorities, and the same of those that were in use until now.
+        #: The problem of each bundle of authorities ("" for none), and of those that were in use until now.
         self._bundles: dict[str, str] = {}
         self._bundles_before: dict[str, str] = {}
         self._encoded: dict[str, tuple[object, EncodedResource]] = {}
