@@ -817,12 +817,19 @@ class ServiceRow(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def explain_service(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = False) -> ServiceRow | None:
-    """Return the Service as the member shows it, None without one. ``own_hub``: the member is its own hub."""
-    shared = await _notes_of_set(cluster, ref)
+    """Return the Service as the member shows it, None without one. ``own_hub``: the member is its own hub.
+
+    Raises:
+        Forbidden: there is no Service, and whether there is an export or import of this name may not be read.
+    """
+    shared, unread = await _notes_of_set(cluster, ref)
     try:
         service = await cluster.get(SERVICES, ref.namespace, ref.name)
     except NotFound:
-        return ServiceRow(f"{ref.namespace}/{ref.name}", "ServiceImport", "", [], [], shared) if shared else None
+        if unread and not shared:
+            raise Forbidden(f"{ref.not_found}; {'; '.join(unread)}") from None
+        notes = [*shared, *unread]
+        return ServiceRow(f"{ref.namespace}/{ref.name}", "ServiceImport", "", [], [], notes) if notes else None
     ours = await events_of(cluster, ref, service.metadata.uid)
     asked = service.spec.load_balancer_class or ""
     addresses = [address.address for address in service.status.load_balancer.ingress or ()]
@@ -843,12 +850,15 @@ async def explain_service(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = F
         at_hub = f"fairlead explain {member.argument} --kubeconfig HUB.kubeconfig"
         notes.append(f"the state of each backend, at the hub: {at_hub}")
     name = "" if foreign else asked.removeprefix(LOAD_BALANCER_CLASS_PREFIX) or DEFAULT_CLASS
-    return ServiceRow(f"{ref.namespace}/{ref.name}", service.spec.type, name, addresses, ours, [*shared, *notes])
+    return ServiceRow(
+        f"{ref.namespace}/{ref.name}", service.spec.type, name, addresses, ours, [*shared, *unread, *notes]
+    )
 
 
-async def _notes_of_set(cluster: Cluster, ref: ObjectRef) -> list[str]:
-    """Return what the member exports of this name, and imports, with all conditions; empty for neither."""
+async def _notes_of_set(cluster: Cluster, ref: ObjectRef) -> tuple[list[str], list[str]]:
+    """Return what the member exports of this name, and imports, with all conditions; and what may not be read."""
     notes: list[str] = []
+    unread: list[str] = []
     for kind in (SERVICE_EXPORTS, SERVICE_IMPORTS):
         for version in MULTICLUSTER_VERSIONS:
             resource: Resource[ServiceExport] | Resource[ServiceImport]
@@ -857,6 +867,9 @@ async def _notes_of_set(cluster: Cluster, ref: ObjectRef) -> list[str]:
                 obj = await cluster.get(resource, ref.namespace, ref.name)
             except (NotFound, NotServed):
                 continue
+            except Forbidden as error:
+                unread.append(f"whether there is a {kind.kind} is unknown: {error.sentence}")
+                break
             what = ["exported to the cluster set"]
             if isinstance(obj, ServiceImport):
                 members = ", ".join(each.cluster for each in obj.status.clusters or ()) or "no member"
@@ -867,7 +880,7 @@ async def _notes_of_set(cluster: Cluster, ref: ObjectRef) -> list[str]:
             ]
             notes.append("; ".join([" ".join(what), *states]))
             break
-    return notes
+    return notes, unread
 
 
 async def events_of(cluster: Cluster, ref: ObjectRef, uid: str) -> list[EventRow]:

@@ -9,10 +9,14 @@ from cli_api import api
 
 from fairlead.api.kubernetes import EVENTS, SERVICES
 from fairlead.api.meta import JSONObject
-from fairlead.cli.explain import present_of
+from fairlead.api.multicluster import MULTICLUSTER_GROUP
+from fairlead.cli.explain import explain_service, present_of
 from fairlead.cli.options import HubApi
 from fairlead.cli.selection import selection_of
+from fairlead.errors import Forbidden
+from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import resolved_message
+from fairlead.status.object_ref import ObjectRef
 
 _SILENT = "Fairlead has reported nothing"
 _WAITS = "no address yet; the last Event"
@@ -78,3 +82,27 @@ async def test_events_of_an_earlier_object_and_warnings_that_ended_are_left_out(
         answer = await present_of(selection_of("svc/web", "default", "", sharing=True), HubApi(kubeconfig))
         shown = [row.reason for row in answer.value.events]
         assert shown == ["PortConflict", "Resolved", "EnsuredLoadBalancer", "NoTargets"]
+
+
+class Restricted(Cluster):
+    """The API for a user who may read no ServiceExports and ServiceImports."""
+
+    async def get(self, resource, namespace, name):
+        if resource.group == MULTICLUSTER_GROUP:
+            raise Forbidden(f"You may not get {resource.plural}.")
+        return await super().get(resource, namespace, name)
+
+
+@pytest.mark.req("MC-1")
+async def test_exports_and_imports_that_may_not_be_read_are_unknown_not_absent(tmp_path: Path) -> None:
+    async with api(tmp_path) as (member, _):
+        metadata = {"name": "web", "namespace": "default"}
+        await member.create(SERVICES, {"metadata": metadata, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}})
+        async with Restricted(member.config, name="there") as restricted:
+            row = await explain_service(restricted, ObjectRef("Service", "default", "web"))
+            assert row is not None
+            assert [
+                kind in note for kind, note in zip(("serviceexports", "serviceimports"), row.notes, strict=False)
+            ] == [True, True]
+            with pytest.raises(Forbidden, match="serviceimports"):
+                await explain_service(restricted, ObjectRef("Service", "default", "other"))
