@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
 from fairlead import __version__
-from fairlead.api.gateway import GATEWAY_CLASSES
 from fairlead.api.meta import JSONObject
 from fairlead.api.tenant import TENANTS
 from fairlead.cli.hub_reader import connect as connect_to
@@ -30,7 +29,7 @@ from fairlead.doctor.bundle import (
     write_bundle,
 )
 from fairlead.doctor.checks import CHECKS, examine, scoped, verb_names
-from fairlead.doctor.facts import ApiFacts, Facts, Finding, Severity, name_of
+from fairlead.doctor.facts import ApiFacts, Facts, Finding, Severity, has_cluster_set, name_of
 from fairlead.doctor.gather import (
     HUB,
     MEMBER,
@@ -89,17 +88,22 @@ async def gather_facts(where: Where, *, machine: bool = False, connect: bool = F
         BadConfiguration: a kubeconfig is missing or broken.
     """
 
-    async def side(name: str, given: tuple[Path | None, str] | None) -> ApiFacts | None:
+    async def side(
+        name: str, given: tuple[Path | None, str] | None, at_hub: Awaitable[ApiFacts | None] | None = None
+    ) -> ApiFacts | None:
         if given is None:
             return None
         async with connect_to(given[0], context=given[1], name=f"the {name}") as cluster:
             read = await gather(cluster, name, HUB if name == "hub" else MEMBER)
-            read = await with_rights(cluster, read, gateways=read.knows(GATEWAY_CLASSES))
+            facts = Facts(version=__version__, hub=await at_hub if at_hub is not None else None, member=read)
+            cluster_set = has_cluster_set(facts)
+            read = await with_rights(cluster, read, cluster_set=cluster_set)
             return await with_endings(cluster, read)
 
-    hub, member = await asyncio.gather(side("hub", where.hub), side("member", where.member))
+    reading_hub = asyncio.ensure_future(side("hub", where.hub))
+    hub, member = await asyncio.gather(reading_hub, side("member", where.member, reading_hub))
     if member is None and hub is not None and OWN_TENANT in map(name_of, hub.list(TENANTS)):
-        member = await side("member", where.hub)  # one cluster is both
+        member = await side("member", where.hub, reading_hub)  # one cluster is both
     files = [given[0] for given in (where.hub, where.member) if given is not None and given[0] is not None]
     return Facts(
         version=__version__,

@@ -50,7 +50,7 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS, MANAGED_CERTIFICATES
 from fairlead.api.meta import JSONObject, KubeObject, condition_of
-from fairlead.api.multicluster import EXPORTED_SERVICES
+from fairlead.api.multicluster import EXPORTED_SERVICES, MULTICLUSTER_GROUP
 from fairlead.api.names import (
     AGENT_LEADER_LEASE,
     AGENT_LEASE,
@@ -706,7 +706,9 @@ def _denied(facts: Facts) -> Iterator[tuple[ApiFacts, dict[str, Denied]]]:
 
 
 def _grant(side: ApiFacts, right: Denied) -> str:
-    file = "hub" if side.name == "hub" else "agent"
+    file = (
+        "hub" if side.name == "hub" else "multi-cluster-services" if MULTICLUSTER_GROUP in right.resource else "agent"
+    )
     return f"kubectl apply -f deploy/kubernetes/{file}.yaml   or helm upgrade; it has every right of {right.account}"
 
 

@@ -18,7 +18,7 @@ from fairlead.api.kubernetes import LEASES
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource, Wire
 from fairlead.api.names import AGENT_LEASE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.api.tenant import ANNOTATION_MEMBER_UID
+from fairlead.api.tenant import ANNOTATION_MEMBER_UID, TENANTS
 from fairlead.model.machine import MachinePlan, SessionState
 
 T = TypeVar("T", bound=KubeObject)
@@ -422,6 +422,13 @@ def namespaces_of_member(facts: Facts) -> set[str]:
         return set()
     leases = (lease for lease in hub.read(LEASES) if lease.metadata.name == AGENT_LEASE)
     return {lease.metadata.namespace for lease in leases if lease.annotation(ANNOTATION_MEMBER_UID) == member.uid}
+
+
+def has_cluster_set(facts: Facts) -> bool:
+    """Return whether the Tenant of the member that was read has a cluster set; False where that is not known."""
+    namespaces = namespaces_of_member(facts)
+    tenants = facts.hub.read(TENANTS) if facts.hub is not None and namespaces else ()
+    return any(tenant.spec.cluster_set and tenant.namespace in namespaces for tenant in tenants)
 
 
 def service_of(facts: Facts) -> dict[str, str]:

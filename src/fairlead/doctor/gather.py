@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from fairlead.agent.checks import gateway_needs, ingress_needs, member_needs
+from fairlead.agent.checks import gateway_needs, ingress_needs, member_needs, multicluster_needs
 from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
 from fairlead.api.json_text import decode
 from fairlead.api.kinds import CRDS as OUR_CRDS
@@ -294,14 +294,17 @@ class _Allowed(msgspec.Struct):
     status: ReviewStatus = msgspec.field(default_factory=ReviewStatus)
 
 
-async def with_rights(cluster: Cluster, side: ApiFacts, *, gateways: bool) -> ApiFacts:
-    """Return the side with what its account lacks; with a reason in ``unread`` when that could not be asked."""
+async def with_rights(cluster: Cluster, side: ApiFacts, *, cluster_set: bool = False) -> ApiFacts:
+    """Return the side with what its account lacks; with a reason in ``unread`` when that could not be asked.
+
+    ``cluster_set``: the member exports and imports Services.
+    """
     if side.error:
         return side
     account = "fairlead-hub" if side.name == "hub" else "fairlead-agent"
     try:
         has_account = await _exists(cluster, account)
-        needs = _needs(side.name, deployment=has_account, gateways=gateways)
+        needs = _needs(side, deployment=has_account, cluster_set=cluster_set)
         answers = await asyncio.gather(*(_allowed(cluster, need, account if has_account else "") for need in needs))
     except FairleadError as error:
         unread = {**side.unread, "subjectaccessreviews.authorization.k8s.io": error.sentence}
@@ -311,11 +314,12 @@ async def with_rights(cluster: Cluster, side: ApiFacts, *, gateways: bool) -> Ap
     return msgspec.structs.replace(side, denied=denied)
 
 
-def _needs(side: str, *, deployment: bool, gateways: bool) -> Sequence[AccessNeed]:
-    if side == "hub":
+def _needs(side: ApiFacts, *, deployment: bool, cluster_set: bool) -> Sequence[AccessNeed]:
+    if side.name == "hub":
         return hub_needs(deployment=deployment)
-    with_gateways = gateway_needs() if gateways else []
-    return [*member_needs(system_namespace=SYSTEM_NAMESPACE), *ingress_needs(), *with_gateways]
+    with_gateways = gateway_needs() if side.knows(GATEWAY_CLASSES) else []
+    with_set = multicluster_needs() if cluster_set else []
+    return [*member_needs(system_namespace=SYSTEM_NAMESPACE), *ingress_needs(), *with_gateways, *with_set]
 
 
 async def _exists(cluster: Cluster, account: str) -> bool:

@@ -64,6 +64,8 @@ def test_rights_are_missing_one_finding_for_each_resource() -> None:
     finding = only(with_fields("hub", denied=hubs), "rights")
     assert "in namespace fairlead-system" in finding.fault
     assert "hub.yaml" in finding.fix
+    denied = (Denied(ACCOUNT, "create", "serviceimports.multicluster.x-k8s.io"),)
+    assert "multi-cluster-services.yaml" in only(with_fields("member", denied=denied), "rights").fix
 
 
 def test_a_second_hub_in_another_namespace() -> None:
