@@ -144,6 +144,7 @@ REASONS = {
     "DrillStarted": "A drill has taken a member out of service until a time.",
     "DrillPassed": "A drill has ended at its time; `fairlead drill history NAME` prints the report.",
     "DrillFailed": "A drill ended before its time; the message says why, and the member serves again.",
+    "DrillInconclusive": "A drill ended at its time, and no traffic was measured; the message says why.",
     "DrillRefused": "A drill did not begin; the message says why.",
     "Flapping": "The targets change between healthy and unhealthy; Serving is True again once they stay healthy.",
     "Issued": "The certificate exists, and is renewed automatically.",

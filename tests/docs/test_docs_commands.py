@@ -140,6 +140,8 @@ sed s/ADDRESS/127.61.0.1/ backend.yaml | kubectl create --kubeconfig west/kubeco
 sed s/ADDRESS/127.61.0.2/ backend.yaml | kubectl create -f -
 kubectl create --kubeconfig hub/kubeconfig -f global.yaml
 until kubectl get gsvc web -n tenant-west --kubeconfig hub/kubeconfig | grep "west 60%, east 40%"; do sleep 0.2; done
+ADDRESS=$(kubectl get gsvc web -n tenant-west --kubeconfig hub/kubeconfig -o 'jsonpath={.status.address}')
+for N in $(seq 600); do curl --silent --output page.html "http://$ADDRESS:80"; sleep 0.2; done &
 """.strip()
 _BACKEND = """
 apiVersion: v1

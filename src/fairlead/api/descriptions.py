@@ -326,9 +326,11 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "phases": "Measured traffic before, during and after the drill.",
     },
     "DrillStatus": {
-        "state": "Before (measuring), Drilling, After (measuring), Passed, Failed or Refused.",
-        "message": "Why the drill was refused or failed, or what was not measured.",
-        "startsAt": "When the member is taken out of service.",
+        "state": "Before (measuring), Drilling, After (measuring), Passed, Failed, Inconclusive (no traffic "
+        "was measured during the drill) or Refused.",
+        "message": "Why the drill was refused, failed or shows nothing, or what was not measured.",
+        "startsAt": "When the member is to be taken out of service.",
+        "startedAt": "When the member was taken out of service.",
         "endsAt": "When the member serves again, whatever happens to hub and command.",
         "endedAt": "When the member served again.",
         "services": "GlobalServices of the drill.",

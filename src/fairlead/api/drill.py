@@ -16,7 +16,7 @@ from fairlead.api.meta import LIST_ATOMIC, ONE_LINE, KubeObject, Resource, Wire,
 from fairlead.api.names import GROUP, VERSION
 
 DrillMode = Literal["Drain", "Dark"]
-DrillState = Literal["", "Before", "Drilling", "After", "Passed", "Failed", "Refused"]
+DrillState = Literal["", "Before", "Drilling", "After", "Passed", "Failed", "Inconclusive", "Refused"]
 DrillPhaseName = Literal["Before", "Drilling", "After"]
 
 _DAY = "(Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
@@ -82,12 +82,13 @@ class DrillStatus(Wire, frozen=True, gc=False):
     """How far the drill is, and its report.
 
     The member is out of service while the state is Drilling and endsAt has not come, whether a hub runs or not. Before
-    and After measure the same traffic with it.
+    and After measure the same traffic with it. A drill without measured traffic is Inconclusive, not Passed.
     """
 
     state: DrillState = ""
     message: str = ""
     starts_at: str = ""
+    started_at: str = ""
     ends_at: str = ""
     ended_at: str = ""
     services: Annotated[tuple[DrilledService, ...], Meta(extra_json_schema=list_by("name"))] = ()

@@ -79,7 +79,7 @@ async def run_drill(spec: DrillSpec, api: HubApi, output: Output) -> int:
     if present.status.state == "Refused":
         raise Terminal(f"drill {name} was refused: {present.status.message}")
     _report(present, output)
-    return ATTENTION if present.status.state == "Failed" else OK
+    return _code([present])
 
 
 async def _begun(cluster: Cluster, present: Drill) -> Drill:
@@ -110,7 +110,6 @@ def _progress(present: Drill) -> str:
 
 
 def _report(present: Drill, output: Output) -> None:
-
     name = f"drill/{present.metadata.name}"
     lines = report_of(present).splitlines()
     emit(output, msgspec.to_builtins(present), lines=lambda: lines, names=lambda: [name])
@@ -133,8 +132,8 @@ async def show_drills(name: str, api: HubApi, output: Output) -> int:
 
 def _code(drills: Iterable[Drill]) -> int:
     """Return the exit code of the first drill with a result."""
-    ended = (each.status.state for each in drills if each.status.state in {"Passed", "Failed"})
-    return ATTENTION if next(ended, "") == "Failed" else OK
+    results = (drill.status.state for drill in drills if drill.status.state in ENDED - {"Refused"})
+    return OK if next(results, "Passed") == "Passed" else ATTENTION
 
 
 async def stop_drill(name: str, api: HubApi, output: Output) -> None:

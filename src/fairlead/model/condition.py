@@ -131,6 +131,7 @@ class ConditionReason(StrEnum):
     DRILL_STARTED = "DrillStarted"
     DRILL_PASSED = "DrillPassed"
     DRILL_FAILED = "DrillFailed"
+    DRILL_INCONCLUSIVE = "DrillInconclusive"
     DRILL_REFUSED = "DrillRefused"
     EXISTS = "Exists"
     MATCHES_CONFIG = "MatchesConfig"

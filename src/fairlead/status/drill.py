@@ -134,7 +134,7 @@ def report_of(drill: Drill) -> str:
     if status.ends_at:
         how = "took no new connections" if spec.mode == "Drain" else "counted as unhealthy"
         until = f"until {status.ended_at}" if status.ended_at else f"and does so until {status.ends_at}"
-        lines += [f"Member {spec.member} {how} from {status.starts_at} {until}.", ""]
+        lines += [f"Member {spec.member} {how} from {status.started_at or status.starts_at} {until}.", ""]
     if status.message:
         lines += [f"{status.message[:1].upper()}{status.message[1:]}.", ""]
     rows = [
@@ -164,7 +164,7 @@ def history_lines(drills: Iterable[Drill]) -> list[str]:
         spec, status = drill.spec, drill.status
         phases = [phase for service in status.services for phase in service.phases if phase.phase == "Drilling"]
         errors = f"{sum(phase.errors for phase in phases)} of {sum(map(_events, phases))}" if phases else "-"
-        began = status.starts_at or drill.metadata.creation_timestamp or "-"
+        began = status.started_at or status.starts_at or drill.metadata.creation_timestamp or "-"
         name, service = drill.metadata.name, spec.service or "all"
         rows.append((name, spec.member, service, spec.mode, status.state or "-", began, errors, status.message))
     return columns(rows, indent="")

@@ -5,7 +5,8 @@
     ""         serves             the hub sees the Drill: Before; Refused if that is not possible, or too late
     Before     serves             startsAt: Drilling; Refused as above
     Drilling   is out of service  endsAt; earlier by spec.stop, spec.stopOn, or when no other member can serve
-    After      serves             as long as Before: Passed, or Failed if it ended early
+    After      serves             as long as Before: Passed; Failed if it ended early; Inconclusive if no traffic
+                                   was measured while the member was out of service
 
 The times are on record before they apply, and each replica compares them with its clock: a hub that dies at any step
 leaves nothing to undo. A member is out of service only while a Drill says so, and its time has not come.
@@ -21,7 +22,7 @@ from datetime import UTC, datetime, time, timedelta
 
 from msgspec.structs import replace
 
-from fairlead.api.drill import Drill, DrilledService, DrillSchedule, DrillSpec, DrillStatus
+from fairlead.api.drill import Drill, DrilledService, DrillSchedule, DrillSpec, DrillState, DrillStatus
 from fairlead.api.globalservice import GlobalMember, GlobalMemberStatus, GlobalService, GlobalServiceSpec
 from fairlead.api.tenant import Tenant
 from fairlead.api.times import parsed_time, seconds_from_duration, wire_time
@@ -35,7 +36,7 @@ _SHORTEST_S, _LONGEST_S = 5.0, 86_400.0
 SERVING = frozenset({"Serving", "UnreachableFromSomeProxies"})
 _ABLE = SERVING | {"Standby"}
 UNDER_WAY = frozenset({"Before", "Drilling", "After"})
-ENDED = frozenset({"Passed", "Failed", "Refused"})
+ENDED = frozenset({"Passed", "Failed", "Inconclusive", "Refused"})
 #: A drill begins at most so late, when no hub ran at its time.
 _LATE = timedelta(minutes=10)
 
@@ -66,12 +67,12 @@ def due_s(drill: Drill, now: datetime) -> float:
 
 
 def next_status(
-    drill: Drill, *, now: datetime, refusal: str, stop: str, services: Collection[str], unmeasured: str = ""
+    drill: Drill, *, now: datetime, refusal: str, stop: str, services: Collection[str], problem: str = ""
 ) -> DrillStatus:
     """Return the status from now on.
 
     ``refusal``: why the drill must not begin; ``stop``: why it must not go on; empty for no reason. ``services`` are
-    the GlobalServices that it concerns. ``unmeasured``: what is missing in the report.
+    the GlobalServices that it concerns. ``problem``: why proxies do not report figures, empty for no reason.
     """
     status, spec = drill.status, drill.spec
     state, due = status.state, due_s(drill, now) <= 0
@@ -91,12 +92,24 @@ def next_status(
             listed = tuple(DrilledService(name) for name in sorted(services))
             return replaced(state="Before", starts_at=starts, services=listed)
         ends = wire_time(now + timedelta(seconds=seconds_from_duration(spec.duration)))
-        return replaced(state="Drilling", ends_at=ends)
+        return replaced(state="Drilling", started_at=wire_time(now), ends_at=ends)
     if state == "Drilling" and (stop or due):
         return replaced(state="After", message="" if due else stop, ended_at=wire_time(now))
     if state == "After" and due:
-        return replaced(state="Failed" if status.message else "Passed", message=status.message or unmeasured)
+        result, message = ("Failed", status.message) if status.message else _result(status.services, problem)
+        return replaced(state=result, message=message)
     return status
+
+
+def _result(services: Sequence[DrilledService], problem: str) -> tuple[DrillState, str]:
+    """Return the result of a drill that ended at its time, and what its report lacks."""
+    phases = [phase for service in services for phase in service.phases if phase.phase == "Drilling"]
+    if any(phase.connections or phase.requests for phase in phases):
+        unmeasured = len(services) - len(phases)
+        return "Passed", f"{unmeasured} of {len(services)} GlobalServices were not measured" if unmeasured else ""
+    if any(phase.seconds for phase in phases):
+        return "Inconclusive", "no client connected during the drill"
+    return "Inconclusive", f"no figures of the proxies during the drill: {problem or 'no hub measured long enough'}"
 
 
 # --- refusals -----------------------------------------------------------------------------------------------------

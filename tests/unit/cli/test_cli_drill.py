@@ -88,7 +88,7 @@ async def test_a_preview_of_a_drill_that_would_be_refused_says_why(tmp_path, cap
 
 
 @pytest.mark.req("MC-25", "MC-26")
-@pytest.mark.parametrize(("state", "code"), [("Passed", OK), ("Failed", ATTENTION)])
+@pytest.mark.parametrize(("state", "code"), [("Passed", OK), ("Failed", ATTENTION), ("Inconclusive", ATTENTION)])
 async def test_the_command_ends_as_the_drill_does(tmp_path, capsys, monkeypatch, state, code):
     monkeypatch.setattr(drill, "_LOOK_S", 0.01)
     async with hub(tmp_path, west=60, east=40) as (cluster, hub_api):

@@ -15,12 +15,16 @@ from fairlead.api.drill import DRILL_SCHEDULES, DRILLS
 from fairlead.api.globalservice import GLOBAL_SERVICES
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
+from fairlead.api.meta import ObjectKey
+from fairlead.api.times import parsed_time
+from fairlead.errors import Conflict
 from fairlead.hub.intents.global_service import GlobalIntent
 from fairlead.hub.intents.http import HTTPIntent
 from fairlead.hub.intents.tcp import TCPIntent
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.discovery import install_crds
+from fairlead.kube.listing import Undecodable
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Counted, MemberSeen, Totals
@@ -152,7 +156,7 @@ async def test_a_hub_killed_at_any_step_leads_to_the_same_end(killed):
             hub.after_s = after_s
             status = await hub.step()
             seen.append((status.state, hub.localities()))
-        assert seen == [("Before", SERVING), ("Drilling", OUT), ("After", SERVING), ("Passed", SERVING)]
+        assert seen == [("Before", SERVING), ("Drilling", OUT), ("After", SERVING), ("Inconclusive", SERVING)]
         version = (await cluster.get(DRILLS, "", "d")).metadata.resource_version
         await Hub(cluster, 500).step()
         assert (await cluster.get(DRILLS, "", "d")).metadata.resource_version == version, "nothing is written again"
@@ -176,6 +180,64 @@ async def test_the_member_serves_at_the_recorded_end_without_any_write():
         await cluster.delete(DRILLS, "", "d")
         await hub.read()
         assert hub.localities() == SERVING, "a drill that is deleted has ended"
+
+
+@pytest.mark.req("MC-25")
+async def test_a_hub_that_is_behind_does_not_make_a_drill_longer():
+    async with api() as cluster:
+        await create(cluster)
+        behind, hub = Hub(cluster), Hub(cluster)
+        await hub.step()
+        await behind.read()
+        hub.after_s = 31
+        started = await hub.step()
+        assert parsed_time(started.started_at) == hub.objects.now().replace(microsecond=0)
+        behind.after_s = 61
+        with pytest.raises(Conflict):
+            await behind.drills.reconcile("d")
+        assert (await cluster.get(DRILLS, "", "d")).status == started
+
+
+@pytest.mark.req("MC-25")
+@pytest.mark.parametrize(
+    ("cache", "name", "text", "refused"),
+    [
+        ("tenants", "west", "{}", True),
+        ("tenants", "east", "{}", False),
+        ("tenants", "", "{}", True),
+        ("drills", "other", "{}", True),
+        ("drills", "other", '{"spec": {"member": 1}, "status": {"state": "Drilling"}}', True),
+        ("drills", "other", '{"spec": {"member": 1}, "status": {"state": "Passed"}}', False),
+        ("schedules", "weekly", "{}", True),
+        ("schedules", "weekly", '{"spec": {"drill": {"member": "west"}, "blockedWindows": 1}}', True),
+        ("schedules", "weekly", '{"spec": {"drill": {"member": "east"}, "blockedWindows": 1}}', False),
+        # Without a drill, the windows are those of all members.
+        ("schedules", "weekly", '{"spec": {"blockedWindows": 1}}', True),
+        ("schedules", "weekly", '{"spec": {"drill": {"member": 1}}}', True),
+    ],
+)
+async def test_a_drill_is_refused_while_what_may_forbid_it_cannot_be_read(cache, name, text, refused):
+    async with api() as cluster:
+        await create(cluster)
+        hub = Hub(cluster)
+        caches = {
+            "tenants": hub.context.inventory.tenants,
+            "drills": hub.objects.drills,
+            "schedules": hub.objects.schedules,
+        }
+        caches[cache].broken[ObjectKey("", name)] = Undecodable("spec is broken", text.encode())
+        status = await hub.step()
+        assert (status.state == "Refused", "spec is broken" in status.message) == (refused, refused)
+
+
+@pytest.mark.req("MC-25")
+async def test_a_drill_is_refused_while_the_watch_of_schedules_fails():
+    async with api() as cluster:
+        await create(cluster)
+        hub = Hub(cluster)
+        hub.objects.schedules.problem = "The hub may not watch drillschedules."
+        status = await hub.step()
+        assert (status.state, "may not watch" in status.message) == ("Refused", True)
 
 
 @pytest.mark.req("MC-25")

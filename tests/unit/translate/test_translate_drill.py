@@ -36,8 +36,8 @@ def schedule(*windows, cron="", made="", last="", **drilled):
     return decoded({"metadata": meta, "spec": spec, "status": {"lastScheduleTime": last}}, DrillSchedule)
 
 
-def step(present, now, *, refusal="", stop="", unmeasured=""):
-    status = next_status(present, now=now, refusal=refusal, stop=stop, services=["ns/web"], unmeasured=unmeasured)
+def step(present, now, *, refusal="", stop="", problem=""):
+    status = next_status(present, now=now, refusal=refusal, stop=stop, services=["ns/web"], problem=problem)
     return msgspec.structs.replace(present, status=status)
 
 
@@ -56,9 +56,41 @@ def test_a_member_is_out_of_service_only_between_two_recorded_times():
     now += timedelta(hours=5)
     present = step(present, now)
     assert (present.status.state, present.status.message) == ("After", "")
-    present = step(present, now + timedelta(seconds=30), unmeasured="no figures")
-    assert (present.status.state, present.status.message) == ("Passed", "no figures")
+    present = step(measured(present, {"connections": 1}), now + timedelta(seconds=30))
+    assert (present.status.state, present.status.message) == ("Passed", "")
     assert step(present, now + timedelta(days=1)).status == present.status
+
+
+def measured(present, *phases):
+    """Return a drill whose GlobalServices have a phase without the member each, or none for None."""
+    services = [
+        {"name": f"ns/{number}", "phases": [{"phase": "Before", "connections": 9}]}
+        | ({"phases": [{"phase": "Drilling", "seconds": 9, **figures}]} if figures is not None else {})
+        for number, figures in enumerate(phases)
+    ]
+    status = decoded({"metadata": {"name": "d"}, "status": {"services": services}}, Drill).status
+    return msgspec.structs.replace(present, status=msgspec.structs.replace(present.status, services=status.services))
+
+
+@pytest.mark.req("MC-25")
+@pytest.mark.parametrize(
+    ("phases", "state", "message"),
+    [
+        ([{"connections": 1}], "Passed", ""),
+        ([{"requests": 1, "seconds": 0}], "Passed", ""),
+        ([{"connections": 1}, {}], "Passed", ""),
+        ([{"connections": 1}, None], "Passed", "1 of 2 GlobalServices were not measured"),
+        ([{}, {}], "Inconclusive", "no client connected"),
+        ([{}, None], "Inconclusive", "no client connected"),
+        ([{"seconds": 0}], "Inconclusive", "proxy p1 does not answer"),
+        ([None], "Inconclusive", "proxy p1 does not answer"),
+    ],
+)
+def test_a_drill_passes_only_with_measured_traffic(phases, state, message):
+    present = measured(drill("After"), *phases)
+    after = step(present, NOW, problem="proxy p1 does not answer").status
+    assert (after.state, message in after.message) == (state, True)
+    assert bool(after.message) is bool(message)
 
 
 @pytest.mark.req("MC-25")

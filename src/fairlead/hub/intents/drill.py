@@ -28,19 +28,21 @@ from fairlead.api.drill import (
     DrillPhaseName,
     DrillSchedule,
     DrillScheduleStatus,
+    DrillSpec,
     DrillStatus,
 )
 from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalService
-from fairlead.api.meta import JSONObject
+from fairlead.api.meta import JSONObject, ObjectKey
 from fairlead.api.names import LABEL_DRILL_SCHEDULE, MANAGER_HUB
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, NotFound
 from fairlead.hub.intents.intent import Controller, IntentContext
 from fairlead.hub.intents.shift import ErrorCounts
-from fairlead.hub.inventory import IntentObjects
-from fairlead.kube.cache import WatchCache
+from fairlead.hub.inventory import IntentObjects, first_broken
+from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.lease import check_leads
-from fairlead.kube.status import write_status
+from fairlead.kube.listing import remains_of
+from fairlead.kube.status import replace_status, write_status
 from fairlead.kube.writes import Overlay
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey, TargetKey
@@ -215,21 +217,25 @@ class Drills:
             self._measure(drill, services)
         refusal = ""
         if status.state in {"", "Before"}:
-            refusal = refusal_of(
-                drill,
-                services,
-                tenants=self._context.inventory.tenants.values(),
-                drills=self._drills.all(),
-                schedules=self._drills.schedules.values(),
-                now=now,
-            ) or self._unable(drill, services)
+            refusal = (
+                self._unread(drill.spec)
+                or refusal_of(
+                    drill,
+                    services,
+                    tenants=self._context.inventory.tenants.values(),
+                    drills=self._drills.all(),
+                    schedules=self._drills.schedules.values(),
+                    now=now,
+                )
+                or self._unable(drill, services)
+            )
         after = next_status(
             drill,
             now=now,
             refusal=refusal,
             stop=self._why_stop(drill, services) if status.state == "Drilling" else "",
             services=[name_of(obj) for obj in services],
-            unmeasured=self._unmeasured(drill),
+            problem=self._context.watched.problem(),
         )
         if after.state != status.state:
             drill = await self._write(drill, self._with_figures(drill, after))
@@ -248,6 +254,33 @@ class Drills:
         names = {service.name for service in drill.status.services}
         members = (obj for obj in served if any(entry.tenant == drill.spec.member for entry in obj.spec.members))
         return sorted((obj for obj in members if name_of(obj) in names), key=name_of)
+
+    def _unread(self, spec: DrillSpec) -> str:
+        """Return which object that may forbid a drill cannot be read, empty for none."""
+        tenants, drills, schedules = self._context.inventory.tenants, self._drills.drills, self._drills.schedules
+
+        def may_run(key: ObjectKey, why: str) -> bool:
+            remains = remains_of(why, Drill)
+            newest = remains.obj if remains.has("status.state") else drills.get(*key)
+            return newest is None or newest.status.state not in ENDED
+
+        def may_block(why: str) -> bool:
+            remains = remains_of(why, DrillSchedule)
+            drilled = remains.obj.spec.drill if remains.obj is not None and remains.has("spec.drill.member") else None
+            return drilled is None or drilled.member == spec.member
+
+        unread: tuple[tuple[AnyCache, list[ObjectKey]], ...] = (
+            (tenants, [key for key in tenants.broken if key.name in {"", spec.member}]),
+            (drills, [key for key, why in drills.broken.items() if may_run(key, why)]),
+            (schedules, [key for key, why in schedules.broken.items() if may_block(why)]),
+        )
+        problems = (
+            f"{cache.resource.full_name}: {cache.problem}"
+            if cache.problem
+            else first_broken(cache.resource.kind, cache, sorted(keys))
+            for cache, keys in unread
+        )
+        return next(filter(None, problems), "")
 
     def _unable(self, drill: Drill, services: Iterable[GlobalService]) -> str:
         """Return what the class of a GlobalService cannot do that the drill asks for, empty for nothing."""
@@ -299,7 +332,7 @@ class Drills:
             text += f" is under way until {status.ends_at}"
         elif status.message:
             text += f": {status.message}"
-        warning = reason in {ConditionReason.DRILL_FAILED, ConditionReason.DRILL_REFUSED}
+        warning = reason not in {ConditionReason.DRILL_STARTED, ConditionReason.DRILL_PASSED}
         events = self._context.events
         events.emit_about(DRILLS, drill, warning=warning, reason=reason, message=text)
         for obj in services[:_MEASURED] if reason is not ConditionReason.DRILL_REFUSED else ():
@@ -309,10 +342,11 @@ class Drills:
         status = msgspec.structs.replace(status, observed_generation=drill.metadata.generation)
         check_leads(self._context.leading, f"Drill {drill.metadata.name}")
         try:
-            answer = await write_status(self._context.cluster, DRILLS, drill, drill.status, status, manager=MANAGER_HUB)
+            # Only onto the version it follows from: a hub that is behind must not begin the time of a drill again.
+            answer = await replace_status(self._context.cluster, DRILLS, drill, status, manager=MANAGER_HUB)
         except NotFound:
             return msgspec.structs.replace(drill, status=status)  # the watch is about to show it
-        return self._drills.present.written(answer, before=drill) if answer is not None else drill
+        return self._drills.present.written(answer, before=drill)
 
     # --- figures ------------------------------------------------------------------------------------------------------
 
@@ -369,17 +403,6 @@ class Drills:
             for service in status.services
         )
         return msgspec.structs.replace(status, services=services)
-
-    def _unmeasured(self, drill: Drill) -> str:
-        """Return what the report lacks, empty for nothing."""
-        services = drill.status.services
-        phases = [phase for service in services for phase in service.phases if phase.phase == "Drilling"]
-        if not any(phase.seconds for phase in phases):
-            return f"no figures of the proxies during the drill: {self._context.watched.problem() or 'too short'}"
-        if not any(phase.connections or phase.requests for phase in phases):
-            return "no client connected during the drill"
-        unmeasured = len(services) - len(phases)
-        return f"{unmeasured} of {len(services)} GlobalServices were not measured" if unmeasured else ""
 
     def _forget(self, name: str) -> None:
         """Watch nothing for a drill any longer."""
@@ -446,6 +469,7 @@ _REASONS = {
     "Drilling": ConditionReason.DRILL_STARTED,
     "Passed": ConditionReason.DRILL_PASSED,
     "Failed": ConditionReason.DRILL_FAILED,
+    "Inconclusive": ConditionReason.DRILL_INCONCLUSIVE,
     "Refused": ConditionReason.DRILL_REFUSED,
 }
 
