@@ -7,12 +7,16 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Generator
+from collections import Counter
+from collections.abc import AsyncGenerator, Collection, Generator
+from types import SimpleNamespace
 
 import pytest
 
-from fairlead.model.keys import TargetKey
-from fairlead.providers.envoy.connections import ConnectionsTo, close_connections, count_connections
+from fairlead.model.keys import LoadBalancerKey, TargetKey
+from fairlead.providers.envoy import connections
+from fairlead.providers.envoy.connections import ConnectionsTo, Drains, Place, close_connections, count_connections
+from fairlead.providers.envoy.http.names import cluster_name
 
 #: Python has no name for it.
 IP_FREEBIND = 15
@@ -66,3 +70,100 @@ def test_connections_of_members_are_known_by_freebind(family: socket.AddressFami
 def test_a_process_that_has_ended_has_no_connections() -> None:
     with server(socket.AF_INET, "127.0.0.1") as target:
         assert not count_connections([2**22 + 1], [target])
+
+
+HTTP, OTHER = (LoadBalancerKey("HTTPLoadBalancer", "shop", name) for name in ("web", "web-2"))
+TARGET, ANOTHER = (ConnectionsTo(TargetKey(f"10.0.0.{number}", 8080)) for number in (1, 2))
+
+
+class Proxies:
+    """Drains of proxies whose kernel answers as the test says, with a clock that the test sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 0.0
+        self.open = Counter({TARGET: 3, ANOTHER: 2})
+        self.closed: list[ConnectionsTo] = []
+        self.failing = ""
+        self.places: dict[Place, bool] = {}
+        clock = SimpleNamespace(monotonic=lambda: self.now_s, time=lambda: self.now_s)
+        monkeypatch.setattr(connections, "time", clock)
+        monkeypatch.setattr(connections, "count_connections", lambda _pids, groups: self._answer("count", groups))
+        monkeypatch.setattr(connections, "close_connections", lambda _pids, groups: self._answer("close", groups))
+        self.drains = Drains(
+            pids=lambda _groups: [1],
+            places_of=lambda targets, _groups: (
+                (place, draining) for place, draining in self.places.items() if place[1].target in targets
+            ),
+            changed=lambda _keys: None,
+        )
+
+    def _answer(self, what: str, groups: Collection[ConnectionsTo]) -> Counter[ConnectionsTo]:
+        if what == self.failing:
+            raise PermissionError(1, "not permitted")
+        if what == "close":
+            self.closed += groups
+        return Counter({group: self.open[group] for group in groups})
+
+    def drain(self, place: Place, drain_s: float, *groups: str) -> None:
+        self.places[place] = True
+        self.drains.note(place, groups or ("g",), drain_s, drains=True)
+
+    async def look(self, at_s: float) -> None:
+        self.now_s = at_s
+        await self.drains._look()
+
+
+@pytest.fixture
+async def proxies(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Proxies]:
+    made = Proxies(monkeypatch)
+    yield made
+    made.drains.close()
+
+
+def place(key: LoadBalancerKey, backend: str, group: ConnectionsTo = TARGET) -> Place:
+    return cluster_name(key, backend), group
+
+
+@pytest.mark.req("F-4")
+@pytest.mark.parametrize("others", [("g",), ("g", "h")])
+async def test_connections_are_closed_when_the_last_drain_of_their_target_is_over(
+    proxies: Proxies, others: tuple[str, ...]
+) -> None:
+    proxies.drain(place(HTTP, "a"), 10.0)
+    proxies.drain(place(OTHER, "a"), 10.5, *others)
+    await proxies.look(10.0)
+    assert not proxies.closed, "the other load balancer still drains"
+    await proxies.look(10.5)
+    assert set(proxies.closed) == {TARGET}
+    assert not proxies.drains.figures()
+
+
+@pytest.mark.req("F-4")
+async def test_connections_of_a_target_that_serves_elsewhere_are_kept(proxies: Proxies) -> None:
+    proxies.drain(place(HTTP, "a"), 10.0)
+    proxies.places[place(OTHER, "a")] = False
+    await proxies.look(10.0)
+    assert (proxies.closed, proxies.drains.figures()) == ([], {})
+
+
+@pytest.mark.req("F-4")
+async def test_connections_that_several_ports_share_are_counted_once(proxies: Proxies) -> None:
+    for where in (place(HTTP, "a"), place(HTTP, "b"), place(HTTP, "a", ANOTHER), place(OTHER, "a")):
+        proxies.drain(where, 10.0)
+    await proxies.look(1.0)
+    figures = proxies.drains.figures()
+    assert {key: (shown.targets, shown.connections) for key, shown in figures.items()} == {HTTP: (2, 5), OTHER: (1, 3)}
+    assert [metric.samples[0].value for metric in proxies.drains.collect()] == [2, 5]
+
+
+@pytest.mark.req("F-4")
+@pytest.mark.parametrize("failing", ["count", "close"])
+async def test_a_kernel_that_does_not_answer_leaves_the_last_count(proxies: Proxies, failing: str) -> None:
+    proxies.drain(place(HTTP, "a"), 10.0)
+    proxies.drain(place(OTHER, "a", ANOTHER), 20.0)
+    await proxies.look(1.0)
+    proxies.failing, proxies.open = failing, Counter({ANOTHER: 1})
+    await proxies.look(10.0)
+    assert {key: shown.connections for key, shown in proxies.drains.figures().items()} == {
+        OTHER: 2 if failing == "count" else 1
+    }

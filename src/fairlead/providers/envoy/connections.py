@@ -12,6 +12,7 @@ Source: https://www.man7.org/linux/man-pages/man7/sock_diag.7.html
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import struct
@@ -102,7 +103,7 @@ def close_connections(pids: Collection[int], groups: Collection[ConnectionsTo]) 
 
 
 #: The connection ended meanwhile.
-_GONE = frozenset({2, 111, 3})
+_GONE = frozenset({errno.ENOENT, errno.ESRCH, errno.ECONNREFUSED})
 
 
 def _connections(pids: Collection[int], groups: Iterable[ConnectionsTo]) -> Iterator[tuple[ConnectionsTo, int, bytes]]:
@@ -163,7 +164,7 @@ def _ask(kind: int, flags: int, body: bytes) -> Iterator[tuple[int, bytes]]:
         while True:
             data, offset = link.recv(_BUFFER), 0
             while offset < len(data):
-                length, answered, answer_flags, _sequence, _port = _HEADER.unpack_from(data, offset)
+                length, answered, _flags, _sequence, _port = _HEADER.unpack_from(data, offset)
                 answer = data[offset + _HEADER.size : offset + length]
                 if answered == _DONE:
                     return
@@ -174,8 +175,6 @@ def _ask(kind: int, flags: int, body: bytes) -> Iterator[tuple[int, bytes]]:
                     yield answered, answer
                     return
                 yield answered, answer
-                if not answer_flags & 2 and not flags & _ACK and flags & _DUMP != _DUMP:
-                    return
                 offset += (length + 3) & ~3
 
 
@@ -186,7 +185,7 @@ class _Drain(msgspec.Struct):
     since_s: float
     ends_s: float
     connections: int = 0
-    #: Why they could not be counted or closed.
+    #: Why they could not be counted or closed; ``connections`` is then the number that was counted last.
     problem: str = ""
 
 
@@ -242,9 +241,13 @@ class Drains(Collector):
     def figures(self) -> dict[LoadBalancerKey, DrainFigures]:
         """Return the figures of each load balancer with a target that drains."""
         figures: dict[LoadBalancerKey, DrainFigures] = {}
-        for (name, _), drain in self._drains.items():
+        counted = set[tuple[LoadBalancerKey, ConnectionsTo, tuple[str, ...]]]()
+        for (name, group), drain in self._drains.items():
             if (key := load_balancer_of(name)) is not None:
-                added = DrainFigures(1, drain.connections, drain.since_s)
+                # Ports with one target have the same connections: the kernel does not know of which port one is.
+                again = (key, group, drain.groups) in counted
+                counted.add((key, group, drain.groups))
+                added = DrainFigures(0 if again else 1, 0 if again else drain.connections, drain.since_s)
                 figures[key] = figures[key].plus(added) if key in figures else added
         return figures
 
@@ -254,7 +257,8 @@ class Drains(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of one scrape."""
-        targets, connections = len(self._drains), sum(drain.connections for drain in self._drains.values())
+        counts = {(group, drain.groups): drain.connections for (_, group), drain in self._drains.items()}
+        targets, connections = len(counts), sum(counts.values())
         yield GaugeMetricFamily("fairlead_draining_targets", "Targets that drain for a limited time.", value=targets)
         yield GaugeMetricFamily("fairlead_draining_connections", "Connections of draining targets.", value=connections)
 
@@ -267,7 +271,11 @@ class Drains(Collector):
     async def _run(self) -> None:
         try:
             while self._drains:
-                next_s = min(drain.ends_s for drain in self._drains.values()) - time.monotonic()
+                now_s = time.monotonic()
+                # One whose time is over may wait for another one.
+                next_s = min(
+                    (drain.ends_s - now_s for drain in self._drains.values() if drain.ends_s > now_s), default=1
+                )
                 await asyncio.sleep(max(0.05, min(_COUNT_S, next_s)))
                 await self._look()
         finally:
@@ -285,22 +293,24 @@ class Drains(Collector):
         drains = {place: drain for place, drain in self._drains.items() if drain.groups == groups}
         over = self._over(groups, drains)
         closing = {place[1] for place, closes in over.items() if closes}
-        connections, problem = Counter[ConnectionsTo](), ""
-        try:
-            pids = self._pids(groups)
-            if closing:
-                connections += await asyncio.to_thread(close_connections, pids, closing)
-            if counted := {place[1] for place in drains} - closing:
-                connections += await asyncio.to_thread(count_connections, pids, counted)
-        except OSError as error:
-            problem = str(error)
+        pids, counts, problems = self._pids(groups), dict[ConnectionsTo, int](), dict[ConnectionsTo, str]()
+        for call, asked in (
+            (close_connections, closing),
+            (count_connections, {place[1] for place in drains} - closing),
+        ):
+            try:
+                counts |= dict.fromkeys(asked, 0) | (await asyncio.to_thread(call, pids, asked) if asked else {})
+            except OSError as error:
+                problems |= dict.fromkeys(asked, str(error))
         changed = set[LoadBalancerKey]()
         for place, drain in drains.items():
-            target, number = str(place[1].target), connections[place[1]]
+            # What is not known now is as it was counted last.
+            target, number = str(place[1].target), counts.get(place[1], drain.connections)
+            problem = problems.get(place[1], "")
             if problem and problem != drain.problem:
-                log.warning("connections of a draining target", target=target, error=problem)
+                log.warning("connections of a draining target cannot be counted or closed", target=target, error=problem)
             drain.problem = problem
-            if place[1] in closing and number:
+            if place[1] in closing and number and not problem:
                 log.info("closed connections after the drain time", target=target, connections=number)
             if place in over and self._drains.get(place) is drain:
                 del self._drains[place]
@@ -314,16 +324,14 @@ class Drains(Collector):
         """Return the places whose time is over, each with whether to close the connections of its target."""
         now_s = time.monotonic()
         over = {place for place, drain in drains.items() if now_s >= drain.ends_s}
+        ended = self._ended | {place for place, drain in self._drains.items() if now_s >= drain.ends_s}
         # Whether it drains at all other places.
         elsewhere: dict[ConnectionsTo, bool] = {}
         if over:
             for place, is_draining in self._places_of({place[1].target for place in over}, groups):
-                if place not in over and place not in self._ended:
+                if place not in ended:
                     elsewhere[place[1]] = elsewhere.get(place[1], True) and is_draining
-        waiting = {place for place in over if elsewhere.get(place[1])}
-        for place in waiting:
-            drains[place].ends_s = now_s + _COUNT_S
-        return {place: place[1] not in elsewhere for place in over - waiting}
+        return {place: place[1] not in elsewhere for place in over if not elsewhere.get(place[1])}
 
 
 class EndpointDrains:
