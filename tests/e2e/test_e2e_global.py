@@ -16,9 +16,10 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.times import parsed_time
 from fairlead_demo.worlds.fleet import Fleet
 from fairlead_demo.worlds.loopback import service_port
+from fairlead_demo.worlds.member import Member
 from fairlead_demo.worlds.processes import run_fairlead, wait_until
 from fairlead_demo.worlds.traffic import Traffic
-from fairlead_demo.worlds.web import ingress_address
+from fairlead_demo.worlds.web import ingress_address, put
 from tests.e2e.e2e_backends import ask, echoes, http, ready, refused
 from tests.e2e.e2e_http import HttpClient, answers
 from tests.e2e.e2e_own import own_class
@@ -113,6 +114,14 @@ async def test_two_members_share_one_address_by_weight(fleet: Fleet) -> None:
         await fleet.gone(member.name, "default.shared")
 
 
+async def ingress(member: Member, of_class: str, name: str) -> None:
+    """Write an Ingress of a class of its own to the Service of this name."""
+    await own_class(member, of_class)
+    path = {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": name, "port": {"number": 80}}}}
+    rules = [{"host": "shop.example.com", "http": {"paths": [path]}}]
+    await put(member, INGRESSES, name, {"ingressClassName": of_class, "rules": rules})
+
+
 async def requested(address: str, requests: int = 100) -> Counter[str]:
     """Return how many of so many requests each backend answered; another answer counts as its status."""
     client, answered = HttpClient(address), Counter[str]()
@@ -128,13 +137,7 @@ async def test_requests_of_a_route_go_to_all_members_of_its_service(fleet: Fleet
     pod, node = east.new_address(), west.new_address()
     in_west = (await west.service("routed", http(80, 5678))).spec.ports[0].node_port
     assert in_west
-    await own_class(east, "of-members")
-    path = {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "routed", "port": {"number": 80}}}}
-    rules = [{"host": "shop.example.com", "http": {"paths": [path]}}]
-    ingress = {"metadata": {"name": "routed", "namespace": "default"}}
-    await east.cluster.apply(
-        INGRESSES, {**ingress, "spec": {"ingressClassName": "of-members", "rules": rules}}, manager="user"
-    )
+    await ingress(east, "of-members", "routed")
 
     async def apply(*members: JSONObject) -> None:
         await fleet.cluster.apply(GLOBAL_SERVICES, body("routed", *members), manager="operator")
@@ -301,13 +304,7 @@ async def test_a_shift_goes_back_and_stops_on_errors_of_routes(fleet: Fleet) -> 
     pod, node = east.new_address(), west.new_address()
     port = (await west.service("failing", http(80, 5678))).spec.ports[0].node_port
     assert port
-    await own_class(east, "of-shift")
-    path = {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "failing", "port": {"number": 80}}}}
-    rules = [{"host": "shop.example.com", "http": {"paths": [path]}}]
-    ingress = {"metadata": {"name": "failing", "namespace": "default"}}
-    await east.cluster.apply(
-        INGRESSES, {**ingress, "spec": {"ingressClassName": "of-shift", "rules": rules}}, manager="user"
-    )
+    await ingress(east, "of-shift", "failing")
     async with echoes((pod, 5678, "east"), (node, port, "west")) as (_, at_west):
         at_west.status = "500 Internal Server Error"
         await west.node("failing-node", node)

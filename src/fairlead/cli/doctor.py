@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -88,22 +87,19 @@ async def gather_facts(where: Where, *, machine: bool = False, connect: bool = F
         BadConfiguration: a kubeconfig is missing or broken.
     """
 
-    async def side(
-        name: str, given: tuple[Path | None, str] | None, at_hub: Awaitable[ApiFacts | None] | None = None
-    ) -> ApiFacts | None:
+    async def side(name: str, given: tuple[Path | None, str] | None, at_hub: ApiFacts | None = None) -> ApiFacts | None:
         if given is None:
             return None
         async with connect_to(given[0], context=given[1], name=f"the {name}") as cluster:
             read = await gather(cluster, name, HUB if name == "hub" else MEMBER)
-            facts = Facts(version=__version__, hub=await at_hub if at_hub is not None else None, member=read)
-            cluster_set = has_cluster_set(facts)
+            cluster_set = has_cluster_set(Facts(version=__version__, hub=at_hub, member=read))
             read = await with_rights(cluster, read, cluster_set=cluster_set)
             return await with_endings(cluster, read)
 
-    reading_hub = asyncio.ensure_future(side("hub", where.hub))
-    hub, member = await asyncio.gather(reading_hub, side("member", where.member, reading_hub))
+    hub = await side("hub", where.hub)
+    member = await side("member", where.member, hub)
     if member is None and hub is not None and OWN_TENANT in map(name_of, hub.list(TENANTS)):
-        member = await side("member", where.hub, reading_hub)  # one cluster is both
+        member = await side("member", where.hub, hub)  # one cluster is both
     files = [given[0] for given in (where.hub, where.member) if given is not None and given[0] is not None]
     return Facts(
         version=__version__,

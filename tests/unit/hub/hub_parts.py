@@ -1,24 +1,40 @@
-"""The parts of a hub without a server: caches are filled by hand."""
+"""The parts of a hub without a server: caches are filled by hand. And one with a GlobalService at a real API."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Mapping
 
+import msgspec
+
+from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalService
+from fairlead.api.kinds import all_crds
+from fairlead.api.kubernetes import NAMESPACES
+from fairlead.api.meta import JSONObject
+from fairlead.hub.intents.global_service import GlobalIntent
+from fairlead.hub.intents.http import HTTPIntent
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.status import FirstPublication
+from fairlead.hub.intents.tcp import TCPIntent
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.migration import ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.tenants.addresses import AddressAllocator
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.config import ClusterConfig
+from fairlead.kube.config import ClusterConfig, bearer
+from fairlead.kube.discovery import install_crds
 from fairlead.kube.events import EventRecorder
-from fairlead.model.contract import Capabilities, Provider
+from fairlead.model.contract import AllocationKind, Capabilities, Provider
+from fairlead.model.desired import DesiredLoadBalancer
+from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import VirtualClock
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.sync.history import History
+from fairlead.testing.builders import ABLE, endpoint_slice, lb_class, tcp, tenant
 from fairlead.translate.addresses import AddressRanges
+from fairlead.translate.view import GlobalView
+from podless import ApiServer
 
 
 class Epoch:
@@ -73,4 +89,86 @@ def intent_context(
         leading=lambda: True,
         status_queue=KeyedQueue(clock=clock),
         publication=FirstPublication(clock),
+    )
+
+
+GLOBAL = LoadBalancerKey("GlobalService", "tenant-east", "web")
+_CAPABILITIES = {"memory": msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS)}
+
+
+class GlobalHub:
+    """One process of a hub with the Service of west and east; ``read`` is what its watch would show it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        pool = AddressRanges.parse("192.0.2.0/28")
+        self.context = intent_context(pool=pool, capabilities=_CAPABILITIES, cluster=cluster)
+        self.context.watched.problem = lambda: ""
+        inventory = self.context.inventory
+        inventory.classes._store.put(lb_class())
+        HTTPIntent(self.context)
+        parts, self.intent = TCPIntent(self.context), GlobalIntent(self.context)
+        self.intent.watch()
+        origin = {"kind": "Service", "namespace": "shop", "name": "web"}
+        for number, name in enumerate(("west", "east"), 1):
+            inventory.tenants._store.put(tenant(name))
+            namespace, spec = f"tenant-{name}", {"targets": "Pod", "origin": origin}
+            parts.objects.cache._store.put(tcp("shop.web", namespace=namespace, spec=spec))
+            slices = endpoint_slice(name, [f"10.{number}.0.1"], namespace=namespace, load_balancer="shop.web")
+            inventory.slices._store.put(slices)
+
+    async def read(self) -> GlobalService:
+        cache = self.intent.objects.cache
+        obj = await self.cluster.get(GLOBAL_SERVICES, GLOBAL.namespace, GLOBAL.name)
+        cache._notify(cache._store.put(obj), obj)
+        return obj
+
+    async def reconcile(self) -> GlobalService:
+        await self.read()
+        await self.intent.record(self.view, self.intent.decide(self.view))
+        return await self.read()
+
+    @property
+    def view(self) -> GlobalView:
+        view = self.intent.view(GLOBAL)
+        assert view is not None
+        return view
+
+    @property
+    def desired(self) -> DesiredLoadBalancer:
+        desired = self.intent.decide(self.view).desired
+        assert desired is not None
+        return desired
+
+
+@contextlib.asynccontextmanager
+async def global_api(*members: JSONObject, **states: str) -> AsyncGenerator[Cluster]:
+    """Run an API with a GlobalService of these members, which a hub has recorded, and whose status shows ``states``."""
+    server = ApiServer(admin_token="for-these-tests-only")
+    await server.start()
+    try:
+        config = ClusterConfig(server=server.url, sign_in=bearer("for-these-tests-only"))
+        async with Cluster(config, name="hub") as cluster:
+            await install_crds(cluster, all_crds(), "tests")
+            await cluster.create(NAMESPACES, {"metadata": {"name": GLOBAL.namespace}})
+            await apply_global(cluster, *members)
+            await GlobalHub(cluster).reconcile()
+            await show_members(cluster, **states)
+            yield cluster
+    finally:
+        await server.stop()
+
+
+async def apply_global(cluster: Cluster, *members: JSONObject, **spec: object) -> None:
+    """Write the GlobalService as its operator does."""
+    body = {"service": "shop/web", "members": list(members), **spec}
+    metadata = {"name": GLOBAL.name, "namespace": GLOBAL.namespace}
+    await cluster.apply(GLOBAL_SERVICES, {"metadata": metadata, "spec": body}, manager="operator")
+
+
+async def show_members(cluster: Cluster, **states: str) -> None:
+    """Write the states of members into the status, as the hub does."""
+    patch: JSONObject = {"status": {"members": [{"tenant": name, "state": state} for name, state in states.items()]}}
+    await cluster.merge_patch(
+        GLOBAL_SERVICES, GLOBAL.namespace, GLOBAL.name, patch, subresource="status", manager="fairlead-hub-status"
     )

@@ -2,72 +2,38 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
 import pytest
-from hub_parts import intent_context
+from hub_parts import GLOBAL as KEY
+from hub_parts import GlobalHub, global_api, show_members
 
 from fairlead.api.drill import DRILL_SCHEDULES, DRILLS
 from fairlead.api.globalservice import GLOBAL_SERVICES
-from fairlead.api.kinds import all_crds
-from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.meta import ObjectKey
 from fairlead.api.times import parsed_time
 from fairlead.errors import Conflict
-from fairlead.hub.intents.global_service import GlobalIntent
-from fairlead.hub.intents.http import HTTPIntent
-from fairlead.hub.intents.tcp import TCPIntent
-from fairlead.kube.cluster import Cluster
-from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.discovery import install_crds
 from fairlead.kube.listing import Undecodable
-from fairlead.model.contract import AllocationKind
-from fairlead.model.keys import LoadBalancerKey, TargetKey
+from fairlead.model.keys import TargetKey
 from fairlead.model.observed import Counted, MemberSeen, Totals
 from fairlead.runtime.clock import VirtualClock
-from fairlead.testing.builders import ABLE, endpoint_slice, lb_class, tcp, tenant
-from fairlead.translate.addresses import AddressRanges
-from fairlead.translate.view import GlobalView
-from podless import ApiServer
 
 BEGAN = datetime.now(UTC)
-KEY = LoadBalancerKey("GlobalService", "tenant-east", "web")
-CAPABILITIES = {"memory": msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS)}
 WEST, EAST = (Counted(KEY, target=TargetKey(f"10.{number}.0.1", 8080)) for number in (1, 2))
 
 
-class Hub:
+class Hub(GlobalHub):
     """One process of a hub, some time after the test began."""
 
     def __init__(self, cluster, after_s=0.0):
-        self.cluster = cluster
-        pool = AddressRanges.parse("192.0.2.0/28")
-        self.context = intent_context(pool=pool, capabilities=CAPABILITIES, cluster=cluster)
-        self.context.watched.problem = lambda: ""
-        inventory = self.context.inventory
-        inventory.classes._store.put(lb_class())
-        HTTPIntent(self.context)
-        parts, self.intent = TCPIntent(self.context), GlobalIntent(self.context)
-        self.intent.watch()
+        super().__init__(cluster)
         self.objects, self.drills = self.intent._global_objects.drills, self.intent._drills
         self.after_s = after_s
         self.objects.now = lambda: BEGAN + timedelta(seconds=self.after_s)
-        origin = {"kind": "Service", "namespace": "shop", "name": "web"}
-        for number, name in enumerate(("west", "east"), 1):
-            inventory.tenants._store.put(tenant(name))
-            namespace, spec = f"tenant-{name}", {"targets": "Pod", "origin": origin}
-            parts.objects.cache._store.put(tcp("shop.web", namespace=namespace, spec=spec))
-            slices = endpoint_slice(name, [f"10.{number}.0.1"], namespace=namespace, load_balancer="shop.web")
-            inventory.slices._store.put(slices)
 
     async def read(self):
-        """Read what a watch would show."""
         present: list[tuple[Any, list[Any]]] = [
-            (self.intent.objects.cache, await self.cluster.list(GLOBAL_SERVICES)),
             (self.objects.drills, await self.cluster.list(DRILLS)),
             (self.objects.schedules, await self.cluster.list(DRILL_SCHEDULES)),
         ]
@@ -76,16 +42,7 @@ class Hub:
                 cache._notify(cache._store.remove(gone), None)
             for obj in listing:
                 cache._notify(cache._store.put(obj), obj)
-
-    async def reconcile(self):
-        await self.read()
-        await self.intent.record(self.view, self.intent.decide(self.view))
-
-    @property
-    def view(self) -> GlobalView:
-        view = self.intent.view(KEY)
-        assert view is not None
-        return view
+        return await super().read()
 
     async def pass_s(self, seconds):
         assert isinstance(self.context.clock, VirtualClock)
@@ -97,8 +54,9 @@ class Hub:
         return (await self.cluster.get(DRILLS, "", name)).status
 
     def localities(self):
-        desired = self.intent.decide(self.view).desired
-        return {each.name: (each.tier, each.dark) for each in desired.spec.shares.localities}
+        shares = self.desired.spec.shares
+        assert shares is not None
+        return {locality.name: (locality.tier, locality.dark) for locality in shares.localities}
 
     def count(self, **connections):
         """Have the proxies report connections of members. None of them failed."""
@@ -108,32 +66,9 @@ class Hub:
         self.context.watched.add({Counted(KEY): Totals(connections=whole), **by_member})
 
 
-@contextlib.asynccontextmanager
-async def api() -> AsyncGenerator[Cluster]:
+def api():
     """Run an API with a GlobalService of two members that serve."""
-    server = ApiServer(admin_token="for-these-tests-only")
-    await server.start()
-    try:
-        config = ClusterConfig(server=server.url, sign_in=bearer("for-these-tests-only"))
-        async with Cluster(config, name="hub") as cluster:
-            await install_crds(cluster, all_crds(), "tests")
-            await cluster.create(NAMESPACES, {"metadata": {"name": KEY.namespace}})
-            spec = {"service": "shop/web", "members": [{"tenant": "west"}, {"tenant": "east"}]}
-            body = {"metadata": {"name": KEY.name, "namespace": KEY.namespace}, "spec": spec}
-            await cluster.apply(GLOBAL_SERVICES, body, manager="operator")
-            await Hub(cluster).reconcile()
-            await show(cluster, west="Serving", east="Serving")
-            yield cluster
-    finally:
-        await server.stop()
-
-
-async def show(cluster, **states):
-    members = [{"tenant": name, "state": state} for name, state in states.items()]
-    patch = {"status": {"members": members}}
-    await cluster.merge_patch(
-        GLOBAL_SERVICES, KEY.namespace, KEY.name, patch, subresource="status", manager="fairlead-hub-status"
-    )
+    return global_api({"tenant": "west"}, {"tenant": "east"}, west="Serving", east="Serving")
 
 
 async def create(cluster, name="d", **spec):
@@ -295,7 +230,7 @@ async def test_a_drill_ends_when_no_other_member_can_serve():
         await hub.step()
         hub.after_s = 31
         await hub.step()
-        await show(cluster, west="Drilled", east="Down")
+        await show_members(cluster, west="Drilled", east="Down")
         status = await hub.step()
         assert status.state == "After"
         assert "no member other than west" in status.message

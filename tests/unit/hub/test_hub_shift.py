@@ -2,72 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncGenerator
-
-import msgspec
 import pytest
-from hub_parts import intent_context
+from hub_parts import GLOBAL as KEY
+from hub_parts import GlobalHub, apply_global, global_api, show_members
 
 from fairlead.api.globalservice import GLOBAL_SERVICES
-from fairlead.api.kinds import all_crds
-from fairlead.api.kubernetes import NAMESPACES
-from fairlead.hub.intents.global_service import GlobalIntent
-from fairlead.hub.intents.http import HTTPIntent
-from fairlead.hub.intents.tcp import TCPIntent
-from fairlead.kube.cluster import Cluster
-from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.discovery import install_crds
-from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Counted, Totals
 from fairlead.runtime.clock import VirtualClock
-from fairlead.testing.builders import ABLE, endpoint_slice, lb_class, tcp, tenant
-from fairlead.translate.addresses import AddressRanges
-from podless import ApiServer
-
-KEY = LoadBalancerKey("GlobalService", "tenant-east", "web")
-CAPABILITIES = {"memory": msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS)}
+from fairlead.testing.builders import endpoint_slice
 
 
-class Hub:
-    """One process of a hub; ``read`` is what its watch would show it."""
-
-    def __init__(self, cluster):
-        pool = AddressRanges.parse("192.0.2.0/28")
-        self.context = intent_context(pool=pool, capabilities=CAPABILITIES, cluster=cluster)
-        self.context.watched.problem = lambda: ""
-        inventory = self.context.inventory
-        inventory.classes._store.put(lb_class())
-        HTTPIntent(self.context)
-        parts, self.intent = TCPIntent(self.context), GlobalIntent(self.context)
-        self.intent.watch()
-        origin = {"kind": "Service", "namespace": "shop", "name": "web"}
-        for number, name in enumerate(("west", "east"), 1):
-            inventory.tenants._store.put(tenant(name))
-            namespace, spec = f"tenant-{name}", {"targets": "Pod", "origin": origin}
-            parts.objects.cache._store.put(tcp("shop.web", namespace=namespace, spec=spec))
-            slices = endpoint_slice(name, [f"10.{number}.0.1"], namespace=namespace, load_balancer="shop.web")
-            inventory.slices._store.put(slices)
-
-    async def read(self):
-        cache = self.intent.objects.cache
-        obj = await self.context.cluster.get(GLOBAL_SERVICES, KEY.namespace, KEY.name)
-        cache._notify(cache._store.put(obj), obj)
-        return obj
-
-    async def reconcile(self):
-        await self.read()
-        view = self.intent.view(KEY)
-        assert view is not None
-        await self.intent.record(view, self.intent.decide(view))
-        return await self.read()
-
+class Hub(GlobalHub):
     def weights(self):
-        view = self.intent.view(KEY)
-        assert view is not None
-        desired = self.intent.decide(view).desired
-        return {locality.name: locality.weight for locality in desired.spec.shares.localities}
+        shares = self.desired.spec.shares
+        assert shares is not None
+        return {locality.name: locality.weight for locality in shares.localities}
 
     async def step(self):
         await self.read()
@@ -75,37 +25,16 @@ class Hub:
         return (await self.read()).status.shift
 
 
-@contextlib.asynccontextmanager
-async def api(west, east) -> AsyncGenerator[Cluster]:
-    """Run an API with a GlobalService of these weights, which a hub has recorded."""
-    server = ApiServer(admin_token="for-these-tests-only")
-    await server.start()
-    try:
-        config = ClusterConfig(server=server.url, sign_in=bearer("for-these-tests-only"))
-        async with Cluster(config, name="hub") as cluster:
-            await install_crds(cluster, all_crds(), "tests")
-            await cluster.create(NAMESPACES, {"metadata": {"name": KEY.namespace}})
-            await apply(cluster, west, east)
-            await Hub(cluster).reconcile()
-            await show_members(cluster, west="Serving", east="Standby")
-            yield cluster
-    finally:
-        await server.stop()
+def api(west, east):
+    return global_api(*weighted(west, east), west="Serving", east="Standby")
 
 
-async def show_members(cluster, **states):
-    members = [{"tenant": name, "state": state} for name, state in states.items()]
-    patch = {"status": {"members": members}}
-    await cluster.merge_patch(
-        GLOBAL_SERVICES, KEY.namespace, KEY.name, patch, subresource="status", manager="fairlead-hub-status"
-    )
+def weighted(west, east):
+    return {"tenant": "west", "weight": west}, {"tenant": "east", "weight": east}
 
 
 async def apply(cluster, west, east, **shift):
-    members = [{"tenant": "west", "weight": west}, {"tenant": "east", "weight": east}]
-    spec = {"service": "shop/web", "members": members, **({"shift": shift} if shift else {})}
-    body = {"metadata": {"name": KEY.name, "namespace": KEY.namespace}, "spec": spec}
-    await cluster.apply(GLOBAL_SERVICES, body, manager="operator")
+    await apply_global(cluster, *weighted(west, east), **({"shift": shift} if shift else {}))
 
 
 @pytest.mark.req("MC-14")

@@ -244,7 +244,7 @@ class Drains(Collector):
         counted = set[tuple[LoadBalancerKey, ConnectionsTo, tuple[str, ...]]]()
         for (name, group), drain in self._drains.items():
             if (key := load_balancer_of(name)) is not None:
-                # Ports with one target have the same connections: the kernel does not know of which port one is.
+                # Ports with one target share its connections, which the kernel counts by target.
                 again = (key, group, drain.groups) in counted
                 counted.add((key, group, drain.groups))
                 added = DrainFigures(0 if again else 1, 0 if again else drain.connections, drain.since_s)
@@ -308,7 +308,9 @@ class Drains(Collector):
             target, number = str(place[1].target), counts.get(place[1], drain.connections)
             problem = problems.get(place[1], "")
             if problem and problem != drain.problem:
-                log.warning("connections of a draining target cannot be counted or closed", target=target, error=problem)
+                log.warning(
+                    "connections of a draining target cannot be counted or closed", target=target, error=problem
+                )
             drain.problem = problem
             if place[1] in closing and number and not problem:
                 log.info("closed connections after the drain time", target=target, connections=number)
