@@ -337,10 +337,11 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "observedGeneration": OBSERVED["observedGeneration"],
     },
     "DrillScheduleSpec": {
-        "schedule": "Minute, hour, day of month, month and day of week in UTC, as of a CronJob; never when empty.",
+        "schedule": "Minute, hour, day of month, month and day of week, as of a CronJob; never when empty.",
+        "timeZone": "Time zone of schedule and blockedWindows, such as Europe/Berlin; UTC when empty.",
         "drill": "The drill that begins.",
         "suspend": "Whether no drill begins. blockedWindows apply nevertheless.",
-        "blockedWindows": "Times in UTC without drills of the member: Mon-Fri 08:00-18:00, or 2026-12-20/2027-01-03.",
+        "blockedWindows": "Times without drills of the member: Mon-Fri 08:00-18:00, or 2026-12-20/2027-01-03.",
         "historyLimit": "Number of ended drills of the schedule that are kept.",
     },
     "DrillScheduleStatus": {

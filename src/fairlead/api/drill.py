@@ -22,7 +22,7 @@ DrillPhaseName = Literal["Before", "Drilling", "After"]
 _DAY = "(Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
 _TIME = "([01][0-9]|2[0-3]):[0-5][0-9]"
 _DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
-#: Times of the week such as Mon-Fri 08:00-18:00, or dates such as 2026-12-20/2027-01-03; in UTC.
+#: Times of the week such as Mon-Fri 08:00-18:00, or dates such as 2026-12-20/2027-01-03.
 BlockedWindow = Annotated[
     str, Meta(max_length=32, pattern=rf"^(({_DAY}(-{_DAY})? )?{_TIME}-{_TIME}|{_DATE}(/{_DATE})?)$")
 ]
@@ -105,11 +105,12 @@ class Drill(KubeObject, frozen=True, gc=False):
 class DrillScheduleSpec(Wire, frozen=True, gc=False):
     """When drills begin by themselves, and when no drill may run.
 
-    schedule has five fields as that of a CronJob, in UTC. blockedWindows hold for all drills of the member, also for
-    those that a person begins; without drill, for all members.
+    schedule has five fields as that of a CronJob. blockedWindows hold for all drills of the member, also for those that
+    a person begins; without drill, for all members. Both are in timeZone.
     """
 
     schedule: Annotated[str, Meta(max_length=128, extra_json_schema=ONE_LINE)] = ""
+    time_zone: Annotated[str, Meta(max_length=64, pattern=r"^([A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*)?$")] = ""
     drill: DrillSpec | None = None
     suspend: bool = False
     blocked_windows: Annotated[tuple[BlockedWindow, ...], Meta(max_length=64, extra_json_schema=LIST_ATOMIC)] = ()

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from zoneinfo import ZoneInfo
 
 from msgspec.structs import replace
 
@@ -226,24 +227,51 @@ def blocked(schedules: Iterable[DrillSchedule], member: str, start: datetime, en
         if schedule.spec.drill is not None and schedule.spec.drill.member != member:
             continue
         for text in schedule.spec.blocked_windows:
-            where = f"spec.blockedWindows of DrillSchedule {schedule.metadata.name}"
+            name = f"DrillSchedule {schedule.metadata.name}"
             try:
-                overlaps = any(begin < end and start < over for begin, over in _spans(text, start, end))
+                zone = zone_of(schedule)
+            except ValueError as error:
+                return f"{name}: {error}, so that its blocked windows are unknown; correct it"
+            where = f"spec.blockedWindows of {name}"
+            try:
+                overlaps = any(begin < end and start < over for begin, over in _spans(text, start, end, zone))
             except ValueError:
                 return f"{where}: {text!r} is not a window such as Mon-Fri 08:00-18:00; correct it"
             if overlaps:
-                return f"{where} blocks drills of member {member}: {text} UTC"
+                return f"{where} blocks drills of member {member}: {text} {schedule.spec.time_zone or 'UTC'}"
     return ""
 
 
-def _spans(text: str, start: datetime, end: datetime) -> list[tuple[datetime, datetime]]:
-    """Return when a window is, as far as that is near ``start`` and ``end``."""
+def zone_of(schedule: DrillSchedule) -> tzinfo:
+    """Return the time zone of a schedule.
+
+    Raises:
+        ValueError: the hub does not know it.
+    """
+    name = schedule.spec.time_zone
+    if name in ("", "UTC"):
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (KeyError, OSError, ValueError) as error:
+        raise ValueError(f"spec.timeZone: {name!r} is not a time zone such as Europe/Berlin") from error
+
+
+def _spans(text: str, start: datetime, end: datetime, zone: tzinfo) -> list[tuple[datetime, datetime]]:
+    """Return when a window is, as far as that is near ``start`` and ``end``; in UTC.
+
+    Where the clock shows a time twice, or never, the window is the longer one.
+    """
+
+    def moments(day: date, clock: time) -> list[datetime]:
+        return [datetime.combine(day, clock.replace(fold=fold), zone).astimezone(UTC) for fold in (0, 1)]
+
     first, _, last = text.partition("/")
     if first[:4].isdigit():
-        begin, over = (datetime.fromisoformat(day).replace(tzinfo=UTC) for day in (first, last or first))
-        if over < begin:
+        first_date, last_date = (date.fromisoformat(day) for day in (first, last or first))
+        if last_date < first_date:
             raise ValueError(text)
-        return [(begin, over + timedelta(days=1))]
+        return [(min(moments(first_date, time())), max(moments(last_date + timedelta(days=1), time())))]
     days, _, hours = text.rpartition(" ")
     opens, closes = (time.fromisoformat(part) for part in hours.split("-"))
     from_day, _, to_day = (days or "Mon-Sun").partition("-")
@@ -251,11 +279,11 @@ def _spans(text: str, start: datetime, end: datetime) -> list[tuple[datetime, da
     # A range of days may go on after Sunday, and a time after midnight.
     wanted = {(first_day + number) % 7 for number in range((last_day - first_day) % 7 + 1)}
     spans: list[tuple[datetime, datetime]] = []
-    for number in range(-1, (end - start).days + 2):
-        day = (start + timedelta(days=number)).date()
+    for number in range(-1, (end - start).days + 3):
+        day = start.astimezone(zone).date() + timedelta(days=number)
         if day.weekday() in wanted:
-            begin, over = (datetime.combine(day, moment, UTC) for moment in (opens, closes))
-            spans.append((begin, over + timedelta(days=over <= begin)))
+            last_day = day + timedelta(days=closes <= opens)
+            spans.append((min(moments(day, opens)), max(moments(last_day, closes))))
     return spans
 
 
@@ -271,13 +299,14 @@ _FIELDS = (
 
 
 class Times:
-    """The times of a schedule with five fields, as those of a CronJob.
+    """The times of a schedule with five fields, as those of a CronJob: by the clock of a time zone.
 
     Raises:
         ValueError: the text is not such a schedule.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, zone: tzinfo = UTC) -> None:
+        self._zone = zone
         fields = text.split()
         if len(fields) != len(_FIELDS):
             raise ValueError(f"{text!r} does not have five fields such as 0 10 * * 2")
@@ -286,15 +315,21 @@ class Times:
         self._either = not fields[2].startswith("*") and not fields[4].startswith("*")
 
     def after(self, moment: datetime) -> datetime | None:
-        """Return the first time after ``moment``, None when there is none within five years."""
+        """Return the first time after ``moment``, None when there is none within five years.
+
+        A time that the clock shows twice is the first one; one that it never shows is left out.
+        """
         moment = moment.replace(second=0, microsecond=0) + timedelta(minutes=1)
         for number in range(5 * 366):
-            day = moment.date() + timedelta(days=number)
+            day = moment.astimezone(self._zone).date() + timedelta(days=number)
             if not self._is_on(day.month, day.day, day.isoweekday() % 7):
                 continue
             at = ((hour, minute) for hour in sorted(self._hours) for minute in sorted(self._minutes))
             for hour, minute in at:
-                if (candidate := datetime.combine(day, time(hour, minute), UTC)) >= moment:
+                shown = datetime.combine(day, time(hour, minute), self._zone)
+                candidate = shown.astimezone(UTC)
+                exists = candidate.astimezone(self._zone).replace(fold=0) == shown
+                if exists and candidate >= moment:
                     return candidate
         return None
 
@@ -336,11 +371,15 @@ def due_time(schedule: DrillSchedule, now: datetime) -> tuple[datetime | None, d
     A time is due once, and not before the schedule was there. A hub that starts late makes up for the last minutes.
 
     Raises:
-        ValueError: spec.schedule is not valid.
+        ValueError: spec.schedule or spec.timeZone is not valid; the text names it.
     """
     if not schedule.spec.schedule:
         return None, None
-    times = Times(schedule.spec.schedule)
+    zone = zone_of(schedule)
+    try:
+        times = Times(schedule.spec.schedule, zone)
+    except ValueError as error:
+        raise ValueError(f"spec.schedule: {error}") from error
     known = filter(
         None, (parsed_time(schedule.status.last_schedule_time), parsed_time(schedule.metadata.creation_timestamp))
     )

@@ -10,7 +10,17 @@ import pytest
 from fairlead.api.drill import Drill, DrillSchedule
 from fairlead.api.globalservice import GlobalService
 from fairlead.testing.builders import decoded, tenant
-from fairlead.translate.drill import Times, blocked, concerned, due_s, due_time, left_s, next_status, refusal_of
+from fairlead.translate.drill import (
+    Times,
+    blocked,
+    concerned,
+    due_s,
+    due_time,
+    left_s,
+    next_status,
+    refusal_of,
+    zone_of,
+)
 
 #: A Tuesday.
 NOW = datetime(2026, 12, 1, 10, 0, tzinfo=UTC)
@@ -30,8 +40,9 @@ def service(name="web", members=BOTH, shift=None, **states):
     return decoded({"metadata": {"name": name, "namespace": "ns"}, "spec": spec, "status": status}, GlobalService)
 
 
-def schedule(*windows, cron="", made="", last="", **drilled):
-    spec = {"schedule": cron, "blockedWindows": list(windows), **({"drill": drilled} if drilled else {})}
+def schedule(*windows, cron="", made="", last="", zone="", **drilled):
+    spec = {"schedule": cron, "timeZone": zone, "blockedWindows": list(windows)}
+    spec |= {"drill": drilled} if drilled else {}
     meta = {"name": "weekly", **({"creationTimestamp": made} if made else {})}
     return decoded({"metadata": meta, "spec": spec, "status": {"lastScheduleTime": last}}, DrillSchedule)
 
@@ -208,6 +219,62 @@ def test_blocked_windows(window, start, blocks):
     for of in (schedule(window), schedule(window, member="west")):
         assert bool(blocked([of], "west", begin, begin + timedelta(minutes=5))) is blocks
     assert not blocked([schedule(window, member="east")], "west", begin, begin + timedelta(minutes=5))
+
+
+@pytest.mark.req("MC-26")
+@pytest.mark.parametrize(
+    ("zone", "window", "start", "blocks"),
+    [
+        ("Europe/Berlin", "Mon-Fri 08:00-18:00", "2026-12-01T06:50Z", False),
+        ("Europe/Berlin", "Mon-Fri 08:00-18:00", "2026-12-01T07:00Z", True),
+        ("Europe/Berlin", "Mon-Fri 08:00-18:00", "2026-12-01T17:00Z", False),
+        ("Europe/Berlin", "Mon-Fri 08:00-18:00", "2026-07-01T06:00Z", True),
+        # Monday there, Sunday in UTC; and the reverse.
+        ("Asia/Tokyo", "Mon 00:00-08:00", "2026-12-06T15:00Z", True),
+        ("America/New_York", "Sun 20:00-23:00", "2026-12-07T01:00Z", True),
+        ("America/New_York", "Sun 20:00-23:00", "2026-12-06T21:00Z", False),
+        ("America/New_York", "2026-12-24", "2026-12-25T04:30Z", True),
+        ("America/New_York", "2026-12-24", "2026-12-24T04:30Z", False),
+        # The clock shows 01:00 to 02:00 twice on that day, and 02:00 to 03:00 never on the other.
+        ("America/New_York", "00:00-01:30", "2026-11-01T06:15Z", True),
+        ("America/New_York", "00:00-01:30", "2026-11-01T06:30Z", False),
+        ("America/New_York", "02:15-02:45", "2026-03-08T06:50Z", True),
+        ("Europe/Nowhere", "Mon 08:00-09:00", "2026-12-06T15:00Z", True),
+        ("Europe", "Mon 08:00-09:00", "2026-12-06T15:00Z", True),
+    ],
+)
+def test_blocked_windows_are_in_the_time_zone_of_their_schedule(zone, window, start, blocks):
+    begin = datetime.fromisoformat(start)
+    problem = blocked([schedule(window, zone=zone)], "west", begin, begin + timedelta(minutes=5))
+    assert bool(problem) is blocks
+    assert not blocks or zone in problem
+
+
+@pytest.mark.req("MC-26")
+@pytest.mark.parametrize(
+    ("zone", "text", "after", "expected"),
+    [
+        ("Europe/Berlin", "0 10 * * 2", "2026-12-01T08:59Z", "2026-12-01T09:00Z"),
+        ("Europe/Berlin", "0 10 * * 2", "2026-07-06T08:59Z", "2026-07-07T08:00Z"),
+        ("Asia/Tokyo", "30 0 * * 1", "2026-12-05T00:00Z", "2026-12-06T15:30Z"),
+        # Never shown on that day; shown twice on that one.
+        ("America/New_York", "30 2 * * *", "2026-03-08T05:00Z", "2026-03-09T06:30Z"),
+        ("America/New_York", "30 1 * * *", "2026-11-01T05:00Z", "2026-11-01T05:30Z"),
+        ("America/New_York", "30 1 * * *", "2026-11-01T05:30Z", "2026-11-02T06:30Z"),
+    ],
+)
+def test_a_schedule_goes_by_the_clock_of_its_time_zone(zone, text, after, expected):
+    following = Times(text, zone_of(schedule(zone=zone))).after(datetime.fromisoformat(after))
+    assert following == datetime.fromisoformat(expected)
+
+
+@pytest.mark.req("MC-26")
+@pytest.mark.parametrize(
+    ("field", "fields"), [("timeZone", {"zone": "Mars/Base"}), ("schedule", {"cron": "99 * * * *"})]
+)
+def test_a_fault_of_a_schedule_names_its_field(field, fields):
+    with pytest.raises(ValueError, match=f"spec.{field}"):
+        due_time(schedule(**{"cron": "* * * * *", **fields}), NOW)
 
 
 @pytest.mark.req("MC-26")

@@ -424,7 +424,7 @@ class Drills:
         try:
             due, next_time = due_time(schedule, now)
         except ValueError as error:
-            due, next_time, message = None, None, f"spec.schedule: {error}"
+            due, next_time, message = None, None, str(error)
         status = msgspec.structs.replace(
             schedule.status,
             next_schedule_time=wire_time(next_time) if next_time and not spec.suspend and not message else "",
