@@ -111,6 +111,23 @@ async def test_an_import_of_a_family_that_the_member_does_not_have_is_not_ready(
     assert not shown.spec.ips
 
 
+@pytest.mark.req("GM-2", "MC-3")
+@pytest.mark.parametrize("families", [["IPv6", "IPv4"], ["IPv4", "IPv6"]])
+async def test_a_member_of_one_family_gets_that_of_two(world: World, families: list[str]) -> None:
+    world.imports(ipFamilies=families)
+    versions = set[str]()
+    for _ in range(2):
+        await world.report("ServiceImport")
+        await world.services.services.refresh()
+        await world.caches.imports.refresh()
+        versions.add((await world.member.get(SERVICES, "shop", "clusterset-web")).metadata.resource_version)
+    shown = await world.member.get(SERVICE_IMPORTS, "shop", "web")
+    ready = condition_of(shown.status.conditions, "Ready")
+    assert ready is not None
+    assert (ready.status, shown.spec.ip_families, len(shown.spec.ips or ())) == ("True", ["IPv4"], 1)
+    assert len(versions) == 1, "nothing is written again"
+
+
 @pytest.mark.req("MC-4")
 async def test_endpoints_are_kept_while_a_slice_of_the_hub_cannot_be_read(world: World) -> None:
     world.imports()

@@ -199,12 +199,16 @@ def is_ours(service_import: ServiceImport) -> bool:
     return service_import.label(LABEL_MANAGED_BY) == MANAGED_BY
 
 
-def derived_service(imported: ImportedService) -> MemberService | None:
-    """Return the Service that has the ClusterSetIP; None for a headless import."""
+def derived_service(imported: ImportedService, present: MemberService | None = None) -> MemberService | None:
+    """Return the Service that has the ClusterSetIP; None for a headless import.
+
+    Its first family is that of ``present`` if the import has this family: it cannot change.
+    """
     spec = imported.spec
     if spec.type == HEADLESS:
         return None
-    families: list[str] = list(spec.ip_families)
+    first = (present.spec.ip_families or [])[:1] if present is not None else []
+    families: list[str] = sorted(spec.ip_families, key=lambda family: family not in first)
     return MemberService(
         metadata=MemberServiceMeta(
             name=derived_name(spec.name),

@@ -12,8 +12,10 @@ because the hub is silent.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from fairlead.agent.engine import FOREIGN_STATUS_RETRY_S, SETS_LANE, STATUS_CONFLICT, Engine, Source
 from fairlead.agent.identity import Key, key_of, origin_of
@@ -421,15 +423,30 @@ class MulticlusterSource(Source):
         if present is not None and import_of(present) != imported.spec.name:
             sentence = f"Service {desired.metadata.name} was not made by Fairlead. Delete it to get a ClusterSetIP."
             return None, _not_ready("Pending", sentence)
+        desired = derived_service(imported, present) or desired
         try:
-            await self._derived.apply(desired)
+            await self._apply_derived(desired, imported.spec.ip_families)
         except Invalid as error:
-            families = "famil" in error.sentence.lower() + error.detail.lower()
-            return present, _not_ready("IPFamilyNotSupported" if families else "Pending", error.sentence)
+            reason = "IPFamilyNotSupported" if _is_of_family(error) else "Pending"
+            return present, _not_ready(reason, error.sentence)
         derived = self._derived.get(*desired.key)
         if derived is None or not derived.spec.cluster_ips:
             ready = _not_ready("Pending", f"Service {desired.metadata.name} has no address yet.")
         return derived, ready
+
+    async def _apply_derived(self, desired: MemberService, families: Sequence[str]) -> None:
+        """Apply the Service of an import; with its second family where the member does not have the first.
+
+        Raises:
+            Invalid: the member rejects the Service.
+        """
+        try:
+            await self._derived.apply(desired)
+        except Invalid as error:
+            others = [family for family in families if [family] != desired.spec.ip_families]
+            if not others or not _is_of_family(error):
+                raise
+            await self._derived.apply(replace(desired, spec=replace(desired.spec, ip_families=others)))
 
     async def _remove_import(self, namespace: str, name: str, present: ServiceImport | None) -> float | None:
         if present is not None and is_ours(present):
@@ -455,6 +472,10 @@ class MulticlusterSource(Source):
 
     def _import_body(self, obj: ServiceImport) -> JSONObject:
         return import_body(obj, self._caches.imports.resource.api_version)
+
+
+def _is_of_family(error: Invalid) -> bool:
+    return "famil" in error.sentence.lower() + error.detail.lower()
 
 
 def _not_ready(reason: str, message: str) -> WireCondition:
