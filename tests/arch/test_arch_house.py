@@ -58,6 +58,7 @@ BROAD_EXCEPT = frozenset(
         "fairlead.hub.providers.runner",
         "fairlead.kube.cache",
         "fairlead.kube.event_reader",
+        "fairlead.page.board",
         "fairlead.providers.readback_watch",
     }
 )
