@@ -28,7 +28,7 @@ from fairlead.doctor.bundle import (
     write_bundle,
 )
 from fairlead.doctor.checks import CHECKS, examine, scoped, verb_names
-from fairlead.doctor.facts import ApiFacts, Facts, Finding, Severity, has_cluster_set, name_of
+from fairlead.doctor.facts import ApiFacts, Facts, Finding, Severity, is_in_set, name_of
 from fairlead.doctor.gather import (
     HUB,
     MEMBER,
@@ -92,7 +92,7 @@ async def gather_facts(where: Where, *, machine: bool = False, connect: bool = F
             return None
         async with connect_to(given[0], context=given[1], name=f"the {name}") as cluster:
             read = await gather(cluster, name, HUB if name == "hub" else MEMBER)
-            cluster_set = has_cluster_set(Facts(version=__version__, hub=at_hub, member=read))
+            cluster_set = is_in_set(Facts(version=__version__, hub=at_hub, member=read))
             read = await with_rights(cluster, read, cluster_set=cluster_set)
             return await with_endings(cluster, read)
 

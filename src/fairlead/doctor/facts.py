@@ -424,7 +424,7 @@ def namespaces_of_member(facts: Facts) -> set[str]:
     return {lease.metadata.namespace for lease in leases if lease.annotation(ANNOTATION_MEMBER_UID) == member.uid}
 
 
-def has_cluster_set(facts: Facts) -> bool:
+def is_in_set(facts: Facts) -> bool:
     """Return whether the Tenant of the member that was read has a cluster set; False where that is not known."""
     namespaces = namespaces_of_member(facts)
     tenants = facts.hub.read(TENANTS) if facts.hub is not None and namespaces else ()

@@ -10,7 +10,7 @@ from doctor_facts import healthy, with_object
 
 from fairlead.api.kinds import all_crds
 from fairlead.api.tenant import TENANTS
-from fairlead.doctor.facts import has_cluster_set
+from fairlead.doctor.facts import is_in_set
 from fairlead.doctor.gather import HUB, with_rights
 
 
@@ -36,5 +36,5 @@ async def test_rights_for_a_cluster_set_are_asked_for_where_the_tenant_has_one()
     for facts, wanted in ((healthy(), False), (in_set, True), (msgspec.structs.replace(in_set, hub=None), False)):
         assert facts.member is not None
         cluster: Any = NoRights()
-        side = await with_rights(cluster, facts.member, cluster_set=has_cluster_set(facts))
+        side = await with_rights(cluster, facts.member, cluster_set=is_in_set(facts))
         assert any("serviceimports" in right.resource for right in side.denied) is wanted
