@@ -517,10 +517,9 @@ class Api:
         meta.pop("managedFields", None)
         kept_fields = old_meta.get("managedFields") or []
         new = {**new, "metadata": meta}
-        same = {**entry.obj, "metadata": {k: v for k, v in old_meta.items() if k != "managedFields"}} == new
-        if same and owned == entry.owned:
-            return entry
-        if same:
+        others = {*new, *entry.obj} - {"metadata"}
+        changed = {name for name in others if new.get(name) != entry.obj.get(name)}
+        if not changed and {k: v for k, v in old_meta.items() if k != "managedFields"} == meta:
             entry.owned = owned
             return entry
         stamp: Obj = {"manager": by, "operation": operation, "time": self.now()}
@@ -528,11 +527,11 @@ class Api:
             stamp["subresource"] = place.subresource
             if ((new.get("status") or {}).get("loadBalancer") or {}).get("ingress"):
                 stamp["fieldsV1"] = {"f:status": {"f:loadBalancer": {"f:ingress": {}}}}
-        others = [
+        kept = [
             each for each in kept_fields if (each["manager"], each.get("subresource", "")) != (by, place.subresource)
         ]
-        meta["managedFields"] = [*others, stamp]
-        if any(new.get(name) != entry.obj.get(name) for name in {*new, *entry.obj} - {"metadata", "status"}):
+        meta["managedFields"] = [*kept, stamp]
+        if changed - {"status"}:
             meta["generation"] = old_meta.get("generation", 1) + 1
         key = (place.namespace if bucket.namespaced else "", place.name)
         if meta.get("deletionTimestamp") and not meta.get("finalizers"):

@@ -343,11 +343,16 @@ class _Session:
         deadline_s = loop.now_s + total_s
         watching = bool(params) and params.get("watch") == "true"
         if self._limit and not watching:
-            await self._connection(loop, deadline_s)
+            if self._open >= self._limit:
+                await self._connection(loop, deadline_s)
+            self._open += 1
         try:
             done: asyncio.Future[_Response] = loop.create_future()
             timer = loop.call_later(min(deadline_s - loop.now_s, read_s), _time_out, done)
-            _send(line, method, url.raw_path, dict(params or {}), data, dict(headers or {}), done, watching, read_s)
+            content_type = headers.get("Content-Type", "") if headers else ""
+            _Wire(line, method, url.raw_path, dict(params or {}), data, content_type, done).send(
+                read_s if watching else None
+            )
             try:
                 return await done
             finally:
@@ -357,15 +362,13 @@ class _Session:
                 self._release()
 
     async def _connection(self, loop: SimLoop, deadline_s: float) -> None:
-        if self._open >= self._limit:
-            waiter: asyncio.Future[None] = loop.create_future()
-            self._waiting.append(waiter)
-            timer = loop.call_at(deadline_s, _time_out, waiter)
-            try:
-                await waiter
-            finally:
-                timer.cancel()
-        self._open += 1
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(waiter)
+        timer = loop.call_at(deadline_s, _time_out, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
 
     def _release(self) -> None:
         self._open -= 1
@@ -381,86 +384,106 @@ def _time_out(done: asyncio.Future[Any]) -> None:
         done.set_exception(TimeoutError())
 
 
-def _send(
-    line: Line,
-    method: str,
-    path: str,
-    params: dict[str, str],
-    data: bytes | None,
-    headers: dict[str, str],
-    done: asyncio.Future[_Response],
-    watching: bool,
-    idle_s: float,
-) -> None:
-    """Put one request on the wire."""
-    network, weather, draw = line.network, line.weather, line.random
-    network.requests += 1
-    there_s, back_s = 0.001 + 0.01 * draw.random(), 0.001 + 0.01 * draw.random()
-    trouble = ""
-    if weather.cut:
-        trouble = "hangs" if draw.random() < 0.7 else "refused"
-    elif weather.rate and draw.random() < weather.rate:
-        trouble = draw.choice(weather.troubles)
-        if trouble in _OF_WRITES and method not in ("POST", "PUT", "PATCH"):
-            trouble = "503"
-    if trouble:
-        network.note(f"{line.process.name} {method} {path}: {trouble}")
-        if trouble == "slow":
-            there_s += 8.0 * draw.random()
-        if trouble == "slow-answer":
-            back_s += 8.0 * draw.random()
+class _Wire:
+    """One request on the wire."""
 
-    def answered(answer: Answer, stream: Stream | None = None) -> None:
-        loop.call_later(back_s, _deliver, done, _Response(network, line.api, answer, stream), context=OUTSIDE)
+    __slots__ = ("_back_s", "_content_type", "_data", "_done", "_line", "_method", "_params", "_path")
 
-    def failed(error: BaseException) -> None:
-        loop.call_later(back_s, _fail, done, error, context=OUTSIDE)
+    def __init__(
+        self,
+        line: Line,
+        method: str,
+        path: str,
+        params: dict[str, str],
+        data: bytes | None,
+        content_type: str,
+        done: asyncio.Future[_Response],
+    ) -> None:
+        self._line = line
+        self._method = method
+        self._path = path
+        self._params = params
+        self._data = data
+        self._content_type = content_type
+        self._done = done
 
-    def arrived() -> None:
-        if trouble in ("refused", "lost"):
-            failed(_refused() if trouble == "refused" else aiohttp.ServerDisconnectedError())
-            return
-        if trouble == "hangs":
-            return
-        if trouble in _ANSWERS:
-            answered(_ANSWERS[trouble](method, path, draw))
-            return
-        if watching:
-            stream = Stream(line, idle_s)
-            place = parse(path)
-            stream.plural = place.plural if place else ""
-            opened = line.api.watch(path, params, line.process.name, stream.woken)
-            if isinstance(opened, Answer):
-                answered(opened)
+    def send(self, idle_s: float | None) -> None:
+        """Put the request on the wire; ``idle_s`` is the longest silence of a watch, None for all else."""
+        line = self._line
+        network, weather, draw = line.network, line.weather, line.random.random
+        network.requests += 1
+        there_s, self._back_s = 0.001 + 0.01 * draw(), 0.001 + 0.01 * draw()
+        trouble = ""
+        if weather.cut:
+            trouble = "hangs" if draw() < 0.7 else "refused"
+        elif weather.rate and draw() < weather.rate:
+            trouble = line.random.choice(weather.troubles)
+            if trouble in _OF_WRITES and self._method not in ("POST", "PUT", "PATCH"):
+                trouble = "503"
+        if trouble:
+            network.note(f"{line.process.name} {self._method} {self._path}: {trouble}")
+            if trouble == "slow":
+                there_s += 8.0 * draw()
+            if trouble == "slow-answer":
+                self._back_s += 8.0 * draw()
+        network.loop.call_later(there_s, self._arrive, trouble, idle_s, context=OUTSIDE)
+
+    def _arrive(self, trouble: str, idle_s: float | None) -> None:
+        line = self._line
+        if trouble:
+            if trouble == "hangs":
                 return
-            stream.watch = opened
-            line.streams.append(stream)
-            loop.call_later(60.0, stream.remind, context=OUTSIDE)
-            loop.call_later(float(params.get("timeoutSeconds", "300")), opened.end, context=OUTSIDE)
-            answered(Answer(200, b""), stream)
-            stream.woken()
+            if trouble in ("refused", "lost"):
+                self._fail(_refused() if trouble == "refused" else aiohttp.ServerDisconnectedError())
+                return
+            if trouble in _ANSWERS:
+                self._answer(_ANSWERS[trouble](self._method, self._path, line.random))
+                return
+        if idle_s is not None:
+            self._watch(idle_s)
             return
-        refusal = _webhook(network, line, method, path)
-        answer = refusal or line.api.request(
-            method, path, params, data, headers.get("Content-Type", ""), line.process.name
+        answer = _webhook(line.network, line, self._method, self._path) or line.api.request(
+            self._method, self._path, self._params, self._data, self._content_type, line.process.name
         )
-        if trouble == "answer-lost":
-            failed(aiohttp.ServerDisconnectedError())
-        elif trouble == "cut":
-            failed(aiohttp.ClientPayloadError("Response payload is not completed"))
-        elif trouble == "hangs-after":
-            pass
-        elif trouble == "latin-1":
-            answered(answer._replace(body=_LATIN))
-        elif trouble == "deep":
-            answered(answer._replace(body=_DEEP))
-        elif trouble == "truncated":
-            answered(answer._replace(body=answer.body[: len(answer.body) * 2 // 3]))
-        else:
-            answered(answer)
+        match trouble:
+            case "answer-lost":
+                self._fail(aiohttp.ServerDisconnectedError())
+            case "cut":
+                self._fail(aiohttp.ClientPayloadError("Response payload is not completed"))
+            case "hangs-after":
+                pass
+            case "latin-1":
+                self._answer(answer._replace(body=_LATIN))
+            case "deep":
+                self._answer(answer._replace(body=_DEEP))
+            case "truncated":
+                self._answer(answer._replace(body=answer.body[: len(answer.body) * 2 // 3]))
+            case _:
+                self._answer(answer)
 
-    loop = network.loop
-    loop.call_later(there_s, arrived, context=OUTSIDE)
+    def _watch(self, idle_s: float) -> None:
+        line, loop = self._line, self._line.network.loop
+        stream = Stream(line, idle_s)
+        place = parse(self._path)
+        stream.plural = place.plural if place else ""
+        opened = line.api.watch(self._path, self._params, line.process.name, stream.woken)
+        if isinstance(opened, Answer):
+            self._answer(opened)
+            return
+        stream.watch = opened
+        line.streams.append(stream)
+        loop.call_later(60.0, stream.remind, context=OUTSIDE)
+        loop.call_later(float(self._params.get("timeoutSeconds", "300")), opened.end, context=OUTSIDE)
+        self._answer(Answer(200, b""), stream)
+        stream.woken()
+
+    def _answer(self, answer: Answer, stream: Stream | None = None) -> None:
+        network = self._line.network
+        response = _Response(network, self._line.api, answer, stream)
+        network.loop.call_later(self._back_s, _deliver, self._done, response, context=OUTSIDE)
+
+    def _fail(self, error: BaseException) -> None:
+        self._line.network.loop.call_later(self._back_s, _fail, self._done, error, context=OUTSIDE)
 
 
 def _webhook(network: Network, line: Line, method: str, path: str) -> Answer | None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import heapq
 from asyncio import events
 from collections import deque
 from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from heapq import heappop, heappush
 from typing import Any
+
+import msgspec
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -61,6 +64,7 @@ class Process:
 
 
 PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("PROCESS", default=None)
+_copy_context, _process_here = contextvars.copy_context, PROCESS.get
 #: The context of everything outside of processes: networks, servers, users.
 OUTSIDE = contextvars.Context()
 
@@ -86,7 +90,20 @@ class SimClock:
 
     async def sleep(self, seconds: float) -> None:
         """Wait in virtual time."""
-        await asyncio.sleep(max(0.0, seconds))
+        if seconds <= 0.0:
+            await asyncio.sleep(0)
+            return
+        woken = self._loop.create_future()
+        step = self._loop.call_later(seconds, _wake, woken)
+        try:
+            await woken
+        finally:
+            step.cancel()
+
+
+def _wake(sleeper: asyncio.Future[None]) -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)
 
 
 class SimTask(asyncio.Task[Any]):
@@ -104,39 +121,36 @@ class SimTask(asyncio.Task[Any]):
         return self._place
 
 
-class Step:
+class Step(msgspec.Struct, eq=False):
     """A call that is due, in the place of ``asyncio.Handle``: far more of them are made than of anything else."""
 
-    __slots__ = ("_args", "_cancelled", "_context", "_run", "_when_s", "process", "slept_s")
-
-    def __init__(self, run: Any, args: tuple[Any, ...], context: contextvars.Context | None, when_s: float) -> None:
-        self._run: Any = run
-        self._args: Any = args
-        self._when_s = when_s
-        self._cancelled = False
-        if context is None:
-            self._context, self.process = contextvars.copy_context(), PROCESS.get()
-        else:
-            self._context, self.process = context, context.get(PROCESS)
+    run: Any
+    args: tuple[Any, ...]
+    context: contextvars.Context
+    process: Process | None
+    when_s: float = 0.0
+    slept_s: float = 0.0
+    is_cancelled: bool = False
 
     def cancel(self) -> None:
         """Do not run."""
-        self._cancelled = True
-        self._run = self._args = None
+        self.is_cancelled = True
+        self.run = self.args = None  # type: ignore[assignment]
 
     def cancelled(self) -> bool:
         """Return whether it will not run."""
-        return self._cancelled
+        return self.is_cancelled
 
     def when(self) -> float:
         """Return when it is due."""
-        return self._when_s
+        return self.when_s
 
 
 class SimLoop(asyncio.BaseEventLoop):
     """A loop with virtual time. ``steps`` counts what it has run; it returns early once ``ended``."""
 
     def __init__(self) -> None:
+        SimTask.made = 0
         self.now_s = 0.0
         self.steps = 0
         self.ended = False
@@ -145,6 +159,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.failures: list[dict[str, Any]] = []
         self._timers: list[tuple[float, int, Step]] = []
         self._order = 0
+        self.create_future = partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
         self.set_task_factory(self._make_task)
         self.set_exception_handler(lambda _loop, context: self.failures.append(context))
 
@@ -155,13 +170,12 @@ class SimLoop(asyncio.BaseEventLoop):
         """Return the virtual seconds since the start."""
         return self.now_s
 
-    def create_future(self) -> asyncio.Future[Any]:
-        """Return a future of this loop."""
-        return asyncio.Future(loop=self)
-
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
         """Queue a step."""
-        step = Step(callback, args, context, 0.0)
+        if context is None:
+            step = Step(callback, args, _copy_context(), _process_here())
+        else:
+            step = Step(callback, args, context, context.get(PROCESS))
         self.ready.append(step)
         return step
 
@@ -169,17 +183,15 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
         """Queue a step for later."""
-        return self._at(self.now_s + delay, callback, args, context)
+        return self.call_at(self.now_s + delay, callback, *args, context=context)
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
         """Queue a step for a moment."""
-        return self._at(when, callback, args, context)
-
-    def _at(self, when_s: float, callback: Any, args: tuple[Any, ...], context: Any) -> Step:
-        step = Step(callback, args, context, when_s)
-        step.slept_s = step.process.slept_s if step.process is not None else 0.0
+        process: Process | None = _process_here() if context is None else context.get(PROCESS)
+        slept_s = process.slept_s if process is not None else 0.0
+        step = Step(callback, args, _copy_context() if context is None else context, process, when, slept_s)
         self._order += 1
-        heapq.heappush(self._timers, (when_s, self._order, step))
+        heappush(self._timers, (when, self._order, step))
         return step
 
     def _process_events(self, event_list: Any) -> None:
@@ -187,58 +199,64 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def run_until(self, until_s: float) -> None:
         """Run all steps up to a moment, or until it has ``ended``."""
-        ready, timers = self.ready, self._timers
-        next_of, pop, push = ready.popleft, heapq.heappop, heapq.heappush
+        ready, next_of = self.ready, self.ready.popleft
+        taken = 0
         events._set_running_loop(self)
         try:
             while True:
-                while ready:
-                    self._take(next_of())
-                if self.ended:
+                if ready:
+                    step = next_of()
+                elif self.ended or (step := self._next_timer(until_s)) is None:
                     return
-                while timers and timers[0][2]._cancelled:
-                    pop(timers)
-                if not timers or timers[0][0] > until_s:
-                    self.now_s = max(self.now_s, until_s)
-                    return
-                when_s, order, step = pop(timers)
-                process = step.process
-                if process is not None and process.slept_s > step.slept_s:
-                    later_s = when_s + process.slept_s - step.slept_s
-                    step.slept_s = process.slept_s
-                    push(timers, (later_s, order, step))
+                if step.is_cancelled:
                     continue
-                if when_s > self.now_s:
-                    self.now_s = when_s
-                self._take(step)
+                process = step.process
+                if process is not None:
+                    if not process.alive:
+                        continue
+                    if process.suspended:
+                        process.held.append(step)
+                        continue
+                taken += 1
+                try:
+                    step.context.run(step.run, *step.args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:  # noqa: BLE001 - as a loop does with what a callback raises
+                    self.call_exception_handler({"message": "a callback has failed", "exception": error})
         finally:
+            self.steps += taken
             events._set_running_loop(None)
 
-    def _take(self, step: Step) -> None:
-        if step._cancelled:
-            return
-        process = step.process
-        if process is not None:
-            if not process.alive:
-                return
-            if process.suspended:
-                process.held.append(step)
-                return
-        self.steps += 1
-        try:
-            step._context.run(step._run, *step._args)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # noqa: BLE001 - as a loop does with what a callback raises
-            self.call_exception_handler({"message": "a callback has failed", "exception": error})
+    def _next_timer(self, until_s: float) -> Step | None:
+        """Return the next step that is due, and move time there; None when none is before ``until_s``."""
+        timers = self._timers
+        while timers:
+            step = timers[0][2]
+            if step.is_cancelled:
+                heappop(timers)
+                continue
+            if timers[0][0] > until_s:
+                break
+            when_s, order, step = heappop(timers)
+            process = step.process
+            if process is not None and process.slept_s > step.slept_s:
+                later_s = when_s + process.slept_s - step.slept_s
+                step.slept_s = process.slept_s
+                heappush(timers, (later_s, order, step))
+                continue
+            if when_s > self.now_s:
+                self.now_s = when_s
+            return step
+        self.now_s = max(self.now_s, until_s)
+        return None
 
     def is_running(self) -> bool:
         """Return whether it runs, as far as ``asyncio`` asks."""
         return True
 
-    def get_debug(self) -> bool:
-        """Return that nothing is debugged: cheaper."""
-        return False
+    #: Every future asks; ``bool()`` is the cheapest way to say that nothing is debugged.
+    get_debug = bool  # type: ignore[assignment]
 
 
 __all__ = ["OUTSIDE", "PROCESS", "START", "Process", "SimClock", "SimLoop"]

@@ -21,6 +21,7 @@ from fairlead.agent.config import AgentConfig
 from fairlead.agent.identity import hub_name
 from fairlead.api.crd import build_crd
 from fairlead.api.kinds import CRDS
+from fairlead.api.times import wire_time
 from fairlead.hub.app import Hub, HubConfig
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
@@ -147,7 +148,7 @@ class Running:
 
 @lru_cache(maxsize=10_000)
 def _wire_time(seconds: int) -> str:
-    return (START + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return wire_time(START + timedelta(seconds=seconds))
 
 
 @cache

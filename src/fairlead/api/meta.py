@@ -80,7 +80,8 @@ class KubeObject(Wire, frozen=True, gc=False):
     @property
     def key(self) -> ObjectKey:
         """Return its namespace and name."""
-        return ObjectKey(self.metadata.namespace, self.metadata.name)
+        meta = self.metadata
+        return ObjectKey(meta.namespace, meta.name)
 
     def label(self, key: str, default: str = "") -> str:
         """Return one label's value."""

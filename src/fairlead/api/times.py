@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 def wire_time(moment: datetime) -> str:
     """Write an aware ``moment``."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.astimezone(UTC).isoformat(timespec="seconds")[:19] + "Z"
 
 
 def parsed_time(text: str | None) -> datetime | None:

@@ -380,15 +380,16 @@ class WatchCache(Generic[T]):
             return
         if self._includes(obj.metadata.resource_version):
             return
-        self._count_object(frame, obj.key)
+        key = obj.key
+        self._count_object(frame, key)
         self._version = obj.metadata.resource_version
-        self.broken.pop(obj.key, None)
+        self.broken.pop(key, None)
         if frame.type == "DELETED":
-            old = self._store.remove(obj.key)
+            old = self._store.remove(key)
             if old is not None:
                 self._notify(old, None)
             return
-        old = self._store.get(obj.key)
+        old = self._store.get(key)
         if old is None or old.metadata.resource_version != obj.metadata.resource_version:
             if problem := self._put(obj):
                 self._undecodable(frame, problem)

@@ -11,7 +11,6 @@ import asyncio
 import re
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -67,8 +66,7 @@ _NO_SUCH_PATH = "404 page not found"
 LONGEST_PAUSE_S = 60.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request, as error messages and metrics name it."""
 
     config: ClusterConfig

@@ -444,7 +444,7 @@ class Heartbeat:
 
 def micro_time(when: datetime) -> str:
     """Return RFC 3339 with microseconds, as Kubernetes MicroTime wants it."""
-    return when.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return when.isoformat(timespec="microseconds")[:26] + "Z"
 
 
 async def _awaited(work: Awaitable[None]) -> None:

@@ -21,6 +21,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from json import JSONDecoder
 from typing import Any
 
@@ -49,6 +50,8 @@ PAGE_BYTES = 2**16
 #: The largest answer that says why a request failed: the object that it quotes has at most so much.
 ERROR_LIMIT_BYTES = 2 * 2**20
 _MUTATING = {"POST", "PUT", "PATCH", "DELETE"}
+#: URLs that are kept: most requests are for the same few objects, and parsing costs as much as sending.
+_URLS = 1000
 
 
 class StateSize:
@@ -95,8 +98,7 @@ class RetryPolicy:
     read_s: float = 30.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class HttpRequest:
+class HttpRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An HTTP request as it is sent."""
 
     method: str
@@ -139,6 +141,7 @@ class Transport:
         self._metrics = metrics
         self._policy = policy
         self._base = yarl.URL(config.server.rstrip("/"))
+        self._urls: dict[str, yarl.URL] = {}
         self._session: aiohttp.ClientSession | None = None
         self._leases: aiohttp.ClientSession | None = None
         self._streams: aiohttp.ClientSession | None = None
@@ -356,7 +359,11 @@ class Transport:
 
     def _url(self, path: str) -> yarl.URL:
         # The server address may have a path of its own, as behind Rancher or an API gateway.
-        return self._base.with_path(self._base.path.rstrip("/") + path)
+        if (url := self._urls.get(path)) is None:
+            if len(self._urls) >= _URLS:
+                self._urls.clear()
+            url = self._urls[path] = self._base.with_path(self._base.path.rstrip("/") + path)
+        return url
 
     def _count(self, call: Call, code: str) -> None:
         resource = call.resource.full_name if call.resource else "raw"
@@ -397,7 +404,8 @@ class Transport:
 
 
 def _is_lease(call: Call) -> bool:
-    return call.resource is not None and call.resource.full_name == LEASES.full_name
+    resource = call.resource
+    return resource is not None and resource.plural == LEASES.plural and resource.group == LEASES.group
 
 
 def _is_page(answer: aiohttp.ClientResponse) -> bool:
@@ -481,6 +489,13 @@ _SLOW_S = 2.0
 _FURTHEST_S = 100 * 365.25 * 86_400
 
 
+@lru_cache(maxsize=64)
+def _server_time(date: str) -> datetime:
+    """Return the time of a ``Date`` header, which was cut to the second: half a second is missing on average."""
+    server = parsedate_to_datetime(date)
+    return server.replace(tzinfo=server.tzinfo or UTC) + timedelta(seconds=0.5)
+
+
 class ServerClock:
     """The clock of one API server, as far as its answers show."""
 
@@ -508,10 +523,7 @@ class ServerClock:
         if slow and self._ahead_s is not None:
             return
         try:
-            server = parsedate_to_datetime(date)
-            # It was cut to the second; half a second is what is missing on average.
-            server = server.replace(tzinfo=server.tzinfo or UTC) + timedelta(seconds=0.5)
-            ahead_s = (server - self._clock.now()).total_seconds()
+            ahead_s = (_server_time(date) - self._clock.now()).total_seconds()
         except (ValueError, TypeError, IndexError, OverflowError):
             return
         if abs(ahead_s) > _FURTHEST_S:
