@@ -51,8 +51,9 @@ _STARTED_S = 10.0
 _SILENT_S = 3.0
 _LONGEST_SYMBOL = 50
 
-#: The address with a lifetime, of a network that is never routed, and the next hop of routes that end with it.
-ALIVE, _NEXT_HOP = "192.0.0.9/30", "192.0.0.10"
+#: The address with a lifetime, and the next hop of routes that end with it. IANA has assigned their network to nothing;
+#: in 192.0.0.0/24, hosts use 192.0.0.0/29, and 192.0.0.9 and 192.0.0.10 are anycast services.
+ALIVE, NEXT_HOP = "192.0.0.13/30", "192.0.0.14"
 #: Longer than a restart of this process takes; renewed several times in that.
 _LIFETIME_S, _RENEW_S = 30, 5.0
 
@@ -114,7 +115,7 @@ class Bird:
             self._renew_at_s = None
         elif self._renew_at_s is None:
             # Routes of a former process that end without it.
-            if adopting and f" via {_NEXT_HOP}" in path.read_text():  # noqa: ASYNC240 - a small local file
+            if adopting and f" via {NEXT_HOP}" in path.read_text():  # noqa: ASYNC240 - a small local file
                 shown = await ip_lines("-o", "-4", "address", "show", "dev", "lo")
                 self._let_end = not any(f" {ALIVE} " in line for line in shown)
             if not self._let_end or any(route.mortal and route.proven for route in routes):
@@ -312,7 +313,7 @@ def _statics(routes: Sequence[AnnouncedRoute]) -> Iterator[str]:
 def static_route(route: AnnouncedRoute, *, own_attributes: bool = True) -> str:
     """Return a static route of BIRD; ``own_attributes``: what only our own BIRD reads, too."""
     attributes = " ".join(_attributes(route.attributes, own_attributes=own_attributes))
-    hop = f"via {_NEXT_HOP}" if route.mortal and own_attributes else "unreachable"
+    hop = f"via {NEXT_HOP}" if route.mortal and own_attributes else "unreachable"
     return f"route {route.prefix} {hop}" + (f" {{ {attributes} }};" if attributes else ";")
 
 

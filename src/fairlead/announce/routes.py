@@ -25,7 +25,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from fairlead.errors import BadConfiguration, FairleadError, Retry
+from fairlead.errors import FairleadError
 from fairlead.model.in_words import listed
 from fairlead.model.machine import (
     AddressState,
@@ -37,7 +37,7 @@ from fairlead.model.machine import (
     SessionState,
     Trigger,
 )
-from fairlead.runtime.commands import run_command
+from fairlead.runtime.commands import run_network_program
 from fairlead.runtime.private_file import write_private
 from fairlead.runtime.queue import backoff_s
 
@@ -129,6 +129,9 @@ class RouteAnnouncer:
         self._states: dict[str, AddressState] = {}
         self._sessions: tuple[SessionState, ...] = ()
         self._problem = ""
+        #: A route of something that does not serve here could not be withdrawn: it has to expire.
+        self._overdue = False
+        self._renewal_problem = ""
         self._stopped = False
 
     async def apply(self, plan: MachinePlan, *, serving: Mapping[str, bool]) -> None:
@@ -227,12 +230,16 @@ class RouteAnnouncer:
             }
             await self._local.add([address.address for address in ours])
             routes = self._routes(plan, ours)
+            # Planned here and not served; those that left the plan may be gone at all machines, and take none with them.
+            self._overdue = not {prefix_of(address) for address in ours} & self._prefixes <= {
+                route.prefix for route in routes
+            }
             peers = self._passwords.filled(self._peers(plan))
             if self._active() or await self._speaker.adopted() is not None:
                 await self._speaker.apply(peers, routes)
             if not self._active():
                 await self._speaker.stop()
-            self._prefixes = frozenset(route.prefix for route in routes)
+            self._prefixes, self._overdue = frozenset(route.prefix for route in routes), False
             await self._local.keep_only(routed)
             self._problem = ""
             if first and self._adopted:
@@ -267,11 +274,8 @@ class RouteAnnouncer:
 
     async def _look(self) -> None:
         plan = self._plan
-        if not self._problem:
-            try:
-                await self._speaker.renew()
-            except FairleadError as error:
-                log.warning("routes cannot be renewed", sentence=error.sentence, detail=error.detail)
+        if not self._overdue:
+            await self._renew()
         sessions: Sequence[SessionState] = ()
         if plan is not None and (peers := self._peers(plan)) and not self._stopped:
             try:
@@ -292,6 +296,17 @@ class RouteAnnouncer:
             self._sessions = new
             self._refresh()
             self._on_change()
+
+    async def _renew(self) -> None:
+        """Renew the lifetime of routes, also while the speaker refuses a change: the routes that it has serve."""
+        problem = ""
+        try:
+            await self._speaker.renew()
+        except FairleadError as error:
+            problem = error.sentence
+        if problem != self._renewal_problem:
+            log.warning("lifetime of routes", sentence=problem or "routes are renewed again")
+        self._renewal_problem = problem
 
     def _refresh(self) -> None:
         """Compute the states of all addresses again."""
@@ -424,6 +439,7 @@ def _cidr(address: str) -> str:
     return str(ipaddress.ip_network(address, strict=False))
 
 
+_NO_TABLE = ("FIB table does not exist", "Dump terminated")
 _GONE = ("Cannot assign requested address", "No such process", "Address not found")
 
 
@@ -434,27 +450,14 @@ async def ip_batch(commands: Sequence[str], *, gone_is_fine: bool = False) -> No
         BadConfiguration: ``ip`` is missing, or we may not change addresses.
         Retry: a command failed.
     """
-    _, errors = await _run_ip("-force", "-batch", "-", text="".join(f"{command}\n" for command in commands))
-    lines = [line for line in errors.splitlines() if not line.startswith("Command failed")]
-    failed = [line for line in lines if not (gone_is_fine and any(text in line for text in _GONE))]
-    if any("not permitted" in line for line in failed):
-        raise BadConfiguration("addresses and routes need the capability NET_ADMIN: run the machine's process as root")
-    if failed:
-        raise Retry(f"ip: {failed[0]}", detail=commands[0])
+    text = "".join(f"{command}\n" for command in commands)
+    await run_network_program("ip", "-force", "-batch", "-", text=text, ignored=_GONE if gone_is_fine else ())
 
 
 async def ip_lines(*arguments: str) -> list[str]:
-    """Return what ``ip`` shows; nothing where it fails, as for a table that does not exist yet."""
-    output, _ = await _run_ip(*arguments)
-    return output.splitlines()
-
-
-async def _run_ip(*arguments: str, text: str = "") -> tuple[str, str]:
-    try:
-        ended = await run_command("ip", *arguments, stdin=text.encode())
-    except FileNotFoundError:
-        raise BadConfiguration("ip is missing on this machine: install iproute2") from None
-    return ended.output.decode(errors="replace"), ended.errors.decode(errors="replace")
+    """Return what ``ip`` shows; nothing of a table that does not exist yet."""
+    output = await run_network_program("ip", *arguments, ignored=_NO_TABLE)
+    return output.decode(errors="replace").splitlines()
 
 
 def _read(path: Path) -> list[str]:

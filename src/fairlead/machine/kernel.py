@@ -29,7 +29,7 @@ import msgspec
 import structlog
 
 from fairlead.api.json_text import read_json
-from fairlead.errors import BadConfiguration, FairleadError, Retry
+from fairlead.errors import BadConfiguration, FairleadError
 from fairlead.machine import egress
 from fairlead.machine.kernel_maps import (
     TABLE,
@@ -46,7 +46,7 @@ from fairlead.model.forwarding import EgressIdentity, ForwardedLoadBalancer, For
 from fairlead.model.keys import Protocol
 from fairlead.model.machine import ForwardingState, MachinePlan
 from fairlead.runtime.background import watched
-from fairlead.runtime.commands import run_command
+from fairlead.runtime.commands import run_network_program
 from fairlead.runtime.private_file import write_private
 
 #: A target is checked again after so long, or later, if more than that many checks a second were needed.
@@ -188,8 +188,7 @@ class KernelPath:
             else {*change.removed, *(e.key for e in change.load_balancers)}
         )
         self._version, self._entries = change.version, entries
-        if change.egress is not None or change.whole:
-            self.wanted_egress = change.egress or ()
+        self.wanted_egress = change.egress_after(self.wanted_egress)
         changed = {key for key in keys if entries.get(key) != before.get(key)}
         self._plan_checks(changed)
         self._mark(changed)
@@ -238,23 +237,28 @@ class KernelPath:
         while True:
             await self._dirty.wait()
             self._dirty.clear()
+            if not self._version:
+                continue  # nothing is known yet, so what the kernel has stays
+            if self._lost:
+                self._lost, self._elements, self._programmed_egress = False, None, None
+            problems: list[str] = []
+            # What the kernel has is unknown after an error. Neither part waits for the other one.
             try:
                 await self._apply()
             except FairleadError as error:
-                # What the kernel has is unknown now.
-                self._elements = self._programmed_egress = None
-                self._say(error.sentence)
+                self._elements = None
+                problems.append(error.sentence)
+            try:
+                await self._apply_egress()
+            except FairleadError as error:
+                self._programmed_egress = None
+                problems.append(error.sentence)
+            self._say("; ".join(dict.fromkeys(problems)))
+            if problems:
                 await asyncio.sleep(_RETRY_S)
                 self._dirty.set()
-            else:
-                self._say("")
 
     async def _apply(self) -> None:
-        if not self._version:
-            return  # nothing is known yet, so what the kernel has stays
-        if self._lost:
-            self._lost, self._elements, self._programmed_egress = False, None, None
-        await self._apply_egress()
         await self._check_new()
         if self._elements is None:
             if not self._entries and not (shutil.which("nft") and await _has_table(TABLE)):
@@ -303,6 +307,7 @@ class KernelPath:
                 "egress identities", addresses=len(wanted), sources=sum(len(identity.sources) for identity in wanted)
             )
         self._programmed_egress = wanted
+        self._on_change()
 
     def _watch_tables(self) -> None:
         if self._events is None:
@@ -315,7 +320,7 @@ class KernelPath:
         there = await _has_table(TABLE)
         present: Elements | None = {}
         if there:
-            listing = await _run("nft", "-j", "list", "table", *TABLE.split())
+            listing = await run_network_program("nft", "-j", "list", "table", *TABLE.split())
             present = listed_elements(listing)
             if present is None:
                 raise BadConfiguration(
@@ -414,7 +419,7 @@ class KernelPath:
     @staticmethod
     async def _delete(flows: Sequence[Flow]) -> None:
         if flows:
-            await _run("conntrack", "-R", "-", text="".join(map(_conntrack_line, flows)))
+            await run_network_program("conntrack", "-R", "-", text="".join(map(_conntrack_line, flows)))
 
     # --- health -------------------------------------------------------------------------------------------------
 
@@ -579,11 +584,11 @@ def has_deleted_table(data: bytes) -> bool:
 
 async def _has_table(table: str) -> bool:
     """Return whether a table of ours is there."""
-    return f"table {table}" in (await _run("nft", "list", "tables")).decode().splitlines()
+    return f"table {table}" in (await run_network_program("nft", "list", "tables")).decode().splitlines()
 
 
 async def _nft(script: str) -> None:
-    await _run("nft", "-f", "-", text=script)
+    await run_network_program("nft", "-f", "-", text=script)
 
 
 def _conntrack_line(flow: Flow) -> str:
@@ -591,25 +596,3 @@ def _conntrack_line(flow: Flow) -> str:
     target = f"--reply-src {flow.target} --reply-port-src {flow.target_port}"
     family = " -f ipv6" if ":" in flow.address else ""
     return f"-D{family} -p {flow.protocol} {at} {target}\n"
-
-
-async def _run(program: str, *arguments: str, text: str = "") -> bytes:
-    """Run a program to its end; return what it prints.
-
-    Raises:
-        BadConfiguration: it is missing, or lacks a right.
-        Retry: it failed.
-    """
-    try:
-        ended = await run_command(program, *arguments, stdin=text.encode())
-    except FileNotFoundError:
-        package = "nftables" if program == "nft" else program
-        raise BadConfiguration(
-            f"{program} is missing on this machine, and the kernel data path needs it: install {package}"
-        ) from None
-    if ended.code == 0:
-        return ended.output
-    first = ended.errors.decode(errors="replace").strip().partition("\n")[0]
-    if "not permitted" in first:
-        raise BadConfiguration("nftables needs the capability NET_ADMIN: run the machine's process as root")
-    raise Retry(f"{program} failed: {first}", detail=text[:500])

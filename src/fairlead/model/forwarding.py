@@ -9,7 +9,9 @@ health checks. Changes exist because one changed pod must not send thousands of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from fairlead.model.keys import Protocol
 from fairlead.model.machine import MachineValue
@@ -70,7 +72,8 @@ class ForwardingTable(MachineValue, frozen=True, kw_only=True, rename="camel", o
 
     ``removed`` and ``kept`` are keys. The hub cannot read those that are ``kept``, or a part of them: the machine keeps
     what it has. A machine without one of them takes the part that is in ``load_balancers``.
-    ``egress`` are all identities, also where the rest is a change; None for those that the machine has.
+    ``egress`` are all identities, also where the rest is a change; None for those that the machine has. The hub does
+    not know the identities of addresses in ``kept_egress``: the machine keeps the sources that have no other identity.
     """
 
     version: str
@@ -79,6 +82,19 @@ class ForwardingTable(MachineValue, frozen=True, kw_only=True, rename="camel", o
     removed: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     egress: tuple[EgressIdentity, ...] | None = None
+    kept_egress: tuple[str, ...] = ()
+
+    def egress_after(self, before: Sequence[EgressIdentity]) -> tuple[EgressIdentity, ...]:
+        """Return the identities of a machine that had those of ``before``."""
+        if self.egress is None:
+            return () if self.whole else tuple(before)
+        new = {identity.address: identity for identity in self.egress}
+        owned = {source for identity in self.egress for source in identity.sources}
+        for identity in before:
+            sources = tuple(source for source in identity.sources if source not in owned)
+            if identity.address in self.kept_egress and identity.address not in new and sources:
+                new[identity.address] = msgspec.structs.replace(identity, sources=sources)
+        return tuple(identity for _, identity in sorted(new.items()))
 
     def applied_to(self, entries: Mapping[str, ForwardedLoadBalancer]) -> dict[str, ForwardedLoadBalancer]:
         """Return the load balancers by key of a machine that had ``entries``."""

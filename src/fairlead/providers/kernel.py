@@ -108,7 +108,8 @@ class KernelProvider:
         self._machines: dict[str, _Kernel] = {}
         self._published = False
         #: The addresses with which pods leave, and the number of their last change.
-        self._egress: tuple[EgressIdentity, ...] = ()
+        #: All identities, and the addresses whose identities are unknown.
+        self._egress: tuple[tuple[EgressIdentity, ...], tuple[str, ...]] = ((), ())
         self._egress_number = 0
         #: The machine of this hub, where load balancers without a recorded machine are; empty for none.
         self.own_machine = ""
@@ -245,10 +246,13 @@ class KernelProvider:
             except TimeoutError:
                 return None
 
-    def set_egress(self, identities: tuple[EgressIdentity, ...]) -> None:
-        """Have pods leave with these addresses; packets arrive at the machine that announces one, so all have them."""
-        if identities != self._egress:
-            self._egress = identities
+    def set_egress(self, identities: tuple[EgressIdentity, ...], *, kept: tuple[str, ...] = ()) -> None:
+        """Have pods leave with these addresses; packets arrive at the machine that announces one, so all have them.
+
+        Machines keep the pods that they have of the addresses in ``kept``.
+        """
+        if (identities, kept) != self._egress:
+            self._egress = (identities, kept)
             self._number += 1
             self._egress_number = self._number
             self._wake()
@@ -337,11 +341,13 @@ class KernelProvider:
                 removed.append(str(key))
         if since < 0:
             kept = tuple(map(str, sorted(self._kept)))
-            return ForwardingTable(version=version, load_balancers=tuple(mine), kept=kept, egress=self._egress)
-        egress = self._egress if self._egress_number > since else None
-        return ForwardingTable(
-            version=version, whole=False, load_balancers=tuple(mine), removed=tuple(removed), egress=egress
-        )
+            table = ForwardingTable(version=version, load_balancers=tuple(mine), kept=kept)
+        else:
+            table = ForwardingTable(version=version, whole=False, load_balancers=tuple(mine), removed=tuple(removed))
+        if self._egress_number <= since:
+            return table
+        identities, kept_addresses = self._egress
+        return msgspec.structs.replace(table, egress=identities, kept_egress=kept_addresses)
 
     def _since(self, number: int) -> list[LoadBalancerKey]:
         keys: list[LoadBalancerKey] = []

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from asyncio.subprocess import PIPE
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
+
+from fairlead.errors import BadConfiguration, Retry
 
 _LONGEST_OUTPUT = 64 << 20
 #: Seconds in which the pipes of a program that was killed are read to their end.
 _KILLED_S = 2.0
+#: Longest time for a program of the network.
+_NETWORK_S = 30.0
+_PACKAGES = {"ip": "iproute2", "nft": "nftables"}
 
 
 class Ended(NamedTuple):
@@ -58,6 +63,36 @@ async def run_command(
                 await process.wait()
         raise
     return Ended(process.returncode or 0, output, errors)
+
+
+async def run_network_program(program: str, *arguments: str, text: str = "", ignored: Collection[str] = ()) -> bytes:
+    """Run ``ip``, ``nft`` or ``conntrack`` to the end with ``text`` as input; return the output.
+
+    Errors that contain one of ``ignored`` are none.
+
+    Raises:
+        BadConfiguration: the program is missing, or this process lacks NET_ADMIN.
+        Retry: the program failed, or does not end.
+    """
+    try:
+        async with asyncio.timeout(_NETWORK_S):
+            ended = await run_command(program, *arguments, stdin=text.encode())
+    except FileNotFoundError:
+        raise BadConfiguration(f"{program} is missing here; install {_PACKAGES.get(program, program)}") from None
+    except TimeoutError:
+        raise Retry(f"{program} did not end within {_NETWORK_S:.0f} s", detail=text[:500]) from None
+    except OSError as error:
+        raise Retry(f"{program} cannot be run: {error}") from error
+    lines = [line.strip() for line in ended.errors.decode(errors="replace").splitlines()]
+    lines = [line for line in lines if line and not line.startswith("Command failed")]
+    failed = [line for line in lines if not any(known in line for known in ignored)]
+    if ended.code == 0 or (lines and not failed):
+        return ended.output
+    if any("not permitted" in line for line in failed):
+        raise BadConfiguration(
+            f"{program} needs the capability NET_ADMIN: run this process as root, or give NET_ADMIN to the container"
+        )
+    raise Retry(f"{program} failed: {next(iter(failed), f'exit code {ended.code}')}", detail=text[:500])
 
 
 async def _feed(stream: asyncio.StreamWriter | None, text: bytes) -> bytes:

@@ -105,19 +105,26 @@ def _impossible(pod: Pod, why: str) -> ObjectEvent:
 
 
 class EgressRequest(msgspec.Struct, frozen=True):
-    """The pods of one load balancer at the hub, as its member wrote them (``text``), in the order of their age."""
+    """The pods of one load balancer at the hub, as its member wrote them (``text``), in the order of their age.
+
+    ``policy`` is None while nobody knows what the member may do.
+    """
 
     name: str
     order: tuple[str, ObjectKey]
     text: str
     addresses: tuple[str, ...]
-    policy: TargetPolicy
+    policy: TargetPolicy | None
 
 
 class Egress(msgspec.Struct, frozen=True):
-    """All identities, and by load balancer: how many addresses leave with it, and why others do not."""
+    """All identities, and by load balancer: how many addresses leave with it, and why others do not.
+
+    ``kept`` are addresses whose pods are unknown: what leaves with them now continues, and nothing new.
+    """
 
     identities: tuple[EgressIdentity, ...] = ()
+    kept: tuple[str, ...] = ()
     sources: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
     problems: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
 
@@ -134,7 +141,15 @@ def decide_egress(
     identities: list[EgressIdentity] = []
     sources: dict[str, int] = {}
     problems: dict[str, str] = {}
+    kept: set[str] = set()
     for request in sorted(requests, key=lambda request: request.order):
+        if request.policy is None:
+            kept.update(request.addresses)
+            sources[request.name] = 0
+            problems[request.name] = (
+                "the Tenant cannot be read; machines keep the pods that they have. Correct the Tenant"
+            )
+            continue
         names = [text.strip() for text in request.text.split(",")]
         refused = set(names[_MOST_SOURCES:])
         mine: dict[int, set[str]] = {4: set(), 6: set()}
@@ -172,7 +187,7 @@ def decide_egress(
                 EgressIdentity(address=address, sources=tuple(sorted(of_family)), first_port=first, last_port=last)
             )
         sources[request.name], problems[request.name] = count, "; ".join(sentences)
-    return Egress(_merged(identities), sources, problems)
+    return Egress(_merged(identities), tuple(sorted(kept)), sources, problems)
 
 
 def free_ports(listening: Collection[int]) -> tuple[int, int]:

@@ -222,3 +222,7 @@ async def test_identities_are_in_whole_tables_and_in_changes_that_lack_them() ->
     change = await provider.table("m1", table.version, wait_s=0)
     assert change is not None
     assert (change.whole, change.egress) == (False, ())
+    provider.set_egress((), kept=("192.0.2.10",))
+    change = await provider.table("m1", change.version, wait_s=0)
+    assert change is not None
+    assert (change.egress, change.kept_egress) == ((), ("192.0.2.10",))

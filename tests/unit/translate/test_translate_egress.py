@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 
 from fairlead.api.kubernetes import Pod, PodIP, PodSpec, PodStatus, Service, ServiceSpec
@@ -170,3 +171,11 @@ def test_source_ports_are_apart_from_those_of_listeners():
     assert answer.identities == ()
     assert answer.sources == {"east/web": 0}
     assert "too few" in answer.problems["east/web"]
+
+
+def test_without_a_policy_what_leaves_stays_and_nothing_new_is_admitted():
+    unknown = msgspec.structs.replace(request("web", "10.0.0.1"), policy=None)
+    answer = at_hub(unknown, request("api", "10.0.0.2", addresses=("192.0.2.11",)))
+    assert [each.address for each in answer.identities] == ["192.0.2.11"]
+    assert answer.kept == (VIP,)
+    assert "Tenant" in answer.problems["east/web"]

@@ -480,7 +480,8 @@ class Machines:
         self._planned_epoch = self._epoch()
         ours, members = self.placements.load_balancers(), self._members()
         addresses = placed_addresses(ours, self.placements.by_address(ours))
-        self._kernel.set_egress(self._egress.decide(ours, members).identities)
+        egress = self._egress.decide(ours, members)
+        self._kernel.set_egress(egress.identities, kept=egress.kept)
         announcements = self.announcements.in_force()
         self._choose_keepers(addresses, announcements, members)
         given = PlanInput(

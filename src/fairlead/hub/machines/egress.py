@@ -41,6 +41,8 @@ class EgressIdentities:
         self._inventory = inventory
         self._events = events
         self._decided = Egress()
+        #: The policies of namespaces as they were when the Tenant could be read.
+        self._policies: dict[str, TargetPolicy] = {}
 
     @property
     def ports(self) -> Mapping[str, tuple[int, int]]:
@@ -50,8 +52,6 @@ class EgressIdentities:
     def decide(self, load_balancers: Sequence[IntentObject], machines: Iterable[ProxyMachine]) -> Egress:
         """Return the identities; ``load_balancers`` are all those on proxy machines."""
         requesting = [obj for obj in load_balancers if isinstance(obj, TCPLoadBalancer) and pods_of(obj)]
-        if any(self._inventory.tenant_problem(obj.metadata.namespace) for obj in requesting):
-            return self._decided  # what a member may do is not known now
         reserved: set[str] = set()
         ports: dict[str, set[int]] = {}
         if requesting:
@@ -66,14 +66,17 @@ class EgressIdentities:
         return self._decided
 
     def _request(self, obj: TCPLoadBalancer) -> EgressRequest:
-        tenant = self._inventory.tenant_of(obj.metadata.namespace)
-        ranges = target_ranges(tenant.spec if tenant is not None else TenantSpec())
+        namespace = obj.metadata.namespace
+        if not self._inventory.tenant_problem(namespace):
+            tenant = self._inventory.tenant_of(namespace)
+            ranges = target_ranges(tenant.spec if tenant is not None else TenantSpec())
+            self._policies[namespace] = TargetPolicy(ranges=ranges, ipv6=True)
         return EgressRequest(
             name="/".join(obj.key),
             order=obj.age_order,
             text=pods_of(obj),
             addresses=tuple(address for address, _ in obj.status.allocation.places),
-            policy=TargetPolicy(ranges=ranges, ipv6=True),
+            policy=self._policies.get(namespace),
         )
 
     async def write_statuses(self, plans: MachinePlans, reports: Mapping[str, MachineReport]) -> None:

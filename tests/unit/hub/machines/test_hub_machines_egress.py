@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import msgspec
 import pytest
 
-from fairlead.hub.machines.egress import translating
+from fairlead.api.meta import ObjectMeta
+from fairlead.api.names import ANNOTATION_EGRESS_PODS
+from fairlead.api.tcploadbalancer import TCPLoadBalancer
+from fairlead.api.tenant import Tenant, TenantSpec
+from fairlead.hub.machines.egress import EgressIdentities, translating
 from fairlead.model.machine import AnnouncedAddress, ForwardingState, MachineReport
 
 VIP = "192.0.2.10"
@@ -41,3 +47,47 @@ def test_each_obstacle_is_one_sentence():
         (PLANNED, {"m1": report("m1", ForwardingState(version="1"))}, "waits"),
     ):
         assert text in translating(VIP, planned, reports)[1]
+
+
+class Rights:
+    """An inventory of one load balancer whose Tenant may be unreadable."""
+
+    def __init__(self) -> None:
+        self.problem = ""
+        self.ranges = ["10.0.0.0/24"]
+        self.intents = {"TCPLoadBalancer": self}
+
+    def tenant_problem(self, _namespace: str) -> str:
+        return self.problem
+
+    def tenant_of(self, _namespace: str) -> Tenant:
+        return Tenant(metadata=ObjectMeta("east"), spec=TenantSpec(target_ranges=self.ranges))
+
+    def open_ports(self, _obj: TCPLoadBalancer) -> set[int]:
+        return {80}
+
+
+@pytest.mark.req("P-35")
+def test_a_tenant_that_cannot_be_read_keeps_its_last_policy():
+    rights = Rights()
+    web = msgspec.convert(
+        {
+            "metadata": {
+                "namespace": "tenant-east",
+                "name": "web",
+                "annotations": {ANNOTATION_EGRESS_PODS: "10.0.0.1,10.9.9.9"},
+            },
+            "status": {"allocation": {"address": VIP}},
+        },
+        TCPLoadBalancer,
+    )
+    first, later = (
+        EgressIdentities(cluster=cast("Any", None), inventory=cast("Any", rights), events=cast("Any", None))
+        for _ in range(2)
+    )
+    admitted = [(VIP, ("10.0.0.1",))]
+    assert [(each.address, each.sources) for each in first.decide([web], ()).identities] == admitted
+    rights.problem, rights.ranges = "Tenant east cannot be read", ["0.0.0.0/0"]
+    assert [(each.address, each.sources) for each in first.decide([web], ()).identities] == admitted
+    started = later.decide([web], ())
+    assert (started.identities, started.kept) == ((), (VIP,)), "a hub that has just started does not know more"
