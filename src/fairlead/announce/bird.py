@@ -104,6 +104,8 @@ class Bird:
             else:
                 await self._ask("configure")
             self._configured = text
+        if not any(route.mortal for route in routes):
+            self._renew_at_s = None
         self._peers = tuple(peers)
 
     async def _keep_mortal(self, path: Path, routes: Sequence[AnnouncedRoute], *, adopting: bool) -> None:
@@ -111,9 +113,7 @@ class Bird:
 
         Not if a former process let it end and nothing is known to serve: that would announce what is dead.
         """
-        if not any(route.mortal for route in routes):
-            self._renew_at_s = None
-        elif self._renew_at_s is None:
+        if self._renew_at_s is None and any(route.mortal for route in routes):
             # Routes of a former process that end without it.
             if adopting and f" via {NEXT_HOP}" in path.read_text():  # noqa: ASYNC240 - a small local file
                 shown = await ip_lines("-o", "-4", "address", "show", "dev", "lo")

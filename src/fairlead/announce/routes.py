@@ -47,6 +47,7 @@ log = structlog.get_logger(__name__)
 _LOOK_S = 1.0
 _FIRST_BACK_OFF_S = 0.1
 _LAST_BACK_OFF_S = 5.0
+_BFD_MARGIN_S = 0.2
 
 
 class AnnouncedRoute(msgspec.Struct, frozen=True):
@@ -159,7 +160,8 @@ class RouteAnnouncer:
             ended = await self._ended_soon()
             if ended or self._problem:
                 failures += 1
-                await asyncio.sleep(backoff_s(failures, base_s=_FIRST_BACK_OFF_S, limit_s=_LAST_BACK_OFF_S))
+                pause_s = backoff_s(failures, base_s=_FIRST_BACK_OFF_S, limit_s=_LAST_BACK_OFF_S)
+                await asyncio.sleep(max(pause_s, self._noticed_s()))
                 async with self._lock:
                     if self._active():
                         await self._follow()
@@ -179,6 +181,15 @@ class RouteAnnouncer:
     def _active(self) -> bool:
         """Return whether the speaker has to run."""
         return not self._stopped and self._plan is not None and bool(self._peers(self._plan) or self._ours(self._plan))
+
+    def _noticed_s(self) -> float:
+        """Return how long routers take to notice by BFD that the speaker ended.
+
+        A speaker that is back sooner loses the session a second time, and routers then drop the routes that graceful
+        restart keeps.
+        """
+        peers = self._peers(self._plan) if self._plan is not None else ()
+        return max((3 * peer.bfd_interval_ms / 1000 + _BFD_MARGIN_S for peer in peers if peer.bfd), default=0.0)
 
     async def _ended_soon(self) -> bool:
         """Wait for a moment; return whether the speaker ended meanwhile although it has to run."""
@@ -228,12 +239,12 @@ class RouteAnnouncer:
                 for address in plan.addresses
                 if address.announcement in ("BGP", "External") and plan.machine in address.machines
             }
-            await self._local.add([address.address for address in ours])
             routes = self._routes(plan, ours)
-            # Planned here and not served; those that left the plan may be gone at all machines, and take none with them.
+            # Planned here and not served. Those that left the plan may be gone at all machines: they take none with them.
             self._overdue = not {prefix_of(address) for address in ours} & self._prefixes <= {
                 route.prefix for route in routes
             }
+            await self._local.add([address.address for address in ours])
             peers = self._passwords.filled(self._peers(plan))
             if self._active() or await self._speaker.adopted() is not None:
                 await self._speaker.apply(peers, routes)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Collection, Sequence
+from ipaddress import ip_address, ip_interface, ip_network
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from fairlead.announce.bird import Bird
-from fairlead.announce.routes import RouteAnnouncer, prefix_of
-from fairlead.model.machine import AnnouncedAddress, BgpAttributes, BgpPeerPlan, MachinePlan
+from fairlead.announce import routes
+from fairlead.announce.bird import ALIVE, NEXT_HOP, Bird
+from fairlead.announce.routes import AnnouncedRoute, RouteAnnouncer, prefix_of
+from fairlead.errors import Retry
+from fairlead.model.machine import AnnouncedAddress, BgpAttributes, BgpPeerPlan, MachinePlan, SessionState
 
 PEER = BgpPeerPlan(name="tor", asn=65000, local_asn=65001, address="127.0.0.1")
 
@@ -59,3 +64,67 @@ async def test_a_machine_without_bgp_starts_no_speaker(tmp_path: Path) -> None:
     await announcer.withdraw()
     assert (announcer.addresses(), announcer.sessions(), announcer.links()) == ((), (), ())
     assert await speaker.adopted() is None
+
+
+class StubbornSpeaker(Bird):
+    """A BIRD that refuses every change while ``refuses``, and counts renewals."""
+
+    refuses = False
+    renewals = 0
+    prefixes: Collection[str] = ()
+
+    async def adopted(self) -> Collection[str] | None:
+        return self.prefixes or None
+
+    async def apply(self, peers: Sequence[BgpPeerPlan], routes: Sequence[AnnouncedRoute]) -> None:
+        if self.refuses:
+            raise Retry("BIRD refuses its configuration")
+        self.prefixes = [route.prefix for route in routes]
+
+    async def renew(self) -> None:
+        self.renewals += 1
+
+    async def sessions(self, peers: Sequence[BgpPeerPlan] | None = None) -> Sequence[SessionState]:
+        return ()
+
+
+@pytest.mark.req("P-21")
+async def test_routes_are_renewed_unless_one_cannot_be_withdrawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_addresses(*_: object, **__: object) -> None:
+        """Leave the addresses of this machine alone."""
+
+    monkeypatch.setattr(routes, "ip_batch", no_addresses)
+    speaker = StubbornSpeaker(tmp_path / "speaker")
+    announcer = RouteAnnouncer("BGP", speaker, tmp_path / "speaker")
+    web, dns = (
+        AnnouncedAddress(address=f"192.0.2.{number}", announcement="BGP", machines=("m1", "m2")) for number in (1, 2)
+    )
+    both = MachinePlan(machine="m1", version="1", bgp_peers=(PEER,), addresses=(web, dns))
+    without_web = msgspec.structs.replace(both, version="2", addresses=(dns,))
+    drained = msgspec.structs.replace(both, version="3", drained=True)
+
+    async def renewed(plan: MachinePlan, *, web_serves: bool = True) -> bool:
+        await announcer.apply(plan, serving={web.address: web_serves, dns.address: True})
+        before = speaker.renewals
+        await announcer._look()
+        return speaker.renewals > before
+
+    assert await renewed(both)
+    speaker.refuses = True
+    assert await renewed(msgspec.structs.replace(both, version="4")), "all routes serve; only the change is refused"
+    assert await renewed(without_web), "an address that left the plan takes no others with it"
+    assert not await renewed(both, web_serves=False), "what is dead must not be announced for ever"
+    assert await renewed(both)
+    assert not await renewed(drained)
+    speaker.refuses = False
+    assert await renewed(both, web_serves=False)
+
+
+def test_the_next_hop_of_routes_with_a_lifetime_belongs_to_no_service() -> None:
+    taken = ("192.0.0.0/29", "192.0.0.8/32", "192.0.0.9/32", "192.0.0.10/32", "192.0.0.170/31")
+    alive = ip_interface(ALIVE)
+    assert ip_address(NEXT_HOP) in alive.network
+    assert not any(alive.network.overlaps(ip_network(network)) for network in taken), "IANA has assigned these"
+    assert alive.ip not in {ip_address(NEXT_HOP), alive.network[0], alive.network[-1]}
