@@ -4,15 +4,16 @@
 
 The former owner keeps the address on ``lo`` for ``MOVED_S``; ARP is not answered there. The new owner remembers each
 connection that begins with it, in an nftables set, and sends the other segments of a moved address on to the former
-owner. Both entries expire in the kernel, so nothing is left by a process that dies. New connections need none of this:
-without nftables, open connections end at a move.
+owner. Both entries expire in the kernel, so nothing is left by a process that dies; the next one reads them first.
+New connections need none of this: without nftables, open connections end at a move.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
@@ -40,8 +41,8 @@ class Moves:
 
     def __init__(self, index: int) -> None:
         self._table = f"netdev fairlead_moves_{index}"
-        #: The chain that each address leads to; the kernel may have let the entry expire.
-        self._taken: dict[str, str] = {}
+        #: The chain that each address leads to; the kernel may have let the entry expire. None until it was read.
+        self._taken: dict[str, str] | None = None
 
     def taken(
         self,
@@ -57,13 +58,22 @@ class Moves:
         self.left(addresses)
         own = connections_at(addresses)
         if nft(forwarding(self._table, interface, addresses, former, own, egress_ports)):
-            self._taken.update(dict.fromkeys(addresses, chain_to(former)))
+            self._entries().update({address: chain_to(former, egress_ports.get(address, ())) for address in addresses})
 
-    def left(self, addresses: Iterable[str]) -> None:
+    def left(self, addresses: Collection[str]) -> None:
         """Forget addresses that are elsewhere again: two machines would send segments to each other."""
-        gone = {address: self._taken.pop(address) for address in sorted(self._taken.keys() & set(addresses))}
+        if not addresses:
+            return
+        entries = self._entries()
+        gone = {address: entries.pop(address) for address in sorted(entries.keys() & set(addresses))}
         if gone:
             nft(forgetting(self._table, gone), quiet=True)
+
+    def _entries(self) -> dict[str, str]:
+        if self._taken is None:
+            listings = [nft_output("list", "map", *self._table.split(), f"former{version}") for version in _FAMILIES]
+            self._taken = entries_in("".join(listings))
+        return self._taken
 
 
 class Connection(NamedTuple):
@@ -102,7 +112,7 @@ def _place(figures: str) -> tuple[str, int]:
 def forwarding(
     table: str,
     interface: str,
-    addresses: Iterable[str],
+    addresses: Collection[str],
     former: str,
     own: Iterable[Connection] = (),
     egress_ports: Mapping[str, Sequence[int]] = MappingProxyType({}),
@@ -110,11 +120,12 @@ def forwarding(
     """Return the commands of nftables for addresses that came from the machine at ``former``.
 
     ``own`` are connections of this machine from a time when it had the addresses before. Answers to what pods begin,
-    at ``egress_ports``, are for this machine: packets of the pods come here now, too.
+    at ``egress_ports``, are for this machine: packets of the pods come here now, too. The range is in the chain of an
+    address, so it lasts as long as the address is sent on.
     """
     version = ip_address(former).version
     ip = _FAMILIES[version][0]
-    chain = chain_to(former)
+    chains = {chain_to(former, ports): ports for ports in (egress_ports.get(address, ()) for address in addresses)}
     key = f"{ip} saddr . tcp sport . {ip} daddr . tcp dport"
     lines = [f"add table {table}"]
     for number, (_, of_family) in _FAMILIES.items():
@@ -122,21 +133,20 @@ def forwarding(
         lines += [
             f"add map {table} former{number} {{ type {of_family} : verdict; flags timeout; }}",
             f"add set {table} begun{number} {{ {flow}; flags dynamic,timeout; size {_MOST_CONNECTIONS}; }}",
-            f"add set {table} egress{number} {{ type {of_family} . inet_service; flags interval,timeout; }}",
+        ]
+    for chain, ports in chains.items():
+        rule = f"add rule {table} {chain}"
+        lines += [
+            f"add chain {table} {chain}",
+            f"flush chain {table} {chain}",
+            *([f"{rule} tcp dport {ports[0]}-{ports[1]} accept"] if ports else []),
+            f"{rule} tcp flags & (syn|ack) == syn update @begun{version} {{ {key} timeout {_ATTEMPT_S}s }} accept",
+            f"{rule} {key} @begun{version} update @begun{version} {{ {key} timeout {MOVED_S}s }} accept",
+            f"{rule} fwd {ip} to {former} device {interface}",
         ]
     lines += [
-        f"add chain {table} {chain}",
-        f"flush chain {table} {chain}",
-        f"add rule {table} {chain} tcp flags & (syn|ack) == syn"
-        f" update @begun{version} {{ {key} timeout {_ATTEMPT_S}s }} accept",
-        f"add rule {table} {chain} {key} @begun{version} update @begun{version} {{ {key} timeout {MOVED_S}s }} accept",
-        f"add rule {table} {chain} fwd {ip} to {former} device {interface}",
         f'add chain {table} ingress {{ type filter hook ingress device "{interface}" priority 0; policy accept; }}',
         f"flush chain {table} ingress",
-        *(
-            f"add rule {table} ingress {name} daddr . tcp dport @egress{number} accept"
-            for number, (name, _) in _FAMILIES.items()
-        ),
         *(
             f"add rule {table} ingress meta l4proto tcp {name} daddr vmap @former{number}"
             for number, (name, _) in _FAMILIES.items()
@@ -146,15 +156,17 @@ def forwarding(
             for connection in own
         ),
         *(
-            f"add element {table} egress{version} {{ {address} . {first}-{last} timeout {MOVED_S}s }}"
-            for address, (first, last) in egress_ports.items()
-        ),
-        *(
-            f"add element {table} former{version} {{ {address} timeout {MOVED_S}s : goto {chain} }}"
+            f"add element {table} former{version} {{ {address} timeout {MOVED_S}s : "
+            f"goto {chain_to(former, egress_ports.get(address, ()))} }}"
             for address in addresses
         ),
     ]
     return "\n".join(lines) + "\n"
+
+
+def entries_in(listing: str) -> dict[str, str]:
+    """Return the chain of each address in what ``nft list map`` prints."""
+    return dict(re.findall(r"([0-9a-f.:]+) timeout \S+ expires \S+ : goto (\w+)", listing))
 
 
 def forgetting(table: str, chains: Mapping[str, str]) -> str:
@@ -170,23 +182,30 @@ def forgetting(table: str, chains: Mapping[str, str]) -> str:
     )
 
 
-def chain_to(former: str) -> str:
-    """Return the name of the chain that sends segments on to the machine at ``former``."""
-    return f"to_{former.replace('.', '_').replace(':', '_')}"
+def chain_to(former: str, egress_ports: Sequence[int] = ()) -> str:
+    """Return the name of the chain that sends segments on to the machine at ``former``, except at these ports."""
+    name = f"to_{former.replace('.', '_').replace(':', '_')}"
+    return f"{name}_but_{egress_ports[0]}_{egress_ports[1]}" if egress_ports else name
 
 
 def nft(commands: str, *, quiet: bool = False) -> bool:
     """Run commands in one transaction; return whether the kernel took them."""
+    code, _, errors = _run("-f", "-", text=commands)
+    if code and not quiet:
+        log.warning("open connections end at this move", why=errors.partition("\n")[0])
+    return code == 0
+
+
+def nft_output(*arguments: str) -> str:
+    """Return what nft prints; nothing where it fails, as for a table that does not exist."""
+    return _run(*arguments)[1]
+
+
+def _run(*arguments: str, text: str = "") -> tuple[int, str, str]:
     try:
-        answer = subprocess.run(
-            ("nft", "-f", "-"), input=commands, capture_output=True, text=True, check=False, timeout=_NFT_S
+        ended = subprocess.run(
+            ("nft", *arguments), input=text, capture_output=True, text=True, check=False, timeout=_NFT_S
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        why = str(error)
-    else:
-        if answer.returncode == 0:
-            return True
-        why = answer.stderr.partition("\n")[0]
-    if not quiet:
-        log.warning("open connections end at this move", why=why)
-    return False
+        return 1, "", str(error)
+    return ended.returncode, ended.stdout, ended.stderr

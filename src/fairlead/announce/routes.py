@@ -240,7 +240,7 @@ class RouteAnnouncer:
                 if address.announcement in ("BGP", "External") and plan.machine in address.machines
             }
             routes = self._routes(plan, ours)
-            # Planned here and not served. Those that left the plan may be gone at all machines: they take none with them.
+            # Planned here and not served. A route that left the plan is gone everywhere: it takes no others with it.
             self._overdue = not {prefix_of(address) for address in ours} & self._prefixes <= {
                 route.prefix for route in routes
             }

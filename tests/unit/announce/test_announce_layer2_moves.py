@@ -6,7 +6,8 @@ import socket
 
 import pytest
 
-from fairlead.announce.layer2_moves import Connection, connections_at, forwarding
+from fairlead.announce import layer2_moves
+from fairlead.announce.layer2_moves import Connection, Moves, chain_to, connections_at, forwarding
 
 VIP = {4: "192.0.2.100", 6: "2001:db8::100"}
 FORMER = {4: "192.0.2.1", 6: "2001:db8::1"}
@@ -47,8 +48,34 @@ def test_a_connection_that_begins_here_or_began_here_stays_here(version: int):
 @pytest.mark.req("P-35")
 @pytest.mark.parametrize("version", [4, 6])
 def test_answers_to_what_pods_begin_stay_at_the_new_owner(version: int):
+    other = {4: "192.0.2.101", 6: "2001:db8::101"}[version]
     ports = {VIP[version]: (32_768, 60_999)}
-    lines = forwarding("netdev t", "eth0", [VIP[version]], FORMER[version], (), ports).splitlines()
-    ingress = [line for line in lines if line.startswith("add rule netdev t ingress")]
-    assert [line.endswith("accept") for line in ingress] == [True, True, False, False], "before what is sent on"
-    assert f"add element netdev t egress{version} {{ {VIP[version]} . 32768-60999 timeout 300s }}" in lines
+    lines = forwarding("netdev t", "eth0", [VIP[version], other], FORMER[version], (), ports).splitlines()
+    chain = chain_to(FORMER[version], ports[VIP[version]])
+    first = next(line for line in lines if line.startswith(f"add rule netdev t {chain} "))
+    assert first.endswith("tcp dport 32768-60999 accept"), "before what is sent on"
+    elements = [line for line in lines if line.startswith("add element")]
+    assert f"{VIP[version]} timeout 300s : goto {chain} " in elements[0], "the range lasts as long as the address"
+    assert f"{other} timeout 300s : goto {chain_to(FORMER[version])} " in elements[1]
+
+
+@pytest.mark.req("P-6")
+def test_a_new_process_forgets_what_an_earlier_one_left(monkeypatch: pytest.MonkeyPatch):
+    kernel: list[tuple[str, ...]] = []
+    entries = (f"{VIP[4]} timeout 5m expires 4m59s : goto to_192_0_2_1", "192.0.2.9 timeout 5m expires 1s : goto x")
+    listing = f"elements = {{ {', '.join(entries)} }}"
+
+    def run(*arguments: str, text: str = "") -> tuple[int, str, str]:
+        kernel.append((*arguments, text))
+        return 0, listing if arguments[-1] == "former4" else "", ""
+
+    monkeypatch.setattr(layer2_moves, "_run", run)
+    moves = Moves(3)
+    moves.left([])
+    assert kernel == []
+    moves.taken("eth0", [VIP[4]], "192.0.2.2")
+    texts = [entry[-1] for entry in kernel if entry[-1]]
+    assert f"delete element netdev fairlead_moves_3 former4 {{ {VIP[4]} }}" in texts[0]
+    assert f"{VIP[4]} timeout 300s : goto to_192_0_2_1 " in texts[0], "an entry that expired meanwhile is no error"
+    moves.left([VIP[4], VIP[6]])
+    assert "to_192_0_2_2" in kernel[-1][-1]
