@@ -9,21 +9,23 @@
 
 The next hop is the address itself, so nothing here needs to know the machines. The node does not translate the packets
 (table ``inet fairlead_egress_node``); the machine does. While a label cannot be followed, the pod reaches nothing
-outside. In: watches of the cluster. Out: rules, routes, Events. Never: changes rules or routes of others, or anything
-before all was read; what is there stays when this process ends.
+outside. The refusal comes first and depends on nothing else: when ``ip`` fails, nftables drops what the pod begins.
+In: watches of the cluster. Out: rules, routes, Events. Never: changes rules or routes of others, or anything before all
+was read; what is there stays when this process ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from contextlib import suppress
 from hashlib import blake2b
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -32,13 +34,14 @@ from fairlead.api.json_text import decode
 from fairlead.api.kubernetes import PODS, SERVICES, Pod, Service
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import LABEL_EGRESS
-from fairlead.errors import BadConfiguration, FairleadError, Retry
+from fairlead.errors import FairleadError
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder, EventWriter
 from fairlead.model.condition import ObjectEvent, warning_event
+from fairlead.model.forwarding import EGRESS_TABLE
 from fairlead.runtime.clock import wait_for
-from fairlead.runtime.commands import run_command
+from fairlead.runtime.commands import run_network_program
 from fairlead.translate.egress import INVALID_LABEL, NOT_POSSIBLE, addresses_of, egress_pods
 
 TABLE = "inet fairlead_egress_node"
@@ -47,12 +50,16 @@ PROTOCOL = 178
 MAIN, IDENTITY, REFUSE = 7700, 7701, 7702
 SOURCE = "egress-node"
 _GATHER_S = 0.1
-#: How often next hops are looked at, and everything else: another program may have changed it.
-_LOOK_S, _REPAIR_S = 1.0, 10.0
+#: How often next hops and our table are looked at, and the rest: another program may have changed it. What failed is
+#: tried again sooner.
+_LOOK_S, _REPAIR_S, _RETRY_S = 1.0, 10.0, 3.0
 #: A datagram to this port makes the kernel ask for an address.
 _DISCARD = 9
 #: Without IPv6, the kernel refuses to show its rules.
 _FAMILIES = {4: "-4"} | ({6: "-6"} if Path("/proc/net/if_inet6").exists() else {})
+
+_NO_ROUTE = ("unreachable", "No route to host", "Permission denied", "Invalid argument")
+_T = TypeVar("_T")
 
 log = structlog.get_logger(__name__)
 
@@ -60,11 +67,21 @@ Rule = tuple[int, str, int]
 
 
 class Hop(msgspec.Struct, frozen=True):
-    """How this node reaches an address: by ``device``, because it has it itself, or not (``problem``)."""
+    """How this node reaches an address: by ``device``, because it has it itself, or not (``problem``).
+
+    ``pods`` are those that a machine on this node translates to its ``own`` address.
+    """
 
     device: str = ""
     own: bool = False
+    pods: frozenset[str] = frozenset()
     problem: str = ""
+
+    def problem_of(self, pod: str, address: str) -> str:
+        """Return why what a pod begins does not leave with the address; empty when it does."""
+        if self.own and pod not in self.pods:
+            return f"the machine on this node does not translate to {address} yet"
+        return self.problem
 
 
 def wanted_rules(identities: Mapping[str, str], hops: Mapping[str, Hop]) -> dict[Rule, None]:
@@ -72,8 +89,8 @@ def wanted_rules(identities: Mapping[str, str], hops: Mapping[str, Hop]) -> dict
     rules: dict[Rule, None] = {}
     for pod, address in sorted(identities.items()):
         hop = hops.get(address, Hop())
-        if hop.own:
-            continue  # this node is the machine: it translates what leaves by its own routes
+        if hop.own and pod in hop.pods:
+            continue  # the machine on this node translates what leaves by the routes of the node
         rules[MAIN, pod, 0] = rules[REFUSE, pod, 0] = None
         if hop.device:
             rules[IDENTITY, pod, table_of(address)] = None
@@ -101,13 +118,18 @@ def _rule(rule: Rule) -> str:
     return f"pref {priority} from {pod} {action} protocol {PROTOCOL}"
 
 
-def nft_rules(identities: Mapping[str, str]) -> str:
-    """Return the commands by which the node leaves the source of these packets as it is."""
+def nft_rules(identities: Mapping[str, str], unruled: Collection[str] = ()) -> str:
+    """Return the commands by which the node leaves the source of these packets as it is.
+
+    Nothing that pods ``unruled`` begin is forwarded: their rules could not be written.
+    """
     lines = [
         f"table {TABLE} {{",
         " chain leaving { type nat hook postrouting priority srcnat - 10; policy accept; }",
+        " chain refused { type filter hook forward priority filter - 10; policy accept; }",
         "}",
         f"flush chain {TABLE} leaving",
+        f"flush chain {TABLE} refused",
     ]
     for version, payload in ((4, "ip"), (6, "ip6")):
         mine = {pod: address for pod, address in identities.items() if address and ip_address(pod).version == version}
@@ -117,6 +139,9 @@ def nft_rules(identities: Mapping[str, str]) -> str:
                 f"add rule {TABLE} leaving {payload} saddr {{ {pods} }} rt {payload} nexthop {{ {addresses} }} "
                 f"snat {payload} to {payload} saddr"
             )
+        if of_family := sorted(pod for pod in unruled if ip_address(pod).version == version):
+            sources = f"{payload} saddr {{ {', '.join(of_family)} }}"
+            lines.append(f"add rule {TABLE} refused {sources} ct direction original drop")
     return "\n".join(lines) + "\n"
 
 
@@ -135,7 +160,7 @@ class EgressNode:
         #: What the kernel has, and when that was made sure of.
         self._applied: tuple[Mapping[str, str], Mapping[str, Hop]] = ({}, {})
         self._applied_s = float("-inf")
-        self._problem = ""
+        self._programmed = Programmed()
         self._pods.on_change(self._pod_changed)
         self._services.on_change(lambda _old, _new: self._dirty.set())
 
@@ -153,28 +178,33 @@ class EgressNode:
         await self._recorder.read_earlier()
         while True:
             self._dirty.clear()
-            try:
-                await self._apply()
-                problem = ""
-            except FairleadError as error:
-                problem = error.sentence
-            if problem != self._problem:
-                self._problem = problem
-                log.warning("egress", sentence=problem or "rules and routes can be written again")
+            await self.apply()
             await wait_for(self._dirty, self._clock, _LOOK_S)
             if self._dirty.is_set():
                 await self._clock.sleep(_GATHER_S)
 
-    async def _apply(self) -> None:
+    async def apply(self) -> None:
+        """Have the kernel follow the labels once, and say where it does not."""
         identities, problems = self._identities()
         addresses = sorted({address for address in identities.values() if address})
-        hops = {address: await _hop_to(address) for address in addresses}
-        if self._applied != (identities, hops) or self._clock.monotonic() - self._applied_s >= _REPAIR_S:
-            await _program(identities, hops)
-            if self._applied != (identities, hops):
+        hops = {address: await self._hop(address) for address in addresses}
+        waited_s = self._clock.monotonic() - self._applied_s
+        changed = self._applied != (identities, hops)
+        due = changed or waited_s >= (_RETRY_S if self._programmed.problem else _REPAIR_S)
+        if due or (identities and not self._programmed.problem and await _is_lost()):
+            problem, self._programmed = self._programmed.problem, await program(identities, hops)
+            if changed:
                 log.info("egress", pods=len(identities), addresses=", ".join(addresses))
             self._applied, self._applied_s = (identities, hops), self._clock.monotonic()
+            if self._programmed.problem != problem:
+                log.warning("egress", sentence=self._programmed.problem or "rules and routes can be written again")
         self._emit(identities, hops, problems)
+
+    async def _hop(self, address: str) -> Hop:
+        try:
+            return await _hop_to(address)
+        except FairleadError as error:
+            return self._applied[1].get(address, Hop(problem=error.sentence))
 
     def _identities(self) -> tuple[dict[str, str], dict[ObjectKey, ObjectEvent]]:
         """Return the address with which each address of a pod leaves, empty for none; and why, by pod."""
@@ -182,7 +212,12 @@ class EgressNode:
         # The agent reports invalid labels, once for all nodes.
         problems = {key: event for key, event in decided.problems.items() if event.reason != INVALID_LABEL}
         refused = [pod for pod in self._pods.values() if pod.key in decided.problems and not pod.spec.host_network]
-        identities = {address: "" for pod in refused if pod.status.phase == "Running" for address in addresses_of(pod)}
+        # What cannot be read stays as it is.
+        last, unread = self._applied[0], self._services.remains()
+        identities = dict(last) if self._pods.broken else {}
+        for pod in refused:
+            is_unread = ObjectKey(pod.metadata.namespace, pod.label(LABEL_EGRESS)) in unread
+            identities |= {address: last.get(address, "") if is_unread else "" for address in addresses_of(pod)}
         for key, sources in decided.sources.items():
             service = self._services.get(*key)
             ingress = (service.status.load_balancer.ingress or ()) if service is not None else ()
@@ -196,14 +231,19 @@ class EgressNode:
     ) -> None:
         for pod in self._pods.values():
             wrong: list[str] = []
-            for source in addresses_of(pod) if pod.key not in problems else ():
+            sources = addresses_of(pod)
+            for source in sources if pod.key not in problems else ():
                 address = identities.get(source)
                 if address == "":
                     family = ip_address(source).version
                     wrong.append(f"Service {pod.label(LABEL_EGRESS)} has no IPv{family} address yet")
-                elif address is not None and hops[address].problem:
-                    wrong.append(hops[address].problem)
-            text = f"Connections of Pod {pod.metadata.name} to the outside are refused: {'; '.join(wrong)}"
+                elif address is not None and (problem := hops[address].problem_of(source, address)):
+                    wrong.append(problem)
+            if self._programmed.refused.intersection(sources):
+                wrong.append(self._programmed.problem)
+            exposed = self._programmed.exposed.intersection(sources)
+            effect = "may leave with the address of the node" if exposed else "are refused"
+            text = f"Connections of Pod {pod.metadata.name} to the outside {effect}: {'; '.join(wrong)}"
             events = [warning_event(NOT_POSSIBLE, text)] if wrong else []
             self._events.emit_new(SOURCE, pod, events)
 
@@ -213,17 +253,66 @@ class EgressNode:
         self._dirty.set()
 
 
-async def _program(identities: Mapping[str, str], hops: Mapping[str, Hop]) -> None:
-    """Make rules and routes of the kernel those of these pods."""
-    await _write_routes(hops)
-    # Before the rules: a packet that takes them must not be translated here.
-    if identities or await _has_table():
-        await run_program("nft", "-f", "-", text=nft_rules(identities))
+class Programmed(msgspec.Struct, frozen=True):
+    """What failed (``problem``), the pods that lack a rule, and those that may leave with the address of the node."""
+
+    problem: str = ""
+    refused: frozenset[str] = frozenset()
+    exposed: frozenset[str] = frozenset()
+
+
+async def program(identities: Mapping[str, str], hops: Mapping[str, Hop]) -> Programmed:
+    """Make rules and routes of the kernel those of these pods.
+
+    No step depends on another one. nftables drops what pods without a refusal begin. A pod gets the rule of its address
+    only after nftables has taken in that the node does not translate its packets.
+    """
+    failures: list[str] = []
+
+    async def attempt(step: Awaitable[_T]) -> _T | None:
+        try:
+            return await step
+        except FairleadError as error:
+            failures.append(error.sentence)
+            return None
+
     wanted = wanted_rules(identities, hops)
-    for version, family in _FAMILIES.items():
-        of_family = [rule for rule in wanted if ip_address(rule[1]).version == version]
-        if commands := rule_commands(of_family, await _present_rules(family)):
-            await run_program("ip", family, "-batch", "-", text=commands)
+    present: dict[str, set[Rule]] = {}
+    for family in _FAMILIES.values():
+        refusals = [rule for rule in _of(family, wanted) if rule[0] != IDENTITY]
+        had = await attempt(_present_rules(family))
+        missing = [rule for rule in refusals if rule not in (had or ())]
+        if await attempt(_batch(family, rule_commands(missing, ()))):
+            present[family] = {*(had or ()), *missing}
+        else:
+            present[family] = {*(await attempt(_present_rules(family)) or ())}
+    there = set[Rule]().union(*present.values())
+    unruled = {pod for priority, pod, _ in wanted if priority == REFUSE and (REFUSE, pod, 0) not in there}
+    await attempt(_write_routes(hops))
+    translates = True
+    if identities or await attempt(_has_table()):
+        commands = nft_rules(identities, unruled)
+        translates = await attempt(run_network_program("nft", "-f", "-", text=commands)) is not None
+    # Without our table, the node translates what it sends to machines.
+    lost = not translates and await attempt(_has_table()) is False
+    allowed = {rule: None for rule in wanted if rule[0] != IDENTITY or translates or (rule in there and not lost)}
+    for family in _FAMILIES.values():
+        if await attempt(_batch(family, rule_commands(_of(family, allowed), present[family]))):
+            there |= {*_of(family, allowed)}
+    lacking = frozenset(rule[1] for rule in wanted if rule not in there or rule not in allowed)
+    exposed = frozenset(() if translates else unruled)
+    return Programmed("; ".join(dict.fromkeys(failures)), lacking, exposed)
+
+
+def _of(family: str, rules: Iterable[Rule]) -> list[Rule]:
+    return [rule for rule in rules if _FAMILIES.get(ip_address(rule[1]).version) == family]
+
+
+async def _batch(family: str, commands: str) -> bool:
+    """Have ``ip`` execute all of some commands, even if one fails."""
+    if commands:
+        await run_network_program("ip", family, "-force", "-batch", "-", text=commands, ignored=("File exists",))
+    return True
 
 
 def _why_not(service: Service) -> str:
@@ -233,12 +322,12 @@ def _why_not(service: Service) -> str:
 async def _hop_to(address: str) -> Hop:
     """Return how this node reaches an address, and have the kernel ask for it where no machine is known to answer."""
     family = f"-{ip_address(address).version}"
-    try:
-        route = (await _json("ip", family, "-j", "route", "get", address))[0]
-    except Retry:
+    routes = await _json("ip", family, "-j", "route", "get", address, ignored=_NO_ROUTE)
+    if not routes:
         return Hop(problem=f"this node has no route to {address}")
+    route = routes[0]
     if route.get("type") == "local":
-        return Hop(own=True)
+        return Hop(own=True, pods=await _translated_here(address))
     device = str(route.get("dev", ""))
     if "gateway" in route or not device:
         return Hop(problem=f"{address} is in no network of this node; announce an address of one by L2")
@@ -249,6 +338,13 @@ async def _hop_to(address: str) -> Hop:
     if "FAILED" in states:
         return Hop(device=device, problem=f"no machine answers for {address} on {device}; see: fairlead explain")
     return Hop(device=device)
+
+
+async def _translated_here(address: str) -> frozenset[str]:
+    """Return the pods that a machine on this node translates to an address."""
+    listing = await run_network_program("nft", "list", "table", *EGRESS_TABLE.split(), ignored=("No such file",))
+    pairs = re.findall(r"([0-9a-f.:]+) : ([0-9a-f.:]+)", listing.decode())
+    return frozenset(pod for pod, identity in pairs if identity == address)
 
 
 def _ask_for(address: str, device: str) -> None:
@@ -276,8 +372,7 @@ async def _write_routes(hops: Mapping[str, Hop]) -> None:
             if present.get(table) != (address, device)
         ]
         commands += [f"route flush table {table} protocol {PROTOCOL}\n" for table in sorted(present.keys() - wanted)]
-        if commands:
-            await run_program("ip", family, "-batch", "-", text="".join(commands))
+        await _batch(family, "".join(commands))
 
 
 async def _present_rules(family: str) -> list[Rule]:
@@ -290,28 +385,17 @@ async def _present_rules(family: str) -> list[Rule]:
 
 
 async def _has_table() -> bool:
-    return bool(shutil.which("nft")) and f"table {TABLE}" in (await run_program("nft", "list", "tables")).splitlines()
+    listed = await run_network_program("nft", "list", "tables") if shutil.which("nft") else b""
+    return f"table {TABLE}" in listed.decode().splitlines()
 
 
-async def _json(*command: str) -> list[dict[str, Any]]:
-    return decode(await run_program(*command) or "[]", list[dict[str, Any]])
-
-
-async def run_program(program: str, *arguments: str, text: str = "") -> str:
-    """Run a program to its end; return what it prints.
-
-    Raises:
-        BadConfiguration: it is missing.
-        Retry: it failed.
-    """
+async def _is_lost() -> bool:
+    """Return whether another program has deleted our table, as far as that can be read."""
     try:
-        ended = await run_command(program, *arguments, stdin=text.encode())
-    except FileNotFoundError:
-        package = {"nft": "nftables", "ip": "iproute2"}.get(program, program)
-        raise BadConfiguration(f"{program} is missing here; install {package}") from None
-    except OSError as error:
-        raise Retry(f"{program} cannot be run: {error}") from error
-    if ended.code:
-        first = ended.errors.decode(errors="replace").strip().partition("\n")[0]
-        raise Retry(f"{program} {' '.join(arguments)} failed: {first}; this process needs the capability NET_ADMIN")
-    return ended.output.decode()
+        return not await _has_table()
+    except FairleadError:
+        return True
+
+
+async def _json(*command: str, ignored: Collection[str] = ()) -> list[dict[str, Any]]:
+    return decode(await run_network_program(*command, ignored=ignored) or b"[]", list[dict[str, Any]])

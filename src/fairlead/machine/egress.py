@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from ipaddress import ip_address
 
+from fairlead.model.forwarding import EGRESS_TABLE as TABLE
 from fairlead.model.forwarding import EgressIdentity
-
-TABLE = "inet fairlead_egress"
 
 
 def egress_rules(identities: Sequence[EgressIdentity]) -> str:

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from fairlead.model.keys import Protocol
 from fairlead.model.machine import MachineValue
+
+#: The nftables table of a machine that translates the sources of pods.
+EGRESS_TABLE = "inet fairlead_egress"
 
 
 class ForwardedTarget(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -93,7 +96,7 @@ class ForwardingTable(MachineValue, frozen=True, kw_only=True, rename="camel", o
         for identity in before:
             sources = tuple(source for source in identity.sources if source not in owned)
             if identity.address in self.kept_egress and identity.address not in new and sources:
-                new[identity.address] = msgspec.structs.replace(identity, sources=sources)
+                new[identity.address] = replace(identity, sources=sources)
         return tuple(identity for _, identity in sorted(new.items()))
 
     def applied_to(self, entries: Mapping[str, ForwardedLoadBalancer]) -> dict[str, ForwardedLoadBalancer]:

@@ -347,7 +347,7 @@ class KernelProvider:
         if self._egress_number <= since:
             return table
         identities, kept_addresses = self._egress
-        return msgspec.structs.replace(table, egress=identities, kept_egress=kept_addresses)
+        return replace(table, egress=identities, kept_egress=kept_addresses)
 
     def _since(self, number: int) -> list[LoadBalancerKey]:
         keys: list[LoadBalancerKey] = []

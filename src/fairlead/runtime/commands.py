@@ -90,7 +90,7 @@ async def run_network_program(program: str, *arguments: str, text: str = "", ign
         return ended.output
     if any("not permitted" in line for line in failed):
         raise BadConfiguration(
-            f"{program} needs the capability NET_ADMIN: run this process as root, or give NET_ADMIN to the container"
+            "the capability NET_ADMIN is missing: run this process as root, or give NET_ADMIN to the container"
         )
     raise Retry(f"{program} failed: {next(iter(failed), f'exit code {ended.code}')}", detail=text[:500])
 
