@@ -54,6 +54,7 @@ data:
   hubs.json: {{ toJson . | quote }}
 {{- end }}
 """
+_NO_IMAGE = '"egress.image is empty; name an image of Fairlead that has the programs ip and nft"'
 _SUMMARY = {
     "hub": "The hub of Fairlead: gives Services of member clusters their addresses, with Envoys in this cluster.",
     "agent": "The agent of Fairlead: asks a hub for load balancers on behalf of this cluster.",
@@ -78,6 +79,10 @@ def files() -> dict[str, str]:
     made[f"{agent}/readiness-gates-rbac.yaml"] = _if(
         "rbac.create readinessGates.enabled", f"{gates}.yaml", "\n---\n".join(_documents(gates))
     )
+    made[f"{agent}/egress-rbac.yaml"] = _if(
+        "rbac.create egress.enabled", "egress.yaml", "\n---\n".join(_documents("egress"))
+    )
+    made[f"{agent}/egress.yaml"] = _if("egress.enabled", "egress.yaml", _egress())
     probes = "readiness-probes"
     made[f"{agent}/readiness-probes-rbac.yaml"] = _if(
         "rbac.create followReadinessProbes", f"{probes}.yaml", "\n---\n".join(_documents(probes))
@@ -119,6 +124,15 @@ def _proxy_nodes() -> str:
     if (images, pods) != (1, 1):
         raise ValueError("proxy-nodes.yaml has another form than its template expects")
     return text + _HUBS
+
+
+def _egress() -> str:
+    """Return the DaemonSet of egress nodes and its namespace, with the image of the values."""
+    text = "\n---\n".join(_documents("egress", rights=False))
+    text, images = re.subn(r"image: \S+ # yours", "image: {{ required " + _NO_IMAGE + " .Values.egress.image }}", text)
+    if images != 1:
+        raise ValueError("egress.yaml has another form than its template expects")
+    return text
 
 
 def _definitions() -> str:

@@ -67,6 +67,7 @@ from fairlead.status.object_ref import IN_MEMBERS, SERVICE, ObjectRef
 from fairlead.translate.addresses import OWN_POOL, AddressRanges
 from fairlead.translate.announcing import Announcements
 from fairlead.translate.certificates import ending
+from fairlead.translate.egress import NOT_POSSIBLE as EGRESS_NOT_POSSIBLE
 from fairlead.translate.member import NODES
 from fairlead.translate.view import says_no_ready
 
@@ -729,11 +730,14 @@ def machine_faults(machines: Iterable[ProxyMachine]) -> Iterator[ObjectFault]:
 
 
 def announcement_faults(rows: Iterable[LoadBalancerRow]) -> Iterator[ObjectFault]:
-    """Yield the addresses that no machine announces, or two machines answer for."""
+    """Yield the addresses that no machine announces, two machines answer for, or with which pods cannot leave."""
     for row in rows:
         for address in row.announced:
+            key = (row.kind, row.namespace, row.name)
+            if address.egress_problem:
+                text = f"egress with address {address.address}: {address.egress_problem}"
+                yield ObjectFault(Trouble.ATTENTION, *key, EGRESS_NOT_POSSIBLE, f"load balancer {row.title}", text)
             if address.problem:
-                key = (row.kind, row.namespace, row.name)
                 reason = ConditionReason.CONTESTED if address.machines else ConditionReason.NOT_ANNOUNCED
                 text = f"address {address.address} is not announced: {address.problem}"
                 if address.machines:

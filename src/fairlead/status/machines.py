@@ -11,17 +11,19 @@ from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api.announcing import Advertisement, BGPPeer
 from fairlead.api.intent import IntentObject
 from fairlead.api.meta import condition_of
-from fairlead.api.names import DEFAULT_CLASS
+from fairlead.api.names import ANNOTATION_EGRESS_PODS, DEFAULT_CLASS
 from fairlead.api.proxymachine import EXPECTED, AddressStatus, ProxyGroup, ProxyMachine, lease_name
+from fairlead.api.tcploadbalancer import EgressStatus, TCPLoadBalancer
 from fairlead.api.tenant import StampedLease, age_s
 from fairlead.api.times import parsed_time
 from fairlead.hub.machines.plans import announcement_of, is_ready, machines_by_address, placed_addresses
 from fairlead.model.condition import ConditionReason
-from fairlead.model.in_words import listed
+from fairlead.model.in_words import counted, listed
 from fairlead.model.machine import AnnouncedAddress
 from fairlead.status.formatting import age_text
 from fairlead.translate.announcing import Announcements, accept
@@ -88,7 +90,8 @@ class AnnouncedRow(msgspec.Struct, frozen=True, rename="camel"):
 
     ``macs`` are those that answer for it, ``next_hops`` the addresses to which routers send packets; ``cause`` is that
     of the last change, ``failover_cause`` that of the last take-over. ``stale``: the hub does not hear ``machines``
-    now. ``lacking`` are sentences about other machines that should announce it, too.
+    now. ``lacking`` are sentences about other machines that should announce it, too. ``pods`` are the addresses of pods
+    that are to leave with it, ``translating`` the machines that can do that, ``egress_problem`` why some pods do not.
     """
 
     address: str
@@ -104,6 +107,9 @@ class AnnouncedRow(msgspec.Struct, frozen=True, rename="camel"):
     failover_cause: str = ""
     stale: bool = False
     lacking: list[str] = msgspec.field(default_factory=list[str])
+    pods: list[str] = msgspec.field(default_factory=list[str])
+    translating: list[str] = msgspec.field(default_factory=list[str])
+    egress_problem: str = ""
 
 
 def machine_rows(
@@ -209,7 +215,23 @@ def announced_rows(
                 failover_time=failover.last_failover if failover is not None else "",
                 failover_cause=failover.failover_cause if failover is not None else "",
             )
+    for obj in ours:
+        egress = obj.status.egress if isinstance(obj, TCPLoadBalancer) else None
+        for address in {address for address, _ in obj.status.allocation.places} & rows.keys():
+            if egress is not None:
+                rows[address] = _with_egress(rows[address], obj.annotation(ANNOTATION_EGRESS_PODS), egress)
     return rows
+
+
+def _with_egress(row: AnnouncedRow, pods: str, egress: EgressStatus) -> AnnouncedRow:
+    of_family = {pod for pod in pods.split(",") if pod and (":" in pod) == (":" in row.address)}
+    problems = filter(None, (row.egress_problem, egress.message))
+    return replace(
+        row,
+        pods=sorted({*row.pods, *of_family}),
+        translating=sorted({*row.translating, *egress.machines}),
+        egress_problem="; ".join(dict.fromkeys(problems)),
+    )
 
 
 def in_force(peers: Iterable[BGPPeer], advertisements: Iterable[Advertisement]) -> Announcements:
@@ -238,13 +260,21 @@ def announced_lines(row: AnnouncedRow, now: datetime) -> list[str]:
         bfd = f", BFD {session.bfd}" if session.bfd else ""
         why = f": {session.problem}" if session.problem else ""
         lines.append(f"  session of {session.machine} with {session.peer}: {session.state}{since}{bfd}{why}")
-    return lines + [f"  not by {sentence}" for sentence in row.lacking]
+    lines += [f"  not by {sentence}" for sentence in row.lacking]
+    if row.pods:
+        through = [name for name in row.machines if name in row.translating]
+        way = f"through {listed(through, 5)}" if through else "not possible"
+        lines.append(
+            f"  egress of {listed(row.pods, 3)}: {way}" + (f"; {row.egress_problem}" * bool(row.egress_problem))
+        )
+    return lines
 
 
 def announced_cell(row: AnnouncedRow, *, wide: bool = False) -> str:
     """Return the machines that announce an address, for a table; ``wide``: with MAC addresses or next hops."""
     names = ",".join(row.machines) or "none"
-    return f"{names}{_where(row)}" if wide and row.machines else names
+    egress = f", egress of {counted(len(row.pods), 'pod')}" if wide and row.pods else ""
+    return f"{names}{_where(row)}{egress}" if wide and row.machines else names
 
 
 def _where(row: AnnouncedRow) -> str:

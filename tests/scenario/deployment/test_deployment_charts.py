@@ -183,6 +183,18 @@ def test_a_wrong_value_is_refused_by_its_name(name: str, values: dict[str, str],
     assert sentence in done.stderr
 
 
+@pytest.mark.req("OP-1", "P-35")
+def test_egress_of_the_chart_has_the_rights_of_the_manifest_and_needs_an_image() -> None:
+    templates = CHARTS / "fairlead-agent" / "templates"
+    manifest = (ROOT / "deploy" / "kubernetes" / "egress.yaml").read_text()
+    made = "".join((templates / f"{name}.yaml").read_text() for name in ("egress-rbac", "egress"))
+    for document in manifest.split("\n---\n"):
+        lines = [line for line in document.splitlines() if line.strip() and "image:" not in line and line[0] != "#"]
+        assert [line for line in lines if line not in made] == []
+    assert 'image: {{ required "egress.image is empty' in made
+    assert "add: [NET_ADMIN]" in made
+
+
 #: A value that is not the default, for those that have no obvious one.
 OTHER = {
     "image.tag": '"1.2.3"',
@@ -208,6 +220,8 @@ TOGETHER = {
     "dashboard.labels": {"dashboard.enabled": "true"},
     "proxyNodes.hubs": {"proxyNodes.enabled": "true"},
     "proxyNodes.tolerations": {"proxyNodes.enabled": "true"},
+    "egress.enabled": {"egress.image": '"registry.example.com/fairlead-egress:1"'},
+    "egress.image": {"egress.enabled": "true", "egress.image": '"registry.example.com/fairlead-egress:1"'},
 }
 
 

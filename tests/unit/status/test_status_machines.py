@@ -7,10 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from fairlead.api.announcing import Advertisement, AdvertisementSpec, BGPPeer, BGPPeerSpec, MachineChoice
 from fairlead.api.intent import Allocation, MachinePlacement
 from fairlead.api.meta import ObjectMeta, WireCondition
+from fairlead.api.names import ANNOTATION_EGRESS_PODS
 from fairlead.api.proxymachine import (
     AddressStatus,
     Failover,
@@ -22,9 +24,11 @@ from fairlead.api.proxymachine import (
     ProxyMachineStatus,
     RouterSession,
 )
-from fairlead.api.tcploadbalancer import TCPLoadBalancer, TCPLoadBalancerSpec, TCPLoadBalancerStatus
+from fairlead.api.tcploadbalancer import EgressStatus, TCPLoadBalancer, TCPLoadBalancerSpec, TCPLoadBalancerStatus
 from fairlead.hub.machines.plans import only_announced_by
+from fairlead.status.fleet import announcement_faults, load_balancer_row
 from fairlead.status.machines import (
+    AnnouncedRow,
     announced_cell,
     announced_lines,
     announced_rows,
@@ -291,3 +295,24 @@ def test_problems_are_those_that_need_attention():
     for reason in ("Drained", "Standby", "NothingToAnnounce"):
         fine = (WireCondition("Ready", "False", "Pending"), WireCondition("Announcing", "False", reason))
         assert list(machine_problems(machine("m1", conditions=fine))) == []
+
+
+@pytest.mark.req("P-27", "P-35")
+def test_an_address_names_the_pods_that_leave_with_it_the_machine_and_the_obstacle():
+    def row_of(egress: EgressStatus) -> AnnouncedRow:
+        web = load_balancer()
+        pods = {ANNOTATION_EGRESS_PODS: "10.0.0.1,10.0.0.2,fd00::1"}
+        web = replace(web, metadata=replace(web.metadata, annotations=pods), status=replace(web.status, egress=egress))
+        members = (machine("m1", AddressStatus(VIP, announced=True)), machine("m2"))
+        return announced_rows([web], members, in_force([], []))[VIP]
+
+    row = row_of(EgressStatus(sources=2, machines=("m1", "m2")))
+    assert (row.pods, row.translating) == (["10.0.0.1", "10.0.0.2"], ["m1", "m2"])
+    assert announced_lines(row, NOW)[-1] == "  egress of 10.0.0.1, 10.0.0.2: through m1"
+    assert "egress of 2 pods" in announced_cell(row, wide=True)
+    lacking = row_of(EgressStatus(sources=2, machines=("m2",), message="machine m1 does not translate"))
+    assert announced_lines(lacking, NOW)[-1].endswith("not possible; machine m1 does not translate")
+    fleet_row = load_balancer_row(load_balancer(), {VIP: lacking})
+    (fault,) = announcement_faults([fleet_row])
+    assert (fault.reason, fault.name) == ("EgressNotPossible", "web")
+    assert "machine m1 does not translate" in fault.text
