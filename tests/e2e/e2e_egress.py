@@ -10,20 +10,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import shutil
 import socket
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
+import msgspec
+
+from fairlead.agent.egress_node import TABLE, Programmed
 from fairlead.api.kubernetes import PODS
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import LABEL_EGRESS
+from fairlead.machine.egress import egress_rules
+from fairlead.model.forwarding import EgressIdentity
 from fairlead_demo.worlds.member import Member
 from fairlead_demo.worlds.networks import connect_inside, inside, ip
 from fairlead_demo.worlds.processes import Child, fairlead
 from fairlead_demo.worlds.proxy_machines import Namespace, ProxyMachine, ProxySite, make_namespace
 
 NODE = "node-1"
+_FORWARDING6 = "ipv6.conf.all.forwarding"
 _PREFIX, _POD_PORT, _SERVER_PORT = "10.77.1", 8080, 9000
 _CNI = f"""
 table ip cni {{
@@ -144,6 +154,117 @@ class EgressWorld:
         for namespace, _ in self._pods.values():
             with contextlib.suppress(Exception):
                 ip("netns", "delete", namespace)
+
+
+_FOLLOW = """
+import asyncio, sys, msgspec
+from fairlead.agent.egress_node import _hop_to, program
+async def follow(pods, service):
+    return await program(dict.fromkeys(pods, service), {service: await _hop_to(service)} if pods else {})
+print(msgspec.json.encode(asyncio.run(follow(sys.argv[2:], sys.argv[1]))).decode())
+"""
+
+
+class EgressPath:
+    """The way of packets without hub and agent: pod, node, machine and server outside, one behind the other."""
+
+    def __init__(self, version: int, directory: Path) -> None:
+        nets = ("10.77.1", "192.0.2", "198.51.100") if version == 4 else ("fd77:1:", "2001:db8:2:", "2001:db8:3:")
+        dot, length = (".", 32) if version == 4 else (":", 128)
+        self._version = version
+        self._broken = directory
+        self.pod, self.node, self.service = f"{nets[0]}{dot}2", f"{nets[1]}{dot}1", f"{nets[1]}{dot}10"
+        machine, self._server = f"{nets[1]}{dot}2", f"{nets[2]}{dot}2"
+        self.names = tuple(f"fl-egress-{os.getpid()}-{version}-{name}" for name in ("pod", "node", "machine", "out"))
+        for name in self.names:
+            make_namespace(name)
+            ip("-n", name, "link", "set", "lo", "up")
+        for (left, right), net in zip(pairwise(self.names), nets, strict=True):
+            ip("-n", left, "link", "add", "right", "type", "veth", "peer", "name", "left", "netns", right)
+            # The pod's network has the node at .1, the others have the next one at .2.
+            ends = ("2", "1") if net == nets[0] else ("1", "2")
+            for namespace, device, last in ((left, "right", ends[0]), (right, "left", ends[1])):
+                ip("-n", namespace, "link", "set", device, "up")
+                ip("-n", namespace, "address", "add", f"{net}{dot}{last}/{length - 8}", "dev", device, *self._nodad)
+        for namespace, key in ((node, key) for node in self.names[1:3] for key in ("ipv4.ip_forward", _FORWARDING6)):
+            self.run(namespace, "sysctl", "-qw", f"net.{key}=1")
+        pods = f"{self.pod}/{length}"
+        for namespace, *route in (
+            (self.names[0], "default", f"{nets[0]}{dot}1"),
+            (self.names[1], "default", machine),
+            (self.names[2], pods, self.node),
+            (self.names[3], "default", f"{nets[2]}{dot}1"),
+        ):
+            ip("-n", namespace, f"-{version}", "route", "add", route[0], "via", route[1])
+        ip("-n", self.names[2], "address", "add", f"{self.service}/{length}", "dev", "left", *self._nodad)
+        family = "ip" if version == 4 else "ip6"
+        cni = f"{family} saddr {self.pod} {family} daddr != {self.pod} masquerade"
+        chain = "type nat hook postrouting priority srcnat;"
+        self.run(
+            self.names[1], "nft", "-f", "-", text=f"table {family} cni {{\n chain out {{\n {chain}\n {cni}\n }}\n}}\n"
+        )
+
+    @property
+    def _nodad(self) -> tuple[str, ...]:
+        return ("nodad",) if self._version == 6 else ()
+
+    def run(self, namespace: str, *command: str, text: str = "") -> str:
+        """Run a command in a namespace, with the programs that are broken; return what it prints."""
+        environment = {**os.environ, "PATH": f"{self._broken}:{os.environ['PATH']}"}
+        inside_it = ("ip", "netns", "exec", namespace, "env", f"PATH={environment['PATH']}", *command)
+        return subprocess.run(inside_it, input=text, capture_output=True, text=True, check=True).stdout
+
+    def machine_translates(self) -> None:
+        """Write the rules of the machine."""
+        identity = EgressIdentity(address=self.service, sources=(self.pod,), first_port=32_768, last_port=60_999)
+        self.run(self.names[2], "nft", "-f", "-", text=egress_rules((identity,)))
+
+    def follow(self, pods: Sequence[str] | None = None) -> Programmed:
+        """Have the node follow the labels once."""
+        named = (self.pod,) if pods is None else pods
+        answer = self.run(self.names[1], sys.executable, "-c", _FOLLOW, self.service, *named)
+        return msgspec.json.decode(answer.splitlines()[-1], type=Programmed)
+
+    def delete_table(self) -> None:
+        """Delete the table of the node, as another program may do."""
+        self.run(self.names[1], "nft", "delete", "table", *TABLE.split())
+
+    def breaks(self, program: str, arguments: str) -> None:
+        """Have a program fail when it gets arguments of a pattern."""
+        real = shutil.which(program)
+        script = self._broken / program
+        script.write_text(f'#!/bin/sh\ncase "$*" in {arguments}) echo broken >&2; exit 1;; esac\nexec {real} "$@"\n')
+        script.chmod(0o755)
+
+    def repaired(self) -> None:
+        """Have all programs work again."""
+        for script in self._broken.iterdir():
+            script.unlink()
+
+    @contextlib.asynccontextmanager
+    async def server(self) -> AsyncGenerator[None]:
+        """Answer at the server outside with the address that it sees; remove everything at the end."""
+        try:
+            with inside(self.names[3]):
+                family = socket.AF_INET6 if self._version == 6 else socket.AF_INET
+                listening = socket.create_server((self._server, _SERVER_PORT), family=family)
+            server = await asyncio.start_server(_answer, sock=listening)
+            yield
+            server.close()
+        finally:
+            for name in self.names:
+                ip("netns", "delete", name)
+
+    async def seen(self, _pod: str = "") -> str:
+        """Return the address of the pod as the server outside sees it; empty when it is not reached."""
+        try:
+            async with asyncio.timeout(2.0):
+                connection = OutsideConnection(*await connect_inside(self.names[0], self._server, _SERVER_PORT))
+                address, _ = await connection.ask()
+            connection.close()
+        except (OSError, TimeoutError):
+            return ""
+        return address
 
 
 class OutsideConnection:

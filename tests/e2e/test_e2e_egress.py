@@ -5,16 +5,61 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
+from fairlead.agent.egress_node import Programmed
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, EgressStatus
 from fairlead_demo.worlds.processes import wait_until
 from fairlead_demo.worlds.proxy_machines import ProxySite, why_no_namespaces
 from tests.e2e.conftest import working_directory
-from tests.e2e.e2e_egress import EgressWorld
+from tests.e2e.e2e_egress import EgressPath, EgressWorld
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def leaves_as(world: EgressWorld | EgressPath, address: str, pod: str = "client") -> Callable[[], Awaitable[bool]]:
+    async def seen() -> bool:
+        return await world.seen(pod) == address
+
+    return seen
+
+
+@pytest.mark.req("P-35")
+@pytest.mark.parametrize("version", [4, 6])
+async def test_packets_of_both_families_leave_with_the_address_or_not_at_all(version: int, tmp_path: Path) -> None:
+    if why := why_no_namespaces():
+        pytest.skip(why)
+    if not shutil.which("nft"):
+        pytest.skip("nft is missing: .ci/nftables installs it")
+    path = EgressPath(version, tmp_path)
+    async with path.server():
+        await wait_until(leaves_as(path, path.node), "without rules, the node translates")
+        path.machine_translates()
+        assert path.follow() == Programmed()
+        assert await path.seen() == path.service
+
+        # Another program deletes the table of the node, and nft fails: the node would translate.
+        path.delete_table()
+        path.breaks("nft", "*-f*")
+        assert "broken" in path.follow().problem
+        assert await path.seen() == ""
+        # Nothing works that would change rules: nftables drops what the pod begins.
+        path.repaired()
+        path.follow(pods=())
+        assert await path.seen() == path.node
+        path.breaks("ip", "*-batch*")
+        failed = path.follow()
+        assert ("broken" in failed.problem, failed.refused, failed.exposed) == (True, {path.pod}, frozenset())
+        assert await path.seen() == ""
+
+        path.repaired()
+        assert path.follow() == Programmed()
+        assert await path.seen() == path.service
+        path.follow(pods=())
+        assert await path.seen() == path.node
+        assert "77" not in {line[:2] for line in path.run(path.names[1], "ip", f"-{version}", "rule").splitlines()}
 
 
 @pytest.fixture
@@ -30,13 +75,6 @@ async def site() -> AsyncIterator[ProxySite]:
             yield site
         finally:
             await site.close()
-
-
-def leaves_as(world: EgressWorld, pod: str, address: str) -> Callable[[], Awaitable[bool]]:
-    async def seen() -> bool:
-        return await world.seen(pod) == address
-
-    return seen
 
 
 @pytest.mark.req("P-35")
@@ -64,7 +102,7 @@ async def test_labelled_pods_leave_with_the_address_of_their_service(site: Proxy
         assert await world.seen("client") == world.node.address
         await world.start_process()
         await world.label("client", "web")
-        await wait_until(leaves_as(world, "client", address), "the pod leaves with the address of the Service")
+        await wait_until(leaves_as(world, address), "the pod leaves with the address of the Service")
 
         async def both() -> bool:
             status = await egress()
@@ -80,7 +118,7 @@ async def test_labelled_pods_leave_with_the_address_of_their_service(site: Proxy
         open_connection = await world.connect("client", port=40_000)
         assert await open_connection.ask() == (address, 40_000)
         await site.machines[owner].lose_power()
-        await wait_until(leaves_as(world, "client", address), "the pod leaves through the other machine", timeout_s=10)
+        await wait_until(leaves_as(world, address), "the pod leaves through the other machine", timeout_s=10)
         async with asyncio.timeout(10):
             assert await open_connection.ask() == (address, 40_000)
         open_connection.close()
@@ -93,11 +131,11 @@ async def test_labelled_pods_leave_with_the_address_of_their_service(site: Proxy
             return await site.owners(address) == [owner]
 
         await wait_until(back, "the address is back at its first machine")
-        await wait_until(leaves_as(world, "client", address), "the pod leaves after the move", timeout_s=10)
+        await wait_until(leaves_as(world, address), "the pod leaves after the move", timeout_s=10)
 
         # Counts are exact, down to none.
         await world.pod("second", label="web")
-        await wait_until(leaves_as(world, "second", address), "the second pod leaves with it, too")
+        await wait_until(leaves_as(world, address, "second"), "the second pod leaves with it, too")
         for label, pod, left in (("client", None, 1), ("second", None, 0)):
             await world.label(label, pod)
 
@@ -106,9 +144,13 @@ async def test_labelled_pods_leave_with_the_address_of_their_service(site: Proxy
                 return (status.sources if status is not None else 0) == left
 
             await wait_until(counted, f"{left} pods are left")
-        await wait_until(leaves_as(world, "client", world.node.address), "the pod leaves as before")
+        await wait_until(leaves_as(world, world.node.address), "the pod leaves as before")
         assert await egress() is None
-        assert world.rules() == []
+
+        async def no_rules() -> bool:
+            return not world.rules()
+
+        await wait_until(no_rules, "the node has no rules left")
 
         # A label that cannot be followed: an Event, and no other address.
         await world.pod("wrong", label="no-such-service")
@@ -117,6 +159,6 @@ async def test_labelled_pods_leave_with_the_address_of_their_service(site: Proxy
             return "no Service" in (await member.events("wrong")).get("EgressNotPossible", "")
 
         await wait_until(warned, "the pod has a Warning")
-        await wait_until(leaves_as(world, "wrong", ""), "the pod reaches nothing outside")
+        await wait_until(leaves_as(world, "", "wrong"), "the pod reaches nothing outside")
     finally:
         await world.close()

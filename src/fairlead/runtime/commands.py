@@ -85,7 +85,7 @@ async def run_network_program(program: str, *arguments: str, text: str = "", ign
         raise Retry(f"{program} cannot be run: {error}") from error
     lines = [line.strip() for line in ended.errors.decode(errors="replace").splitlines()]
     lines = [line for line in lines if line and not line.startswith("Command failed")]
-    failed = [line for line in lines if not any(known in line for known in ignored)]
+    failed = [line for line in lines if not any(part in line for part in ignored)]
     if ended.code == 0 or (lines and not failed):
         return ended.output
     if any("not permitted" in line for line in failed):

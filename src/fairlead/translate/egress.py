@@ -107,7 +107,7 @@ def _impossible(pod: Pod, why: str) -> ObjectEvent:
 class EgressRequest(msgspec.Struct, frozen=True):
     """The pods of one load balancer at the hub, as its member wrote them (``text``), in the order of their age.
 
-    ``policy`` is None while nobody knows what the member may do.
+    ``policy`` is None while the rights of the member are unknown.
     """
 
     name: str
