@@ -385,8 +385,8 @@ async def _present_rules(family: str) -> list[Rule]:
 
 
 async def _has_table() -> bool:
-    listed = await run_network_program("nft", "list", "tables") if shutil.which("nft") else b""
-    return f"table {TABLE}" in listed.decode().splitlines()
+    tables = await run_network_program("nft", "list", "tables") if shutil.which("nft") else b""
+    return f"table {TABLE}" in tables.decode().splitlines()
 
 
 async def _is_lost() -> bool:

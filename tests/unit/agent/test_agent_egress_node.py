@@ -98,9 +98,9 @@ class FakeKernel:
 
     @staticmethod
     def _shown(rule: str) -> dict[str, object]:
-        words = rule.split()
-        table = words[5] if words[4] == "lookup" else ""
-        return {"priority": int(words[1]), "src": words[3], "table": table, "protocol": "178"}
+        parts = rule.split()
+        table = parts[5] if parts[4] == "lookup" else ""
+        return {"priority": int(parts[1]), "src": parts[3], "table": table, "protocol": "178"}
 
     def way_of(self, pod: str) -> str:
         """Return how what a pod begins leaves the node."""
