@@ -125,7 +125,7 @@ async def test_as_long_as_calls_are_answered_there_is_one_at_a_time():
 
 
 @pytest.mark.req("A-35", "A-36", "I-7")
-async def test_a_batch_that_is_refused_is_refused_for_the_culprit_alone():
+async def test_a_batch_that_is_refused_is_refused_for_the_invalid_entry_alone():
     async with Hub() as hub:
         await hub.served(*names(20))
         hub.memory.poison = frozenset({"10.0.0.66"})

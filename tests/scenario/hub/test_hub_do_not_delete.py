@@ -108,7 +108,7 @@ async def test_a_group_whose_label_is_taken_off_is_as_it_was(shop, world):
 
 
 @pytest.mark.req("L-39")
-async def test_a_group_is_let_go_although_its_load_balancer_does_not_exist(shop, world):
+async def test_a_group_is_released_although_its_load_balancer_does_not_exist(shop, world):
     await shop.group("lost", lbs=["nowhere"], static=["10.9.0.5:8080"])
     await label(world, BACKEND_GROUPS, "shop", "lost", "")
     await world.user.delete(BACKEND_GROUPS, "shop", "lost")

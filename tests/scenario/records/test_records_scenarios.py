@@ -200,7 +200,7 @@ def test_an_address_of_another_pod_is_another_backend(desk):
 
 
 @pytest.mark.req("A-35", "A-36", "I-7")
-def test_a_batch_that_is_refused_as_a_whole_is_halved_until_the_culprit_is_found(virtual):
+def test_a_batch_refused_as_a_whole_is_halved_until_the_invalid_entry_is_found(virtual):
     desk = Desk(virtual, max_batch=100)
 
     def refuse(_method, changes):

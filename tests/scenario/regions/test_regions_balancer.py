@@ -256,7 +256,7 @@ async def test_a_load_balancer_that_was_not_made_for_it_is_never_touched(world: 
 
 
 @pytest.mark.req("O-3", "O-52", "O-33")
-async def test_a_pool_service_that_goes_to_another_class_is_let_go(world: World) -> None:
+async def test_a_pool_service_that_goes_to_another_class_is_released(world: World) -> None:
     await world.pool_service("alone", "east", class_name="fairlead.dev/envoy", owned=False, annotations={
         "fairlead.dev/service": json.dumps({"metadata": {"name": "alone"}, "spec": {"ports": [{"port": 80}]}}),
     })  # fmt: skip

@@ -174,7 +174,7 @@ async def test_t_o_77_78_one_that_never_had_a_usable_address_can_be_deleted(worl
 
 
 @pytest.mark.req("T-O-79", "T-O-80", "O-53")
-async def test_t_o_79_80_it_stays_until_the_data_path_has_let_go(world: World) -> None:
+async def test_t_o_79_80_it_stays_until_the_data_path_has_released_it(world: World) -> None:
     async with a_hub(world) as cloud:
         await regions(world, "np1")
         await until_condition(world, "np1", "True", "Programmed")

@@ -286,7 +286,7 @@ async def test_owners_are_for_the_ledger_only(bench):
 
 
 @pytest.mark.parametrize("span", [False, True], ids=["called directly", "gathered"])
-async def test_a_refused_batch_is_halved_until_the_culprit_is_found(span):
+async def test_a_refused_batch_is_halved_until_the_invalid_entry_is_found(span):
     bench = Bench(span=span)
     bench.provider.faults.rejected = frozenset({target("3").key})
     bench.provider.refused_batches = True
@@ -298,7 +298,7 @@ async def test_a_refused_batch_is_halved_until_the_culprit_is_found(span):
     assert (len(bench.quarantine), len(operation.done)) == (1, 3)
 
 
-async def test_with_too_many_culprits_the_provider_is_at_fault_and_not_they(bench):
+async def test_with_too_many_invalid_entries_the_provider_is_at_fault_and_not_they(bench):
     bench.provider.errors["apply"] = Terminal("the token is wrong")
     _, outcome = await bench.run(with_targets(*(str(number) for number in range(1, 17))))
     assert outcome.status is OutcomeStatus.REJECTED

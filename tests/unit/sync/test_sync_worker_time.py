@@ -38,7 +38,7 @@ class TestTime:
             sizes.append(len(bench.on()))
         assert sizes == [4, 2, 1, 1, 1, 1]
 
-    async def test_held_removals_are_reported_and_let_go_when_there_are_others(self, bench):
+    async def test_held_removals_are_reported_and_released_when_there_are_others(self, bench):
         bench.engine.put(desired([target("1")]))
         await bench.engine.advance()
         bench.engine.put(desired([]))

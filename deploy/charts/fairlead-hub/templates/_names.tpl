@@ -1,4 +1,4 @@
-{{- /* The manifests, the hub and its rights agree on these names: one installation a cluster, in one namespace. */ -}}
+{{- /* Manifests, hub and RBAC share these names: one installation per cluster, in one namespace. */ -}}
 {{- define "fairlead-hub.check" -}}
 {{- if ne .Release.Namespace "fairlead-system" -}}
 {{- fail (printf "the namespace is %s; Fairlead works in fairlead-system only: helm install fairlead-hub ... --namespace fairlead-system --create-namespace" .Release.Namespace) -}}

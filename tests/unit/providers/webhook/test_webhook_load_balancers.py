@@ -179,9 +179,7 @@ async def test_an_existing_load_balancer_is_never_deleted(webhook: WebhookProvid
     assert await webhook.observe(KEY) is None
 
 
-async def test_a_namesake_of_one_that_was_let_go_is_another_one(
-    webhook: WebhookProvider, scripted: ScriptedDriver
-) -> None:
+async def test_a_namesake_of_a_released_one_is_another_one(webhook: WebhookProvider, scripted: ScriptedDriver) -> None:
     first = msgspec.structs.replace(spec(scripted.url), existing=True)
     await webhook.ensure(first)
     assert await webhook.apply([row()]) == [DONE]

@@ -150,7 +150,7 @@ def test_only_a_quoted_expression_is_blamed_at_once() -> None:
     assert (proxy.refusals, [part.name for part in refused.parts]) == (1, ["bad"])
 
 
-def test_routes_that_wait_are_reported_until_the_culprit_is_known() -> None:
+def test_routes_that_wait_are_reported_until_the_rejected_one_is_known() -> None:
     refused = RefusedRoutes()
     routes = [encoded(name, "x") for name in ("a", "b")]
     refused.sent("x", "1", frozenset(refused.choose(routes)))
