@@ -93,7 +93,7 @@ class StoredUsage(NamedTuple):
     rows: Sequence[UsageRow]
     held: Sequence[HeldPeriod]
     tenants: Mapping[str, str]
-    note: str = ""
+    notes: Sequence[str] = ()
 
 
 def span_of(since: str, month: str, now: datetime) -> UsageSpan:
@@ -164,8 +164,8 @@ async def show_usage(
         "usage": rows,
     }
     names = dict.fromkeys(row.load_balancer for row in rows if row.load_balancer)
-    note = [f"! {stored.note}"] if stored.note else []
-    emit(Output(output.value), value, lines=lambda: [*note, *lines_of(rows, span, prices)], names=lambda: names)
+    notes = [f"! {note}" for note in stored.notes]
+    emit(Output(output.value), value, lines=lambda: [*notes, *lines_of(rows, span, prices)], names=lambda: names)
 
 
 async def read_usage(cluster: Cluster) -> StoredUsage:
@@ -179,35 +179,37 @@ async def read_usage(cluster: Cluster) -> StoredUsage:
         config_maps = await cluster.list(CONFIG_MAPS_WITH_DATA, namespace, label_selector=LABEL_USAGE)
         own = next((each.label(LABEL_TENANT) for each in config_maps), "") or ""
         note = f"Only namespace {namespace}, up to the end of the last hour: more needs an administrator's kubeconfig."
-        return stored_usage(config_maps, {namespace: own})._replace(note=note)
+        stored = stored_usage(config_maps, {namespace: own})
+        return stored._replace(notes=(note, *stored.notes))
 
 
 def stored_usage(config_maps: Iterable[ConfigMap], tenants: Mapping[str, str]) -> StoredUsage:
-    """Return what is in ConfigMaps; what cannot be read, such as that of a later release, is left out."""
+    """Return what is in ConfigMaps; a note names those with a text that cannot be read, as of a later release."""
     rows: dict[tuple[str, str, str], UsageRow] = {}
     open_rows: dict[tuple[str, str, str], UsageRow] = {}
     held: list[HeldPeriod] = []
+    unreadable: set[str] = set()
     #: The tenants of namespaces that may be gone.
     former: dict[str, str] = {}
     for each in config_maps:
         content, name = each.label(LABEL_USAGE), each.metadata.name.removeprefix(_PREFIX)
         for key, text in (each.data or {}).items():
-            if content == "held":
-                periods = unpacked(text, list[HeldPeriod]) or []
+            names: list[str] = []
+            if content == "held" and (periods := unpacked(text, list[HeldPeriod])) is not None:
                 held += periods
                 names = [period.load_balancer for period in periods]
-            elif content == "open":
-                state, names = unpacked(text, OpenHours), []
-                open_rows |= {(name, *row.key): row for row in (state.rows if state is not None else ())}
-            else:
-                hub = key.rpartition(".")[0]
-                of_day = unpacked(text, list[UsageRow]) or []
-                rows |= {(hub, *row.key): row for row in of_day}
+            elif content == "open" and (state := unpacked(text, OpenHours)) is not None:
+                open_rows |= {(name, *row.key): row for row in state.rows}
+            elif content not in ("held", "open") and (of_day := unpacked(text, list[UsageRow])) is not None:
+                rows |= {(key.rpartition(".")[0], *row.key): row for row in of_day}
                 names = [row.load_balancer for row in of_day]
+            else:
+                unreadable.add("/".join(each.key))
             if tenant := each.label(LABEL_TENANT):
                 keys = filter(None, map(load_balancer_of, names))
                 former |= {key.namespace: tenant for key in keys}
-    return StoredUsage(list((rows | open_rows).values()), held, {**former, **tenants})
+    notes = [f"Not counted: a text in ConfigMap {name} cannot be read." for name in sorted(unreadable)]
+    return StoredUsage(list((rows | open_rows).values()), held, {**former, **tenants}, notes)
 
 
 class _Sum:

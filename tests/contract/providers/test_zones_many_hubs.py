@@ -95,6 +95,7 @@ class OneHub:
         """Have the load balancers of these addresses not serve, and those of all others serve."""
         self.down = set(addresses)
         await self.apply()
+        await self.turn()  # by then the leases of hubs that were seen are read
 
     async def ends(self) -> None:
         """End the process; what it has done stays, and is on record."""

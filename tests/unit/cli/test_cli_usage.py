@@ -56,6 +56,8 @@ def test_each_hour_of_each_hub_counts_once() -> None:
         ("west", "", WEST, 7),
     ]
     assert (rows[2].address_hours, rows[2].certificate_hours, rows[2].connections) == (23.0, 46.0, 2)
+    (note,) = stored_usage(STORED, TENANTS).notes
+    assert "any/fairlead-usage-2029-01" in note
 
 
 @pytest.mark.req("F-32", "F-33")

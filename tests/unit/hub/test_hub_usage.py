@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from fairlead.api.kubernetes import ConfigMap
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import ANNOTATION_ORIGIN, LABEL_USAGE
 from fairlead.api.usage import HeldPeriod, OpenHours, UsageRow, unpacked
-from fairlead.errors import Conflict, NotFound, Unreachable
+from fairlead.errors import AlreadyExists, Conflict, Forbidden, Invalid, NamespaceNotFound, NotFound, Unreachable
 from fairlead.hub.intents import INTENTS
 from fairlead.hub.intents.intent import Intents
 from fairlead.hub.tenants.usage import READ_S, SAVE_S, Usage, keep_usage
@@ -28,12 +29,13 @@ API = Counted(LoadBalancerKey("TCPLoadBalancer", "tenant-east", "shop.api"))
 
 
 class Maps:
-    """ConfigMaps in memory; ``error`` is raised by each write."""
+    """ConfigMaps in memory; ``error`` is raised by each write, ``refusals`` by those to a namespace."""
 
     def __init__(self) -> None:
         self.maps: dict[ObjectKey, dict[str, Any]] = {}
         self.writes = 0
         self.error: Exception | None = None
+        self.refusals: dict[str, Exception] = {}
 
     def read(self, key: ObjectKey) -> Any:
         if key not in self.maps:
@@ -57,27 +59,34 @@ class Maps:
         ]
 
     async def create(self, _resource: Any, obj: dict[str, Any]) -> Any:
-        return self._write(obj, {})
+        if ObjectKey(obj["metadata"]["namespace"], obj["metadata"]["name"]) in self.maps:
+            raise AlreadyExists("there is one")
+        return self._write(obj, {"metadata": {}})
 
     async def merge_patch(
         self, _resource: Any, namespace: str, name: str, patch: dict[str, Any], *, manager: str
     ) -> Any:
         del manager
-        return self._write(patch, self.maps[ObjectKey(namespace, name)])
+        key = ObjectKey(namespace, name)
+        self.read(key)
+        return self._write({**patch, "metadata": {**patch["metadata"], **key._asdict()}}, self.maps[key])
 
     async def delete(self, _resource: Any, namespace: str, name: str) -> bool:
         return self.maps.pop(ObjectKey(namespace, name), None) is not None
 
     def _write(self, obj: dict[str, Any], before: dict[str, Any]) -> Any:
-        if self.error is not None:
-            raise self.error
+        key = ObjectKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
+        if error := self.error or self.refusals.get(key.namespace):
+            raise error
         version = obj["metadata"].get("resourceVersion")
         if version and version != before["metadata"]["resourceVersion"]:
             raise Conflict("changed meanwhile")
         self.writes += 1
-        key = ObjectKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
         data = {**before.get("data", {}), **obj["data"]}
-        self.maps[key] = {"metadata": {**obj["metadata"], "resourceVersion": str(self.writes)}, "data": data}
+        self.maps[key] = {
+            "metadata": {**before["metadata"], **obj["metadata"], "resourceVersion": str(self.writes)},
+            "data": {name: text for name, text in data.items() if text is not None},
+        }
         return self.read(key)
 
     def rows(self) -> list[UsageRow]:
@@ -438,3 +447,149 @@ async def test_the_usage_of_a_removed_tenant_is_kept_and_its_periods_end(world: 
     world.usage = world.hub()
     await world.read()
     assert world.maps.bytes_out == 1000
+
+
+STATE = ObjectKey("fairlead-system", "fairlead-usage-hub")
+HELD_OF_EAST = ObjectKey("tenant-east", "fairlead-usage-held")
+
+
+def with_address(world: World, name: str = "shop.web", namespace: str = "tenant-east") -> None:
+    """Give a load balancer of a tenant an address."""
+    objects: Any = world.inventory.intents["TCPLoadBalancer"].cache
+    tenants = cast("Any", world.inventory.tenants)
+    tenants._store.put(tenant(namespace.removeprefix("tenant-")))
+    address = f"192.0.2.{len(objects._store) + 1}"
+    status = {"address": address, "loadBalancer": {"ingress": [{"ip": address}]}}
+    objects._store.put(tcp(name, namespace=namespace, status=status))
+
+
+@pytest.mark.req("F-32")
+async def test_unreadable_texts_are_moved_and_never_replaced(world: World) -> None:
+    with_address(world)
+    world.proxy.sent = {WEB: 1000}
+    await world.read()
+    await world.read(3600)
+    for obj in world.maps.maps.values():
+        obj["data"] = {key: f"later release: {key}" for key in obj["data"]}
+    texts = sorted(text for obj in world.maps.maps.values() for text in obj["data"].values())
+    assert len(texts) == 3
+    world.usage = world.hub()
+    world.proxy.sent = {WEB: 1500}
+    await world.read(3600)
+    with_address(world, "shop.api")
+    await world.clock.advance(3600)
+    world.proxy.sent = {WEB: 1700}
+    await world.read()
+    await world.read(70 * 86_400)  # months become days
+    kept = [text for obj in world.maps.maps.values() for key, text in obj["data"].items() if "unreadable" in key]
+    assert sorted(kept) == texts
+    assert world.maps.bytes_out == 200, "an old proxy is a base when its counts cannot be read"
+
+
+@pytest.mark.req("F-32")
+async def test_unreadable_texts_of_a_removed_tenant_are_copied(world: World) -> None:
+    with_address(world)
+    await world.usage.store()
+    world.maps.maps[HELD_OF_EAST]["data"] = {"hub": "later release"}
+    await keep_usage(cast("Any", world.maps), tenant(), world.clock.now())
+    copies = [obj["data"] for key, obj in world.maps.maps.items() if key.name.startswith("fairlead-usage-held.")]
+    assert copies == [{"hub": "later release"}]
+
+
+@pytest.mark.req("F-32")
+async def test_a_deleted_state_is_stored_again_and_nothing_counts_twice(world: World) -> None:
+    world.proxy.sent = {WEB: 1000}
+    await world.read()
+    await world.read(3600)  # the hour of 1000 is in its month
+    world.proxy.sent = {WEB: 1500}
+    await world.read(SAVE_S)
+    del world.maps.maps[STATE]
+    world.proxy.sent = {WEB: 1600}
+    with pytest.raises(NotFound):
+        await world.read(SAVE_S)
+    await world.read(SAVE_S)
+    assert world.maps.bytes_out == 1600
+    # Another replica leads, and then somebody deletes the state.
+    world.metering = False
+    await world.usage.store()
+    del world.maps.maps[STATE]
+    world.metering = True
+    world.proxy.sent = {WEB: 1700}
+    await world.read(SAVE_S)
+    world.proxy.sent = {WEB: 1800}
+    await world.read(SAVE_S)
+    assert 1000 < world.maps.bytes_out <= 1800
+
+
+@pytest.mark.req("F-32")
+async def test_deleted_periods_are_stored_again_with_their_beginning(world: World) -> None:
+    with_address(world)
+    await world.usage.store()
+    began = int(world.clock.now().timestamp())
+    await world.clock.advance(3600)
+    del world.maps.maps[HELD_OF_EAST]
+    with_address(world, "shop.api")
+    world.usage._object_changed(None, None)
+    await world.usage.store()
+    periods = unpacked(world.maps.maps[HELD_OF_EAST]["data"]["hub"], list[HeldPeriod]) or []
+    assert [period.since for period in periods] == [began + 3600, began]
+
+
+@pytest.mark.req("F-32")
+@pytest.mark.parametrize("error", [Forbidden("403"), Invalid("422"), Conflict("409"), NamespaceNotFound("404")])
+async def test_one_namespace_does_not_stop_the_others(world: World, error: Exception) -> None:
+    other = Counted(LoadBalancerKey("TCPLoadBalancer", "tenant-west", "shop.web"))
+    with_address(world)
+    with_address(world, namespace="tenant-west")
+    world.maps.refusals["tenant-east"] = error
+    world.proxy.sent = {WEB: 1000, other: 10}
+    await world.clock.advance(READ_S)
+    world.usage.take([world.proxy.reading()])
+    with contextlib.suppress(type(error)):
+        await world.usage.store()
+    await world.clock.advance(3600)
+    world.proxy.sent = {WEB: 1000, other: 17}
+    world.usage.take([world.proxy.reading()])
+    with pytest.raises(type(error)):
+        await world.usage.store()
+    west = {key.name for key in world.maps.maps if key.namespace == "tenant-west"}
+    assert west == {"fairlead-usage-held", "fairlead-usage-2030-01"}
+    assert world.maps.bytes_out == 1017, "the state has what the namespace refused"
+    world.maps.refusals.clear()
+    world.usage = world.hub()
+    await world.read()
+    assert world.maps.bytes_out == 1017
+    assert {key.name for key in world.maps.maps if key.namespace == "tenant-east"} == west
+
+
+@pytest.mark.req("F-32")
+async def test_hours_that_a_namespace_refuses_do_not_fill_the_state(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.hub.tenants.usage.MOST_BYTES", 500)
+    cast("Any", world.inventory.tenants)._store.put(tenant())
+    world.maps.refusals["tenant-east"] = Forbidden("403")
+    for hour in range(60):
+        world.proxy.sent = {WEB: 1000 * (hour + 1)}
+        await world.clock.advance(3600)
+        world.usage.take([world.proxy.reading()])
+        with contextlib.suppress(Forbidden):
+            await world.usage.store()
+    assert len(world.maps.maps[STATE]["data"]["state"]) < 600
+    world.maps.refusals.clear()
+    await world.read(3600)
+    assert world.maps.bytes_out == 60_000
+
+
+@pytest.mark.req("F-32")
+async def test_hubs_that_share_a_month_stay_below_the_size_of_an_object(world: World) -> None:
+    month = ObjectKey("fairlead-system", "fairlead-usage-2030-01")
+    for hub in ("one", "two", "hub"):
+        world.usage._name = hub
+        rows = [
+            UsageRow("2030-01-01T10", f"{hub}/{at}/{hash((hub, at))}", bytes_in=hash((at, hub))) for at in range(20_000)
+        ]
+        await world.usage._store_month(*month[:1], "2030-01", rows)
+    world.usage._name = "one"
+    await world.usage._store_month("fairlead-system", "2030-01", [UsageRow("2030-01-01T11", "a/b/c", bytes_in=1)])
+    assert sum(map(len, world.maps.maps[month]["data"].values())) < 1024 * 1024

@@ -310,6 +310,10 @@ def hostname_spec(
         # An address that is missing for a moment is kept, unless another load balancer has it by now.
         numeric |= {address for address in recorded.addresses if not addresses.is_of_others(address, keys)}
         named = named or recorded.cname
+    shown_addresses = sorted(numeric)[:MAX_ADDRESSES]
+    serving = {address for key in {*keys} - {*down} for address in addresses.of(key)}
+    # An address of the record that a serving load balancer lacks for a moment is not one of those that are down.
+    failed = numeric if {*keys} <= {*down} else {address for key in down for address in addresses.of(key)}
     return HostnameSpec(
         host=host,
         owner=HostnameOwner(
@@ -320,12 +324,10 @@ def hostname_spec(
             uid=owner.uid,
             load_balancer=str(owner.load_balancer),
         ),
-        addresses=sorted(numeric)[:MAX_ADDRESSES],
+        addresses=shown_addresses,
         cname="" if numeric else named,
         generated=owner.generated,
-        unhealthy_addresses=sorted(numeric - {address for key in {*keys} - {*down} for address in addresses.of(key)})
-        if down
-        else [],
+        unhealthy_addresses=[address for address in shown_addresses if address in failed - serving] if down else [],
     )
 
 

@@ -9,16 +9,17 @@ A proxy counts on while no hub runs: the next hub adds the difference to the sto
 has counted from zero. Each hub of a machine stores what its own proxies count; of several replicas in a cluster the
 leader does. In: readings of proxies, objects of load balancers. Out: these ConfigMaps; an idle hub writes none. The
 hub's namespace has those of no tenant, and of tenants that were removed.
-Never: more than ``MOST_BYTES`` for a month; a write that adds to what is stored.
+A text that cannot be read is moved to another key, and a namespace that refuses a write keeps no other one waiting.
+Never: more than ``MOST_BYTES`` for a month; a write that adds to what is stored, or that replaces an unreadable text.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -26,7 +27,7 @@ import structlog
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.intent import IntentObject
 from fairlead.api.kubernetes import CONFIG_MAPS, CONFIG_MAPS_WITH_DATA, ConfigMap
-from fairlead.api.meta import JSONObject
+from fairlead.api.meta import JSONObject, KubeObject
 from fairlead.api.names import (
     ANNOTATION_ORIGIN,
     LABEL_MANAGED_BY,
@@ -57,7 +58,7 @@ from fairlead.api.usage import (
     summed_rows,
     unpacked,
 )
-from fairlead.errors import AlreadyExists, Conflict, FairleadError, NotFound
+from fairlead.errors import AlreadyExists, Conflict, FairleadError, NamespaceNotFound, NotFound, Terminal
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cluster import Cluster
 from fairlead.model.keys import LoadBalancerKey
@@ -75,6 +76,8 @@ SAVE_S = 10.0
 _SMALL = 64 * 1024
 #: A month is stored in so many bytes, for as many months; hours are kept in this one and the one before.
 MOST_BYTES = 400_000
+#: The hubs that store usage of one namespace share a ConfigMap, which may have 1 MiB.
+_MOST_BYTES_OF_ALL = 900_000
 KEEP_MONTHS = 13
 _HOURS_MONTHS = 1
 #: The most periods of addresses that have ended, for each namespace.
@@ -87,6 +90,8 @@ _FORGET_S = 7 * 86_400
 _YOUNG_S = 60.0
 _LAST_SAVE_S = 3.0
 _STATE, _OPEN, _HOURS, _DAYS, _HELD = "state", "open", "hours", "days", "held"
+#: The first part of the key of a text that cannot be read.
+_UNREADABLE = "unreadable"
 LOAD_BALANCER_KINDS = ("TCPLoadBalancer", "HTTPLoadBalancer", "LoadBalancer", "GlobalService")
 
 
@@ -121,8 +126,8 @@ class Usage:
         self._version = ""
         self._due_s = self._tidy_due_s = 0.0
         self._problem = ""
-        #: The periods in each namespace, once they are read; None: not yet in this term.
-        self._held: dict[str, list[HeldPeriod]] | None = None
+        #: The periods in each namespace, None where they cannot be read; None: not read yet in this term.
+        self._held: dict[str, list[HeldPeriod] | None] | None = None
         self._objects_changed = True
         for kind in LOAD_BALANCER_KINDS:
             if (objects := inventory.intents.get(kind)) is not None:
@@ -230,19 +235,22 @@ class Usage:
         Raises:
             FairleadError: the hub's API cannot be asked, or refuses. What is not stored is stored later.
         """
-        if self._metering():
-            if not self._loaded:
-                await self._load()
-            await self._close_hours()
-            if self._changed and self._clock.monotonic() >= self._due_s:
-                await self._save()
-        else:
+        if not self._metering():
             self._loaded = False
-        if self._leading():
-            await self._store_held()
-            await self._tidy()
-        else:
+        if not self._leading():
             self._held = None
+        await _all(step() for step in (self._store_counts, self._store_held, self._tidy))
+
+    async def _store_counts(self) -> None:
+        if not self._metering():
+            return
+        if not self._loaded:
+            await self._load()
+        await _all(step() for step in (self._close_hours, self._save_when_due))
+
+    async def _save_when_due(self) -> None:
+        if self._changed and self._clock.monotonic() >= self._due_s:
+            await self._save()
 
     async def _load(self) -> None:
         """Read what is stored, and add what proxies have counted since."""
@@ -250,14 +258,19 @@ class Usage:
             stored = await self._cluster.get(CONFIG_MAPS_WITH_DATA, SYSTEM_NAMESPACE, self._state_name)
         except NotFound:
             stored = None
+        if stored is not None:
+            stored = await self._set_aside(stored, [_STATE], OpenHours)
         state = unpacked(_text(stored, _STATE), OpenHours) if stored is not None else None
+        is_lost = state is None and self._version != ""
         self._version = stored.metadata.resource_version if stored is not None else ""
         self._loaded, self._was_stored = True, self._was_stored or state is not None
         self._changed = state is None
-        read = self._proxies
-        self._proxies = (state or OpenHours()).proxies
         self._rows = {row.key: row for row in (state or OpenHours()).rows}
-        self._read = {}
+        read, self._read = self._proxies, {}
+        if is_lost:
+            # Months may have what was counted: counting goes on from the last readings.
+            return
+        self._proxies = (state or OpenHours()).proxies
         for source, proxy in read.items():
             stored_proxy = self._proxies.get(source)
             if stored_proxy is not None and stored_proxy.read_at >= proxy.read_at:
@@ -275,6 +288,13 @@ class Usage:
         for source in [name for name, proxy in self._proxies.items() if proxy.read_at < now - _FORGET_S]:
             del self._proxies[source]
         text = packed(OpenHours(self._proxies, list(self._rows.values())))
+        if len(text) > MOST_BYTES:
+            # A namespace refuses its hours: they are kept as days.
+            present = hour_of(self._clock.now())
+            days = by_day(row for row in self._rows.values() if row.time < present)
+            open_rows = [row for row in self._rows.values() if row.time >= present]
+            self._rows = {row.key: row for row in (*days, *open_rows)}
+            text = packed(OpenHours(self._proxies, list(self._rows.values())))
         self._changed = False
         body = _body(SYSTEM_NAMESPACE, self._state_name, _OPEN, {_STATE: text})
         try:
@@ -285,8 +305,12 @@ class Usage:
                 )
             else:
                 stored = await self._cluster.create(CONFIG_MAPS, body)
-        except (AlreadyExists, Conflict, NotFound):
-            # Another replica led meanwhile, or the ConfigMap was deleted.
+        except NotFound:
+            # The ConfigMap was deleted: the next attempt stores the same in a new one.
+            self._version, self._changed = "", True
+            raise
+        except (AlreadyExists, Conflict):
+            # Another replica led meanwhile.
             self._loaded, self._changed = False, True
             raise
         except FairleadError:
@@ -306,31 +330,35 @@ class Usage:
         months: dict[tuple[str, str], list[UsageRow]] = {}
         for row in ended:
             months.setdefault((self._place(row.load_balancer), month_of(row.time)), []).append(row)
-        for (namespace, month), rows in months.items():
-            await self._store_month(namespace, month, rows)
-        for row in ended:
+        await _all(self._close(*place, rows) for place, rows in months.items())
+
+    async def _close(self, namespace: str, month: str, rows: Sequence[UsageRow]) -> None:
+        await self._store_month(namespace, month, rows)
+        for row in rows:
             self._rows.pop(row.key)
-            self._changed = True
-            self._due_s = 0.0
+        self._changed, self._due_s = True, 0.0
 
     async def _store_month(self, namespace: str, month: str, rows: Iterable[UsageRow]) -> None:
         name = f"fairlead-usage-{month}"
         stored = await self._stored(namespace, name)
-        texts = {
-            key.removeprefix(self._day("")): text
-            for key, text in ((stored.data or {}) if stored is not None else {}).items()
-            if key.startswith(self._day(""))
-        }
         days: dict[str, list[UsageRow]] = {}
         for row in rows:
             days.setdefault(row.time[:10], []).append(row)
+        data = (stored.data or {}) if stored is not None else {}
+        own = [key for key in data if key.startswith(self._day(""))]
+        if stored is not None:
+            stored = await self._set_aside(stored, own, list[UsageRow])
+            data = stored.data or {}
+        texts = {key.removeprefix(self._day("")): data[key] for key in own if key in data}
         for day, of_day in days.items():
             keys = {row.key for row in of_day}
             kept = [row for row in _rows(texts.get(day, "")) if row.key not in keys]
             texts[day] = packed(summed_rows([*kept, *of_day]))
         changed = {day: texts[day] for day in days}
-        if sum(map(len, texts.values())) > MOST_BYTES:
-            changed = fitted({day: _rows(text) for day, text in texts.items()}, MOST_BYTES)
+        others = {key.rpartition(".")[0] for key in data} - {self._name}
+        most_bytes = min(MOST_BYTES, _MOST_BYTES_OF_ALL // (1 + len(others)))
+        if sum(map(len, texts.values())) > most_bytes:
+            changed = fitted({day: _rows(text) for day, text in texts.items()}, most_bytes)
         data = {self._day(day): text for day, text in changed.items()}
         await self._write(namespace, name, _HOURS, data, present=stored is not None)
 
@@ -343,14 +371,29 @@ class Usage:
         stored = await self._cluster.list(CONFIG_MAPS_WITH_DATA, namespace, field_selector=f"metadata.name={name}")
         return stored[0] if stored else None
 
+    async def _set_aside(self, stored: ConfigMap, keys: Iterable[str], as_type: type[T]) -> ConfigMap:
+        """Move the texts of ``keys`` that cannot be read to other keys: they may be those of a later release."""
+        moved = {key: text for key in keys if (text := _text(stored, key)) and unpacked(text, as_type) is None}
+        if not moved:
+            return stored
+        namespace, name = stored.key
+        log.error("stored usage cannot be read and is not counted", namespace=namespace, name=name, keys=sorted(moved))
+        kept = {f"{_UNREADABLE}.{short_hash(text)}.{key}": text for key, text in moved.items()}
+        version = {"resourceVersion": stored.metadata.resource_version}
+        body: JSONObject = {"metadata": version, "data": {**kept, **dict.fromkeys(moved)}}
+        return await self._cluster.merge_patch(CONFIG_MAPS_WITH_DATA, namespace, name, body, manager=MANAGER_HUB)
+
     async def _write(self, namespace: str, name: str, content: str, data: JSONObject, *, present: bool) -> None:
         tenant = self._inventory.tenant_of(namespace)
         body = _body(namespace, name, content, data, tenant=tenant.metadata.name if tenant is not None else "")
-        if not present:
-            with suppress(AlreadyExists):
-                await self._cluster.create(CONFIG_MAPS, body)
+        if present:
+            with suppress(NotFound):  # a person deleted it
+                await self._cluster.merge_patch(CONFIG_MAPS, namespace, name, body, manager=MANAGER_HUB)
                 return
-        await self._cluster.merge_patch(CONFIG_MAPS, namespace, name, body, manager=MANAGER_HUB)
+        try:
+            await self._cluster.create(CONFIG_MAPS, body)
+        except AlreadyExists:
+            await self._cluster.merge_patch(CONFIG_MAPS, namespace, name, body, manager=MANAGER_HUB)
 
     def _place(self, load_balancer: str) -> str:
         """Return the namespace in which the usage of a load balancer is stored: the hub writes in no other."""
@@ -360,29 +403,32 @@ class Usage:
 
     async def _tidy(self) -> None:
         """Once a day: delete old months, and store the days of months whose hours are old enough."""
-        if self._clock.monotonic() < self._tidy_due_s:
+        if not self._leading() or self._clock.monotonic() < self._tidy_due_s:
             return
-        this_month = month_of(hour_of(self._clock.now()))
-        oldest, oldest_hours = (f"fairlead-usage-{months_before(this_month, n)}" for n in (KEEP_MONTHS, _HOURS_MONTHS))
-        for content in (_HOURS, _DAYS):
-            for month in await self._cluster.list(CONFIG_MAPS, label_selector=f"{LABEL_USAGE}={content}"):
-                namespace, name = month.key
-                if name < oldest:  # also of a former tenant, whose name follows the month
-                    await self._cluster.delete(CONFIG_MAPS, namespace, name)
-                elif content == _HOURS and name < oldest_hours:
-                    await self._store_days(namespace, name)
-        for former in await self._cluster.list(CONFIG_MAPS, SYSTEM_NAMESPACE, label_selector=f"{LABEL_USAGE}={_HELD}"):
-            name = former.metadata.name
-            if name != _HELD_NAME and (former.metadata.creation_timestamp or "") < months_before(
-                this_month, KEEP_MONTHS
-            ):
-                await self._cluster.delete(CONFIG_MAPS, SYSTEM_NAMESPACE, name)
+        contents = (_HOURS, _DAYS, _HELD)
+        stored = [await self._cluster.list(CONFIG_MAPS, label_selector=f"{LABEL_USAGE}={name}") for name in contents]
         self._tidy_due_s = self._clock.monotonic() + _TIDY_S
+        await _all(self._tidy_one(each) for of_content in stored for each in of_content)
+
+    async def _tidy_one(self, stored: KubeObject) -> None:
+        this_month = month_of(hour_of(self._clock.now()))
+        oldest, oldest_hours = (months_before(this_month, count) for count in (KEEP_MONTHS, _HOURS_MONTHS))
+        namespace, name = stored.key
+        if stored.label(LABEL_USAGE) == _HELD:
+            # Those of a former tenant have another name.
+            is_old = name != _HELD_NAME and (stored.metadata.creation_timestamp or "") < oldest
+        else:
+            is_old = name < f"fairlead-usage-{oldest}"
+        if is_old:
+            await self._cluster.delete(CONFIG_MAPS, namespace, name)
+        elif stored.label(LABEL_USAGE) == _HOURS and name < f"fairlead-usage-{oldest_hours}":
+            await self._store_days(namespace, name)
 
     async def _store_days(self, namespace: str, name: str) -> None:
         if (stored := await self._stored(namespace, name)) is None:
             return
-        data = {key: packed(by_day(_rows(text))) for key, text in (stored.data or {}).items()}
+        read = {key: unpacked(text, list[UsageRow]) for key, text in (stored.data or {}).items()}
+        data = {key: packed(by_day(rows)) for key, rows in read.items() if rows is not None}
         await self._write(namespace, name, _DAYS, data, present=True)
 
     # --- addresses and certificates -----------------------------------------------------------------------------
@@ -394,44 +440,47 @@ class Usage:
 
     async def _store_held(self) -> None:
         """Store the addresses and certificates that load balancers have now, where that changed."""
+        if not self._leading():
+            return
         if self._held is None:
             stored = await self._cluster.list(CONFIG_MAPS_WITH_DATA, label_selector=f"{LABEL_USAGE}={_HELD}")
-            own = [each for each in stored if each.metadata.name == _HELD_NAME]
-            held = {each.metadata.namespace: unpacked(_text(each, self._term), list[HeldPeriod]) for each in own}
-            self._held = {namespace: periods or [] for namespace, periods in held.items()}
+            texts = {each.metadata.namespace: _text(each, self._term) for each in stored if each.key.name == _HELD_NAME}
+            self._held = {place: unpacked(text, list[HeldPeriod]) if text else [] for place, text in texts.items()}
             self._objects_changed = True
         if not self._objects_changed:
             return
         self._objects_changed = False
-        now = self._clock.now()
-        oldest = start_of(months_before(month_of(hour_of(now)), KEEP_MONTHS)).timestamp()
-        present = self._present(int(now.timestamp()))
+        present = self._present(int(self._clock.now().timestamp()))
         try:
-            for namespace in sorted({*self._held, *present}):
-                before = self._held.get(namespace, [])
-                periods = next_held(
-                    before,
-                    present.get(namespace, {}),
-                    int(now.timestamp()),
-                    oldest=int(oldest),
-                    most=_MOST_HELD,
-                )
-                if periods != before:
-                    await self._write_held(namespace, periods)
+            await _all(
+                self._store_held_in(namespace, self._held, present.get(namespace, {}))
+                for namespace in sorted({*self._held, *present})
+            )
         except FairleadError:
             self._objects_changed = True
             raise
 
-    async def _write_held(self, namespace: str, periods: Sequence[HeldPeriod]) -> None:
+    async def _store_held_in(
+        self, namespace: str, held: dict[str, list[HeldPeriod] | None], present: Mapping[str, HeldPeriod]
+    ) -> None:
+        before = held.get(namespace, [])
+        if before is None:
+            if (stored := await self._stored(namespace, _HELD_NAME)) is not None:
+                await self._set_aside(stored, [self._term], list[HeldPeriod])
+            before = held[namespace] = []
+        now = self._clock.now()
+        oldest = start_of(months_before(month_of(hour_of(now)), KEEP_MONTHS)).timestamp()
+        periods = next_held(before, present, int(now.timestamp()), oldest=int(oldest), most=_MOST_HELD)
+        if periods == before:
+            return
         data = {self._term: packed(periods)}
         try:
-            await self._write(namespace, _HELD_NAME, _HELD, data, present=namespace in (self._held or ()))
-        except NotFound:
+            await self._write(namespace, _HELD_NAME, _HELD, data, present=namespace in held)
+        except NamespaceNotFound:
             # The namespace was deleted with its Tenant.
-            (self._held or {}).pop(namespace, None)
+            held.pop(namespace, None)
             return
-        if self._held is not None:
-            self._held[namespace] = list(periods)
+        held[namespace] = periods
 
     @property
     def _term(self) -> str:
@@ -467,7 +516,7 @@ async def keep_usage(cluster: Cluster, tenant: Tenant, now: datetime) -> None:
     for stored in await cluster.list(CONFIG_MAPS_WITH_DATA, tenant.namespace, label_selector=LABEL_USAGE):
         data = dict(stored.data or {})
         if stored.label(LABEL_USAGE) == _HELD:
-            data = {key: packed(_ended(text, int(now.timestamp()))) for key, text in data.items()}
+            data = {key: _ended(text, int(now.timestamp())) for key, text in data.items()}
         # Another Tenant of its name has other usage.
         name = f"{stored.metadata.name}.{tenant.metadata.name}.{short_hash(tenant.metadata.uid)}"
         content = stored.label(LABEL_USAGE)
@@ -478,9 +527,27 @@ async def keep_usage(cluster: Cluster, tenant: Tenant, now: datetime) -> None:
             await cluster.merge_patch(CONFIG_MAPS, SYSTEM_NAMESPACE, name, body, manager=MANAGER_HUB)
 
 
-def _ended(text: str, now: int) -> list[HeldPeriod]:
-    periods = unpacked(text, list[HeldPeriod]) or []
-    return [msgspec.structs.replace(period, until=period.until or now) for period in periods]
+T = TypeVar("T")
+
+
+async def _all(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Take all steps although one is refused; the first refusal is raised after the last step."""
+    refusal: FairleadError | None = None
+    for step in steps:
+        try:
+            await step
+        except (Terminal, Conflict) as error:
+            refusal = refusal or error
+    if refusal is not None:
+        raise refusal
+
+
+def _ended(text: str, now: int) -> str:
+    """Return the packed periods with an end; a text that cannot be read stays as it is."""
+    periods = unpacked(text, list[HeldPeriod])
+    if periods is None:
+        return text
+    return packed([msgspec.structs.replace(period, until=period.until or now) for period in periods])
 
 
 def _has(obj: IntentObject) -> tuple[tuple[str, ...], int]:

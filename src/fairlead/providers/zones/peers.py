@@ -2,34 +2,44 @@
 
     fairlead-hub-3f2a….example.com TXT "heritage=fairlead,fairlead/hub=hub-1,fairlead/lease=60,fairlead/expires=…"
 
-In: the ownerIds that marks show. Out: the ownerIds whose lease has expired. A lease expires when its text has stayed
-the same for its duration while this hub could read it, so the clocks of hubs may differ. Never: an expired hub that
-keeps no lease, such as one of an earlier release; time that counts in which the zone could not be read.
+In: the ownerIds that marks show. Out: the hubs that can be relied on, and those whose lease has expired. A lease
+expires when its text has stayed the same for its duration while this hub could read it, so the clocks of hubs may
+differ. A hub that keeps no lease, such as one of an earlier release, can be relied on. Never: a judgement that was not
+confirmed within ``JUDGED_S``, or time that counts in which the zone could not be read.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import timedelta
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import structlog
 
 from fairlead.api.names import short_hash
 from fairlead.api.times import wire_time
 from fairlead.model.in_words import whole_number
-from fairlead.providers.zones.answers import ZoneServer
-from fairlead.providers.zones.plan import EMPTY, TXT, Edit, RRKey, RRSets, host_of_marks, mark_from_text
+from fairlead.providers.zones.plan import EMPTY, TXT, Edit, PeerHubs, RRKey, RRSets, host_of_marks, mark_from_text
 from fairlead.providers.zones.settings import ServerSettings
 from fairlead.runtime.clock import Clock
 
 _HERITAGE = "heritage=fairlead"
 _LONGEST_S = 3600
+#: For how long a lease that was read counts, in seconds: three turns, of which two may fail.
+JUDGED_S = 10.0
 
 log = structlog.get_logger(__name__)
 
 Update = Callable[[ServerSettings, Sequence[Edit], RRSets], Awaitable[bool]]
+
+
+class LeaseReader(Protocol):
+    """The part of a ``ZoneServer`` that has leases."""
+
+    async def read(self, keys: Iterable[RRKey]) -> RRSets:
+        """Return what the zone has of ``keys``."""
+        ...
 
 
 class ZoneLease(NamedTuple):
@@ -84,7 +94,8 @@ class PeerLeases:
         self._seen: dict[tuple[ServerSettings, str], _Seen] = {}
         #: The ownerIds in the marks of each host.
         self._owners: dict[ServerSettings, dict[str, frozenset[str]]] = {}
-        self._expired: dict[ServerSettings, frozenset[str]] = {}
+        #: What was judged last, and when the zone was asked for it.
+        self._judged: dict[ServerSettings, tuple[PeerHubs, float]] = {}
 
     def look(self, settings: ServerSettings, there: RRSets) -> None:
         """Note the owners of the marks in ``there``."""
@@ -99,11 +110,25 @@ class PeerLeases:
         """Return the ownerIds that had addresses of ``host`` when it was read last."""
         return self._owners.get(settings, {}).get(host, frozenset())
 
-    def expired(self, settings: ServerSettings) -> frozenset[str]:
-        """Return the ownerIds whose lease has expired."""
-        return self._expired.get(settings, frozenset())
+    def judged(self, settings: ServerSettings) -> PeerHubs:
+        """Return the other hubs of a zone; all are unknown when their leases were not read for ``JUDGED_S``."""
+        hubs, asked_s = self._judged.get(settings, (PeerHubs(), -math.inf))
+        return hubs if self._clock.monotonic() - asked_s <= JUDGED_S else PeerHubs()
 
-    async def turn(self, lease: ZoneLease, server: ZoneServer) -> None:
+    def forget(self, settings: ServerSettings, host: str) -> None:
+        """Drop the owners of a name that this hub no longer has."""
+        self._owners.get(settings, {}).pop(host, None)
+
+    def keep(self, zones: Collection[ServerSettings]) -> None:
+        """Drop what belongs to zones that are no longer used."""
+        for by_zone in (self._owners, self._judged):
+            for settings in by_zone.keys() - zones:
+                del by_zone[settings]
+        for by_hub in (self._written, self._seen):
+            for hub in [hub for hub in by_hub if hub[0] not in zones]:
+                del by_hub[hub]
+
+    async def turn(self, lease: ZoneLease, server: LeaseReader) -> None:
         """Renew the lease of this hub when it is due, and read those of all others."""
         settings, now_s = lease.settings, self._clock.monotonic()
         others = frozenset[str]().union(*self._owners.get(settings, {}).values()) - {lease.owner}
@@ -115,13 +140,15 @@ class PeerLeases:
         there = await server.read({*keys.values(), lease.key})
         if is_due:
             await self._write(lease, there)
-        before = self.expired(settings)
-        after = frozenset(
-            owner for owner, key in keys.items() if self._has_expired(settings, owner, there.get(key, EMPTY).values)
+        before, _ = self._judged.get(settings, (PeerHubs(), 0.0))
+        expired = frozenset(
+            owner
+            for owner, key in keys.items()
+            if self._has_expired(settings, owner, there.get(key, EMPTY).values, asked_s=now_s)
         )
-        self._expired[settings] = after
-        for owner in sorted(after ^ before):
-            log.warning("the lease of a hub", zone=settings.zone, hub=owner, expired=owner in after)
+        self._judged[settings] = (PeerHubs(others - expired, expired), now_s)
+        for owner in sorted(expired ^ before.expired):
+            log.warning("the lease of a hub", zone=settings.zone, hub=owner, expired=owner in expired)
 
     async def _write(self, lease: ZoneLease, there: RRSets) -> None:
         """Renew the lease, or delete it when this hub keeps none: others would judge an expired one."""
@@ -135,7 +162,8 @@ class PeerLeases:
         if not edits or await self._update(lease.settings, edits, there):
             self._written[lease[:2]] = (now_s, lease.seconds)
 
-    def _has_expired(self, settings: ServerSettings, owner: str, texts: Iterable[str]) -> bool:
+    def _has_expired(self, settings: ServerSettings, owner: str, texts: Iterable[str], *, asked_s: float) -> bool:
+        # An answer may be as old as its question: time counts from one answer to a later question.
         now_s = self._clock.monotonic()
         durations = {text: seconds for text in texts if (seconds := lease_seconds(text, owner)) is not None}
         if not durations:
@@ -146,4 +174,4 @@ class PeerLeases:
         same = before is not None and before.text == text and now_s - before.read_s <= duration_s / 2
         since_s = before.since_s if same and before is not None else now_s
         self._seen[settings, owner] = _Seen(text, since_s, now_s)
-        return now_s - since_s > duration_s
+        return asked_s - since_s > duration_s

@@ -6,7 +6,7 @@
     wanted   that very text without a mark       rejected: removing ours later would remove theirs
     wanted   a CNAME where others have records   rejected, whatever their type; ours are exchanged in the same update
     wanted   ours, of a load balancer that does  withdrawn with its mark while another address can be relied on:
-             not serve; other hubs share the     a healthy one of ours, or one of a hub whose lease has not expired
+             not serve; other hubs share the     a healthy one of ours, or one of a hub that is judged reliable
              name (A, AAAA)
     wanted   a healthy address of ours, and      theirs are withdrawn with their marks
              those of a hub with expired lease
@@ -37,11 +37,21 @@ from msgspec.structs import replace
 from fairlead.api.hostname import is_within
 
 
+class PeerHubs(NamedTuple):
+    """The ownerIds of other hubs: those that can be relied on, and those whose lease has expired.
+
+    A hub in neither set is unknown: no address is withdrawn because of such a hub, and none of its addresses.
+    """
+
+    reliable: frozenset[str] = frozenset()
+    expired: frozenset[str] = frozenset()
+
+
 class RecordChange(msgspec.Struct, frozen=True):
     """One value of one name that is wanted, or to be removed. ``registered``: the ledger has it.
 
     ``ours`` are all values of its set that the ledger has, as marks name them; ``unhealthy`` those whose load balancer
-    does not serve. ``expired`` are the ownerIds whose lease has expired; None when no other hub shares the name.
+    does not serve. ``hubs`` are the others; None when no other hub shares the name.
     """
 
     host: str
@@ -54,14 +64,14 @@ class RecordChange(msgspec.Struct, frozen=True):
     registered: bool = False
     ours: frozenset[str] = frozenset()
     unhealthy: frozenset[str] = frozenset()
-    expired: frozenset[str] | None = None
+    hubs: PeerHubs | None = None
     prefix: str = ""
     suffix: str = ""
 
     @property
     def is_shared(self) -> bool:
         """Return whether other hubs may have addresses of the set."""
-        return self.expired is not None and self.type in (A, AAAA)
+        return self.hubs is not None and self.type in (A, AAAA)
 
     @property
     def is_unhealthy(self) -> bool:
@@ -133,10 +143,10 @@ class _Zone:
         if change.is_unhealthy and self._has_reliable(change):
             self._withdraw(change, {change.mark})
             return ""
-        if change.is_shared and not change.is_unhealthy:
-            owners = change.expired or frozenset()
+        if change.is_shared and change.hubs is not None and not change.is_unhealthy:
             marks = self._marks(change.host, change.type)
-            self._withdraw(change, {mark for mark in marks if mark.holder.owner in owners}, keep=change.value)
+            gone = {mark for mark in marks if mark.holder.owner in change.hubs.expired}
+            self._withdraw(change, gone, keep=change.value)
         marks = self._marks(change.host, change.type)
         now = self._now.get(change.key, EMPTY)
         foreign = bool(self._foreign(change, marks))
@@ -177,10 +187,10 @@ class _Zone:
     def _has_reliable(self, change: RecordChange) -> bool:
         """Return whether the set has another value that clients may be sent to."""
         values = set(map(marked, self._now.get(change.key, EMPTY).values))
+        reliable = change.hubs.reliable if change.hubs is not None else ()
         return any(
             mark.value in values
-            and mark.holder.owner not in (change.expired or ())
-            and not (mark.holder == change.holder and mark.value in change.unhealthy)
+            and (mark.value not in change.unhealthy if mark.holder == change.holder else mark.holder.owner in reliable)
             for mark in self._marks(change.host, change.type) - {change.mark}
         )
 

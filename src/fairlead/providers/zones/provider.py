@@ -40,6 +40,7 @@ from fairlead.providers.zones.plan import (
     Edit,
     Holder,
     Mark,
+    PeerHubs,
     RecordChange,
     RRKey,
     RRSets,
@@ -54,7 +55,7 @@ from fairlead.providers.zones.plan import (
     reads,
 )
 from fairlead.providers.zones.settings import NameSettings, ServerSettings, failure_domain, settings_from_spec
-from fairlead.runtime.background import end, keep_running, watched
+from fairlead.runtime.background import all_done, end, keep_running, watched
 from fairlead.runtime.clock import Clock, SystemClock
 
 #: How often a batch is planned again because the zone has changed in between.
@@ -146,6 +147,7 @@ class DNSProvider:
         """Drop all that is known of a name."""
         if (settings := self._names.get(key)) is not None:
             self._shared.forget(settings.holder)
+            self._peers.forget(settings.server, settings.name)
         self._names.release(key)
         self._parts.pop(key, None)
         self._held.pop(key, None)
@@ -377,7 +379,7 @@ class DNSProvider:
         if not settings.lease_s:
             return replace(change, ours=ours)
         unhealthy = frozenset(marked(other) for of_type, other in _unhealthy(targets) if of_type == type_)
-        return replace(change, ours=ours, unhealthy=unhealthy, expired=self._peers.expired(settings.server))
+        return replace(change, ours=ours, unhealthy=unhealthy, hubs=PeerHubs())
 
     def _unhealthy(self, key: LoadBalancerKey) -> frozenset[Value]:
         """Return the registered addresses of a shared name whose load balancers do not serve."""
@@ -391,18 +393,22 @@ class DNSProvider:
             zones: dict[ZoneLease, list[tuple[LoadBalancerKey, NameSettings]]] = {}
             for key, name in self._names.items():
                 zones.setdefault(ZoneLease(name.server, name.holder.owner, name.lease_s), []).append((key, name))
-            for lease, names in zones.items():
-                try:
-                    await self._peers.turn(lease, self._servers.get(lease.settings))
-                    if lease.seconds:
-                        await self._settle(lease, names)
-                except FairleadError as error:
-                    # The readback of its names reports that the zone cannot be used.
-                    log.debug("leases not followed", zone=lease.settings.zone, error=error.sentence)
+            self._peers.keep({lease.settings for lease in zones})
+            # All at once: a zone that does not answer must not let the leases in others expire.
+            await all_done(self._turn(lease, names) for lease, names in zones.items())
+
+    async def _turn(self, lease: ZoneLease, names: Iterable[tuple[LoadBalancerKey, NameSettings]]) -> None:
+        try:
+            await self._peers.turn(lease, self._servers.get(lease.settings))
+            if lease.seconds:
+                await self._settle(lease, names)
+        except FairleadError as error:
+            # The readback of its names reports that the zone cannot be used.
+            log.debug("leases not followed", zone=lease.settings.zone, error=error.sentence)
 
     async def _settle(self, lease: ZoneLease, names: Iterable[tuple[LoadBalancerKey, NameSettings]]) -> None:
         """Withdraw, or return, addresses of shared names whose hubs or load balancers have changed."""
-        expired = self._peers.expired(lease.settings)
+        expired = self._peers.judged(lease.settings).expired
         rows: list[tuple[LoadBalancerKey, RecordChange]] = []
         async with self._batcher.locks.hold((lease.settings.name, lease.settings.zone)):
             for key, name in names:
@@ -428,7 +434,9 @@ class DNSProvider:
         for _ in range(_ATTEMPTS):
             there = await server.read(reads(rows))
             self._peers.look(settings, there)
-            planned = plan_records(rows, there)
+            # Now, since a change may have waited for its turn.
+            hubs = self._peers.judged(settings)
+            planned = plan_records([replace(row, hubs=hubs) if row.hubs is not None else row for row in rows], there)
             self._shared.note(rows, there)
             if not planned.edits:
                 return [_outcome(planned.refused.get(index, "")) for index in range(len(rows))]

@@ -40,8 +40,8 @@ def known(**by_name):
     return addresses
 
 
-def spec(addresses, *keys, before=None):
-    return hostname_spec(HOST, OWNER, NameDecision(owner=OWNER, load_balancers=keys), before, addresses)
+def spec(addresses, *keys, before=None, down=()):
+    return hostname_spec(HOST, OWNER, NameDecision(owner=OWNER, load_balancers=keys), before, addresses, down=down)
 
 
 def test_a_name_points_to_all_load_balancers_of_its_owner():
@@ -77,6 +77,27 @@ def test_an_address_that_another_load_balancer_has_by_now_is_not_kept():
     before = spec(known(one=["192.0.2.1"]), ONE)
     addresses = known(other=["192.0.2.1"])
     assert spec(addresses, ONE, before=before).addresses == []
+
+
+@pytest.mark.req("MC-22")
+def test_only_addresses_of_load_balancers_that_are_down_are_unhealthy():
+    before = spec(known(one=["192.0.2.1"], two=["192.0.2.2"]), ONE, TWO)
+    assert spec(known(one=["192.0.2.1"], two=["192.0.2.2"]), ONE, TWO, down=[ONE]).unhealthy_addresses == ["192.0.2.1"]
+    shared = known(one=["192.0.2.1"], two=["192.0.2.1"])
+    assert spec(shared, ONE, TWO, down=[ONE]).unhealthy_addresses == []
+    # The second load balancer serves, and its address is missing for a moment.
+    made = spec(known(one=["192.0.2.1"]), ONE, TWO, before=before, down=[ONE])
+    assert (made.addresses, made.unhealthy_addresses) == (["192.0.2.1", "192.0.2.2"], ["192.0.2.1"])
+    made = spec(known(one=["192.0.2.1"]), ONE, TWO, before=before, down=[ONE, TWO])
+    assert made.unhealthy_addresses == ["192.0.2.1", "192.0.2.2"]
+
+
+@pytest.mark.req("MC-22")
+def test_no_more_addresses_are_unhealthy_than_a_hostname_has():
+    many = [f"192.0.2.{number}" for number in range(200)]
+    made = spec(known(one=many), ONE, down=[ONE])
+    assert len(made.addresses) == 64
+    assert made.unhealthy_addresses == made.addresses
 
 
 def test_nothing_is_kept_of_another_owner():

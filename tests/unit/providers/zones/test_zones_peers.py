@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 
 import pytest
 
-from fairlead.providers.zones.peers import PeerLeases, ZoneLease, lease_key, lease_seconds, lease_text
-from fairlead.providers.zones.plan import Edit, Holder, Mark, RRKey, RRSet, RRSets, mark_key, mark_text
+from fairlead.errors import Retry
+from fairlead.providers.zones.peers import JUDGED_S, PeerLeases, ZoneLease, lease_key, lease_seconds, lease_text
+from fairlead.providers.zones.plan import Edit, Holder, Mark, PeerHubs, RRKey, RRSet, RRSets, mark_key, mark_text
 from fairlead.providers.zones.settings import ServerSettings
 from fairlead.runtime.clock import VirtualClock
 
@@ -25,9 +27,14 @@ class Server:
         self.leases = PeerLeases(self.clock, update=self.update)
         self.reads = self.updates = 0
         self.west: int | None = None
+        self.fails = False
+        self.slow_s = 0.0
 
     async def read(self, keys: Iterable[RRKey]) -> RRSets:
         self.reads += 1
+        if self.fails:
+            raise Retry("the server does not answer")
+        await self.clock.sleep(self.slow_s) if self.slow_s else None
         return {key: self.records[key] for key in keys if key in self.records}
 
     async def update(self, _settings: ServerSettings, edits: Sequence[Edit], _there: RRSets) -> bool:
@@ -45,8 +52,8 @@ class Server:
                 text = lease_text(ZoneLease(ZONE, "west", 30), f"renewal {self.west}")
                 self.records[lease_key("west", "example.test")] = RRSet(frozenset({text}), 10)
             await self.clock.advance(every_s)
-            await self.leases.turn(lease, self)  # pyright: ignore[reportArgumentType]
-        return set(self.leases.expired(ZONE))
+            await self.leases.turn(lease, self)
+        return set(self.leases.judged(ZONE).expired)
 
 
 @pytest.mark.req("MC-22")
@@ -103,3 +110,53 @@ async def test_a_hub_that_shares_no_names_asks_once_and_removes_its_lease():
     server.leases.look(ZONE, MARKS)
     assert await server.turns(60, lease=OURS._replace(seconds=0)) == set()
     assert server.reads == reads
+
+
+@pytest.mark.req("MC-22")
+async def test_a_judgement_ends_when_leases_cannot_be_read():
+    server = Server()
+    server.leases.look(ZONE, MARKS)
+    assert server.leases.judged(ZONE) == PeerHubs(), "not read yet"
+    server.west = 0
+    await server.turns(6)
+    assert server.leases.judged(ZONE).reliable == {"west"}
+    server.fails = True
+    await server.clock.advance(JUDGED_S - 1)
+    assert server.leases.judged(ZONE).reliable == {"west"}
+    with pytest.raises(Retry):
+        await server.leases.turn(OURS, server)
+    await server.clock.advance(2)
+    assert server.leases.judged(ZONE) == PeerHubs()
+    server.fails, server.west = False, None
+    assert await server.turns(60) == {"west"}
+    await server.clock.advance(JUDGED_S + 1)
+    assert server.leases.judged(ZONE) == PeerHubs(), "an expired hub is unknown, too"
+
+
+@pytest.mark.req("MC-22")
+async def test_a_slow_answer_makes_no_lease_older():
+    server = Server()
+    server.leases.look(ZONE, MARKS)
+    server.west = 0
+    await server.turns(6)
+    server.west = None
+    await server.turns(27)
+    server.slow_s = 8.0
+    turn = asyncio.create_task(server.leases.turn(OURS, server))
+    await server.clock.advance(8)
+    await turn
+    assert server.leases.judged(ZONE).expired == set(), "the answer may be as old as the question"
+
+
+@pytest.mark.req("MC-22")
+async def test_names_and_zones_that_are_gone_are_forgotten():
+    server = Server()
+    server.leases.look(ZONE, MARKS)
+    server.west = 0
+    await server.turns(6)
+    server.leases.forget(ZONE, "www.example.test")
+    assert server.leases.owners_of(ZONE, "www.example.test") == set()
+    server.leases.keep({ZONE})
+    assert server.leases.judged(ZONE).reliable == {"west"}
+    server.leases.keep(set())
+    assert not any(vars(server.leases)[name] for name in ("_owners", "_judged", "_written", "_seen"))

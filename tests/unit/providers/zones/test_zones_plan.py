@@ -7,6 +7,7 @@ import pytest
 from fairlead.providers.zones.plan import (
     Holder,
     Mark,
+    PeerHubs,
     Planned,
     RecordChange,
     RRKey,
@@ -171,8 +172,11 @@ def both(*more: str, ttl: int = 60) -> dict[RRKey, RRSet]:
     return {**records("A", "192.0.2.1", "192.0.2.9", *more, ttl=ttl), key: RRSet(texts, ttl)}
 
 
-def shared(value: str = "192.0.2.1", *unhealthy: str, expired: str = "", **more) -> RecordChange:
-    return change(value, unhealthy=frozenset(unhealthy), expired=frozenset({expired} - {""}), **more)
+def shared(
+    value: str = "192.0.2.1", *unhealthy: str, expired: str = "", hubs: PeerHubs | None = None, **more
+) -> RecordChange:
+    hubs = hubs or PeerHubs(frozenset({"hub-2"} - {expired}), frozenset({expired} - {""}))
+    return change(value, unhealthy=frozenset(unhealthy), hubs=hubs, **more)
 
 
 @pytest.mark.req("MC-22")
@@ -195,6 +199,10 @@ def test_addresses_of_an_expired_hub_go_only_next_to_a_healthy_one():
     assert brief(plan_records([shared(expired="hub-2")], both())) == ["-TXT mark 192.0.2.9", "-A 192.0.2.9"]
     assert plan_records([shared("192.0.2.1", "192.0.2.1", expired="hub-2")], both()).edits == ()
     assert plan_records([shared(expired="hub-3")], both()).edits == ()
+    # A hub whose lease could not be read is neither relied on nor withdrawn.
+    unknown = PeerHubs(frozenset({"hub-3"}))
+    assert plan_records([shared(hubs=unknown)], both()).edits == ()
+    assert plan_records([shared("192.0.2.1", "192.0.2.1", hubs=unknown)], both()).edits == ()
     text = shared("token", type_="TXT", expired="hub-2")
     theirs = {**records("TXT", "theirs"), **marks("TXT", "theirs", holder=OTHER_HUB)}
     assert brief(plan_records([text], theirs)) == ["+TXT mark token", "+TXT token"]
