@@ -49,6 +49,10 @@ class AuthService:
             return web.Response(status=302, headers={"location": "https://login.example.com/"})
         if "/hangs" in request.path:
             await asyncio.sleep(60)
+        if "/broken" in request.path:
+            return web.Response(status=500)
+        if "/accepted" in request.path:
+            return web.Response(status=202)
         return web.Response(headers=self.answer)
 
     async def stop(self) -> None:
@@ -107,6 +111,50 @@ async def test_all_headers_of_the_answer_pass_but_those_about_the_answer(http: H
     assert (auth.seen[0]["body"], auth.seen[0]["headers"].get("content-length", "0")) == (0, "0")
 
 
+async def send(spec: FrontendSpec, *lines: str) -> bytes:
+    """Return the answer to a request of these lines, which close the connection."""
+    reader, writer = await asyncio.open_connection(spec.address, 80)
+    writer.write("".join(f"{line}\r\n" for line in (*lines, "")).encode())
+    answer = await asyncio.wait_for(reader.read(), 20)
+    writer.close()
+    return answer
+
+
+@pytest.mark.req("F-19")
+async def test_the_backend_gets_no_header_that_the_service_was_not_shown(http: HttpWorld, auth: AuthService) -> None:
+    asked = ExternalAuth("auth", allowed_headers=("X-Team", "Host"), allowed_response_headers=("x-user",))
+    spec = await serve(http, asked, await auth.start(http.world.addresses.take()))
+    lines = ("Host: shop.example.com", "X-Team: blue", "x-team: root", "X_User: root", "x-user: a", "X-USER: b")
+    auth.answer = {}
+    answer = await send(spec, "GET /page HTTP/1.1", *lines, "Connection: close")
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert auth.seen[0]["headers"]["x-team"] == "blue"
+    assert auth.seen[0]["headers"]["host"] == "shop.example.com"
+    assert b'"x-team": "blue"' in answer
+    assert b"root" not in answer
+    assert b"x-user" not in answer
+
+
+@pytest.mark.req("F-19")
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("GET /denied HTTP/1.0", "Host: shop.example.com"),
+        ("GET /open/../denied HTTP/1.1", "Host: shop.example.com", "Connection: close"),
+        ("GET /open/%2e%2e/denied HTTP/1.1", "Host: shop.example.com", "Connection: close"),
+        ("GET //denied HTTP/1.1", "Host: shop.example.com", "Connection: close"),
+        ("GET http://shop.example.com/denied HTTP/1.1", "Host: other", "Connection: close"),
+        ("OPTIONS /denied HTTP/1.1", "Host: shop.example.com", "Origin: http://a", "Connection: close"),
+        ("GET /denied HTTP/1.1", "Host: shop.example.com", "Connection: close, authorization", "Authorization: a"),
+    ],
+)
+async def test_no_form_of_a_request_passes_by_the_service(
+    http: HttpWorld, auth: AuthService, lines: tuple[str, ...]
+) -> None:
+    spec = await serve(http, ExternalAuth("auth"), await auth.start(http.world.addresses.take()))
+    assert b" 401 " in (await send(spec, *lines)).partition(b"\r\n")[0]
+
+
 @pytest.mark.req("F-19")
 async def test_a_body_is_shown_up_to_a_size_and_larger_ones_are_refused(http: HttpWorld, auth: AuthService) -> None:
     mebibyte = 1024 * 1024
@@ -132,9 +180,10 @@ async def test_a_service_that_is_down_closes_unless_fail_open(http: HttpWorld) -
 
 
 @pytest.mark.req("F-19")
-async def test_a_service_that_hangs_closes(http: HttpWorld, auth: AuthService) -> None:
+@pytest.mark.parametrize("path", ["/hangs", "/broken", "/accepted"])
+async def test_a_service_without_a_decision_closes(http: HttpWorld, auth: AuthService, path: str) -> None:
     spec = await serve(http, ExternalAuth("auth"), await auth.start(http.world.addresses.take()))
-    assert (await get(spec, "/hangs")).status == 503
+    assert (await get(spec, path)).status == (202 if path == "/accepted" else 503)
 
 
 async def _check(request: bytes, _context: object) -> bytes:

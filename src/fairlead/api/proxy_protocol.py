@@ -50,6 +50,10 @@ def read_accept_proxy_protocol(text: str) -> AcceptProxyProtocol | None:
         raise ValueError(f"trustedSources: {problem}")
     if accepted.mode == "optional" and not networks:
         raise ValueError("mode optional needs trustedSources: without them any client can claim any address")
+    if accepted.mode == "optional" and any(str(network).endswith("/0") for network in networks):
+        raise ValueError(
+            "mode optional needs narrower trustedSources: with a network of prefix 0 any client is trusted"
+        )
     return AcceptProxyProtocol(accepted.mode, tuple(dict.fromkeys(map(str, networks))))
 
 

@@ -73,6 +73,8 @@ _FRAMING = frozenset(
         "upgrade",
     }
 )
+#: Clients write these themselves: their own pass where an external service sets none.
+HEADERS_OF_CLIENTS = frozenset({"authorization", "cookie"})
 _REQUEST_TARGET = re.compile(r"/[!-~]*")
 _AUTHORITY = re.compile(r"[0-9A-Za-z._\[\]:-]*")
 
@@ -186,10 +188,11 @@ MAX_AUTH_BODY = 10_485_760
 class ExternalAuth(Value, frozen=True, gc=False):
     """Ask a service whether a request may pass: with HTTP, status 200 lets it pass, and any other is the answer.
 
-    ``path`` is put before that of the request. ``allowed_headers`` of the request are shown to the service, and
-    ``allowed_response_headers`` of its answer go to the backend; all of them when empty. Clients cannot write the
-    latter. ``max_size`` is how large a body is shown, 0 for none; larger ones are answered 413. If the service does not
-    answer: 503, or with ``fail_open`` the request passes. An empty ``backend`` could not be resolved: 500.
+    ``path`` is put before that of the request. ``allowed_headers`` of the request are shown to the service; of several
+    with one name, service and backend get the first. ``allowed_response_headers`` of the answer go to the backend; all
+    of them when empty. Clients cannot write the latter. ``max_size`` is how large a body is shown, 0 for none; larger
+    ones are answered 413. If the service does not answer: 503, or with ``fail_open`` the request passes. An empty
+    ``backend`` could not be resolved: 500.
     """
 
     backend: Text = ""
@@ -310,6 +313,15 @@ def _unsafe_auth(auth: ExternalAuth) -> Iterator[str]:
         # A percent sign begins an operator of Envoy.
         if not HEADER_NAME.fullmatch(name) or "%" in name:
             yield f"external auth: {name!r} is not a valid name of a header"
+        elif name.lower() in _FRAMING or name.lower().startswith("proxy-"):
+            # The question has another body: its connection would carry the end of one question into the next one.
+            yield f"external auth: {name} is about the request of the client only; remove it from allowedHeaders"
+    both = {name.lower() for name in auth.allowed_headers} & {name.lower() for name in auth.allowed_response_headers}
+    for name in sorted(both - HEADERS_OF_CLIENTS):
+        yield (
+            f"external auth: {name} is in allowedHeaders and allowedResponseHeaders. A client could write it; "
+            "remove it from one of them"
+        )
     for name in auth.allowed_response_headers:
         yield from _unsafe_header("external auth", name)
     if auth.protocol == "GRPC" and auth.allowed_headers:

@@ -453,6 +453,36 @@ async def test_an_ingress_with_an_invalid_list_keeps_its_last_valid_one(world: W
     await until(lambda: holds("198.51.100.0/24"))
 
 
+@pytest.mark.req("F-19")
+async def test_an_ingress_whose_annotation_names_no_service_is_closed(world: World) -> None:
+    await served(world)
+    await ingress(world, "shop", path())
+    await world.start()
+    await until(lambda: routes(world))
+
+    async def annotate(text: str) -> None:
+        patch = {"metadata": {"annotations": {"fairlead.dev/external-auth": text}}}
+        await world.member.merge_patch(INGRESSES, "shop", "shop", patch, manager=USER)
+
+    async def asks(backend: str | None) -> bool:
+        asked = {rule.filters.auth for route in await routes(world) for rule in route.spec.rules}
+        return {auth.backend if auth is not None else None for auth in asked} == {backend}
+
+    assert await asks(None)
+    await annotate(" ")
+    await until(lambda: asks(""), what="rules that answer 500")
+    await reasons(world, "Invalid")
+    await annotate('{"service": "web", "port": 80}')
+    await until(lambda: asks("shop/web:80"))
+    await annotate("{}")
+
+    async def is_reported() -> bool:
+        return any("fairlead.dev/external-auth: " in message for _, _, message in await world.events("shop"))
+
+    await until(is_reported, what="an Event about the annotation")
+    assert await asks("shop/web:80"), "the last version that asks a service"
+
+
 @pytest.mark.req("L4-6")
 async def test_an_ingress_that_a_finalizer_holds_gives_up_its_address(world: World) -> None:
     await served(world)

@@ -10,7 +10,14 @@ import pytest
 from fairlead.agent.sources.gateway.listeners import plan_gateway
 from fairlead.agent.sources.gateway.plan import find
 from fairlead.agent.sources.gateway.routes import plan_route
-from fairlead.agent.sources.ingress.plan import ClassView, IngressView, plan_class, services_of, translate_ingress
+from fairlead.agent.sources.ingress.plan import (
+    ClassView,
+    IngressView,
+    is_protected,
+    plan_class,
+    services_of,
+    translate_ingress,
+)
 from fairlead.api.gateway import ReferenceGrant
 from fairlead.api.kubernetes import IngressClass, IngressObject, Service, ServicePort, ServiceSpec
 from fairlead.api.meta import KubeObject, ObjectMeta
@@ -218,11 +225,17 @@ def test_an_ingress_asks_a_service() -> None:
 
 
 @pytest.mark.req("F-19")
-@pytest.mark.parametrize("text", ["x", '{"service": "auth"}', '{"service": "auth", "port": 80, "path": "check"}', "{}"])
-def test_an_invalid_annotation_keeps_what_is_published_of_an_ingress(text: str) -> None:
-    translated = translate_ingress(IngressView(ingress(text), "lb", SERVICES))
+@pytest.mark.parametrize(
+    "text", ["", " ", "x", '{"service": "auth"}', '{"service": "auth", "port": 80, "path": "check"}', "{}"]
+)
+@pytest.mark.parametrize("nginx", [{}, {"nginx.ingress.kubernetes.io/auth-url": "http://auth.shop/check"}])
+def test_an_invalid_annotation_closes_what_no_service_protects_yet(text: str, nginx: dict[str, str]) -> None:
+    translated = translate_ingress(IngressView(ingress(text, **nginx), "lb", SERVICES))
     assert translated.refused
     assert ANNOTATION_EXTERNAL_AUTH in translated.problems[0]
+    closed = translated.routes["a.example.com"]
+    assert is_protected(closed)
+    assert {rule.filters.auth for rule in closed.rules} == {ExternalAuth()}
 
 
 @pytest.mark.req("F-6")

@@ -23,6 +23,7 @@ def test_words_and_objects_are_read() -> None:
         ("optional", "trustedSources"),
         ('{"mode": "optional"}', "any client can claim any address"),
         ('{"mode": "optional", "trustedSources": []}', "trustedSources"),
+        ('{"mode": "optional", "trustedSources": ["10.0.0.0/8", "::/0"]}', "any client is trusted"),
         ('{"trustedSources": ["10.0.0.1/8"]}', "trustedSources"),
         ('{"mode": "sometimes"}', "mode"),
         ('{"sources": []}', "sources"),

@@ -509,7 +509,7 @@ async def test_a_deleted_state_is_stored_again_and_nothing_counts_twice(world: W
         await world.read(SAVE_S)
     await world.read(SAVE_S)
     assert world.maps.bytes_out == 1600
-    # Another replica leads, and then somebody deletes the state.
+    # Another replica leads, and then a person deletes the state.
     world.metering = False
     await world.usage.store()
     del world.maps.maps[STATE]

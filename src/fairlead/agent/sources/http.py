@@ -372,9 +372,14 @@ def auth_request(of: KubeObject) -> AuthRequest | None:
     Raises:
         ValueError: names the field, and what is wrong with it.
     """
+    if ANNOTATION_EXTERNAL_AUTH not in (of.metadata.annotations or {}):
+        return None
     text = of.annotation(ANNOTATION_EXTERNAL_AUTH)
     if not text.strip():
-        return None
+        # Templates that lack a value write this: the backend must not be open then.
+        raise ValueError(
+            f"annotation {ANNOTATION_EXTERNAL_AUTH} is empty: name service and port, or remove the annotation"
+        )
     try:
         request = decode(text, AuthRequest)
     except msgspec.DecodeError as error:

@@ -26,7 +26,7 @@ from fairlead.runtime.clock import Clock
 
 _HERITAGE = "heritage=fairlead"
 _LONGEST_S = 3600
-#: For how long a lease that was read counts, in seconds: three turns, of which two may fail.
+#: For how long a lease that was read counts, in seconds; a turn takes three, so two may fail.
 JUDGED_S = 10.0
 
 log = structlog.get_logger(__name__)

@@ -76,6 +76,7 @@ from fairlead.model.http import (
     Attachment,
     Backend,
     BackendRef,
+    ExternalAuth,
     Filters,
     L7Listener,
     PathMatch,
@@ -119,7 +120,7 @@ class IngressRoutes(msgspec.Struct, frozen=True):
     """The routes of one Ingress by host (empty: every host), and sentences about what cannot be served.
 
     ``ignored`` says which annotations of ingress-nginx have no effect. ``refused``: the Ingress asks for what cannot be
-    done; what was published of it before stays.
+    done; what was published of it before stays, and ``routes`` take the place only of what is not protected.
     """
 
     routes: Mapping[str, LoadBalancerRouteSpec]
@@ -159,7 +160,7 @@ def unprotected(ingress: IngressObject) -> str:
     acknowledged |= {
         name for own, others in SOURCE_RANGES.items() if own in (ingress.metadata.annotations or {}) for name in others
     }
-    if ingress.annotation(ANNOTATION_EXTERNAL_AUTH):
+    if ANNOTATION_EXTERNAL_AUTH in (ingress.metadata.annotations or {}):
         acknowledged |= _AUTH_OF_OTHERS
     protections = protecting_any(ingress.metadata.annotations)
     if not set(protections) - acknowledged:
@@ -178,11 +179,20 @@ def translate_ingress(view: IngressView) -> IngressRoutes:
     ignored = _ignored(view.ingress)
     if refusal := unprotected(view.ingress):
         return IngressRoutes({}, (refusal,), ignored)
-    if problem := source_lists(view.ingress).problem or _asked_service(view.ingress)[1]:
+    if problem := source_lists(view.ingress).problem:
         return IngressRoutes(
             {}, (f"{problem}. Until this is corrected, the last valid version is served",), ignored, refused=True
         )
-    return msgspec.structs.replace(_Translation(view).routes(), ignored=ignored)
+    translated = _Translation(view).routes()
+    if problem := _asked_service(view.ingress)[1]:
+        text = f"{problem}. Until this is corrected, the last version that asks a service is served, else 500"
+        return IngressRoutes(translated.routes, (text, *translated.problems), ignored, refused=True)
+    return msgspec.structs.replace(translated, ignored=ignored)
+
+
+def is_protected(route: LoadBalancerRouteSpec) -> bool:
+    """Return whether an external service decides about all requests of a route."""
+    return all(rule.filters.auth is not None for rule in route.rules)
 
 
 def _ignored(ingress: IngressObject) -> str:
@@ -213,7 +223,7 @@ class _Translation:
     def routes(self) -> IngressRoutes:
         spec = self._view.ingress.spec
         paths: dict[str, list[IngressPath]] = {}
-        asked = _asked_service(self._view.ingress)[0]
+        asked, wrong = _asked_service(self._view.ingress)
         for rule in spec.rules or ():
             paths.setdefault(rule.host, []).extend((rule.http.paths if rule.http else None) or ())
         default = self._default_rule(spec.default_backend)
@@ -223,8 +233,10 @@ class _Translation:
         for host in sorted(paths):
             self._backends = {}
             rules = (*map(self._rule, paths[host]), *self._defaults(spec.default_backend))
-            if asked is not None:
-                filters = Filters(auth=asked.as_filter(self._asked_backend(asked)))
+            if asked is not None or wrong:
+                # Without a backend to ask, all requests are answered 500.
+                auth = asked.as_filter(self._asked_backend(asked)) if asked is not None else ExternalAuth()
+                filters = Filters(auth=auth)
                 rules = tuple(msgspec.structs.replace(rule, filters=filters) for rule in rules)
             if rules:
                 routes[host] = self._route(host, rules)

@@ -39,6 +39,7 @@ from fairlead.agent.sources.ingress.plan import (
     ClassView,
     IngressView,
     class_of,
+    is_protected,
     overlaps,
     plan_class,
     services_of,
@@ -294,10 +295,12 @@ class IngressSource(Source):
             LoadBalancerRoute(metadata=self._shared.meta(origin, route_name(origin, host)), spec=spec)
             for host, spec in translated.routes.items()
         ]
+        published = list(self._caches.routes_of(origin)) if translated.refused else []
+        protected = {route.metadata.name for route in published if is_protected(route.spec)}
         for route in wanted:
-            await self._shared.routes.apply(route)
-        if translated.refused:
-            wanted = list(self._caches.routes_of(origin))
+            if route.metadata.name not in protected:
+                await self._shared.routes.apply(route)
+        wanted += published
         of_certificates = (*plan.problems.get(ingress.key, ()), *self._certificate_flaws(ingress))
         self._refusals.put(origin, "; ".join(dict.fromkeys(of_certificates)))
         problems = (*translated.problems, *of_certificates, *self._overlaps(ingress, of_class))

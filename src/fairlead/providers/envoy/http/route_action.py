@@ -35,6 +35,7 @@ from typing import Literal, cast
 from fairlead.api.limits import Limits
 from fairlead.api.proxy_protocol import AcceptProxyProtocol
 from fairlead.model.http import (
+    HEADERS_OF_CLIENTS,
     MAX_DURATION_S,
     BackendRef,
     Cors,
@@ -338,13 +339,11 @@ EXT_AUTHZ = "envoy.filters.http.ext_authz"
 #: The same for rules whose requests pass while the service does not answer.
 EXT_AUTHZ_OPEN = f"{EXT_AUTHZ}.open"
 EXT_AUTHZ_CONFIG = "envoy.extensions.filters.http.ext_authz.v3.ExtAuthz"
-#: Removes what only the external service may write.
+#: Removes what only the external service may write, and what it would not be shown.
 HEADER_MUTATION = "envoy.filters.http.header_mutation"
 _HEADER_MUTATION = "envoy.extensions.filters.http.header_mutation.v3"
 #: How long the external service may take.
 AUTH_S = 5.0
-#: Clients write these themselves: their own pass where the external service sets none.
-_OF_CLIENTS = frozenset({"authorization", "cookie"})
 #: Describe the answer of the external service and its connection, and not the request to the backend.
 _OF_ANSWERS = (
     "connection", "content-encoding", "content-length", "content-type", "date", "expect", "host", "keep-alive",
@@ -356,6 +355,8 @@ _OF_ANSWERS = (
 def auth_settings(schema: Schema, auth: ExternalAuth, cluster_of: ClusterOf) -> dict[str, Fields]:
     """Build the settings of the filters that ask an external service."""
     cluster, time = cluster_of(auth.backend), duration(AUTH_S)
+    names = sorted({name.lower() for name in auth.allowed_headers} - {"host"})  # the service is shown the host anyway
+    shown = [{"key": name, "value": f"%REQ({name})%"} for name in names]
     check: dict[str, object] = {"disable_request_body_buffering": not auth.max_size}
     if auth.max_size:
         check = {"with_request_body": {"max_request_bytes": auth.max_size, "pack_as_bytes": True}}
@@ -373,15 +374,16 @@ def auth_settings(schema: Schema, auth: ExternalAuth, cluster_of: ClusterOf) -> 
         }
         if auth.path:
             service["path_prefix"] = auth.path.rstrip("/")
-        if auth.allowed_headers:
-            shown = [{"key": name.lower(), "value": f"%REQ({name})%"} for name in auth.allowed_headers]
+        if shown:
             service["authorization_request"] = {"headers_to_add": shown}
         check["http_service"] = service
     name = EXT_AUTHZ_OPEN if auth.fail_open else EXT_AUTHZ
     settings = {name: schema.any(f"{EXT_AUTHZ_CONFIG}PerRoute", {"check_settings": check})}
-    shown_too = {name.lower() for name in auth.allowed_headers} | _OF_CLIENTS
-    if removed := sorted({name.lower() for name in auth.allowed_response_headers} - shown_too):
-        mutations = {"request_mutations": [{"remove": name} for name in removed]}
+    # Of several headers with one name the service is shown the first: the backend must not get another one.
+    once = [{"append": {"header": header, "append_action": "OVERWRITE_IF_EXISTS"}} for header in shown]
+    removed = sorted({name.lower() for name in auth.allowed_response_headers} - {*names, *HEADERS_OF_CLIENTS})
+    if once or removed:
+        mutations = {"request_mutations": [*once, *({"remove": name} for name in removed)]}
         settings[HEADER_MUTATION] = schema.any(f"{_HEADER_MUTATION}.HeaderMutationPerRoute", {"mutations": mutations})
     return settings
 
