@@ -11,7 +11,8 @@ from fairlead.api.kubernetes import Endpoint, EndpointPort, EndpointSlice
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import LABEL_ORIGIN_UID
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
-from fairlead.model.http import L7Listener
+from fairlead.model.http import ExternalAuth, Filters, L7Listener
+from fairlead.model.keys import backend_key
 from fairlead.translate.certificates import UNREAD, UNREAD_VERSION
 from fairlead.translate.member import decide_http, validate_http
 from fairlead.translate.view import HTTPView, says_no_ready
@@ -109,3 +110,20 @@ def test_lists_and_pages_that_no_agent_writes_are_refused(fields: dict[str, obje
     assert refused is not None
     assert refused.reason == ConditionReason.INVALID
     assert named in refused.message
+
+
+@pytest.mark.req("F-19")
+def test_an_external_service_is_held_to_the_ranges_of_the_member() -> None:
+    view = read_view(CASES / "one-route.in.json", HTTPView)
+    (source,) = view.routes
+    asked = msgspec.structs.replace(source.spec.rules[0], filters=Filters(auth=ExternalAuth("shop/auth")))
+    (backend,) = source.spec.backends
+    backends = (backend, msgspec.structs.replace(backend, name="shop/auth", service="shop/auth"))
+    spec = msgspec.structs.replace(source.spec, rules=(asked,), backends=backends)
+    route = msgspec.structs.replace(source, spec=spec)
+    addresses = ("10.1.0.2", "127.0.0.1", "169.254.169.254", "0.0.0.0")
+    slices = {**view.slices, "shop/auth": [listed("auth", address) for address in addresses]}
+    desired = decide_http(msgspec.structs.replace(view, routes=(route,), slices=slices)).desired
+    assert desired is not None
+    targets = {key.address for key in desired.targets[backend_key("shop/auth")]}
+    assert targets == {"10.1.0.2"}
