@@ -192,7 +192,7 @@ async def own_usage_only(directory: Path) -> None:
     assert code == 0, error
     assert {row["tenant"] for row in json.loads(out)["usage"]} == {"east"}
     async with Cluster.from_kubeconfig(key, name="hub") as cluster:
-        (held,) = await cluster.list(CONFIG_MAPS_WITH_DATA, "tenant-east", label_selector=LABEL_USAGE)
+        held, *_ = await cluster.list(CONFIG_MAPS_WITH_DATA, "tenant-east", label_selector=LABEL_USAGE)
         with pytest.raises(Forbidden):
             await cluster.merge_patch(CONFIG_MAPS_WITH_DATA, *held.key, {"data": {}})
         with pytest.raises(Forbidden):
