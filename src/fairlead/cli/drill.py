@@ -50,11 +50,11 @@ async def preview_drill(spec: DrillSpec, api: HubApi, output: Output) -> int:
         "member": spec.member,
         "refusal": refusal,
         "globalServices": [
-            {"name": each.name, "members": [entry._asdict() for entry in each.members], "notes": each.notes}
-            for each in previews
+            {"name": preview.name, "members": [member._asdict() for member in preview.members], "notes": preview.notes}
+            for preview in previews
         ],
     }
-    names = [f"globalservice/{each.name}" for each in previews]
+    names = [f"globalservice/{preview.name}" for preview in previews]
     emit(output, value, lines=lambda: [*preview_lines(previews), verdict], names=lambda: names)
     return ATTENTION if refusal else OK
 
@@ -123,10 +123,10 @@ async def show_drills(name: str, api: HubApi, output: Output) -> int:
             _report(present, output)
             return _code([present])
         drills = await cluster.list(DRILLS)
-    drills.sort(key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name), reverse=True)
+    drills.sort(key=lambda drill: (drill.metadata.creation_timestamp or "", drill.metadata.name), reverse=True)
     lines = history_lines(drills) if drills else ["No drills found. Begin one with: fairlead drill member NAME"]
-    value = [msgspec.to_builtins(each) for each in drills]
-    emit(output, value, lines=lambda: lines, names=lambda: [f"drill/{each.metadata.name}" for each in drills])
+    value = [msgspec.to_builtins(drill) for drill in drills]
+    emit(output, value, lines=lambda: lines, names=lambda: [f"drill/{drill.metadata.name}" for drill in drills])
     return _code(drills)
 
 

@@ -1,4 +1,4 @@
-"""Drills for people: what one would do, its report as Markdown, and those that were.
+"""Drills for people: previews, reports as Markdown, and the history.
 
 In: GlobalServices, the Drill, earlier Drills. Out: rows and sentences. Pure.
 """

@@ -38,7 +38,7 @@ SERVING = frozenset({"Serving", "UnreachableFromSomeProxies"})
 _ABLE = SERVING | {"Standby"}
 UNDER_WAY = frozenset({"Before", "Drilling", "After"})
 ENDED = frozenset({"Passed", "Failed", "Inconclusive", "Refused"})
-#: A drill begins at most so late, when no hub ran at its time.
+#: How late a drill may begin when no hub ran at its time.
 _LATE = timedelta(minutes=10)
 
 
@@ -82,16 +82,16 @@ def next_status(
         return replace(status, **fields)
 
     if state == "" or (state == "Before" and (due or spec.stop)):
-        wanted = parsed_time(status.starts_at or drill.metadata.creation_timestamp)
-        if wanted is not None and now - wanted > _LATE:
+        planned = parsed_time(status.starts_at or drill.metadata.creation_timestamp)
+        if planned is not None and now - planned > _LATE:
             refusal = refusal or f"no hub began the drill within {_LATE.seconds // 60} minutes; create another Drill"
         if spec.stop or refusal:
             message = refusal or "spec.stop was set before the drill began"
             return replaced(state="Refused", message=message, ended_at=wire_time(now))
         if state == "":
             starts = wire_time(now + timedelta(seconds=measured_s(spec)))
-            listed = tuple(DrilledService(name) for name in sorted(services))
-            return replaced(state="Before", starts_at=starts, services=listed)
+            drilled = tuple(DrilledService(name) for name in sorted(services))
+            return replaced(state="Before", starts_at=starts, services=drilled)
         ends = wire_time(now + timedelta(seconds=seconds_from_duration(spec.duration)))
         return replaced(state="Drilling", started_at=wire_time(now), ends_at=ends)
     if state == "Drilling" and (stop or due):
@@ -277,11 +277,11 @@ def _spans(text: str, start: datetime, end: datetime, zone: tzinfo) -> list[tupl
     from_day, _, to_day = (days or "Mon-Sun").partition("-")
     first_day, last_day = _DAYS.index(from_day), _DAYS.index(to_day or from_day)
     # A range of days may go on after Sunday, and a time after midnight.
-    wanted = {(first_day + number) % 7 for number in range((last_day - first_day) % 7 + 1)}
+    weekdays = {(first_day + number) % 7 for number in range((last_day - first_day) % 7 + 1)}
     spans: list[tuple[datetime, datetime]] = []
     for number in range(-1, (end - start).days + 3):
         day = start.astimezone(zone).date() + timedelta(days=number)
-        if day.weekday() in wanted:
+        if day.weekday() in weekdays:
             last_day = day + timedelta(days=closes <= opens)
             spans.append((min(moments(day, opens)), max(moments(last_day, closes))))
     return spans
@@ -380,10 +380,10 @@ def due_time(schedule: DrillSchedule, now: datetime) -> tuple[datetime | None, d
         times = Times(schedule.spec.schedule, zone)
     except ValueError as error:
         raise ValueError(f"spec.schedule: {error}") from error
-    known = filter(
+    earlier = filter(
         None, (parsed_time(schedule.status.last_schedule_time), parsed_time(schedule.metadata.creation_timestamp))
     )
-    since, due = max(now - _LATE, *known), None
+    since, due = max(now - _LATE, *earlier), None
     while (moment := times.after(since)) is not None and moment <= now:
         since = due = moment
     return due, moment

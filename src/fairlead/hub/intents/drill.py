@@ -207,8 +207,8 @@ class Drills:
         if not self._context.leading():
             self._forget(name)
             return None
-        status, known = drill.status, self._measured.get(name)
-        begins = known is not None and known.phase == status.state and not known.base
+        status, measured = drill.status, self._measured.get(name)
+        begins = measured is not None and measured.phase == status.state and not measured.base
         if status.state in UNDER_WAY and (begins or due_s(drill, self._drills.now()) <= 0):
             # The figures of a phase begin and end with a reading of their own.
             await self._context.watched.read()
@@ -297,7 +297,7 @@ class Drills:
 
     def _why_stop(self, drill: Drill, services: Sequence[GlobalService]) -> str:
         """Return why a drill ends before its time, empty for no reason."""
-        name, spec, known = drill.metadata.name, drill.spec, self._measured[drill.metadata.name]
+        name, spec, measured = drill.metadata.name, drill.spec, self._measured[drill.metadata.name]
         if spec.stop:
             return "stopped by spec.stop"
         if not services:
@@ -308,15 +308,15 @@ class Drills:
         for obj in services:
             key = self._objects.key(obj)
             watch = (name, key, "errors of stopOn")
-            known.watches.add(watch)
+            measured.watches.add(watch)
             errors, waits = self._errors.errors(watch, key, spec.stop_on, drill.status.ends_at)
             if problem := stop_reason(spec.stop_on, errors or Errors(), subject="the drill began", field="spec.stopOn"):
                 return f"GlobalService {name_of(obj)}: {problem}"
             if waits and self._context.watched.problem():
                 unknown = f"GlobalService {name_of(obj)}: {waits}"
         now_s = self._context.clock.monotonic()
-        known.unknown_s = None if not unknown else now_s if known.unknown_s is None else known.unknown_s
-        return unknown if known.unknown_s is not None and now_s - known.unknown_s >= _UNKNOWN_S else ""
+        measured.unknown_s = None if not unknown else now_s if measured.unknown_s is None else measured.unknown_s
+        return unknown if measured.unknown_s is not None and now_s - measured.unknown_s >= _UNKNOWN_S else ""
 
     def _announce(self, drill: Drill, services: Sequence[GlobalService]) -> None:
         """Say what has changed: in the log, as Events, and to the GlobalServices."""
@@ -353,16 +353,16 @@ class Drills:
     def _measure(self, drill: Drill, services: Iterable[GlobalService]) -> None:
         """Count the traffic of the present phase until now."""
         name, watched = drill.metadata.name, self._context.watched
-        known = self._measured.setdefault(name, _Measured())
-        if begins := known.phase != drill.status.state:
-            known.phase, known.base, known.now, known.unknown_s = drill.status.state, {}, {}, None
-            known.subjects = {}
-            for watch in known.watches:
+        measured = self._measured.setdefault(name, _Measured())
+        if begins := measured.phase != drill.status.state:
+            measured.phase, measured.base, measured.now, measured.unknown_s = drill.status.state, {}, {}, None
+            measured.subjects = {}
+            for watch in measured.watches:
                 watched.drop_times(watch)
-        elif known.reading == watched.readings:
+        elif measured.reading == watched.readings:
             watched.ask()
             return
-        known.reading = watched.readings
+        measured.reading = watched.readings
         for obj in list(services)[:_MEASURED]:
             key = self._objects.key(obj)
             whole = {Counted(key), *self._routes(key)}
@@ -373,28 +373,28 @@ class Drills:
             totals: dict[str, Totals] = {}
             for part, subjects in parts.items():
                 watch = (name, key, part)
-                known.watches.add(watch)
-                known.subjects.setdefault(watch, set()).update(subjects)
-                if (counted := watched.of(watch, known.subjects[watch])) is not None:
+                measured.watches.add(watch)
+                measured.subjects.setdefault(watch, set()).update(subjects)
+                if (counted := watched.of(watch, measured.subjects[watch])) is not None:
                     totals[part] = counted
             # What the last reading counted was before this phase.
             if begins or len(totals) < len(parts):
                 continue
-            known.until_s = self._context.clock.monotonic()
-            if not known.base:
-                known.since_s = known.until_s
-            known.base.setdefault(key, totals)
-            known.now[key] = totals
+            measured.until_s = self._context.clock.monotonic()
+            if not measured.base:
+                measured.since_s = measured.until_s
+            measured.base.setdefault(key, totals)
+            measured.now[key] = totals
 
     def _with_figures(self, drill: Drill, status: DrillStatus) -> DrillStatus:
         """Return ``status`` with the figures of the phase that has ended."""
-        known, phase = self._measured.get(drill.metadata.name), _phase(drill.status.state)
-        if known is None or phase is None or known.phase != phase:
+        measured, phase = self._measured.get(drill.metadata.name), _phase(drill.status.state)
+        if measured is None or phase is None or measured.phase != phase:
             return status
-        seconds = round(known.until_s - known.since_s)
+        seconds = round(measured.until_s - measured.since_s)
         figures = {
-            f"{key.namespace}/{key.name}": _figures(phase, seconds, known.base[key], totals)
-            for key, totals in known.now.items()
+            f"{key.namespace}/{key.name}": _figures(phase, seconds, measured.base[key], totals)
+            for key, totals in measured.now.items()
         }
         services = tuple(
             msgspec.structs.replace(service, phases=(*service.phases, figures[service.name]))
@@ -406,8 +406,8 @@ class Drills:
 
     def _forget(self, name: str) -> None:
         """Watch nothing for a drill any longer."""
-        known = self._measured.pop(name, None)
-        for watch in known.watches if known is not None else ():
+        measured = self._measured.pop(name, None)
+        for watch in measured.watches if measured is not None else ():
             self._errors.forget(watch)
 
     # --- schedules ----------------------------------------------------------------------------------------------------
