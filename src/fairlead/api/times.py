@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 
 
 def wire_time(moment: datetime) -> str:
@@ -27,6 +28,7 @@ _GATEWAY = re.compile(r"(?:[0-9]{1,5}(?:h|ms|m|s)){1,4}")
 _MOST = 99_999
 
 
+@lru_cache(maxsize=256)
 def seconds_from_duration(text: str) -> float:
     """Convert a duration of our kinds to seconds; ValueError names what is wrong with it."""
     return _milliseconds(text, _PART, "is not a duration such as 500ms, 30s, 5m or 1h") / 1000
