@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from fairlead.api.drill import DRILLS
 from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalService
 from fairlead.api.kubernetes import INGRESSES
-from fairlead.api.meta import JSONObject
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.meta import JSONObject, Resource
+from fairlead.api.tenant import TENANTS
 from fairlead.api.times import parsed_time
 from fairlead_demo.worlds.fleet import Fleet
 from fairlead_demo.worlds.loopback import service_port
@@ -51,6 +53,50 @@ async def counted(address: str, connections: int = 100) -> Counter[str]:
     for _ in range(connections // 20):
         answered.update(await asyncio.gather(*(ask(address, 80) for _ in range(20))))
     return answered
+
+
+@pytest.mark.req("MC-17")
+async def test_proxies_prefer_the_members_of_their_region(fleet: Fleet) -> None:
+    """The same object has other tiers once the region of its class is another one, as at a hub elsewhere."""
+    east, west = fleet.members["east"], fleet.members["west"]
+    pod, node = east.new_address(), west.new_address()
+    port = (await west.service("near", http(80, 5678))).spec.ports[0].node_port
+    assert port
+
+    async def write(resource: Resource[Any], name: str, **spec: object) -> None:
+        await fleet.cluster.apply(resource, {"metadata": {"name": name}, "spec": spec}, manager="operator")
+
+    async def served_by(shares: str, name: str) -> None:
+        address = (await served(fleet, "near", shares)).status.address
+        await wait_until(lambda: all_answer(address, name), f"{name} answers all connections")
+
+    async with echoes((pod, 5678, "east"), (node, port, "west")) as (at_east, _):
+        await west.node("near-node", node)
+        await east.endpoints("near", 5678, pod)
+        await east.service("near", http(80, 5678))
+        for name in ("east", "west"):
+            await write(TENANTS, name, region=f"region-{name}")
+        await write(LOAD_BALANCER_CLASSES, "near", provider="envoy", region="region-east")
+        members: list[JSONObject] = [{"tenant": "east", "weight": 10}, {"tenant": "west", "weight": 90}]
+        nearest = body("near", *members, className="near", trafficDistribution="PreferSameRegion")
+        await fleet.cluster.apply(GLOBAL_SERVICES, nearest, manager="operator")
+        await served_by("east 100%, west standby", "east")
+        await write(LOAD_BALANCER_CLASSES, "near", provider="envoy", region="region-west")
+        await served_by("east standby, west 100%", "west")
+        await write(LOAD_BALANCER_CLASSES, "near", provider="envoy", region="region-east")
+        await served_by("east 100%, west standby", "east")
+        await at_east.stop()
+        await served_by("east down, west 100%", "west")
+        await fleet.cluster.delete(GLOBAL_SERVICES, "tenant-east", "near")
+    for name in ("east", "west"):
+        await write(TENANTS, name)
+    for member in (east, west):
+        await member.delete("near")
+        await fleet.gone(member.name, "default.near")
+
+
+async def all_answer(address: str, name: str) -> bool:
+    return set(await counted(address, 20)) == {name}
 
 
 @pytest.mark.req("K-56", "MC-9", "MC-10", "MC-12", "MC-13")

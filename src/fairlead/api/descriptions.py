@@ -193,6 +193,8 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "targets": "Default destination of traffic: nodes or pods.",
         "drain": "Time between the last new connection of a removed backend and its deregistration, such as 30s.",
         "draining": "Whether the class accepts no new load balancers; existing ones are still served.",
+        "region": "Region in which the proxies of the class are, for GlobalServices with trafficDistribution.",
+        "nearRegions": "Regions whose members come next, before those of all other regions.",
         "tenants": "Names of the Tenants that may use the class; all when empty.",
     },
     "LoadBalancerClassStatus": {**OBSERVED, "loadBalancers": "Number of load balancers that use the class."},
@@ -238,6 +240,8 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "members": "Members that may join, and their shares.",
         "service": "Service in each member, as namespace/name.",
         "ports": "Ports that clients connect to; those of the members' Services when empty.",
+        "trafficDistribution": "PreferSameRegion: the nearest members to the region of the class serve; empty: only "
+        "priorities count.",
         "returnDelay": "Time for which a member that was down must be healthy before it returns; 0s: none.",
         "returnRamp": "Time in which the share of a member that returns grows from a tenth to the whole; 0s: at once.",
         "drain": "Time that targets of a drained member, and terminating ones, keep their connections, such as 5m; "

@@ -83,6 +83,8 @@ class GlobalServiceSpec(Wire, frozen=True, gc=False):
     service is the Service as namespace/name, the same in each member; a Service of another name joins by annotation
     fairlead.dev/global with the name of this object. Without ports, those of all these Services are open.
     A member that was down returns once it has been healthy for returnDelay; its share then grows for returnRamp.
+    With trafficDistribution PreferSameRegion, members in the region of the class come first, then those in its
+    nearRegions, then all others; priorities apply among members that are equally far away.
     drain is how long the targets of a drained member, and those that terminate, keep their connections, which are
     closed then; empty: as long as they last.
     drainWhenLost and dropWhenLost replace those of the members' Tenants; "never" keeps a silent member in service.
@@ -94,6 +96,7 @@ class GlobalServiceSpec(Wire, frozen=True, gc=False):
         default_factory=list[GlobalPort]
     )
     spillover: Literal["strict", "proportional"] = "strict"
+    traffic_distribution: Literal["", "PreferSameRegion"] = ""
     shift: GlobalShift | None = None
     return_delay: Duration = "15s"
     return_ramp: Duration = "60s"

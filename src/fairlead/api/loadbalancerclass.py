@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.api.crd import ACCEPTED, AGE, IN_USE, CelRule, Column, Crd
-from fairlead.api.meta import LIST_SET, Conditions, KubeObject, Resource, Wire
+from fairlead.api.meta import LIST_SET, ONE_LINE, Conditions, KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 
 #: Parameters of a class that may change while it lives, as may all that begin with ``timeout.``: they say as whom we
@@ -31,6 +31,9 @@ CHANGEABLE_PARAMETERS = (
 Parameters = Annotated[dict[str, Annotated[str, Meta(max_length=4096)]], Meta(max_length=64)]
 
 Duration = Annotated[str, Meta(pattern=r"^[0-9]+(ms|s|m|h)$", max_length=16)]
+
+
+_Region = Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)]
 
 
 class EnsurePolicy(Wire, frozen=True, gc=False):
@@ -62,6 +65,8 @@ class LoadBalancerClassSpec(Wire, frozen=True, gc=False):
 
     parameters count before those of a load balancer. draining: what uses the class lives on, and nothing new may.
     tenants are the names of the Tenants whose Services may use it; all of them when empty.
+    region is where the proxies of the class are, nearRegions are the next best ones: GlobalServices with
+    trafficDistribution prefer members there.
     """
 
     provider: Annotated[str, Meta(min_length=1, max_length=63)]
@@ -72,6 +77,10 @@ class LoadBalancerClassSpec(Wire, frozen=True, gc=False):
     guard: Guard = Guard()
     health_check: ClassHealthCheck = ClassHealthCheck()
     draining: bool = False
+    region: _Region = ""
+    near_regions: Annotated[list[_Region], Meta(max_length=64, extra_json_schema=LIST_SET)] = msgspec.field(
+        default_factory=list[str]
+    )
     tenants: Annotated[
         list[Annotated[str, Meta(min_length=1, max_length=56)]], Meta(max_length=256, extra_json_schema=LIST_SET)
     ] = msgspec.field(default_factory=list[str])

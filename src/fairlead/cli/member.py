@@ -95,7 +95,7 @@ def _with(obj: GlobalService, name: str, changed: Callable[[GlobalMember], Globa
 
 def _check(name: str, objects: list[GlobalService]) -> None:
     """Raise ``Terminal`` when one of ``objects`` cannot be without the member."""
-    from fairlead.translate.global_service import drain_problem
+    from fairlead.translate.global_service import drain_problem, with_served_tiers
 
     for obj in objects:
         subject = f"GlobalService {obj.metadata.namespace}/{obj.metadata.name}"
@@ -104,7 +104,7 @@ def _check(name: str, objects: list[GlobalService]) -> None:
                 f"{subject} has no other member with a weight, so {name} was not drained anywhere; add a member to its "
                 "spec.members, or delete it"
             )
-        if problem := drain_problem(obj.spec):
+        if problem := drain_problem(with_served_tiers(obj)):
             raise Terminal(f"{subject}: {problem}; {name} was not drained anywhere (--force drains it all the same)")
 
 
@@ -166,7 +166,7 @@ def _parsed_weights(texts: Iterable[str]) -> dict[str, int]:
 
 
 async def _shift(service: str, weights: Mapping[str, int], how: GlobalShift, api: HubApi, output: Output) -> None:
-    from fairlead.translate.global_service import share_problem
+    from fairlead.translate.global_service import share_problem, with_served_tiers
     from fairlead.translate.shift import in_words, weights_in_force
 
     async with connect_hub(api) as cluster:
@@ -191,7 +191,7 @@ async def _shift(service: str, weights: Mapping[str, int], how: GlobalShift, api
         ]
         request = wire_time(cluster.server_clock.now())
         spec = msgspec.structs.replace(obj.spec, members=members, shift=msgspec.structs.replace(how, request=request))
-        if problem := share_problem(spec):
+        if problem := share_problem(with_served_tiers(msgspec.structs.replace(obj, spec=spec))):
             raise Terminal(f"{subject}: {problem}")
         await _write(cluster, msgspec.structs.replace(obj, spec=spec))
     to = ", ".join(f"{member.tenant} {member.weight}" for member in members)

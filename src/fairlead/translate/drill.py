@@ -27,7 +27,7 @@ from fairlead.api.drill import Drill, DrilledService, DrillSchedule, DrillSpec, 
 from fairlead.api.globalservice import GlobalMember, GlobalMemberStatus, GlobalService, GlobalServiceSpec
 from fairlead.api.tenant import Tenant
 from fairlead.api.times import parsed_time, seconds_from_duration, wire_time
-from fairlead.translate.global_service import share_problem
+from fairlead.translate.global_service import share_problem, with_served_tiers
 from fairlead.translate.shift import in_words, shifted
 
 #: How long traffic is measured before and after, at the most.
@@ -191,7 +191,7 @@ def no_other(obj: GlobalService, name: str) -> str:
 
 def without(obj: GlobalService, name: str) -> GlobalServiceSpec:
     """Return the spec in force as if the member, and all that cannot serve, were drained."""
-    spec = shifted(obj.spec, obj.status)
+    spec = shifted(with_served_tiers(obj), obj.status)
     able = {status.tenant for status in obj.status.members or () if _can_serve(obj, status)} - {name}
     members = [replace(member, drain=member.tenant not in able) for member in spec.members]
     return replace(spec, members=members)

@@ -37,6 +37,7 @@ from fairlead.api.globalservice import (
     GlobalMemberState,
     GlobalMemberStatus,
     GlobalPort,
+    GlobalService,
     GlobalServiceSpec,
 )
 from fairlead.api.tcploadbalancer import TCPLoadBalancerSpec
@@ -83,6 +84,8 @@ from fairlead.translate.view import (
 _MAX_WEIGHT = 256
 #: All weights are so many times finer while a member gets a part of its share.
 _FINE = 120
+#: More than any priority.
+_FARTHER = 10
 #: The states of members that get connections as soon as others have no healthy endpoint.
 _BY_HEALTH = frozenset({"Standby", "Draining", "Drilled", "Down", "Flapping", "Returning"})
 
@@ -113,7 +116,7 @@ def shared_backends(view: GlobalView) -> dict[tuple[str, str], SharedPorts]:
         if as_it_was is None or accepted is None:
             return {}
         view, spec = as_it_was, accepted
-    spec = shifted(spec, view.load_balancer.status)
+    spec = _by_distance(view, shifted(spec, view.load_balancer.status))
     joined = _joined(view, spec)
     _without_shared(joined)
     _judge_lost(view, joined)
@@ -152,7 +155,10 @@ def _refusals(view: GlobalView, spec: GlobalServiceSpec, capabilities: Capabilit
     if all(member.drain or not member.weight for member in spec.members):
         text = "every weight is 0 or drained, so no member would take connections; give one member a weight"
         yield ConditionReason.INVALID, f"spec.members: {text}"
-    if problem := drain_problem(spec):
+    if spec.traffic_distribution and view.load_balancer_class is not None and not view.load_balancer_class.spec.region:
+        text = f"LoadBalancerClass {view.load_balancer_class.metadata.name} has no spec.region; set it to the region of"
+        yield ConditionReason.INVALID, f"spec.trafficDistribution: {text} its proxies"
+    if problem := drain_problem(_by_distance(view, spec)):
         yield ConditionReason.INVALID, f"spec.members: {problem}"
     if not capabilities.localities:
         yield from _without_localities(spec, capabilities)
@@ -175,6 +181,8 @@ def _without_localities(spec: GlobalServiceSpec, capabilities: Capabilities) -> 
         yield ConditionReason.INVALID, f"spec.className: this class cannot share by weight; {other}"
     if len({member.priority for member in spec.members}) > 1:
         yield ConditionReason.INVALID, f"spec.members: this class has no priorities; give all the same, or {other}"
+    if spec.traffic_distribution:
+        yield ConditionReason.INVALID, f"spec.trafficDistribution: this class has no tiers; remove it, or {other}"
     if any(member.min_healthy_percent for member in spec.members):
         yield ConditionReason.INVALID, f"spec.members: this class has no minHealthyPercent; remove it, or {other}"
     if spec.shift is not None and spec.shift.stop_on.startswith("failed"):
@@ -211,6 +219,15 @@ def first_tier(spec: GlobalServiceSpec) -> tuple[list[GlobalMember], list[Global
         [member for member in left if member.priority == first],
         [member for member in left if member.priority != first],
     )
+
+
+def with_served_tiers(obj: GlobalService) -> GlobalServiceSpec:
+    """Return the spec of ``obj``; priorities that depend on the region of its proxies are the tiers of the status."""
+    if not obj.spec.traffic_distribution:
+        return obj.spec
+    tiers = {status.tenant: status.tier for status in obj.status.members or ()}
+    members = [replace(member, priority=tiers.get(member.tenant, member.priority)) for member in obj.spec.members]
+    return replace(obj.spec, members=members)
 
 
 # --- members ------------------------------------------------------------------------------------------------------
@@ -261,7 +278,7 @@ class _Serving:
 
     def serve(self, view: GlobalView, spec: GlobalServiceSpec) -> Decision:
         """Return the decision to serve ``spec``."""
-        spec = shifted(spec, view.load_balancer.status)
+        spec = _by_distance(view, shifted(spec, view.load_balancer.status))
         self._spec, self._joined = spec, _joined(view, spec)
         shared = _without_shared(self._joined)
         _judge_lost(view, self._joined)
@@ -302,6 +319,25 @@ class _Serving:
         )
         fields = {name: getattr(decision, name) for name in Decision.__struct_fields__}
         return GlobalDecision(**fields, members=members, spillover=Spillover(spec.spillover))
+
+
+def _by_distance(view: GlobalView, spec: GlobalServiceSpec) -> GlobalServiceSpec:
+    """Return ``spec`` with priorities in which the distance of a member counts first, if it asks for that."""
+    if not spec.traffic_distribution:
+        return spec
+    members = [
+        replace(member, priority=_FARTHER * _distance(view, member.tenant) + member.priority) for member in spec.members
+    ]
+    return replace(spec, members=members)
+
+
+def _distance(view: GlobalView, name: str) -> int:
+    """Return how far a member is from the proxies: 0 in their region, 1 in one near to it, 2 elsewhere or unknown."""
+    where, tenant = view.load_balancer_class, view.tenants.get(name)
+    region = tenant.spec.region if tenant is not None else ""
+    if where is None or not where.spec.region or region == where.spec.region:
+        return 0
+    return 1 if region and region in where.spec.near_regions else 2
 
 
 def _joined(view: GlobalView, spec: GlobalServiceSpec) -> list[_Joined]:
@@ -555,6 +591,9 @@ def _share(
         return replace(share, state=judged)
     if not share.ready:
         return replace(share, state="NoEndpoints", why="no endpoint is ready")
+    if spec.traffic_distribution and share.tier and _distance(view, entry.tenant):
+        region = view.tenants[entry.tenant].spec.region
+        return replace(share, why=f"in {f'region {region}' if region else 'no region'}, farther away")
     return share
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -47,8 +49,10 @@ def part(member, *endpoints, ports=({"port": 80},), state=None):
     return msgspec.structs.replace(view, member=state or MemberState())
 
 
-def view(members, parts, *, capabilities=WITH_ADDRESS, status=None, down=(), returning=None, **spec):
-    """Return a view; ``members`` are (Tenant, further fields)."""
+def view(
+    members, parts, *, capabilities=WITH_ADDRESS, status=None, down=(), returning=None, at=None, regions=(), **spec
+):
+    """Return a view; ``members`` are (Tenant, further fields), ``at`` is where the class is, ``regions`` of members."""
     listed = [{"tenant": name, **fields} for name, fields in members.items()]
     meta = {"name": "web", "namespace": "tenant-east", "uid": "u", "generation": 1}
     parsed = decoded(
@@ -60,12 +64,15 @@ def view(members, parts, *, capabilities=WITH_ADDRESS, status=None, down=(), ret
         key=KEY,
         load_balancer=msgspec.structs.replace(parsed, spec=opened),
         tenant=tenant("east"),
-        load_balancer_class=lb_class(),
+        load_balancer_class=lb_class(spec=at),
         providers={"memory": capabilities},
         nodes=next(iter(parts.values())).nodes if parts else tcp_view(tcp()).nodes,
         allocation=Allocation(address="192.0.2.1"),
         accepted_class=lb_class() if status else None,
-        tenants={name: tenant(name) for name in (*parts, *(name for name in members if name != "nobody"))},
+        tenants={
+            name: tenant(name, spec={"region": dict(regions).get(name, "")})
+            for name in (*parts, *(name for name in members if name != "nobody"))
+        },
         parts={(name, SERVICE): each for name, each in parts.items()},
         down=frozenset(down),
         returning=returning or {},
@@ -130,6 +137,43 @@ def test_gaps_between_priorities_are_closed():
     assert localities(decide(members, {"west": WEST, "east": EAST})) == {"west": (100, 0), "east": (100, 1)}
 
 
+NORTH = part("north", "10.3.0.1")
+REGIONS = {"west": "us-1", "east": "eu-1", "north": "eu-2"}
+
+
+@pytest.mark.req("MC-17")
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [
+        ({"region": "eu-1"}, {"east": (50, 0), "west": (60, 1), "north": (10, 2)}),
+        ({"region": "eu-1", "nearRegions": ["eu-2"]}, {"east": (50, 0), "north": (10, 1), "west": (60, 2)}),
+        ({"region": "us-1", "nearRegions": ["eu-1", "eu-2"]}, {"west": (60, 0), "east": (50, 1), "north": (10, 2)}),
+        # Without a member nearby, priorities decide as they do without a region.
+        ({"region": "asia"}, {"west": (60, 0), "east": (50, 0), "north": (10, 1)}),
+    ],
+)
+def test_members_in_the_region_of_the_proxies_come_first(at, expected):
+    members = {"west": {"weight": 60}, "east": {"weight": 50}, "north": {"weight": 10, "priority": 1}}
+    fields: dict[str, Any] = {"at": at, "regions": REGIONS, "trafficDistribution": "PreferSameRegion"}
+    parts = {"west": WEST, "east": EAST, "north": NORTH}
+    decision = decide(members, parts, **fields)
+    assert localities(decision) == expected
+    shared = shared_backends(view(members, parts, **fields))["tenant-east", SERVICE]["", "TCP"]
+    assert shared.shares == decision.desired.spec.shares
+    farther = {member.tenant for member in decision.members if member.why}
+    assert farther == {name for name, (_, tier) in expected.items() if tier and REGIONS[name] != at["region"]}
+
+
+@pytest.mark.req("MC-13", "MC-17")
+def test_a_drain_is_judged_by_the_members_that_are_nearest():
+    members = {"west": {"maxShare": 90}, "east": {"drain": True}, "north": {}}
+    fields: dict[str, Any] = {"regions": REGIONS, "trafficDistribution": "PreferSameRegion"}
+    parts = {"west": WEST, "east": EAST, "north": NORTH}
+    assert condition(decide(members, parts, **fields, at={"region": "eu-1"}), ConditionType.ACCEPTED).status
+    refusal = condition(decide(members, parts, **fields, at={"region": "us-1"}), ConditionType.ACCEPTED)
+    assert "west would get 100 %" in refusal.message
+
+
 @pytest.mark.req("MC-10", "MC-13")
 @pytest.mark.parametrize("fields", [{"weight": 0}, {"drain": True}])
 def test_a_member_without_a_share_keeps_its_targets_and_no_tier(fields):
@@ -190,6 +234,13 @@ def test_a_drilled_member_serves_only_when_no_other_can(mode):
             {"capabilities": WEIGHING},
             ConditionReason.INVALID,
             "minHealthyPercent",
+        ),
+        ({"west": {}}, {"trafficDistribution": "PreferSameRegion"}, ConditionReason.INVALID, "no spec.region"),
+        (
+            {"west": {}},
+            {"trafficDistribution": "PreferSameRegion", "at": {"region": "eu"}, "capabilities": WEIGHING},
+            ConditionReason.INVALID,
+            "no tiers",
         ),
         ({"west": {}}, {"ports": [{"port": 80}, {"port": 80}]}, ConditionReason.PORT_CONFLICT, "twice"),
     ],
