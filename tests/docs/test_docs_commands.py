@@ -119,6 +119,14 @@ def test_how_to_set_health_checks(world: Shell) -> None:
     world.play(page("docs/how-to/health-checks.md"))
 
 
+@pytest.mark.req("F-20")
+@pytest.mark.skipif(
+    service_port(80) != 80, reason="an Ingress is served at ports 80 and 443, which this user may not open"
+)
+def test_how_to_ask_for_tokens(world: Shell) -> None:
+    world.play(page("docs/how-to/tokens.md"))
+
+
 @pytest.mark.req("F-31")
 def test_how_to_limit_a_tenant(world: Shell) -> None:
     world.play(page("docs/how-to/limit-a-tenant.md"))

@@ -117,6 +117,8 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "are kept.",
         "maxCertificates": "Maximum number of certificates that the hub orders for the member; 0 means no limit. "
         "Existing certificates are kept and renewed.",
+        "maxMetricSeries": "Number of load balancers, and of routes, with metrics of their own; 0 means that the "
+        "member shares 100 of each with others.",
         "targetRanges": "CIDR ranges that traffic may be sent to; when empty, all except loopback, link-local and "
         "multicast ranges.",
         "hostNameTargets": "Whether endpoints may be host names if the proxies share the hub's machine. Such a name "
@@ -514,6 +516,7 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "requestsPerSecond": "Requests per second of each proxy and listener, separate for HTTP/3; 0: no limit.",
         "allowedSources": "Client addresses that are served, as CIDRs; all when empty. Others are answered 403.",
         "deniedSources": "Client addresses that are answered 403, as CIDRs, even if they are allowed.",
+        "jwt": "Issuers of tokens (JWT). A request needs a valid token of one of them.",
         "requestTimeoutMs": "Time limit of a request with all retries, in milliseconds.",
         "backendTimeoutMs": "Time limit of each attempt, in milliseconds.",
     },
@@ -543,6 +546,24 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "backend": "Name of the backend; empty if it does not exist in the member.",
         "numerator": "Number of requests to copy out of denominator.",
         "denominator": "Total of the fraction of copied requests.",
+    },
+    "ClaimToHeader": {
+        "claim": "Name of the claim; a dot leads into a claim that is an object.",
+        "header": "Header that the backend gets. Clients cannot write it.",
+    },
+    "RequiredClaim": {
+        "name": "Name of the claim; a dot leads into a claim that is an object, unless the name is a URI.",
+        "values": "Allowed values; the claim must be, or contain, one of them.",
+    },
+    "JWTProvider": {
+        "issuer": "Claim iss of its tokens.",
+        "audiences": "Allowed audiences; a token must have one of them. Any audience when empty.",
+        "backend": "Name of the backend with the keys; empty if the keys are in jwks, or it could not be resolved.",
+        "uri": "URI of the keys; proxies connect to the backend.",
+        "cacheSeconds": "Time after which the keys are read again, in seconds.",
+        "jwks": "Public keys, as a JSON Web Key Set.",
+        "claimToHeaders": "Claims that the backend gets as headers.",
+        "requiredClaims": "Claims that a token must have, all of them.",
     },
     "ExternalAuth": {
         "backend": "Name of the backend that decides. Empty if it could not be resolved: requests get a 500 response.",

@@ -53,6 +53,8 @@ ANNOTATION_LIMITS = "fairlead.dev/limits"
 #: protocol, path, allowedHeaders, allowedResponseHeaders, maxSize and failOpen. On an HTTPRoute: ``failOpen``: requests
 #: pass while the service of its filters ExternalAuth does not answer.
 ANNOTATION_EXTERNAL_AUTH = "fairlead.dev/external-auth"
+#: On an Ingress, HTTPRoute or GRPCRoute: the issuers whose tokens (JWT) requests must have, a JSON object.
+ANNOTATION_JWT = "fairlead.dev/jwt"
 #: On a Gateway: the ConfigMap of its namespace with error pages, whose keys are status codes such as 404 or 5xx.
 ANNOTATION_ERROR_PAGES = "fairlead.dev/error-pages"
 #: On a Service, Gateway, IngressClass, Ingress, HTTPRoute or GRPCRoute: what of it is logged, as in parameter

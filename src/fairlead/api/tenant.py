@@ -45,6 +45,8 @@ class TenantSpec(Wire, frozen=True, gc=False):
     host names it may have, generated ones among them; 0 means 2000. maxChecksPerSecond is how many health checks a
     second the proxies may make for it; 0 means no limit. maxRoutes is how many Ingresses and routes it may have, and
     maxCertificates how many certificates the hub orders for it; 0 means no limit, and a lower limit takes nothing away.
+    maxMetricSeries is how many of its load
+    balancers, and of its routes, have metrics of their own; 0 means that it shares 100 of each with other members.
     targetRanges are the only addresses that its load
     balancers may send traffic to; when empty, all but loopback, link-local and multicast ones. hostNameTargets admits
     host names as well where the proxies are on the hub's machine and are reached from others: a name may lead to what
@@ -72,6 +74,7 @@ class TenantSpec(Wire, frozen=True, gc=False):
     max_checks_per_second: Annotated[int, Meta(ge=0)] = 0
     max_routes: Annotated[int, Meta(ge=0)] = 0
     max_certificates: Annotated[int, Meta(ge=0)] = 0
+    max_metric_series: Annotated[int, Meta(ge=0, le=10_000)] = 0
     target_ranges: Annotated[
         list[Annotated[str, Meta(max_length=43)]], Meta(max_length=64, extra_json_schema=LIST_ATOMIC)
     ] = msgspec.field(default_factory=list[str])

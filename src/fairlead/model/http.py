@@ -10,9 +10,11 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
+from ipaddress import ip_address
 from itertools import chain, compress, count
 from operator import is_not
 from typing import Annotated, Literal, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -76,6 +78,8 @@ _FRAMING = frozenset(
 #: Clients write these themselves: their own pass where an external service sets none.
 HEADERS_OF_CLIENTS = frozenset({"authorization", "cookie"})
 _REQUEST_TARGET = re.compile(r"/[!-~]*")
+_URI = re.compile(r"https?://[0-9A-Za-z._\[\]:-]+(/[!-~]*)?")
+_CLAIM = re.compile(r"[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)*")
 _AUTHORITY = re.compile(r"[0-9A-Za-z._\[\]:-]*")
 
 
@@ -204,6 +208,44 @@ class ExternalAuth(Value, frozen=True, gc=False):
     fail_open: bool = False
 
 
+class ClaimToHeader(Value, frozen=True, gc=False):
+    """A claim of a token that the backend gets as a header; clients cannot write it."""
+
+    claim: Annotated[str, Meta(min_length=1, max_length=256, pattern=PRINTABLE)]
+    header: Annotated[str, Meta(min_length=1, max_length=256, pattern=PRINTABLE)]
+
+
+class RequiredClaim(Value, frozen=True, gc=False):
+    """A claim that must be, or contain, one of ``values``; a dot in its name leads into a claim that is an object."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=256, pattern=PRINTABLE)]
+    values: Annotated[tuple[Text, ...], Meta(min_length=1, max_length=64)]
+
+
+#: The longest set of keys in an object.
+MAX_JWKS = 16_384
+
+
+class JWTProvider(Value, frozen=True, gc=False):
+    """An issuer of tokens (JWT), and where its keys come from: ``jwks``, or ``uri`` at ``backend``.
+
+    A token is for one of ``audiences``, unless there are none. Proxies read the keys again after ``cache_seconds``, and
+    keep the last ones while the backend does not answer. With neither: the backend could not be resolved.
+    """
+
+    issuer: Annotated[str, Meta(min_length=1, max_length=1024, pattern=PRINTABLE)]
+    audiences: Annotated[tuple[Text, ...], Meta(max_length=32)] = ()
+    backend: Text = ""
+    uri: Annotated[str, Meta(max_length=1024, pattern=PRINTABLE)] = ""
+    cache_seconds: Annotated[int, Meta(ge=1, le=86_400)] = 300
+    jwks: Annotated[str, Meta(max_length=MAX_JWKS)] = ""
+    claim_to_headers: Annotated[tuple[ClaimToHeader, ...], Meta(max_length=32)] = ()
+    required_claims: Annotated[tuple[RequiredClaim, ...], Meta(max_length=32)] = ()
+
+
+JWTProviders = Annotated[tuple[JWTProvider, ...], Meta(max_length=8)]
+
+
 class Filters(Value, frozen=True, gc=False):
     """Changes to a request and its response; redirect and rewrite exclude each other."""
 
@@ -248,7 +290,8 @@ class Rule(Value, frozen=True, gc=False):
 
     No backend and no redirect: 500. ``requests_per_second`` is the most that each proxy takes, 0 for no limit: what is
     above it is answered 429. Clients in ``denied_sources``, or outside of ``allowed_sources`` unless that is empty, are
-    answered 403. ``request_timeout_ms`` None is none; ``backend_timeout_ms`` is for each try.
+    answered 403. With ``jwt``, a request needs a valid token of one of these issuers: 401 without one, 403 if an
+    audience or a claim does not fit. ``request_timeout_ms`` None is none; ``backend_timeout_ms`` is for each try.
     TCP, UDP and TLS rules have backends only.
     """
 
@@ -263,11 +306,18 @@ class Rule(Value, frozen=True, gc=False):
     requests_per_second: Annotated[int, Meta(ge=0, le=10_000_000)] = 0
     allowed_sources: Sources = ()
     denied_sources: Sources = ()
+    jwt: JWTProviders = ()
 
     @property
     def checks_sources(self) -> bool:
         """Return whether the address of a client decides."""
         return bool(self.allowed_sources or self.denied_sources)
+
+    @property
+    def is_undecided(self) -> bool:
+        """Return whether requests cannot be checked, since what decides about them could not be resolved."""
+        auth = self.filters.auth
+        return (auth is not None and not auth.backend) or any(not (each.backend or each.jwks) for each in self.jwt)
 
 
 def unsafe_parts(rule: Rule) -> Iterator[str]:
@@ -278,6 +328,8 @@ def unsafe_parts(rule: Rule) -> Iterator[str]:
     yield from _unsafe_filters(rule.filters)
     if rule.filters.auth is not None:
         yield from _unsafe_auth(rule.filters.auth)
+    for provider in rule.jwt:
+        yield from _unsafe_jwt(provider)
     for backend in rule.backends:
         for problem in _unsafe_filters(backend.filters):
             yield f"backend {backend.backend or '(unresolved)'}: {problem}"
@@ -326,6 +378,34 @@ def _unsafe_auth(auth: ExternalAuth) -> Iterator[str]:
         yield from _unsafe_header("external auth", name)
     if auth.protocol == "GRPC" and auth.allowed_headers:
         yield "external auth: a gRPC service gets all headers, so allowedHeaders must be empty"
+
+
+def _unsafe_jwt(provider: JWTProvider) -> Iterator[str]:
+    if provider.uri and (problem := _uri_problem(provider.uri)):
+        yield f"JWT: remoteJWKS.uri {provider.uri!r} {problem}"
+    for mapping in provider.claim_to_headers:
+        yield from _unsafe_header("JWT", mapping.header)
+        if not _CLAIM.fullmatch(mapping.claim):
+            yield f"JWT: claim {mapping.claim!r} cannot become a header; use letters, digits, dots, dashes, underscores"
+
+
+def _uri_problem(uri: str) -> str:
+    """Return why keys cannot be read there: a URI of loopback would be that of the proxy."""
+    try:
+        parts = urlsplit(uri)
+        host, _ = (parts.hostname or "").rstrip("."), parts.port
+    except ValueError:
+        return "is not a valid URI"
+    if parts.scheme not in {"http", "https"} or not host or "@" in parts.netloc or not _URI.fullmatch(uri):
+        return "is not a valid URI; use one such as https://login.example.com/keys"
+    try:
+        address = ip_address(host)
+    except ValueError:
+        local = host == "localhost" or host.endswith(".localhost") or host.replace(".", "").isdigit()
+    else:
+        mapped = getattr(address, "ipv4_mapped", None) or address
+        local = mapped.is_loopback or mapped.is_link_local or mapped.is_unspecified or mapped.is_multicast
+    return "names the proxy itself or its link; name the host of the identity provider" if local else ""
 
 
 def _unsafe_header(what: str, name: str) -> Iterator[str]:

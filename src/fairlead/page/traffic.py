@@ -7,6 +7,7 @@ The work follows what is busy: a load balancer without traffic has no figure. A 
 is a base and adds nothing; one that has restarted counts from zero.
 Metrics are bounded: the ``MOST_NAMED`` load balancers that had traffic first have their own series, all others share
 ``(other)``; the same for the routes that are counted. One without traffic for an hour gives its place to another.
+A Tenant with ``maxMetricSeries`` has so many of both for itself.
 Never: a number of a data plane that could not be read; a series for a backend or a path.
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from array import array
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import add
@@ -426,8 +427,9 @@ _KEPT_S = 3600.0
 _OTHER = "(other)"
 _LABELS = ["load_balancer"]
 _CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
-_BOUND = f"; at the most {MOST_NAMED} load balancers by name, the rest as one, (other)."
-_ROUTES_BOUND = f"; at the most {MOST_NAMED} routes by name, the rest as one, (other)."
+_OWN = "(and maxMetricSeries of each Tenant) by name, the rest as one, (other)."
+_BOUND = f"; at the most {MOST_NAMED} load balancers {_OWN}"
+_ROUTES_BOUND = f"; at the most {MOST_NAMED} routes {_OWN}"
 
 K = TypeVar("K")
 
@@ -450,10 +452,13 @@ class _Series:
 
 
 class _Named(Generic[K]):
-    """The series of those that have one of their own, and that of all others."""
+    """The series of those that have one of their own, and that of all others.
 
-    def __init__(self, limit: int) -> None:
-        self._most = limit
+    ``limit_of`` returns who has the places of a key, and how many there are.
+    """
+
+    def __init__(self, limit_of: Callable[[K], tuple[str, int]]) -> None:
+        self._limit_of = limit_of
         self._named: dict[K, _Series] = {}
         self._other = _Series()
 
@@ -462,31 +467,41 @@ class _Named(Generic[K]):
 
     def add(self, added: Iterable[tuple[K, Totals]], now_s: float) -> None:
         """Count what a reading adds; where places are fewer than keys, the busiest of the first reading get them."""
+        taken = Counter(self._limit_of(key)[0] for key in self._named)
         for key, totals in sorted(added, key=lambda entry: (_bytes(entry[1]), sum(entry[1].requests)), reverse=True):
-            (self._named.get(key) or self._place(key, now_s) or self._other).add(totals, now_s)
+            (self._named.get(key) or self._place(key, taken, now_s) or self._other).add(totals, now_s)
 
     def rows(self) -> list[tuple[K | None, _Series]]:
         """Return the series by key; None are the others."""
         return [*self._named.items(), (None, self._other)]
 
-    def _place(self, key: K, now_s: float) -> _Series | None:
-        """Assign own series to a key, if the limit allows it."""
-        if len(self._named) >= self._most:
-            oldest = min(self._named, key=lambda key: self._named[key].used_s)
+    def _place(self, key: K, taken: Counter[str], now_s: float) -> _Series | None:
+        """Assign own series to a key, if the limit allows it; ``taken`` counts the places of each owner."""
+        owner, most = self._limit_of(key)
+        if taken[owner] >= most:
+            own = (each for each in self._named if self._limit_of(each)[0] == owner)
+            oldest = min(own, key=lambda each: self._named[each].used_s)
             if now_s - self._named[oldest].used_s < _KEPT_S:
                 return None
             del self._named[oldest]
+            taken[owner] -= 1
+        taken[owner] += 1
         series = self._named[key] = _Series()
         return series
 
 
 class TrafficMetrics(Collector):
-    """The metrics of what is served; ``active`` returns how many connections are open."""
+    """The metrics of what is served; ``active`` returns how many connections are open.
+
+    ``budget`` returns how many load balancers, and routes, of a namespace have series besides the shared ones.
+    """
 
     def __init__(self, *, clock: Clock, limit: int = MOST_NAMED) -> None:
         self._clock = clock
-        self._load_balancers: _Named[LoadBalancerKey] = _Named(limit)
-        self._routes: _Named[Counted] = _Named(limit)
+        self._limit = limit
+        self._load_balancers: _Named[LoadBalancerKey] = _Named(self._limit_of)
+        self._routes: _Named[Counted] = _Named(lambda counted: self._limit_of(counted.load_balancer))
+        self.budget: Callable[[str], int] = lambda _namespace: 0
         self.active: Callable[[Counted], int] = lambda _counted: 0
 
     def add(self, added: Mapping[Counted, Totals]) -> None:
@@ -496,6 +511,10 @@ class TrafficMetrics(Collector):
             ((counted.load_balancer, totals) for counted, totals in added.items() if counted.whole), now_s
         )
         self._routes.add(((counted, totals) for counted, totals in added.items() if counted.route), now_s)
+
+    def _limit_of(self, key: LoadBalancerKey) -> tuple[str, int]:
+        own = self.budget(key.namespace)
+        return (key.namespace, own) if own else ("", self._limit)
 
     def collect(self) -> Iterable[Metric]:
         """Return the counters as they are."""

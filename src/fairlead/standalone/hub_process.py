@@ -457,6 +457,10 @@ def make_traffic(
         metrics.add(added)
         hub.watched.add(added)
 
+    def budget(namespace: str) -> int:
+        tenant = hub.inventory.tenant_of(namespace)
+        return tenant.spec.max_metric_series if tenant is not None else 0
+
     identity = partial(identity_of, hub.inventory)
     traffic = Traffic(readers, clock=clock, now=now, added=count, taken=taken, identity=identity)
     hub.watched.ask, hub.watched.active, hub.watched.problem = traffic.ask, traffic.active, traffic.problem
@@ -464,7 +468,7 @@ def make_traffic(
     for reader in own:
         if isinstance(reader, ReadsTargets):
             reader.targets_of = hub.watched.with_targets
-    metrics.active = traffic.active
+    metrics.active, metrics.budget = traffic.active, budget
     registry.register(metrics)
     return traffic
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,9 +26,10 @@ from fairlead.api.names import (
     ANNOTATION_ACCEPT_PROXY_PROTOCOL,
     ANNOTATION_ALLOWED_SOURCES,
     ANNOTATION_EXTERNAL_AUTH,
+    ANNOTATION_JWT,
     ANNOTATION_LIMITS,
 )
-from fairlead.model.http import EVERYONE, ExternalAuth
+from fairlead.model.http import EVERYONE, ClaimToHeader, ExternalAuth
 from fairlead.publish.objects import Refused, ServiceOptions, read_options
 from tests.unit.agent.gateway_builders import LOAD_BALANCER, http_route, ref, service
 from tests.unit.agent.gateway_builders import view as route_view
@@ -178,13 +180,13 @@ def test_what_cannot_be_asked_is_refused_and_answers_500(filters: list[dict[str,
 PATH = {"path": "/", "backend": {"service": {"name": "web", "port": {"number": 80}}}}
 
 
-def ingress(annotation: str, **more: str) -> IngressObject:
+def ingress(annotation: str | None, **more: str) -> IngressObject:
     return msgspec.convert(
         {
             "metadata": {
                 "name": "web",
                 "namespace": "shop",
-                "annotations": {ANNOTATION_EXTERNAL_AUTH: annotation, **more},
+                "annotations": more if annotation is None else {ANNOTATION_EXTERNAL_AUTH: annotation, **more},
             },
             "spec": {
                 "rules": [
@@ -236,6 +238,85 @@ def test_an_invalid_annotation_closes_what_no_service_protects_yet(text: str, ng
     closed = translated.routes["a.example.com"]
     assert is_protected(closed)
     assert {rule.filters.auth for rule in closed.rules} == {ExternalAuth()}
+
+
+KEYS = '{"keys": [{"kty": "EC", "crv": "P-256", "x": "1", "y": "2"}]}'
+REMOTE: dict[str, Any] = {
+    "issuer": "https://idp",
+    "remoteJWKS": {"uri": "http://idp/keys", "service": "auth", "port": 80},
+}
+LOCAL = {"issuer": "https://idp", "localJWKS": {"inline": KEYS}}
+
+
+def asks(*providers: object) -> dict[str, str]:
+    return {ANNOTATION_JWT: json.dumps({"providers": providers})}
+
+
+@pytest.mark.req("F-20")
+def test_a_route_and_an_ingress_ask_for_tokens_of_an_issuer() -> None:
+    more = {"audiences": ["shop"], "claimToHeaders": [{"claim": "sub", "header": "x-user"}]}
+    wanted = asks({**REMOTE, **more}, LOCAL)
+    routed = plan_route(route_view(annotated(http_route(rule()), wanted), services=(service(), service("auth"))))
+    of = ingress(None, **wanted)
+    assert services_of(of) == {"web", "auth"}
+    translated = translate_ingress(IngressView(of, "lb", SERVICES))
+    assert translated.problems == ()
+    for spec in (routed.specs[LOAD_BALANCER], translated.routes["a.example.com"]):
+        for built in spec.rules:
+            remote, local = built.jwt
+            assert remote.audiences == ("shop",)
+            assert remote.claim_to_headers == (ClaimToHeader("sub", "x-user"),)
+            assert (remote.uri, remote.cache_seconds) == ("http://idp/keys", 300)
+            assert remote.backend in {backend.name for backend in spec.backends}
+            assert (local.jwks, local.backend) == (KEYS, "")
+            assert not built.is_undecided
+
+
+@pytest.mark.req("F-20")
+@pytest.mark.parametrize(
+    ("providers", "part"),
+    [
+        ([], "providers"),
+        ([{"issuer": "https://idp"}], "remoteJWKS or localJWKS"),
+        ([{**LOCAL, **REMOTE}], "remoteJWKS or localJWKS"),
+        ([{**LOCAL, "isuer": "x"}], "isuer"),
+        ([{**LOCAL, "issuer": ""}], "issuer"),
+        ([{**LOCAL, "localJWKS": {"inline": "{}"}}], "keys"),
+        ([{**LOCAL, "localJWKS": {"inline": '{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}'}}], "secret"),
+        ([{**LOCAL, "localJWKS": {"inline": '{"keys": [{"kty": "RSA", "d": "x"}]}'}}], "private"),
+        ([{**LOCAL, "claimToHeaders": [{"claim": "sub", "header": "Content-Length"}]}], "Content-Length"),
+        ([{**LOCAL, "claimToHeaders": [{"claim": "https://x/y", "header": "x-y"}]}], "https://x/y"),
+        ([{**LOCAL, "requiredClaims": [{"name": "role", "values": []}]}], "values"),
+        ([{**REMOTE, "remoteJWKS": {**REMOTE["remoteJWKS"], "uri": "http://127.0.0.1/keys"}}], "127.0.0.1"),
+        ([{**REMOTE, "remoteJWKS": {**REMOTE["remoteJWKS"], "uri": "http://u:p@idp/keys"}}], "u:p@idp"),
+        ([{**REMOTE, "remoteJWKS": {**REMOTE["remoteJWKS"], "cacheDuration": "0s"}}], "cacheSeconds"),
+    ],
+)
+def test_invalid_tokens_keep_what_is_published(providers: list[Any], part: str) -> None:
+    translated = translate_ingress(IngressView(ingress(None, **asks(*providers)), "lb", SERVICES))
+    assert translated.refused
+    assert ANNOTATION_JWT in translated.problems[0]
+    assert part in translated.problems[0]
+    plan = plan_route(route_view(annotated(http_route(rule()), asks(*providers)), services=(service(),)))
+    assert plan.is_refused
+    assert part in plan.parents[0].judgements[0].message
+
+
+@pytest.mark.req("F-20")
+@pytest.mark.parametrize("uri", ["http://idp/keys", "https://idp/keys"])
+def test_keys_that_cannot_be_read_safely_close_the_rules(uri: str) -> None:
+    """The Service does not exist, or a BackendTLSPolicy that verifies it does not."""
+    services = (service(), service("auth")) if uri.startswith("https") else (service(),)
+    wanted = asks({**REMOTE, "remoteJWKS": {**REMOTE["remoteJWKS"], "uri": uri}})
+    plan = plan_route(route_view(annotated(http_route(rule()), wanted), services=services))
+    assert all(built.is_undecided for built in plan.specs[LOAD_BALANCER].rules)
+    assert reasons(plan.parents[0].judgements)["ResolvedRefs"].startswith("False")
+    known = {
+        each.metadata.name: each for each in SERVICES.values() if uri.startswith("https") or each.metadata.name == "web"
+    }
+    translated = translate_ingress(IngressView(ingress(None, **wanted), "lb", known))
+    assert all(built.is_undecided for built in translated.routes["a.example.com"].rules)
+    assert translated.problems
 
 
 @pytest.mark.req("F-6")

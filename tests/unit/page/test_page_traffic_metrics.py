@@ -84,3 +84,14 @@ async def test_routes_have_a_bounded_number_of_series_of_their_own() -> None:
     assert {(each.labels["route"], each.labels["class"], each.value) for each in samples} == {
         ("ingress/shop/8", "2xx", 8.0), ("ingress/shop/7", "2xx", 7.0), ("(other)", "2xx", 21.0),
     }  # fmt: skip
+
+
+@pytest.mark.req("F-16")
+async def test_a_tenant_with_a_budget_has_series_of_its_own() -> None:
+    metrics = TrafficMetrics(clock=VirtualClock(), limit=1)
+    west = LoadBalancerKey("TCPLoadBalancer", "tenant-west", "w")
+    metrics.add({**of(1, 2), Counted(west): Totals(1)})
+    assert connections(metrics) == {"s1": 1, "(other)": 2}
+    metrics.budget = lambda namespace: {"tenant-east": 2}.get(namespace, 0)
+    metrics.add({**of(1, 2, 3), Counted(west): Totals(1)})
+    assert connections(metrics) == {"s1": 2, "s2": 1, "w": 1, "(other)": 3}

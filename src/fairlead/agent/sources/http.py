@@ -14,8 +14,8 @@ written. In: Services and annotations of the member. Out: backends, copies, rule
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -37,6 +37,7 @@ from fairlead.api.names import (
     ANNOTATION_EXTERNAL_AUTH,
     ANNOTATION_HEALTH_CHECK,
     ANNOTATION_IP_FAMILIES,
+    ANNOTATION_JWT,
     ANNOTATION_LIMITS,
     ANNOTATION_OUTLIER_DETECTION,
     ANNOTATION_REQUESTS_PER_SECOND,
@@ -48,14 +49,19 @@ from fairlead.api.names import (
     label_value,
 )
 from fairlead.api.proxy_protocol import accept_problem
+from fairlead.api.times import seconds_from_duration
 from fairlead.model.health import HealthCheckSettings
 from fairlead.model.http import (
     MAX_AUTH_BODY,
+    MAX_JWKS,
     MAX_SOURCES,
     Backend,
     BackendProtocol,
+    ClaimToHeader,
     ExternalAuth,
     Filters,
+    JWTProvider,
+    RequiredClaim,
     Rule,
     unsafe_parts,
 )
@@ -388,6 +394,108 @@ def auth_request(of: KubeObject) -> AuthRequest | None:
     if problem := next(unsafe_parts(rule), ""):
         raise ValueError(f"annotation {ANNOTATION_EXTERNAL_AUTH}: {problem}")
     return request
+
+
+# --- tokens of clients -----------------------------------------------------------------------------------------------
+
+
+class _IssuerFields(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The fields of a provider that are the same in an annotation and in a ``JWTProvider``."""
+
+    issuer: str
+    audiences: tuple[str, ...] = ()
+    claim_to_headers: tuple[ClaimToHeader, ...] = ()
+    required_claims: tuple[RequiredClaim, ...] = ()
+
+
+class _RemoteKeys(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    uri: Annotated[str, Meta(min_length=1)]
+    service: Annotated[str, Meta(min_length=1, max_length=63)]
+    port: Annotated[int, Meta(ge=1, le=65535)]
+    cache_duration: Annotated[str, Meta(pattern=r"^[0-9]{1,5}[smh]$")] = "5m"
+
+
+class _LocalKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    inline: Annotated[str, Meta(min_length=1, max_length=MAX_JWKS)]
+
+
+class _KeySet(msgspec.Struct, frozen=True):
+    keys: list[dict[str, Any]]
+
+
+class _Provider(_IssuerFields, frozen=True, forbid_unknown_fields=True):
+    remote_jwks: _RemoteKeys | None = msgspec.field(name="remoteJWKS", default=None)
+    local_jwks: _LocalKeys | None = msgspec.field(name="localJWKS", default=None)
+
+
+class _TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    providers: Annotated[tuple[_Provider, ...], Meta(min_length=1, max_length=8)]
+
+
+class Tokens(NamedTuple):
+    """The issuers whose tokens an object asks for, and the Service and port of each with remote keys.
+
+    With a ``problem``, the issuers say nothing.
+    """
+
+    providers: tuple[JWTProvider, ...] = ()
+    services: tuple[tuple[str, int] | None, ...] = ()
+    problem: str = ""
+
+    def on(self, rules: Iterable[Rule], resolve: Callable[[str, int, JWTProvider], str]) -> tuple[Rule, ...]:
+        """Return ``rules`` with these issuers; ``resolve`` returns the backend of a Service, empty for none."""
+        if not self.providers:
+            return tuple(rules)
+        resolved = tuple(
+            msgspec.structs.replace(provider, backend=resolve(*service, provider)) if service is not None else provider
+            for provider, service in zip(self.providers, self.services, strict=True)
+        )
+        return tuple(msgspec.structs.replace(rule, jwt=resolved) for rule in rules)
+
+
+def tokens_of(of: KubeObject) -> Tokens:
+    """Return the tokens that the annotation of an object asks for."""
+    text = of.annotation(ANNOTATION_JWT)
+    if not text.strip():
+        return Tokens()
+    try:
+        wanted = decode(text, _TokenRequest).providers
+        providers = tuple(map(_provider_of, wanted))
+        msgspec.convert(msgspec.to_builtins(providers), tuple[JWTProvider, ...])
+    except (ValueError, msgspec.ValidationError) as error:
+        return Tokens(problem=f"annotation {ANNOTATION_JWT}: {error}")
+    if problem := next(unsafe_parts(Rule(jwt=providers)), ""):
+        return Tokens(problem=f"annotation {ANNOTATION_JWT}: {problem}")
+    services = tuple((each.remote_jwks.service, each.remote_jwks.port) if each.remote_jwks else None for each in wanted)
+    return Tokens(providers, services)
+
+
+def _provider_of(wanted: _Provider) -> JWTProvider:
+    fields = {name: getattr(wanted, name) for name in _IssuerFields.__struct_fields__}
+    match wanted.remote_jwks, wanted.local_jwks:
+        case None, _LocalKeys(inline=jwks):
+            if problem := _keys_problem(jwks):
+                raise ValueError(f"localJWKS.inline {problem}")
+            return JWTProvider(**fields, jwks=jwks)
+        case _RemoteKeys() as remote, None:
+            seconds = int(seconds_from_duration(remote.cache_duration))
+            return JWTProvider(**fields, uri=remote.uri, cache_seconds=seconds)
+        case _:
+            raise ValueError(f"issuer {wanted.issuer!r} needs either remoteJWKS or localJWKS")
+
+
+def _keys_problem(jwks: str) -> str:
+    """Return what is wrong with a set of keys, empty when nothing is; secret keys are rejected."""
+    try:
+        keys = decode(jwks, _KeySet).keys
+        kinds = [key["kty"] for key in keys]
+    except (msgspec.DecodeError, KeyError):
+        return "is not a JSON object with keys, each with kty"
+    if not kinds:
+        return "has no keys"
+    if "oct" in kinds or any("d" in key for key in keys):
+        return "has a secret or private key; write the public keys"
+    return ""
 
 
 # --- access logs -----------------------------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ from fairlead.model.http import (
     Filters,
     HeaderModifier,
     HeaderValue,
+    JWTProvider,
     Mirror,
     PathMatch,
     PathModifier,
@@ -535,6 +536,16 @@ class BackendRefs:
                 "BackendNotFound", f"Service {namespace}/{name} is of type ExternalName: it has no endpoints"
             )
         return self._port(service, reference.port or 0, spoken)
+
+    def resolve_keys(self, service: str, port: int, provider: JWTProvider) -> str:
+        """Return the name of the backend with the keys of an issuer, empty when there is none."""
+        name = self.resolve(RouteBackendRef(name=service, port=port), spoken="HTTP1")
+        if name and provider.uri.startswith("https:") and self.backends[name].tls is None:
+            sentence = (
+                f"{provider.uri} is read over TLS: say in a BackendTLSPolicy of Service {service} how to verify it"
+            )
+            return self._no("UnsupportedProtocol", sentence)
+        return name
 
     def judgement(self) -> Judgement:
         """Return condition ResolvedRefs; its reason is that of the first problem."""

@@ -51,12 +51,14 @@ from fairlead.agent.sources.gateway.plan import (
 from fairlead.agent.sources.http import (
     FAIL_OPEN,
     SourceLists,
+    Tokens,
     access_log_of,
     access_log_problem,
     limit_problem,
     limited,
     listed_sources,
     source_lists,
+    tokens_of,
 )
 from fairlead.api.gateway import (
     GATEWAY_GROUP,
@@ -71,6 +73,7 @@ from fairlead.api.gateway import (
     NamespaceSelector,
     ParentReference,
     ReferenceGrant,
+    RouteBackendRef,
     RouteFilter,
     TCPRoute,
     TLSRoute,
@@ -78,7 +81,7 @@ from fairlead.api.gateway import (
 )
 from fairlead.api.httploadbalancer import LoadBalancerRouteSpec
 from fairlead.api.kubernetes import Service
-from fairlead.api.names import ANNOTATION_EXTERNAL_AUTH
+from fairlead.api.names import ANNOTATION_EXTERNAL_AUTH, ANNOTATION_JWT
 from fairlead.api.selectors import BadSelector, from_label_selector
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.model.http import Attachment, Backend, BackendRef, PathMatch, RequestMatch, RouteKind, Rule
@@ -190,10 +193,15 @@ class _Rules:
             fail_open=route.annotation(ANNOTATION_EXTERNAL_AUTH) == FAIL_OPEN,
         )
         planned = _planned(route, refs)
+        tokens = _tokens(route)
         of_requests = isinstance(route, HTTPRoute | GRPCRoute)
-        usable = (rule.rule for rule in planned if rule.rule is not None)
-        self.rules: tuple[Rule, ...] = limited(usable, route) if of_requests else tuple(usable)
+        usable = tuple(rule.rule for rule in planned if rule.rule is not None)
+        if of_requests:
+            usable = tokens.on(usable, refs.resolve_keys)
+        self.rules: tuple[Rule, ...] = limited(usable, route) if of_requests else usable
         self._sources = _sources(route)
+        #: What is wrong with an annotation that keeps requests out.
+        self._invalid = self._sources.problem or tokens.problem
         problems = (limit_problem(route), access_log_problem(route), _auth_problem(route)) if of_requests else ()
         self._ignored = next(filter(None, problems), "")
         named = {name for rule in self.rules for name in _names(rule)}
@@ -202,7 +210,7 @@ class _Rules:
         )
         # With invalid lists, the backends stay those of what was published before.
         closed = (Rule(name=rule.name, matches=rule.matches) for rule in self.rules)
-        self.rules = tuple(closed) if self._sources.problem else self._sources.on(self.rules)
+        self.rules = tuple(closed) if self._invalid else self._sources.on(self.rules)
         self._resolved = refs.judgement()
         self._problems = {
             rule.name or str(number): planned_rule.problem
@@ -211,18 +219,16 @@ class _Rules:
         }
         #: Rules whose requests are answered 500, since the service that they ask cannot be resolved.
         self._unasked = [
-            rule.name or str(number)
-            for number, rule in enumerate(self.rules, start=1)
-            if rule.filters.auth is not None and not rule.filters.auth.backend
+            rule.name or str(number) for number, rule in enumerate(self.rules, start=1) if rule.is_undecided
         ]
-        self.is_refused = bool(self._sources.problem)
+        self.is_refused = bool(self._invalid)
         self.all_unusable = self.is_refused or (bool(planned) and len(self._problems) == len(planned))
 
     def judgements(self, acceptance: Acceptance) -> tuple[Judgement, ...]:
         """Return the conditions at a parent."""
         accepted = acceptance.judgement
         if self.is_refused and accepted.status == "True":
-            message = f"{self._sources.problem}. Until this is corrected, the last valid version is served"
+            message = f"{self._invalid}. Until this is corrected, the last valid version is served"
             return (bad(ACCEPTED, "UnsupportedValue", message), self._resolved)
         if self._ignored and accepted.status == "True":
             accepted = msgspec.structs.replace(accepted, message=self._ignored)
@@ -259,6 +265,13 @@ def _sources(route: AnyRoute) -> SourceLists:
     names = ", ".join(listed_sources(route))
     problem = f"{type(route).__name__}s cannot have annotation {names}; set it on the Gateway, for a listener"
     return SourceLists(problem=problem if names else "")
+
+
+def _tokens(route: AnyRoute) -> Tokens:
+    """Return the tokens that a route asks for; only routes of requests can."""
+    if isinstance(route, HTTPRoute | GRPCRoute) or not route.annotation(ANNOTATION_JWT):
+        return tokens_of(route)
+    return Tokens(problem=f"{type(route).__name__}s cannot have annotation {ANNOTATION_JWT}: they see no requests")
 
 
 def _planned(route: AnyRoute, refs: BackendRefs) -> list[PlannedRule]:
@@ -314,6 +327,7 @@ def _names(rule: Rule) -> Iterable[str]:
     yield from (mirror.backend for mirror in rule.filters.mirrors)
     if rule.filters.auth is not None:
         yield rule.filters.auth.backend
+    yield from (provider.backend for provider in rule.jwt)
     for backend in rule.backends:
         yield backend.backend
         yield from (mirror.backend for mirror in backend.filters.mirrors)
@@ -325,6 +339,7 @@ def _service_of(backend: Backend) -> tuple[str, str]:
 
 
 def _references(route: AnyRoute) -> Iterable[AnyBackendRef]:
+    yield from (RouteBackendRef(name=each[0], port=each[1]) for each in tokens_of(route).services if each is not None)
     for rule in route.spec.rules or ():
         if isinstance(rule, HTTPRule | GRPCRule):
             yield from _in_filters(rule.filters)

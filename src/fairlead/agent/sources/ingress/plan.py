@@ -47,6 +47,7 @@ from fairlead.agent.sources.http import (
     policy_of,
     ports_of,
     source_lists,
+    tokens_of,
 )
 from fairlead.api.hostname import WILDCARD, wildcards_over
 from fairlead.api.httploadbalancer import CertificateRef, HTTPLoadBalancerSpec, LoadBalancerRouteSpec
@@ -66,6 +67,7 @@ from fairlead.api.names import (
     ANNOTATION_ACCEPT_PROXY_PROTOCOL,
     ANNOTATION_EXTERNAL_AUTH,
     ANNOTATION_IGNORED_ANNOTATIONS,
+    ANNOTATION_JWT,
     ANNOTATION_LIMITS,
     DEFAULT_CLASS,
 )
@@ -78,6 +80,7 @@ from fairlead.model.http import (
     BackendRef,
     ExternalAuth,
     Filters,
+    JWTProvider,
     L7Listener,
     PathMatch,
     RequestMatch,
@@ -140,7 +143,8 @@ def services_of(ingress: IngressObject) -> frozenset[str]:
     paths = [path.backend for rule in spec.rules or () for path in (rule.http.paths if rule.http else None) or ()]
     backends = [*paths, *([spec.default_backend] if spec.default_backend is not None else [])]
     names = {backend.service.name for backend in backends if backend.service is not None}
-    return frozenset(names | {request.service for request in (_asked_service(ingress)[0],) if request is not None})
+    names |= {request.service for request in (_asked_service(ingress)[0],) if request is not None}
+    return frozenset(names | {each[0] for each in tokens_of(ingress).services if each is not None})
 
 
 def _asked_service(ingress: IngressObject) -> tuple[AuthRequest | None, str]:
@@ -179,7 +183,7 @@ def translate_ingress(view: IngressView) -> IngressRoutes:
     ignored = _ignored(view.ingress)
     if refusal := unprotected(view.ingress):
         return IngressRoutes({}, (refusal,), ignored)
-    if problem := source_lists(view.ingress).problem:
+    if problem := source_lists(view.ingress).problem or tokens_of(view.ingress).problem:
         return IngressRoutes(
             {}, (f"{problem}. Until this is corrected, the last valid version is served",), ignored, refused=True
         )
@@ -224,6 +228,7 @@ class _Translation:
         spec = self._view.ingress.spec
         paths: dict[str, list[IngressPath]] = {}
         asked, wrong = _asked_service(self._view.ingress)
+        tokens = tokens_of(self._view.ingress)
         for rule in spec.rules or ():
             paths.setdefault(rule.host, []).extend((rule.http.paths if rule.http else None) or ())
         default = self._default_rule(spec.default_backend)
@@ -233,6 +238,7 @@ class _Translation:
         for host in sorted(paths):
             self._backends = {}
             rules = (*map(self._rule, paths[host]), *self._defaults(spec.default_backend))
+            rules = tokens.on(rules, self._keys_backend)
             if asked is not None or wrong:
                 # Without a backend to ask, all requests are answered 500.
                 auth = asked.as_filter(self._asked_backend(asked)) if asked is not None else ExternalAuth()
@@ -301,6 +307,16 @@ class _Translation:
     def _defaults(self, backend: IngressBackend | None) -> tuple[Rule, ...]:
         rule = self._default_rule(backend)
         return () if rule is None else (rule,)
+
+    def _keys_backend(self, service: str, port: int, provider: JWTProvider) -> str:
+        """Return the name of the backend with the keys of an issuer, empty when there is none."""
+        if provider.uri.startswith("https:"):
+            self._problems[
+                f"annotation {ANNOTATION_JWT}: an Ingress cannot verify {provider.uri}; use http, or an HTTPRoute with "
+                "a BackendTLSPolicy"
+            ] = None
+            return ""
+        return self._backend(IngressBackend(service=IngressService(service, IngressPort(number=port))))
 
     def _asked_backend(self, asked: AuthRequest) -> str:
         """Return the name of the backend that is asked about requests; it speaks HTTP/2 where it is one of gRPC."""

@@ -8,7 +8,8 @@ silently: what is left out is in ``refused``, and the rest is served.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -102,6 +103,8 @@ from fairlead.providers.envoy.resources import (
 from fairlead.providers.envoy.schema import Fields, Schema
 from fairlead.providers.envoy.serving import TargetPort
 from fairlead.providers.envoy.store import ResourceChange
+
+K = TypeVar("K", bound=Hashable)
 
 
 class HttpFrontend:
@@ -401,18 +404,15 @@ class HttpFrontend:
         }
         if guarded and listeners[0].protocol == "HTTP":
             guarded = {listener.name for listener in listeners}
-        logs = {listener.name: frozenset(+self._table.logs.get(listener.name, Counter())) for listener in listeners}
-        if listeners[0].protocol == "HTTP":
-            # The listeners of a port share one chain.
-            logs = dict.fromkeys(logs, frozenset[str]().union(*logs.values()))
-        logs = {name: texts for name, texts in logs.items() if texts}
-        return PortListeners(port, listeners, rules, certificates, frozenset(closed), frozenset(guarded), logs)
+        logs, jwt = _asked_at(listeners, self._table.logs), _asked_at(listeners, self._table.jwt)
+        return PortListeners(port, listeners, rules, certificates, frozenset(closed), frozenset(guarded), logs, jwt)
 
     def _needs(self, port: PortListeners) -> set[str]:
         """Return the clusters without which a listener's connections would fail."""
         used = {
             backend.backend for rules in port.rules.values() for rule in rules.values() for backend in rule.backends
         }
+        used |= {provider.backend for asked in port.jwt.values() for providers in asked for provider in providers}
         return {self._cluster_of(name) for name in used if name in self._backends.clusters}
 
     def _encode_routes(
@@ -521,6 +521,15 @@ def _of_backend(backend: BackendRef, targets: Mapping[str, Sequence[Target]], to
 _PORT = 80
 #: Before every rank that a match of a route can have.
 _FIRST: Rank = (-1, 0, 0, 0, 0, "", "", "", 0, 0)
+
+
+def _asked_at(listeners: Sequence[L7Listener], counts: Mapping[str, Counter[K]]) -> Mapping[str, frozenset[K]]:
+    """Return what routes ask of their listener, by its name; listeners without routes that ask are left out."""
+    asked = {each.name: frozenset(+counts.get(each.name, Counter())) for each in listeners}
+    if listeners[0].protocol == "HTTP":
+        # The listeners of a port share one chain.
+        asked = dict.fromkeys(asked, frozenset[K]().union(*asked.values()))
+    return {name: each for name, each in asked.items() if each}
 
 
 class AnswerRoute(EncodedRoute):
@@ -769,7 +778,7 @@ class RouteConfigs:
             self._hosts.clear()
 
     def guard(self, listeners: Iterable[L7Listener], guarded: frozenset[str]) -> None:
-        """Set which of these listeners check the addresses of clients."""
+        """Set which of these listeners check addresses or tokens of clients."""
         self._guarded.difference_update(listener.name for listener in listeners)
         self._guarded |= guarded
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from fairlead.model.desired import FrontendSpec, Listener
-from fairlead.model.http import Backend, ClientValidation, L7Listener, Rule, SubjectAltName
+from fairlead.model.http import Backend, ClientValidation, JWTProviders, L7Listener, Rule, SubjectAltName
 from fairlead.providers.envoy.access_log import access_logs
 from fairlead.providers.envoy.connection_frontend import LISTENER, UDP_SOCKET, udp_proxy
 from fairlead.providers.envoy.http.names import (
@@ -41,6 +41,7 @@ from fairlead.providers.envoy.http.route_action import (
     class_rate_limit,
     connection_limit,
     connection_sources,
+    jwt_filters,
     proxy_protocol_from_clients,
     source_ranges,
     trusted_sources,
@@ -57,8 +58,9 @@ class PortListeners(msgspec.Struct, frozen=True):
     """The listeners of one port. ``rules`` are those of listeners without requests, by listener and server name.
 
     ``certificates`` are the usable ones of each listener; ``closed`` are the names of listeners that cannot be served,
-    whose connections are closed. ``guarded`` are listeners of requests that check the addresses of clients. ``logs``
-    are the access logs that routes of a listener have of their own.
+    whose connections are closed. ``guarded`` are listeners of requests that check addresses or tokens of clients.
+    ``logs`` are the access logs that routes of a listener have of their own, ``jwt`` the issuers whose tokens they ask
+    for.
     """
 
     port: Listener
@@ -68,6 +70,7 @@ class PortListeners(msgspec.Struct, frozen=True):
     closed: frozenset[str] = frozenset()
     guarded: frozenset[str] = frozenset()
     logs: Mapping[str, frozenset[str]] = {}
+    jwt: Mapping[str, frozenset[JWTProviders]] = {}
 
 
 def http3_listeners(port: PortListeners) -> list[L7Listener]:
@@ -202,8 +205,12 @@ class ListenerEncoder:
         loggers = access_logs(
             self._schema, self._settings.access_log, "request", self._spec.key, port.logs.get(listener.name, ())
         )
+        asked = port.jwt.get(listener.name, frozenset[JWTProviders]())
+        tokens = jwt_filters(self._schema, asked, self._cluster_of) if guarded else ()
         settings, replies = self._settings, self._replies
-        return connection_manager(self._schema, routes, settings, loggers, replies, guarded=guarded, quic=quic)
+        return connection_manager(
+            self._schema, routes, settings, loggers, replies, tokens=tokens, guarded=guarded, quic=quic
+        )
 
     def _stream(self, listener: L7Listener, rule: Rule | None) -> list[Fields]:
         limit = connection_limit(self._schema, self._settings.connections if rule is not None else 0)
@@ -349,12 +356,13 @@ def connection_manager(
     loggers: Sequence[Fields] = (),
     replies: Fields | None = None,
     *,
+    tokens: Sequence[Fields] = (),
     guarded: bool = False,
     quic: bool = False,
 ) -> Fields:
     """Build the filter; ``routes`` is the name of its route configuration, and of its statistics.
 
-    ``guarded``: routes check the addresses of clients.
+    ``tokens`` are the filters that check tokens. ``guarded``: routes check addresses or tokens of clients.
     """
     source_filters = [{**schema.extension(name, HTTP_RBAC), "disabled": True} for name in (LISTENER_SOURCES, SOURCES)]
     fields: dict[str, object] = {
@@ -370,6 +378,7 @@ def connection_manager(
             # A filter that is disabled costs a request nothing; routes that have settings for it enable it.
             {**schema.extension(RATE_LIMIT, LOCAL_RATE_LIMIT, {"stat_prefix": "rate_limit"}), "disabled": True},
             {**schema.extension(CORS, f"{_EXTENSIONS}.cors.v3.Cors"), "disabled": True},
+            *tokens,
             *auth_filters(schema),
             {
                 **schema.extension(BANDWIDTH_LIMIT, BANDWIDTH_CONFIG, {"stat_prefix": "bandwidth_limit"}),

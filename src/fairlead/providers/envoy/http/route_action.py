@@ -28,11 +28,14 @@ Source: https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_filt
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from ipaddress import ip_network
 from typing import Literal, cast
 
+import msgspec
+
 from fairlead.api.limits import Limits
+from fairlead.api.names import short_hash
 from fairlead.api.proxy_protocol import AcceptProxyProtocol
 from fairlead.model.http import (
     HEADERS_OF_CLIENTS,
@@ -43,6 +46,8 @@ from fairlead.model.http import (
     Filters,
     HeaderModifier,
     HeaderValue,
+    JWTProvider,
+    JWTProviders,
     L7Listener,
     Mirror,
     PathMatch,
@@ -93,7 +98,7 @@ def action_fields(
     ``added_to_answers`` has a header for the answers of each backend.
     """
     headers = header_fields(rule.filters)
-    if rule.filters.auth is not None and not rule.filters.auth.backend:
+    if rule.is_undecided:
         return {"direct_response": {"status": 500}}
     if rule.filters.redirect is not None:
         action = redirect_action(rule.filters.redirect, match.path, port=port, secure=secure)
@@ -400,6 +405,93 @@ def auth_filters(schema: Schema) -> list[Fields]:
     return [{**entry, "disabled": True} for entry in filters]
 
 
+JWT = "envoy.filters.http.jwt_authn"
+_JWT = "envoy.extensions.filters.http.jwt_authn.v3"
+#: Refuses tokens whose claims do not fit.
+CLAIMS = f"{SOURCES}.claims"
+_JWKS_S = 5.0
+#: Claims with several values in one text, which are compared one by one.
+_LISTED_CLAIMS = ("scope", "scp")
+
+
+def jwt_filters(schema: Schema, asked: Collection[JWTProviders], cluster_of: ClusterOf) -> list[Fields]:
+    """Return the filters that check tokens, disabled: the settings of a rule name one of ``asked``, else 403.
+
+    They hold the keys, so keys outlive a change of routes, and not one of the listener.
+    """
+    providers = {_jwt_name(each): _jwt_provider(each, cluster_of) for listed in asked for each in listed}
+    requirements = {
+        _jwt_name(*listed): {"requires_any": {"requirements": [{"provider_name": _jwt_name(each)} for each in listed]}}
+        if len(listed) > 1
+        else {"provider_name": _jwt_name(*listed)}
+        for listed in asked
+    }
+    config = {
+        "providers": dict(sorted(providers.items())),
+        "requirement_map": dict(sorted(requirements.items())),
+        "strip_failure_response": True,
+    }
+    filters = [schema.extension(JWT, f"{_JWT}.JwtAuthentication", config), schema.extension(CLAIMS, HTTP_RBAC)]
+    return [{**each, "disabled": True} for each in filters]
+
+
+def _jwt_name(*providers: JWTProvider) -> str:
+    return short_hash(msgspec.json.encode(providers).decode())
+
+
+def _jwt_provider(provider: JWTProvider, cluster_of: ClusterOf) -> Fields:
+    fields: dict[str, object] = {
+        "issuer": provider.issuer,
+        "audiences": list(provider.audiences),
+        "forward": True,
+        # A token in a query would be in access logs.
+        "from_headers": [{"name": "Authorization", "value_prefix": "Bearer "}],
+        "payload_in_metadata": _jwt_name(provider),
+        "normalize_payload_in_metadata": {"space_delimited_claims": list(_LISTED_CLAIMS)},
+        "claim_to_headers": [{"claim_name": m.claim, "header_name": m.header} for m in provider.claim_to_headers],
+    }
+    if provider.jwks:
+        return {**fields, "local_jwks": {"inline_string": provider.jwks}}
+    http_uri = {"uri": provider.uri, "cluster": cluster_of(provider.backend), "timeout": duration(_JWKS_S)}
+    # Read in the background, keys never expire: the last ones are kept while they cannot be read.
+    fetch = {"failed_refetch_duration": duration(1.0)}
+    cached = duration(provider.cache_seconds)
+    return {**fields, "remote_jwks": {"http_uri": http_uri, "cache_duration": cached, "async_fetch": fetch}}
+
+
+def jwt_settings(schema: Schema, providers: JWTProviders) -> dict[str, Fields]:
+    """Build the settings of the filters that check tokens."""
+    named = {"requirement_name": _jwt_name(*providers)}
+    settings = {JWT: schema.any(f"{_JWT}.PerRouteConfig", named)}
+    if any(provider.required_claims for provider in providers):
+        policy = {"permissions": [{"any": True}], "principals": list(map(_with_claims, providers))}
+        rules = {"action": "ALLOW", "policies": {"claims": policy}}
+        settings[CLAIMS] = schema.any(_RBAC_OF_ROUTE, {"rbac": {"rules": rules}})
+    return settings
+
+
+def _with_claims(provider: JWTProvider) -> Fields:
+    """Return who has a token of ``provider`` with all claims that it requires."""
+    wanted: list[tuple[list[str], Sequence[str]]] = [(["iss"], [provider.issuer])]
+    for claim in provider.required_claims:
+        # A name that is a URI has dots of its own.
+        path = [claim.name] if "/" in claim.name else claim.name.split(".")
+        wanted.append((path, claim.values))
+    return {"and_ids": {"ids": [_claim(_jwt_name(provider), path, values) for path, values in wanted]}}
+
+
+def _claim(payload: str, path: Iterable[str], values: Iterable[str]) -> Fields:
+    texts: list[Fields] = [{"string_match": {"exact": value}} for value in values]
+    texts += [{"bool_match": value == "true"} for value in values if value in {"true", "false"}]
+    either = [*texts, *({"list_match": {"one_of": text}} for text in texts)]
+    matcher = {
+        "filter": JWT,
+        "path": [{"key": key} for key in (payload, *path)],
+        "value": {"or_match": {"value_matchers": either}},
+    }
+    return {"sourced_metadata": {"metadata_matcher": matcher}}
+
+
 def all_but(names: Collection[str]) -> str:
     """Return an expression that matches every text that is not one of ``names``; RE2 knows no look-ahead."""
     heads = sorted({name[0] for name in names if name})
@@ -416,6 +508,8 @@ def filter_settings(schema: Schema, route: Route, rule: Rule, cluster_of: Cluste
     settings = {**session_settings(schema, route, rule)}
     if rule.filters.auth is not None and rule.filters.auth.backend:
         settings |= auth_settings(schema, rule.filters.auth, cluster_of)
+    if rule.jwt and not rule.is_undecided:
+        settings |= jwt_settings(schema, rule.jwt)
     if rule.checks_sources:
         settings[SOURCES] = source_settings(schema, rule)
     if rule.filters.cors is not None:

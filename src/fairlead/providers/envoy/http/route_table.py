@@ -27,6 +27,7 @@ import msgspec
 from fairlead.model.http import (
     Backend,
     BackendRef,
+    JWTProviders,
     L7Config,
     L7Listener,
     Maintenance,
@@ -79,10 +80,12 @@ class RouteTable:
         self.backends: dict[str, Counter[str]] = {}
         #: The requests of a second that each bucket of a limited rule takes, by listener and bucket.
         self.buckets: dict[str, dict[str, int]] = {}
-        #: How many entries of routes check the addresses of clients, by listener.
+        #: How many entries of routes check addresses or tokens of clients, by listener.
         self.guarded: Counter[str] = Counter()
         #: How many entries of routes have each access log of their own, by listener.
         self.logs: dict[str, Counter[str]] = {}
+        #: How many entries of routes ask for tokens of each set of issuers, by listener.
+        self.jwt: dict[str, Counter[JWTProviders]] = {}
         #: At how many places each route is, by listener.
         self._at: dict[str, Counter[EncodedRoute]] = {}
         #: The listeners that got another backend, or lost one, in the last update.
@@ -105,6 +108,7 @@ class RouteTable:
             self._at = {name: Counter() for name in hostnames}
             self.guarded.clear()
             self.logs = {name: Counter() for name in hostnames}
+            self.jwt = {name: Counter() for name in hostnames}
         new = dict.fromkeys(routes)
         for route in self._routes.keys() - new.keys():
             for listener, hostname, host_route in self._places(route):
@@ -122,6 +126,7 @@ class RouteTable:
                 self.guarded[listener] += route.guarded
                 if route.route.access_log:
                     self.logs[listener][route.route.access_log] += 1
+                self.jwt[listener].update(route.jwt)
                 self.buckets[listener].update(route.buckets)
                 if touched is not None:
                     touched.add((listener, hostname))
@@ -140,6 +145,7 @@ class RouteTable:
         self.guarded[listener] -= host_route.route.guarded
         if text := host_route.route.route.access_log:
             self.logs[listener][text] -= 1
+        self.jwt[listener].subtract(host_route.route.jwt)
         at = self._at[listener]
         at[host_route.route] -= 1
         if at[host_route.route] <= 0:
@@ -203,6 +209,7 @@ class EncodedRoute:
         "guarded",
         "idle",
         "is_empty",
+        "jwt",
         "names_cookies",
         "route",
         "rules",
@@ -223,8 +230,10 @@ class EncodedRoute:
         self.rules: tuple[Rule | None, ...] = route.rules if rules is None else rules
         served = [rule for rule in self.rules if rule is not None]
         self.is_empty = not served
-        #: Whether a rule checks the addresses of clients.
-        self.guarded = any(rule.checks_sources for rule in served)
+        #: Whether a rule checks addresses or tokens of clients.
+        self.guarded = any(rule.checks_sources or rule.jwt for rule in served)
+        #: The issuers whose tokens rules ask for.
+        self.jwt = frozenset(rule.jwt for rule in served if rule.jwt and not rule.is_undecided)
         #: Whether users named cookies of its sessions.
         self.names_cookies = any(map(named_cookie, served))
         #: The backends that a session can name, and those of them that have no usable target now.
@@ -670,3 +679,4 @@ def backends_of(rules: Iterable[Rule]) -> Iterator[str]:
         yield from (mirror.backend for mirror in rule.filters.mirrors)
         if rule.filters.auth is not None:
             yield rule.filters.auth.backend
+        yield from (provider.backend for provider in rule.jwt)
