@@ -13,6 +13,7 @@ from fairlead.agent.egress_node import (
     MAIN,
     REFUSE,
     TABLE,
+    EgressNode,
     Hop,
     Programmed,
     nft_rules,
@@ -21,7 +22,11 @@ from fairlead.agent.egress_node import (
     table_of,
     wanted_rules,
 )
+from fairlead.api.kubernetes import Pod
+from fairlead.api.names import LABEL_EGRESS
 from fairlead.errors import BadConfiguration, FairleadError, Retry
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import ClusterConfig
 
 VIP, POD = "192.0.2.10", "10.0.0.1"
 
@@ -196,3 +201,26 @@ async def test_pods_that_a_machine_on_the_node_translates_are_read_from_its_rule
     monkeypatch.setattr(egress_node, "run_network_program", run)
     assert await egress_node._translated_here(VIP) == {POD}
     assert await egress_node._translated_here(VIP6) == {POD6}
+
+
+@pytest.mark.req("P-35")
+async def test_a_pod_that_gets_another_address_or_leaves_with_another_leaves_no_rule(kernel: FakeKernel) -> None:
+    other = "192.0.2.11"
+    both = {**HERE, other: Hop(device="eth0")}
+    for identities in ({POD: VIP}, {POD: other}, {"10.0.0.2": other}):
+        assert await program(identities, both) == Programmed()
+        ((pod, address),) = identities.items()
+        assert len(kernel.rules) == 3
+        assert all(f"from {pod} " in rule for rule in kernel.rules)
+        assert any(f"lookup {table_of(address)} " in rule for rule in kernel.rules)
+
+
+@pytest.mark.req("P-35")
+@pytest.mark.parametrize(("phase", "refused"), [("Pending", True), ("Running", True), ("Succeeded", False)])
+async def test_a_pod_without_a_service_is_refused_from_its_first_container_to_its_last(phase: str, refused: bool):
+    node = EgressNode(Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="member"), node="n")
+    labelled = {"metadata": {"name": "a", "namespace": "shop", "labels": {LABEL_EGRESS: "no-such"}}}
+    status = {"phase": phase, "podIP": POD, "podIPs": [{"ip": POD}, {"ip": POD6}]}
+    pod = msgspec.convert({**labelled, "status": status}, Pod)
+    node._pods.values = lambda: [pod]
+    assert node._identities()[0] == ({POD: "", POD6: ""} if refused else {})
