@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import tempfile
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.times import wire_time
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Counted, Totals
-from fairlead.page.board import Board, VisibleItem
+from fairlead.page.board import Board, TableSource, VisibleItem
 from fairlead.page.routes import ChainBackend, chain_of
 from fairlead.page.tables import BackendItem, ConditionItem, Detail, HubItem, load_balancer_item
 from fairlead.page.traffic import Figure, Traffic
@@ -37,17 +37,12 @@ _DRIFTED = condition("Drifted", "True", "Drifted", "1 entry was changed at the p
 _OPEN = "TCPLoadBalancer/tenant-east/shop.checkout"
 
 
-class Fleet:
+class Fleet(TableSource):
     """Load balancers, their figures and the hub: three tables with one content."""
-
-    every_s = 0.0
 
     def __init__(self, table: str, items: dict[str, msgspec.Struct]) -> None:
         self.table = table
         self._items = items
-
-    def watch(self, changed: Callable[[Hashable], None]) -> None:
-        """Do nothing: nothing changes."""
 
     def all_keys(self) -> Iterable[Hashable]:
         """Return all keys."""
