@@ -17,7 +17,7 @@ import base64
 import contextlib
 import errno
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 import yaml
@@ -72,8 +72,12 @@ class ApiServer:
         service_range: str = SERVICE_RANGE,
         objects: Iterable[tuple[str, bytes]] = (),
         name: str = "podless",
+        user_annotations: Mapping[str, str] = {},
     ) -> None:
         """Configure the server; ``objects`` is the initial state of one without ``data_dir``, as (bucket, JSON).
+
+        ``user_annotations``: by plural.group of a kind, the annotation in which the server stores who changed an object
+        last. Clients cannot write it.
 
         ``name``: of the program that serves the API: in its version, its metrics and its kubeconfig.
         """
@@ -87,6 +91,7 @@ class ApiServer:
         self._min_token_s = min_token_s
         self._service_range = service_range
         self._objects = objects
+        self._user_annotations = user_annotations
         self._admin_token = ""
         self._url = self._tls_url = self._certificate = ""
         self._parts: Assembly | None = None
@@ -115,7 +120,15 @@ class ApiServer:
         journal = self._open_journal()
         try:
             credentials = load_credentials(self._data_dir, self._wanted_token)
-            parts = Assembly(journal, credentials, self._now, self._min_token_s, self._service_range, self._name)
+            parts = Assembly(
+                journal,
+                credentials,
+                self._now,
+                self._min_token_s,
+                self._service_range,
+                self._name,
+                self._user_annotations,
+            )
             parts.load()
             identity = load_tls(self._data_dir, [self._host, "localhost"], self._now())
             self._connections = await self._listen(parts, identity)
@@ -238,6 +251,7 @@ class Assembly:
         min_token_s: int,
         service_range: str,
         name: str,
+        user_annotations: Mapping[str, str],
     ) -> None:
         schemas, rules, allocations = BuiltinSchemas(), Rules(), Allocations(service_range)
         self.store = ObjectStore(journal)
@@ -246,9 +260,11 @@ class Assembly:
         kinds = builtin_kinds(schemas, rules, allocations=allocations, fill_token=accounts.fill_secret, now=now)
         self.catalog = Catalog(kinds, schemas)
         authorizer = Authorizer(self.store)
-        self.registry = Registry(self.store, self.catalog, authorizer=authorizer, rules=rules, now=now)
+        self.registry = Registry(
+            self.store, self.catalog, authorizer=authorizer, rules=rules, now=now, user_annotations=user_annotations
+        )
         owners = Owners(self.store)
-        deletion = Deletion(self.store, dependents=owners.dependents, now=now)
+        deletion = Deletion(self.store, dependents=owners.dependents, now=now, user_annotations=user_annotations)
         self.collector = Collector(self.store, self.catalog, owners=owners, deletion=deletion, accounts=accounts)
         self.watches = Watches(self.store, now)
         self.reads = Reads(self.registry, now)

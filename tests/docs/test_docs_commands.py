@@ -132,6 +132,11 @@ def test_how_to_limit_a_tenant(world: Shell) -> None:
     world.play(page("docs/how-to/limit-a-tenant.md"))
 
 
+@pytest.mark.req("F-30")
+def test_how_to_audit_changes(world: Shell) -> None:
+    world.play(page("docs/how-to/audit.md"))
+
+
 @pytest.mark.req("F-32")
 def test_how_to_show_usage(world: Shell) -> None:
     world.play(page("docs/how-to/usage.md"))

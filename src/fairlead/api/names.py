@@ -158,6 +158,8 @@ ANNOTATION_REFUSED = "fairlead.dev/refused"
 #: On a load balancer, written by ``fairlead repair``: put back once what others changed of ours at its provider. Each
 #: new value asks once; the hub answers in ``status.repaired``.
 ANNOTATION_REPAIR = "fairlead.dev/repair"
+#: On a load balancer or route: the user that changed it last. The embedded API writes it; elsewhere, clients may.
+ANNOTATION_CHANGED_BY = "fairlead.dev/changed-by"
 #: On a load balancer or a class: freeze everything but what is already programmed. Any value but "false".
 ANNOTATION_PAUSED = "fairlead.dev/paused"
 #: On a TCPLoadBalancer: the addresses of the pods that leave with its address, after commas.

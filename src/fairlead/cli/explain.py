@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-import aiohttp
 import msgspec
 
 from fairlead.agent.events import ENSURED, NO_TARGETS, NOT_SERVING, SERVING_STOPPED
@@ -30,7 +29,6 @@ from fairlead.api.gateway import (
     UDP_ROUTES,
 )
 from fairlead.api.globalservice import GlobalMemberStatus
-from fairlead.api.json_text import decode
 from fairlead.api.kinds import LOAD_BALANCER_KINDS
 from fairlead.api.kubernetes import ANNOTATION_LEGACY_CLASS, INGRESS_CLASSES, INGRESSES, SERVICES
 from fairlead.api.meta import SUMMARIES, AnyResource, KubeObject, Resource, condition_of, is_taken_over
@@ -58,8 +56,8 @@ from fairlead.cli.options import (
 )
 from fairlead.cli.output import VerbAnswer
 from fairlead.cli.selection import Selection, resolve_one
-from fairlead.cli.top import token_header
-from fairlead.errors import BadConfiguration, FairleadError, Forbidden, NotFound, NotServed, Unauthorized, Unreachable
+from fairlead.cli.top import ask_hub
+from fairlead.errors import FairleadError, Forbidden, NotFound, NotServed
 from fairlead.hub.inspect.preview import Previewed
 from fairlead.hub.intents.intent import Exclusion
 from fairlead.kube.cluster import Cluster
@@ -417,23 +415,9 @@ async def _stored(cluster: Cluster, key: LoadBalancerKey) -> list[HistoryEntry]:
 
 
 async def _in_memory(hub_url: str, key: LoadBalancerKey, token_file: Path | None) -> list[HistoryEntry]:
-    url = f"{hub_url.rstrip('/')}/debug/keys/{key.kind}/{key.namespace}/{key.name}"
-    timeout, headers = aiohttp.ClientTimeout(total=_TIMEOUT_S), await token_header(token_file)
-    try:
-        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url, headers=headers) as response:
-            if response.status == 404:
-                return []
-            if response.status in (401, 403):
-                raise Unauthorized(f"{url}: {(await response.text()).strip()}; give it with --token-file")
-            if response.status != 200:
-                raise Unreachable(f"{url} answers with HTTP {response.status}")
-            return decode(await response.read(), _KeyState).history
-    except aiohttp.InvalidURL as error:
-        raise BadConfiguration(f"--hub-url: {hub_url!r} is not a URL such as http://127.0.0.1:9090") from error
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise Unreachable(f"No hub answers at {url}; --hub-url is where it was started with --metrics") from error
-    except msgspec.DecodeError as error:
-        raise BadConfiguration(f"--hub-url: {url} does not serve a history of a hub") from error
+    path = f"/debug/keys/{key.kind}/{key.namespace}/{key.name}"
+    state = await ask_hub(hub_url, path, token_file, _KeyState, what="a history")
+    return state.history if state is not None else []
 
 
 _HEAD = ("WHEN (UTC)", "EVENT", "WHAT", "ANSWER", "WHY")

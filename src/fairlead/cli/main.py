@@ -43,6 +43,7 @@ VERBS = {
     "status": Verb(_LOOK, "verbs:status", "Show whether everything serves."),
     "top": Verb(_LOOK, "verbs:top", "Show the busiest load balancers, live."),
     "usage": Verb(_LOOK, "verbs:usage", "Show what each tenant used, by hour and load balancer."),
+    "audit": Verb(_LOOK, "verbs:audit", "Show who changed what, and when."),
     "doctor": Verb(_LOOK, "verbs:doctor", "Find faults, and print how to fix them."),
     "plan": Verb(_LOOK, "verbs:plan", "Show what would change, and why."),
     "explain": Verb(_LOOK, "verbs:explain", "Show the state of each backend, and why."),
@@ -179,7 +180,7 @@ def fairlead(
 ) -> None:
     """The load balancer control plane for Kubernetes fleets.
 
-    A Service of type LoadBalancer in any of your clusters gets a working address. Begin with: fairlead demo
+    A Service of type LoadBalancer gets an address. Begin with: fairlead demo
     """
 
 

@@ -8,8 +8,9 @@ with nothing in it that acts on a terminal or looks like a line of its own (``ru
 from __future__ import annotations
 
 import asyncio
+import io
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from fairlead.cli.options import Output
@@ -18,6 +19,8 @@ from fairlead.errors import BadConfiguration, FairleadError, first_of
 from fairlead.runtime.logs import legible, legible_json
 
 _EVERY_S = 2.0
+#: A cell that begins so is a formula in a spreadsheet.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 A = TypeVar("A")
 
@@ -135,3 +138,14 @@ def encoded(value: Any, output: Output) -> str:
         # In ASCII: whatever else is in a text is escaped.
         return yaml.safe_dump(msgspec.to_builtins(value), sort_keys=False, width=10_000)
     return legible_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()) + "\n"
+
+
+def csv_text(rows: Iterable[Sequence[object]]) -> list[str]:
+    """Return the lines of CSV; a text that a spreadsheet would run as a formula begins with an apostrophe."""
+    import csv
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for row in rows:
+        writer.writerow([f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell for cell in row])
+    return text.getvalue().splitlines()

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import aiohttp
 import msgspec
@@ -156,15 +157,24 @@ def time(value: float | None) -> str:
 
 
 _TIMEOUT_S = 30.0
+T = TypeVar("T")
 
 
 async def read_traffic(hub_url: str, token_file: Path | None = None) -> TrafficAnswer:
-    """Return the figures.
+    """Return the figures; raises what ``ask_hub`` does."""
+    answer = await ask_hub(hub_url, "/page/traffic", token_file, TrafficAnswer, what="the traffic figures")
+    if answer is None:
+        raise BadConfiguration(f"--hub-url: {hub_url} does not serve the traffic figures of a hub (HTTP 404)")
+    return answer
+
+
+async def ask_hub(hub_url: str, path: str, token_file: Path | None, of: type[T], *, what: str) -> T | None:
+    """Return the answer of a hub's page at ``path``, None for 404; ``what`` it serves there, for errors.
 
     Raises:
         Unreachable: no hub answers there; Unauthorized: a token is required; BadConfiguration: not a hub's page.
     """
-    url = f"{hub_url.rstrip('/')}/page/traffic"
+    url = f"{hub_url.rstrip('/')}{path}"
     headers = await token_header(token_file)
     try:
         async with (
@@ -176,14 +186,16 @@ async def read_traffic(hub_url: str, token_file: Path | None = None) -> TrafficA
         raise BadConfiguration(f"--hub-url: {hub_url!r} is not a URL such as http://127.0.0.1:9090") from error
     except (aiohttp.ClientError, TimeoutError) as error:
         raise Unreachable(f"No hub answers at {url}; --hub-url is where it was started with --metrics") from error
+    if response.status == 404:
+        return None
     if response.status in (401, 403):
         raise Unauthorized(f"{url}: {body.decode(errors='replace').strip()}; give it with --token-file")
+    if response.status >= 500:
+        raise Unreachable(f"{url} answers with HTTP {response.status}")
     try:
-        return decode(body, TrafficAnswer)
+        return decode(body, of)
     except msgspec.DecodeError as error:
-        raise BadConfiguration(
-            f"--hub-url: {url} does not serve the traffic figures of a hub (HTTP {response.status})"
-        ) from error
+        raise BadConfiguration(f"--hub-url: {url} does not serve {what} of a hub (HTTP {response.status})") from error
 
 
 async def token_header(token_file: Path | None) -> dict[str, str]:

@@ -7,8 +7,6 @@ Never: an hour that is counted twice: an hour that is still open takes the place
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -35,7 +33,7 @@ from fairlead.api.usage import (
 )
 from fairlead.cli.hub_reader import connect_hub
 from fairlead.cli.options import HubApi, Output
-from fairlead.cli.output import emit, say
+from fairlead.cli.output import csv_text, emit, say
 from fairlead.cli.selection import EVERYTHING, Selection
 from fairlead.cli.top import size
 from fairlead.cli.verbs import UsageBy, UsageOutput, UsagePer
@@ -110,12 +108,20 @@ def span_of(since: str, month: str, now: datetime) -> UsageSpan:
         return UsageSpan(start_of(month), min(now, start_of(months_before(month, -1))))
     if not since:
         return UsageSpan(start_of(f"{now:%Y-%m}"), now)
+    return UsageSpan(since_of(since, now).replace(minute=0, second=0, microsecond=0), now)
+
+
+def since_of(since: str, now: datetime) -> datetime:
+    """Return the time of a duration ago, such as 24h or 7d.
+
+    Raises:
+        BadConfiguration: it is not a duration.
+    """
     try:
         days = _DAYS.fullmatch(since)
-        start = now - timedelta(seconds=int(days[1]) * 86_400.0 if days else seconds_from_duration(since))
+        return now - timedelta(seconds=int(days[1]) * 86_400.0 if days else seconds_from_duration(since))
     except (ValueError, OverflowError) as error:
         raise BadConfiguration(f"--since: {since!r} is not a duration such as 24h or 7d") from error
-    return UsageSpan(start.replace(minute=0, second=0, microsecond=0), now)
 
 
 def read_prices(path: Path | None) -> Prices | None:
@@ -366,10 +372,6 @@ def csv_lines(rows: Sequence[Used], prices: Prices | None) -> list[str]:
     """Return a line with the names of the fields, and one for each row."""
     names = [field.name for field in msgspec.structs.fields(Used)]
     names = names if prices is not None else names[:-1]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*names, *(["currency"] if prices is not None else [])])
-    for row in rows:
-        cells = [getattr(row, name) for name in names]
-        writer.writerow([*cells, *([prices.currency] if prices is not None else [])])
-    return text.getvalue().splitlines()
+    head = [*names, *(["currency"] if prices is not None else [])]
+    cells = [[getattr(row, name) for name in names] for row in rows]
+    return csv_text([head, *(row + ([prices.currency] if prices is not None else []) for row in cells)])

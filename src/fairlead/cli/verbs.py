@@ -403,6 +403,43 @@ def usage(
 
 
 @takes_groups
+def audit(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND/NAME", help="Only this load balancer; all without it.", autocompletion=complete_object
+        ),
+    ] = "",
+    namespace: OnlyNamespace = "",
+    since: Annotated[str, typer.Option("--since", metavar="DURATION", help="Such as 24h or 7d.")] = "90d",
+    user: Annotated[str, typer.Option("--user", metavar="NAME", help="Only changes by this user or manager.")] = "",
+    hub_url: Annotated[
+        str, typer.Option("--hub-url", metavar="URL", help="Ask the hub with --metrics there, as tenants do.")
+    ] = "",
+    token_file: TokenFile = None,
+    output: Annotated[
+        UsageOutput, typer.Option("--output", "-o", metavar="FORMAT", help="table, csv, json, yaml or name.")
+    ] = UsageOutput.TABLE,
+    *,
+    api: HubApi,
+) -> None:
+    """Show who changed which load balancer, when, and each field before and after.
+
+    The embedded API stores users. Any other API server stores managers, which are names that clients choose; a user is
+    then the claim of a client, and marked. A hub stores changes within 30 seconds, and keeps them for 90 days.
+    """
+    from fairlead.cli.audit import show_audit
+    from fairlead.cli.selection import selection_of
+    from fairlead.cli.usage import since_of
+
+    since_of(since, datetime.now(UTC))  # an invalid value is rejected before anything is read
+    selection = selection_of(subject, namespace, "")
+    run_async(
+        lambda: show_audit(api, selection, output, since=since, user=user, hub_url=hub_url, token_file=token_file)
+    )
+
+
+@takes_groups
 def explain(
     subject: Annotated[
         str,

@@ -29,6 +29,7 @@ from fairlead.api.names import DEFAULT_CLASS, HUB_LEASE, MANAGER_HUB, SYSTEM_NAM
 from fairlead.api.tenant import Tenant
 from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, NotFound, Retry, first_of
 from fairlead.hub.certificates.control import CertificateControl
+from fairlead.hub.inspect.audit import ChangeRecorder
 from fairlead.hub.inspect.metrics import HubCollector
 from fairlead.hub.inspect.preview import KeyState, debug_key
 from fairlead.hub.intents import INTENTS
@@ -142,6 +143,7 @@ class Hub:
         self._events = EventRecorder(cluster, component="fairlead-hub")
         self.history = History(now=self._clock.now)
         self.inventory = Inventory(cluster, region=config.region, machines=config.machines)
+        self._changes = ChangeRecorder(cluster, self.inventory, self.history)
         self._pools = AddressPools(
             cluster=cluster, inventory=self.inventory, own_pool=config.address_pool, leading=self._may_write
         )
@@ -331,7 +333,9 @@ class Hub:
         # When the API was restored from an older state, the hub ends: only a starting hub knows what may wait.
         caches = [cache.run(end_when_restored=True) for cache in self.inventory.caches.values()]
         tasks = [task for intent in self.intents.values() for task in intent.tasks()]
-        others = [self._events.run(), self.member_health.run(), self.inventory.wake_incomplete()]
+        others = [
+            self._events.run(), self.member_health.run(), self.inventory.wake_incomplete(), self._changes.run(),
+        ]  # fmt: skip
         if (regional := self.inventory.regional_hubs) is not None:
             others.append(regional.run())
         return [*caches, *tasks, *others, self._start()]
@@ -349,7 +353,9 @@ class Hub:
         self.inventory.records.on_change(self.providers.record_changed)
         for intent in self.intents.values():
             intent.watch()
-        for part in (self._classes, self._pools, self._names, self._cluster_sets, self._certificates):
+        for part in (
+            self._classes, self._pools, self._names, self._cluster_sets, self._certificates, self._changes,
+        ):  # fmt: skip
             part.watch()
         for provider in self._served.values():
             provider.on_change(self._status_queue.add)

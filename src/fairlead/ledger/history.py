@@ -4,6 +4,7 @@
     hold or drift              written, of those these first
     begin of a term            all are read once; those without a new entry for KEEP_DAYS are deleted
     deleted load balancer      kept for KEEP_DELETED_DAYS, of the last MOST_DELETED ones, for ``explain --history``
+    change of an object        stored apart: the newest 4 KiB
     more than MOST_MAPS        those without a new entry for longest are deleted
 
 A load balancer whose whole state the hub serves itself (Envoy's) has no ledger that grows with it, so less of its
@@ -40,13 +41,15 @@ MOST_WRITES = 50
 MAX_BYTES = 8 * 1024
 #: The same for a load balancer that is only served: there may be thousands, and all are read when a term begins.
 MAX_BYTES_SERVED = 2 * 1024
+#: The same for who changed the object.
+MAX_BYTES_REVISIONS = 4 * 1024
 MOST_MAPS = 5_000
 KEEP_DAYS = 90
 #: How long, and for how many deleted load balancers, history is kept.
 KEEP_DELETED_DAYS = 7
 MOST_DELETED = 100
 _LAST_FLUSH_S = 3.0
-_KEY, _ENTRIES = "loadBalancer", "history"
+_KEY, _ENTRIES, _REVISIONS = "loadBalancer", "history", "changes"
 
 
 class HistoryMap(KubeObject, frozen=True, gc=False):
@@ -159,7 +162,7 @@ class HistoryStore:
             if last[stored.key] < oldest:
                 await self._cluster.delete(HISTORY_MAPS, *stored.key, uid=stored.metadata.uid)
             else:
-                key = _key_of(stored)
+                key = key_of(stored)
                 self._stored[stored.metadata.name] = (key, last[stored.key])
                 self._history.load(key, entries_of(stored))
 
@@ -201,7 +204,11 @@ class HistoryStore:
 
     def _data(self, key: LoadBalancerKey) -> JSONObject:
         max_bytes = MAX_BYTES if self._durable(key) else MAX_BYTES_SERVED
-        return {_KEY: str(key), _ENTRIES: newest(self._history.of(key), max_bytes)}
+        entries = self._history.of(key)
+        others = [entry for entry in entries if entry.revision is None]
+        revisions = [entry for entry in entries if entry.revision is not None]
+        data: JSONObject = {_KEY: str(key), _ENTRIES: newest(others, max_bytes)}
+        return data | {_REVISIONS: newest(revisions, MAX_BYTES_REVISIONS)} if revisions else data
 
 
 def map_name(key: LoadBalancerKey) -> str:
@@ -223,7 +230,8 @@ def newest(entries: Sequence[HistoryEntry], max_bytes: int = MAX_BYTES) -> str:
     return f"[{','.join(text for _, text in kept)}]"
 
 
-def _key_of(stored: HistoryMap) -> LoadBalancerKey:
+def key_of(stored: HistoryMap) -> LoadBalancerKey:
+    """Return the load balancer of a ConfigMap."""
     kind, _, rest = (stored.data or {}).get(_KEY, "").partition("/")
     namespace, _, name = rest.partition("/")
     return LoadBalancerKey(kind, namespace, name)
@@ -235,5 +243,7 @@ def _last_at(entry: HistoryEntry) -> datetime:
 
 def entries_of(stored: HistoryMap) -> list[HistoryEntry]:
     """Return the entries that can be read; another release, or a person, may have written the others."""
-    entries = read_json((stored.data or {}).get(_ENTRIES, "[]"), list[msgspec.Raw]) or []
+    data = stored.data or {}
+    texts = (data.get(name, "[]") for name in (_ENTRIES, _REVISIONS))
+    entries = [raw for text in texts for raw in read_json(text, list[msgspec.Raw]) or []]
     return [entry for raw in entries if (entry := read_json(raw, HistoryEntry)) is not None]

@@ -153,6 +153,8 @@ class HistoryKind(StrEnum):
     HELD = "Held"
     #: A call failed, or the provider refused something for good.
     FAILED = "Failed"
+    #: The object was changed: the revision says by which user, and how.
+    CHANGED = "Changed"
 
 
 class RowAnswer(StrEnum):
@@ -186,6 +188,36 @@ class HistoryRow(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_def
     targets: tuple[str, ...] = ()
 
 
+class Revision(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """A change of an object: Created, Changed or Deleted.
+
+    ``manager`` is the name that the client gave itself. ``user`` is empty where the API server does not store it, and
+    ``claimed`` where a client has written it. ``part`` is the object, as Kind/name, where it is not the load balancer.
+    ``fields`` have name, old and new value, empty for none; ``more`` counts those that are not listed.
+    """
+
+    operation: str
+    user: str = ""
+    claimed: bool = False
+    manager: str = ""
+    part: str = ""
+    fields: tuple[tuple[str, str, str], ...] = ()
+    more: int = 0
+
+    @property
+    def who(self) -> str:
+        """Return the user, else the manager."""
+        return f"{self.user}{' (claimed)' if self.claimed else ''}" or self.manager or "unknown"
+
+    @property
+    def sentence(self) -> str:
+        """Return the revision in words."""
+        fields = [f"{name}: {old or '-'} -> {new or '-'}" for name, old, new in self.fields]
+        fields += [f"and {self.more} more"] if self.more else []
+        what = f" {self.part}" if self.part else ""
+        return f"{self.who} {self.operation.lower()}{what}{' ' if fields else ''}{', '.join(fields)}"
+
+
 #: A time with a zone: others cannot be compared with it.
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -206,6 +238,8 @@ class HistoryEntry(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_d
     last_at: Moment | None = None
     #: It is kept as long as a removal, though it is none: what others did at the provider, and its repair.
     kept: bool = False
+    #: Of a change of the object.
+    revision: Revision | None = None
 
     @property
     def lasting(self) -> bool:
@@ -214,4 +248,5 @@ class HistoryEntry(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_d
 
     def same_as(self, other: HistoryEntry) -> bool:
         """Return whether both entries are equal except for their times."""
-        return (self.text, self.kind, self.provider, self.rows) == (other.text, other.kind, other.provider, other.rows)
+        mine, theirs = ((entry.text, entry.kind, entry.provider, entry.rows) for entry in (self, other))
+        return mine == theirs and self.revision == other.revision

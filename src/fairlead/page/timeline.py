@@ -286,7 +286,7 @@ class Timeline(TableSource):
 
     def _event_of(self, key: LoadBalancerKey, entry: HistoryEntry) -> Event | None:
         """Return what was done at a provider, failed or is held; None for the rest of a history."""
-        if entry.kind in (HistoryKind.WOKEN, HistoryKind.DECIDED) or key.kind not in _RESOURCES:
+        if entry.kind in (HistoryKind.WOKEN, HistoryKind.DECIDED, HistoryKind.CHANGED) or key.kind not in _RESOURCES:
             return None
         objects = self._inventory.intents.get(key.kind)
         obj = objects.cache.get(key.namespace, key.name) if objects is not None else None

@@ -5,6 +5,7 @@
     /page/events                              server-sent events: everything once, then changes
     /page/load-balancers/<kind>/<ns>/<name>   one load balancer with its history
     /page/traffic                             the figures of busy load balancers, for ``fairlead top``
+    /page/audit                               who changed load balancers, for ``fairlead audit``
     /page/trends?id=...                       the last hour of load balancers and routes; ``whole``: of all together
     /page/actions/<kind>/<ns>/<name>          GET: what the viewer may do; POST {"action": ...}: do it
     /debug/keys/<kind>/<ns>/<name>            the hub's memory of one load balancer, for ``fairlead explain``
@@ -42,7 +43,7 @@ from fairlead.api.httploadbalancer import (
     maintenance_patch,
 )
 from fairlead.api.json_text import decode
-from fairlead.api.kinds import LOAD_BALANCER_KINDS
+from fairlead.api.kinds import INTENT_KINDS, LOAD_BALANCER_KINDS
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import ANNOTATION_PAUSED, GROUP, MANAGER_PAGE, name_problem
 from fairlead.api.times import wire_time
@@ -51,6 +52,7 @@ from fairlead.hub.inspect.preview import KeyState
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.service_account_token import user_name
+from fairlead.model.change import HistoryEntry
 from fairlead.model.http import Maintenance
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board, Change
@@ -94,6 +96,16 @@ log = structlog.get_logger(__name__)
 Explain = Callable[[LoadBalancerKey, RouteKey | None], Awaitable[Detail | None]]
 #: Returns what is in memory of one, to be sent as JSON, None for one that is not known.
 Known = Callable[[LoadBalancerKey], KeyState | None]
+#: Returns the changes of the objects of all load balancers.
+Revisions = Callable[[], Iterable[tuple[LoadBalancerKey, Sequence[HistoryEntry]]]]
+_AUDITED = {kind.kind: kind.plural for kind in INTENT_KINDS}
+
+
+class AuditedLoadBalancer(msgspec.Struct, frozen=True, rename="camel"):
+    """The changes of one load balancer or name, oldest first."""
+
+    load_balancer: str
+    changes: Sequence[HistoryEntry]
 
 
 class WebPage:
@@ -106,6 +118,7 @@ class WebPage:
         gate: ViewerGate,
         explain: Explain,
         known: Known = lambda _key: None,
+        revisions: Revisions = tuple,
         traffic: Traffic | None = None,
         actors: TokenGate | None = None,
         any_host: bool = False,
@@ -115,6 +128,7 @@ class WebPage:
         self._gate = gate
         self._explain = explain
         self._known = known
+        self._revisions = revisions
         self._actors = actors
         self._streams = StreamLimit(_HEADERS)
         self._any_host = any_host
@@ -126,6 +140,7 @@ class WebPage:
         app.router.add_get("/page/events", self._guarded(self._events))
         app.router.add_get("/page/load-balancers/{kind}/{namespace}/{name}", self._guarded(self._load_balancer))
         app.router.add_get("/page/traffic", self._guarded(self._figures))
+        app.router.add_get("/page/audit", self._guarded(self._audit))
         app.router.add_get("/page/trends", self._guarded(self._trends))
         app.router.add_get(_ACTIONS, self._guarded(self._offered))
         app.router.add_post(_ACTIONS, self._guarded(self._act))
@@ -214,6 +229,16 @@ class WebPage:
         series = (answer.figures, answer.backends, answer.routes)
         figures, backends, routes = ([figure for figure in figures if figure.id in seen] for figures in series)
         return _json(msgspec.structs.replace(answer, figures=figures, backends=backends, routes=routes))
+
+    async def _audit(self, request: web.Request) -> web.StreamResponse:
+        rights = await self._gate.rights(request.headers)
+        try:
+            changes = {key: entries for key, entries in self._revisions() if key.kind in _AUDITED}
+            wanted = {key: (_AUDITED[key.kind], key.namespace) for key in changes}
+            allowed = await rights.of(wanted.values())
+        finally:
+            await rights.aclose()
+        return _json([AuditedLoadBalancer(str(key), changes[key]) for key in changes if allowed[wanted[key]]])
 
     async def _trends(self, request: web.Request) -> web.StreamResponse:
         rights = await self._gate.rights(request.headers)

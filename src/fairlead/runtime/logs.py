@@ -22,13 +22,14 @@ _SECRET_KEY = re.compile(
 )
 _SECRET_TEXT = re.compile(
     r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"
+    r"|(?<=://)[^/\s:@]*:[^/\s@]+(?=@)"
 )
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Replace what looks like a secret, by the name of its key or by its own look (structlog processor)."""
     for key, value in event.items():
-        event[key] = _redacted(key, value)
+        event[key] = redacted(key, value)
     return event
 
 
@@ -44,16 +45,17 @@ def as_one_line(_logger: WrappedLogger, _method: str, event: EventDict) -> Event
     return event
 
 
-def _redacted(key: object, value: object) -> object:
+def redacted(key: object, value: object) -> object:
+    """Return a value without what looks like a secret, by the name of its key or by its own look."""
     match value:
         case str() | bytes() | Mapping() | list() | tuple() if _SECRET_KEY.search(str(key)):
             return REDACTED
         case str():
             return _SECRET_TEXT.sub(REDACTED, value)
         case Mapping():
-            return {k: _redacted(k, v) for k, v in cast("Mapping[object, object]", value).items()}
+            return {k: redacted(k, v) for k, v in cast("Mapping[object, object]", value).items()}
         case list() | tuple():
-            return [_redacted("", item) for item in cast("list[object]", value)]
+            return [redacted("", item) for item in cast("list[object]", value)]
         case _:
             return value
 

@@ -13,6 +13,9 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
+from fairlead.api.kinds import INTENT_KINDS
+from fairlead.api.names import ANNOTATION_CHANGED_BY
 from fairlead.errors import BadConfiguration
 from fairlead.runtime.private_file import make_private
 from podless.failure import ConfigurationError
@@ -21,6 +24,8 @@ from podless.server import ApiServer
 
 KUBECONFIG = "kubeconfig"
 _PR_SET_PDEATHSIG = 1
+#: Kinds whose objects say who changed them last.
+USER_ANNOTATIONS = {kind.full_name: ANNOTATION_CHANGED_BY for kind in (*INTENT_KINDS, LOAD_BALANCER_ROUTES)}
 
 
 @asynccontextmanager
@@ -46,7 +51,12 @@ async def running_api(
         make_private(data_dir)
         # The port that was asked for is the one that the kubeconfig names, and clients come back to after a restart.
         server = ApiServer(
-            None if memory else data_dir, host=host, tls_port=port, service_range=service_range, name="fairlead"
+            None if memory else data_dir,
+            host=host,
+            tls_port=port,
+            service_range=service_range,
+            name="fairlead",
+            user_annotations=USER_ANNOTATIONS,
         )
         await server.start()
         server.write_kubeconfig(path)

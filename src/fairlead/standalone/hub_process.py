@@ -743,7 +743,14 @@ def make_page(
     closed, tokens = deployment or not is_loopback(host), TokenGate(cluster.config, clock=clock)
     gate = tokens if closed else AllRights()
     return WebPage(
-        board, gate=gate, explain=explain, known=hub.debug_key, traffic=traffic, actors=tokens, any_host=closed
+        board,
+        gate=gate,
+        explain=explain,
+        known=hub.debug_key,
+        revisions=hub.history.revisions,
+        traffic=traffic,
+        actors=tokens,
+        any_host=closed,
     )
 
 

@@ -6,8 +6,9 @@
     UnexpectedError   an exception that is a bug: retried slowly, its text is only logged
 
 A ``Report`` is for status, log and history alike. The history has wake-ups, decisions with reasons and answers of the
-provider, in two rings for each key: removals, failures and holds never make room for routine. Repeated entries are
-counted in place, and old keys make room for new ones. Never: a clock of its own, or a cost for what is idle.
+provider, and changes of the object, in three rings for each key: removals, failures and holds never make room for
+routine, and changes for neither. Repeated entries are counted in place, and old keys make room for new ones. Never: a
+clock of its own, or a cost for what is idle.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from fairlead.model.change import (
     HistoryRow,
     Outcome,
     OutcomeStatus,
+    Revision,
     RowAnswer,
     TargetChange,
 )
@@ -137,6 +139,9 @@ LASTING_PER_KEY = 40
 ROUTINE_PER_KEY = 24
 
 
+REVISIONS_PER_KEY = 40
+
+
 #: The most entries of either sort, over all keys; about 10 MB.
 MOST_ENTRIES = 32_768
 
@@ -207,6 +212,7 @@ class History:
         self._now = now
         self._lasting = _Rings(per_key=lasting_per_key, max_keys=most_entries)
         self._routine = _Rings(per_key=routine_per_key, max_keys=most_entries)
+        self._revisions = _Rings(per_key=REVISIONS_PER_KEY, max_keys=most_entries)
         self._sequence = 0
         self._unsaved: dict[LoadBalancerKey, None] = {}
         #: Called with each entry as it is added.
@@ -214,7 +220,7 @@ class History:
 
     def __len__(self) -> int:
         """Return how many entries there are."""
-        return self._lasting.size + self._routine.size
+        return self._lasting.size + self._routine.size + self._revisions.size
 
     def note(
         self,
@@ -225,13 +231,19 @@ class History:
         provider: str = "",
         rows: tuple[HistoryRow, ...] = (),
         kept: bool = False,
+        revision: Revision | None = None,
+        at: datetime | None = None,
     ) -> None:
-        """Add one entry; ``kept``: store it as long as a removal, regardless of its kind."""
+        """Add one entry; ``kept``: store it as long as a removal, regardless of its kind; ``at`` None: now."""
         self._sequence += 1
-        entry = HistoryEntry(self._sequence, self._now(), kind, text[:_LONGEST_TEXT], provider, rows, kept=kept)
-        if not entry.lasting:
-            self._routine.add(key, entry)
-        elif self._lasting.add(key, entry):
+        text = text[:_LONGEST_TEXT]
+        entry = HistoryEntry(
+            self._sequence, at or self._now(), kind, text, provider, rows, kept=kept, revision=revision
+        )
+        rings = self._rings_of(entry)
+        # A creation is stored with the first other entry: thousands of objects that never change cost no write.
+        created = revision is not None and revision.operation == "Created"
+        if rings.add(key, entry) and rings is not self._routine and not created:
             self._unsaved[key] = None
         self.on_note(key, entry)
 
@@ -250,7 +262,16 @@ class History:
 
     def of(self, key: LoadBalancerKey) -> list[HistoryEntry]:
         """Return the entries of one load balancer, oldest first."""
-        return sorted((*self._lasting.of(key), *self._routine.of(key)), key=lambda entry: entry.sequence)
+        entries = (*self._lasting.of(key), *self._routine.of(key), *self._revisions.of(key))
+        return sorted(entries, key=lambda entry: entry.sequence)
+
+    def revisions(self) -> Iterator[tuple[LoadBalancerKey, list[HistoryEntry]]]:
+        """Yield the changes of the objects of all load balancers, oldest first."""
+        for key in self._revisions:
+            yield key, list(self._revisions.of(key))
+
+    def _rings_of(self, entry: HistoryEntry) -> _Rings:
+        return self._revisions if entry.revision is not None else self._lasting if entry.lasting else self._routine
 
     def latest(self, most: int) -> list[tuple[LoadBalancerKey, HistoryEntry]]:
         """Return the newest lasting entries of all load balancers, newest first."""
@@ -270,8 +291,8 @@ class History:
         for entry in merged:
             self._sequence += 1
             entries.append(msgspec.structs.replace(entry, sequence=self._sequence))
-        self._lasting.replace(key, (entry for entry in entries if entry.lasting))
-        self._routine.replace(key, (entry for entry in entries if not entry.lasting))
+        for rings in (self._lasting, self._routine, self._revisions):
+            rings.replace(key, (entry for entry in entries if self._rings_of(entry) is rings))
 
     def take_unsaved(self) -> list[LoadBalancerKey]:
         """Return the keys with a new ``lasting`` entry since the last call, oldest first."""

@@ -9,7 +9,7 @@ In: a kind, an entry, and ``DeleteOptions``. Out: the last state, and whether th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from podless.failure import conflict, forbidden
@@ -40,8 +40,10 @@ class Deletion:
         *,
         dependents: Callable[[str], list[tuple[str, BucketEntry]]],
         now: Callable[[], float],
+        user_annotations: Mapping[str, str] = {},
     ) -> None:
         self._store = store
+        self._user_annotations = user_annotations
         self._dependents = dependents
         self._now = now
 
@@ -68,6 +70,8 @@ class Deletion:
             about |= {"deletionTimestamp": rfc3339(self._now()), "deletionGracePeriodSeconds": 0}
             if "generation" in about:
                 about["generation"] += 1
+            if annotation := self._user_annotations.get(kind.bucket):
+                about["annotations"] = {**(about.get("annotations") or {}), annotation: context.user.name}
         if finalizers:
             about["finalizers"] = finalizers
         if kind.bucket == "namespaces":

@@ -70,8 +70,12 @@ def _carry_over(key: str, source: Obj, target: Obj, *, drop: bool = True) -> Non
         target.pop(key, None)
 
 
+def has_other_content(new: Obj, old: Obj) -> bool:
+    """Return whether anything but metadata and status differs."""
+    return any(new.get(key) != old.get(key) for key in (new.keys() | old.keys()) - {"metadata", "status"})
+
+
 def count_generation(new: Obj, old: Obj) -> None:
     """Increase ``metadata.generation`` when anything but metadata and status changed."""
-    keys = (new.keys() | old.keys()) - {"metadata", "status"}
-    if any(new.get(key) != old.get(key) for key in keys):
+    if has_other_content(new, old):
         meta(new)["generation"] = int(meta(old).get("generation") or 0) + 1

@@ -8,7 +8,7 @@ module.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from podless.auth.rbac import Authorizer, check_escalation
@@ -31,7 +31,13 @@ from podless.patch.managers import FieldWriter, track_update
 from podless.patch.strategic import strategic_merge
 from podless.registry.admission import check_identity, check_valid, strip_unknown, to_storage
 from podless.registry.context import Context, WriteResult
-from podless.registry.metadata import check_preconditions, count_generation, keep_unwritable, start_metadata
+from podless.registry.metadata import (
+    check_preconditions,
+    count_generation,
+    has_other_content,
+    keep_unwritable,
+    start_metadata,
+)
 from podless.schema.prune import fill_defaults
 from podless.schema.rules import Rules
 from podless.store.entry import BucketEntry
@@ -46,13 +52,22 @@ class Registry:
     """Creates, replaces, patches and applies the objects of one server."""
 
     def __init__(
-        self, store: ObjectStore, catalog: Catalog, *, authorizer: Authorizer, rules: Rules, now: Callable[[], float]
+        self,
+        store: ObjectStore,
+        catalog: Catalog,
+        *,
+        authorizer: Authorizer,
+        rules: Rules,
+        now: Callable[[], float],
+        user_annotations: Mapping[str, str] = {},
     ) -> None:
+        """``user_annotations``: by bucket, the annotation with the user that wrote an object last."""
         self.store = store
         self.catalog = catalog
         self._authorizer = authorizer
         self._rules = rules
         self._now = now
+        self._user_annotations = user_annotations
 
     def stored_kind(self, kind: Kind) -> Kind:
         """Return ``kind`` at its storage version."""
@@ -78,6 +93,7 @@ class Registry:
         if not about.get("name") and about.get("generateName"):
             about["name"] = self._generate(kind, about)
         start_metadata(stored, about, self._now())
+        self._restore_user(stored, obj, None)
         if stored.has_status and not stored.built_in:
             obj.pop("status", None)
             fill_defaults(obj, stored.node)
@@ -90,6 +106,7 @@ class Registry:
         stored.behaviour.allocate(obj)
         if track:
             track_update(None, obj, stored.node, self._writer(stored, context))
+        self._sign(stored, obj, None, context)
         return self._store(stored, obj, context, created=True)
 
     def _generate(self, kind: Kind, about: Obj) -> str:
@@ -141,6 +158,7 @@ class Registry:
     def _change(self, kind: Kind, entry: BucketEntry, new: Obj, context: Context, *, track: bool = True) -> WriteResult:
         stored, old = self.stored_kind(kind), entry.obj()
         new = keep_unwritable(stored, new, old, status_only=context.status)
+        self._restore_user(stored, new, old)
         stored.behaviour.default(new)
         stored.behaviour.on_update(ObjectChange(new, old, context.status))
         if same(new, old):
@@ -155,6 +173,7 @@ class Registry:
             track_update(old, new, stored.node, self._writer(stored, context))
         if same(new, old):
             return WriteResult(old, entry)
+        self._sign(stored, new, old, context)
         return self._store(stored, new, context)
 
     def _apply(self, kind: Kind, namespace: str, name: str, config: Any, context: Context) -> WriteResult:
@@ -183,6 +202,28 @@ class Registry:
         if entry is None:
             return self._create(stored, merged, context, track=False)
         return self._change(stored, entry, merged, context, track=False)
+
+    def _restore_user(self, kind: Kind, new: Obj, old: Obj | None) -> None:
+        """Set the annotation with the user as it was, whatever a client sends there."""
+        if (annotation := self._user_annotations.get(kind.bucket)) is None:
+            return
+        before = (meta(old).get("annotations") or {}) if old is not None else {}
+        annotations = meta(new).get("annotations") or {}
+        if annotations.get(annotation) != before.get(annotation):
+            rest = {key: value for key, value in annotations.items() if key != annotation}
+            meta(new)["annotations"] = rest | {key: before[key] for key in (annotation,) if key in before}
+
+    def _sign(self, kind: Kind, new: Obj, old: Obj | None, context: Context) -> None:
+        """Store the user in the annotation of an object that changes in more than finalizers, owners and status."""
+        annotation = self._user_annotations.get(kind.bucket)
+        if annotation is None or context.status:
+            return
+        if (
+            old is None
+            or has_other_content(new, old)
+            or any(meta(new).get(key) != meta(old).get(key) for key in ("labels", "annotations"))
+        ):
+            meta(new)["annotations"] = {**(meta(new).get("annotations") or {}), annotation: context.user.name}
 
     def _writer(self, kind: Kind, context: Context) -> FieldWriter:
         return FieldWriter(

@@ -28,6 +28,7 @@ from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.model.contract import AllocationKind, Provider
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
+from fairlead.standalone.api import USER_ANNOTATIONS
 from fairlead.testing.builders import ABLE, NAMESPACE, lb_key, slice_body, tcp_body
 from fairlead.testing.faults import FaultyProvider
 from fairlead.translate.addresses import AddressRanges
@@ -353,7 +354,7 @@ def store(world: HubWorld, resource: AnyResource, namespace: str, name: str, cha
 
 @contextlib.asynccontextmanager
 async def new_world() -> AsyncGenerator[HubWorld]:
-    server = await server_with_kinds(admin_token=TOKEN)
+    server = await server_with_kinds(admin_token=TOKEN, user_annotations=USER_ANNOTATIONS)
     await server.start()
     try:
         world = HubWorld(server)

@@ -35,6 +35,10 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "--selector": "it is also of load balancers that were deleted, of which no labels are known",
         "--watch": "it is a report of what was; fairlead top is live",
     },
+    "audit": {
+        "--selector": "it is also of load balancers that were deleted, of which no labels are known",
+        "--watch": "it is a report of what was",
+    },
     "doctor": {"NAME": "a fault may have no object of ours; -n and -l, or explain NAME"},
     "gc": {"--watch": _ACTS},
     "pause": {"--watch": _ACTS},

@@ -10,8 +10,10 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
+from fairlead.cli.top import ask_hub
 from fairlead.errors import Unauthorized, Unreachable
 from fairlead.hub.inspect.preview import KeyState
+from fairlead.model.change import HistoryKind, Revision
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Counted, Totals
 from fairlead.page import web
@@ -19,10 +21,11 @@ from fairlead.page import web as seats
 from fairlead.page.board import Board, Change, TableSource, VisibleItem
 from fairlead.page.tables import Detail, MemberItem, RouteItem
 from fairlead.page.traffic import Traffic
-from fairlead.page.web import AllRights, WebPage, event, refused
+from fairlead.page.web import AllRights, AuditedLoadBalancer, WebPage, event, refused
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
 from fairlead.runtime.tls import is_this_machine
+from fairlead.sync.history import History
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:9090", "localhost", "LOCALHOST:1", "[::1]:9090", "192.0.2.7:80", "[::1]"])
@@ -309,3 +312,27 @@ async def test_the_last_hour_is_shown_and_summed_for_those_who_may_list_it():
 )
 def test_changes_are_taken_from_the_page_itself_only(headers, changes, allowed):
     assert (refused(headers, any_host=False, changes=changes) == "") == allowed
+
+
+@pytest.mark.req("F-30")
+async def test_changes_are_shown_to_viewers_who_may_list_the_load_balancers():
+    class OfEast(AllRights):
+        async def of(self, wanted):
+            return {right: right == ("tcploadbalancers", "tenant-east") for right in wanted}
+
+        async def rights(self, headers):
+            return self
+
+    history = History(now=SystemClock().now)
+    for namespace in ("tenant-east", "tenant-west"):
+        revision = Revision("Changed", "alice", fields=(("drain", "", "5s"),))
+        key = LoadBalancerKey("TCPLoadBalancer", namespace, "web")
+        history.note(key, HistoryKind.CHANGED, revision.sentence, revision=revision)
+        history.note(key, HistoryKind.FAILED, "the provider refuses port 80")
+    page = WebPage(Board([], clock=SystemClock()), gate=OfEast(), explain=none, revisions=history.revisions)
+    async with served(page) as server:
+        answer = await ask_hub(server.url, "/page/audit", None, list[AuditedLoadBalancer], what="the changes")
+    assert answer is not None
+    (audited,) = answer
+    assert audited.load_balancer == "TCPLoadBalancer/tenant-east/web"
+    assert [entry.text for entry in audited.changes] == ["alice changed drain: - -> 5s"]
