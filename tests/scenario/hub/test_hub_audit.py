@@ -93,7 +93,7 @@ async def test_three_users_make_four_changes_one_by_the_cli(world, hub, tmp_path
         return [entry.revision for entry in hub.hub.history.of(KEY) if entry.revision is not None]
 
     await world.until(lambda: len(recorded()) == 5, what="the changes are recorded")
-    await world.quiet(FLUSH_S + 1)
+    await world.quiet(3 * FLUSH_S)  # what the pause holds is stored, too
     version = (await world.user.get(TCP_LOAD_BALANCERS, NAMESPACE, "web")).metadata.resource_version
     written = len(hub.cluster.written)
     await world.quiet(5 * FLUSH_S)
