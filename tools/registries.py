@@ -31,7 +31,7 @@ async def registries() -> dict[str, list[Family]]:
 
 async def _hub() -> list[Family]:
     from fairlead.hub.app import Hub, HubConfig
-    from fairlead.hub.machines.metrics import AddressMoves, MachineCollector
+    from fairlead.hub.machines.states import AddressMoves, MachineCollector
     from fairlead.kube.cluster import Cluster
     from fairlead.kube.config import ClusterConfig
     from fairlead.kube.transport import KubeMetrics

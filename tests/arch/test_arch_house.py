@@ -57,7 +57,6 @@ BROAD_EXCEPT = frozenset(
         "fairlead.hub.providers.registry",
         "fairlead.hub.providers.runner",
         "fairlead.kube.cache",
-        "fairlead.kube.event_reader",
         "fairlead.page.board",
         "fairlead.providers.readback_watch",
     }

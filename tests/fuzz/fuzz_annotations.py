@@ -26,10 +26,9 @@ from fairlead.api.selectors import BadSelector, parse_selector
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.http import Rule
 from fairlead.publish.objects import Publication, Refused
-from fairlead.regions.backends import Backends, decode_backends
 from fairlead.regions.balancer_plan import translate
 from fairlead.regions.plan import recorded_points
-from fairlead.regions.source import SourceService, class_in_document, name_in_document
+from fairlead.regions.source import Backends, SourceService, class_in_document, decode_backends, name_in_document
 from tests.fuzz.fuzz_harness import Target, plain
 
 _MAP = msgspec.json.Decoder(dict[str, str])

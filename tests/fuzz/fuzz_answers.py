@@ -38,11 +38,10 @@ from urllib3._collections import HTTPHeaderDict
 
 from fairlead.errors import BadConfiguration, FairleadError, Retry, Terminal, Unreachable
 from fairlead.hub.certificates.order import AcmeRefused
-from fairlead.kube import credentials, transport
-from fairlead.kube import credentials as oidc
+from fairlead.kube import config as kube_config
+from fairlead.kube import transport
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.credentials import KubeconfigSignIn, Material
+from fairlead.kube.config import ClusterConfig, KubeconfigSignIn, Material, bearer
 from fairlead.kube.failures import LONGEST_PAUSE_S
 from fairlead.model.change import Action, BackendFacts, OutcomeStatus
 from fairlead.providers.webhook import client as webhook_client
@@ -473,16 +472,16 @@ def _plugin() -> Generator[Read]:
         return code, text, errors
 
     plugin = {"command": "plugin", "apiVersion": _EXEC}
-    context = credentials.tls_context(insecure=True)
-    real = credentials.tls_context
+    context = kube_config.tls_context(insecure=True)
+    real = kube_config.tls_context
 
     def tls_context(**options: Any) -> Any:
         # Without a certificate every context is the same one, and costs milliseconds.
         return real(**options) if options.get("certificate") else context
 
     with (
-        patch.object(credentials, "_run", run),
-        patch.object(credentials, "tls_context", tls_context),
+        patch.object(kube_config, "_run", run),
+        patch.object(kube_config, "tls_context", tls_context),
         _signing_in({"exec": plugin}) as (_, sign_in),
     ):
 
@@ -522,11 +521,11 @@ def _jwt(expiry: object) -> str:
 def _issuer() -> Generator[Read]:
     fed = _Fed()
     config = {"refresh-token": "r", "client-id": "c", "idp-issuer-url": "https://id.example", "id-token": _jwt(1)}
-    context = credentials.tls_context(insecure=True)
+    context = kube_config.tls_context(insecure=True)
     with (
-        patch.object(oidc, "aiohttp", _Aiohttp(fed)),
-        patch.object(oidc, "_LONGEST_ANSWER", _LIMIT),
-        patch.object(credentials, "tls_context", lambda **_: context),
+        patch.object(kube_config, "aiohttp", _Aiohttp(fed)),
+        patch.object(kube_config, "_LONGEST_ANSWER", _LIMIT),
+        patch.object(kube_config, "tls_context", lambda **_: context),
         _signing_in({"auth-provider": {"name": "oidc", "config": config}}) as (_, sign_in),
     ):
 

@@ -29,11 +29,10 @@ from fairlead.hub.certificates.issuance import new_key
 from fairlead.hub.certificates.order import AcmeRefused
 from fairlead.kube.cache import CacheSettings, WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.config import ClusterConfig, bearer
+from fairlead.kube.config import ClusterConfig, bearer, request_token, user_name
 from fairlead.kube.discovery import served_kinds, served_versions
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import Heartbeat, LeaderElector
-from fairlead.kube.service_account_token import request_token, user_name
 from fairlead.kube.transport import RetryPolicy
 from fairlead.providers.zones.powerdns.provider import PowerDNSApi
 from fairlead.providers.zones.settings import ServerSettings

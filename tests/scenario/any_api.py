@@ -18,8 +18,7 @@ import pytest
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.errors import NamespaceNotFound, NotFound, NotServed
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.credentials import tls_context
+from fairlead.kube.config import ClusterConfig, bearer, tls_context
 from podless import ApiServer
 from tests.contract.podless.real_api import Real, real
 from tests.scenario.installed_kinds import server_with_kinds

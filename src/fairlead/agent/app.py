@@ -29,13 +29,12 @@ from fairlead.agent.egress import EgressLabels
 from fairlead.agent.engine import AgentMetrics, Engine
 from fairlead.agent.events import SILENT_HUB
 from fairlead.agent.readiness import ReadinessGates
+from fairlead.agent.sources.caches import IngressCaches, ServiceCaches
 from fairlead.agent.sources.gateway.caches import GatewayCaches
-from fairlead.agent.sources.gateway.infrastructure_writer import InfrastructureWriter
+from fairlead.agent.sources.gateway.reports import InfrastructureWriter
 from fairlead.agent.sources.gateway.source import GatewaySource
-from fairlead.agent.sources.ingress.caches import IngressCaches
 from fairlead.agent.sources.ingress.source import IngressSource
 from fairlead.agent.sources.multicluster.source import MulticlusterCaches, MulticlusterSource
-from fairlead.agent.sources.service.caches import ServiceCaches
 from fairlead.agent.sources.service.plan import Settings
 from fairlead.agent.sources.service.source import ServiceSource
 from fairlead.agent.sources.shared import Shared

@@ -12,7 +12,7 @@ import asyncio
 
 from fairlead.agent.engine import Engine
 from fairlead.agent.identity import ServiceKey
-from fairlead.agent.sources.service.caches import MemberService
+from fairlead.agent.sources.caches import MemberService
 from fairlead.agent.sources.service.plan import CloudLoadBalancer, NotOurs, Scenario, decide
 from fairlead.api.kubernetes import PODS, SERVICES, Pod, Service
 from fairlead.api.meta import ObjectKey

@@ -27,8 +27,7 @@ import structlog
 
 from fairlead.agent.engine import Engine
 from fairlead.agent.identity import service_of
-from fairlead.agent.sources.ingress.caches import BY_BACKEND, IngressCaches
-from fairlead.agent.sources.service.caches import ServiceCaches
+from fairlead.agent.sources.caches import BY_BACKEND, IngressCaches, ServiceCaches
 from fairlead.agent.sources.service.source import SERVICE
 from fairlead.agent.sources.shared import BACKEND
 from fairlead.api.httploadbalancer import HTTPLoadBalancer

@@ -24,7 +24,7 @@ import structlog
 from fairlead import __version__
 from fairlead.agent.checks import find_missing_namespace, find_system_namespace
 from fairlead.agent.config import AgentConfig
-from fairlead.agent.sources.service.caches import MemberService, ServiceCaches
+from fairlead.agent.sources.caches import MemberService, ServiceCaches
 from fairlead.api.kubernetes import LEASES, Lease
 from fairlead.api.names import (
     AGENT_LEADER_LEASE,

@@ -16,8 +16,7 @@ import structlog
 
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.config import InlineToken
-from fairlead.kube.service_account_token import TokenTimes, request_token, token_times
+from fairlead.kube.config import InlineToken, TokenTimes, request_token, token_times
 from fairlead.runtime.private_file import write_private
 from fairlead.runtime.queue import backoff_s
 

@@ -16,15 +16,12 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.access_log import MAX_ACCESS_LOG
-from fairlead.api.cidrs import uncertain_network
+from fairlead.api.annotations import MAX_ACCEPT, MAX_ACCESS_LOG, MAX_LIMITS, uncertain_network
 from fairlead.api.crd import AGE, Column, Crd
 from fairlead.api.intent import Families, FamilyPolicy, IntentObject, IntentStatus, NamesStatus
 from fairlead.api.json_text import decode
-from fairlead.api.limits import MAX_LIMITS
 from fairlead.api.meta import JSONObject, KubeObject, Resource, Wire, list_by
 from fairlead.api.names import ANNOTATION_MAINTENANCE, DEFAULT_CLASS, GROUP, VERSION
-from fairlead.api.proxy_protocol import MAX_ACCEPT
 from fairlead.api.tcploadbalancer import ORIGIN_COLUMNS, STATE_COLUMNS, DrainingTargets, Origin, TargetType
 from fairlead.api.times import parsed_time
 from fairlead.model.http import (

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.access_log import MAX_ACCESS_LOG
+from fairlead.api.annotations import MAX_ACCEPT, MAX_ACCESS_LOG, MAX_LIMITS
 from fairlead.api.crd import AGE, PAUSED, PROGRAMMED, SERVING, SILENT, Column, Crd
 from fairlead.api.hostname import Host
 from fairlead.api.intent import (
@@ -21,10 +21,8 @@ from fairlead.api.intent import (
     Port,
     ProtocolName,
 )
-from fairlead.api.limits import MAX_LIMITS
 from fairlead.api.meta import LIST_ATOMIC, LIST_BY_PORT, LIST_SET, ONE_LINE, JSONObject, Resource, Wire
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
-from fairlead.api.proxy_protocol import MAX_ACCEPT
 from fairlead.model.health import HealthCheckSettings, OutlierDetection
 from fairlead.model.http import DrainTime
 

@@ -17,10 +17,9 @@ import structlog
 from fairlead.api.clusterapi import CLUSTERS
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import CAPI_LEASE, MANAGER_CAPI
-from fairlead.capi.creation import LoadBalancerCreator
 from fairlead.capi.facts import ClusterFacts, Resolve, system_resolver
 from fairlead.capi.inventory import CapiInventory
-from fairlead.capi.reconcile import CapiReconciler
+from fairlead.capi.reconcile import CapiReconciler, LoadBalancerCreator
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import ensure_own_kinds, read_cluster_uid

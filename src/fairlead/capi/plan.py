@@ -29,38 +29,36 @@ from fairlead.api.json_text import read_json
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerListener
 from fairlead.api.meta import JSONObject, WireCondition, condition_of
 from fairlead.api.names import ANNOTATION_MEMBERS, LABEL_MANAGED_BY, LABEL_MEMBERS_OF, MANAGED_BY, label_value
-from fairlead.capi.hooks import (
+from fairlead.capi.view import (
     ACTIVE,
     ADDING,
     DISABLED,
+    NOWHERE,
     REMOVED,
+    CapiPlan,
+    CapiView,
     Goal,
+    GroupPlan,
+    MarkPlan,
     Marks,
     MemberAction,
+    MemberSelection,
     Presence,
+    State,
     Step,
+    Verdict,
+    address_of,
+    all_addresses,
     held,
     is_disabled,
     is_held,
     is_marked,
     presence_of,
     released,
-    step,
-    together,
-)
-from fairlead.capi.view import (
-    NOWHERE,
-    CapiPlan,
-    CapiView,
-    GroupPlan,
-    MarkPlan,
-    MemberSelection,
-    State,
-    Verdict,
-    address_of,
-    all_addresses,
     select,
     settle,
+    step,
+    together,
 )
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.in_words import host_port, split_host_port

@@ -28,8 +28,7 @@ from fairlead.cli.output import VerbAnswer, emit, show
 from fairlead.cli.run import ATTENTION, FAILED, OK
 from fairlead.cli.selection import Selection, resolve_one, select
 from fairlead.errors import NotFound
-from fairlead.hub.inspect.orphans import Orphan, orphans_of, remove_orphan
-from fairlead.hub.inspect.preview import Previewed
+from fairlead.hub.inspect.preview import Orphan, Previewed, orphans_of, remove_orphan
 from fairlead.kube.cluster import Cluster
 from fairlead.model.change import Action
 from fairlead.model.in_words import counted

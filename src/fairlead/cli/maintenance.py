@@ -7,14 +7,12 @@ its time. In: a load balancer, a Gateway, or an Ingress, route or Service whose 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
-import typer
 
-from fairlead.api.cidrs import exact_network
+from fairlead.api.annotations import exact_network
 from fairlead.api.httploadbalancer import (
     HTTP_LOAD_BALANCERS,
     LOAD_BALANCER_ROUTES,
@@ -28,103 +26,38 @@ from fairlead.api.times import wire_time
 from fairlead.cli.hub_reader import connect_hub
 from fairlead.cli.options import (
     HubApi,
-    Namespace,
     Output,
-    OutputOption,
-    PlainCommand,
-    PlainGroup,
-    duration_s,
-    takes_groups,
 )
 from fairlead.cli.output import emit
-from fairlead.cli.run import epilog_of, run_async
 from fairlead.cli.selection import member_of, resolve_one
 from fairlead.errors import BadConfiguration, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.model.http import MAX_PAGE_BYTES, Maintenance
-from fairlead.status.object_ref import SERVICE, ObjectRef, parse_object_ref
+from fairlead.status.object_ref import SERVICE, ObjectRef
 
 #: What the annotations of an object may hold together, less what others write there.
 _MOST_BYTES = 200_000
+
+
 _OF_ROUTES = frozenset({"Ingress", "HTTPRoute", "GRPCRoute"})
 _EVERY_HOST = ""
 
-Subject = Annotated[
-    str,
-    typer.Argument(
-        metavar="KIND/NAME",
-        help="gateway, httplb: all hosts, or those of --host. ingress, httproute, grpcroute, svc: their hosts.",
-        show_default=False,
-    ),
-]
-Hosts = Annotated[list[str] | None, typer.Option("--host", metavar="HOST", help="Only this host; may be repeated.")]
 
-app = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Answer requests with a page for a time.")
+def entry_until(
+    until: datetime, *, status: int, retry_after_s: int, allow: Iterable[str], page: Path | None
+) -> Maintenance:
+    """Return what an annotation holds for one host.
 
-
-@app.callback()
-def maintenance() -> None:
-    """Answer requests with a page for a time."""
-
-
-@app.command("on", cls=PlainCommand, epilog=epilog_of("maintenance on"))
-@takes_groups
-def on(
-    subject: Subject,
-    namespace: Namespace = "",
-    hosts: Hosts = None,
-    page: Annotated[
-        Path | None, typer.Option("--page", metavar="FILE", help=f"HTML page of at most {MAX_PAGE_BYTES} bytes.")
-    ] = None,
-    status: Annotated[
-        int, typer.Option("--status", min=400, max=599, metavar="CODE", help="Status code of the answers.")
-    ] = 503,
-    retry_after: Annotated[
-        str,
-        typer.Option(
-            "--retry-after", metavar="DURATION", help="When clients should try again, such as 600 or 10m; 0: not said."
-        ),
-    ] = "0",
-    allow: Annotated[
-        list[str] | None,
-        typer.Option("--allow", metavar="CIDR", help="Clients that reach the routes; may be repeated."),
-    ] = None,
-    lasts: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="When the maintenance ends by itself.")
-    ] = "1h",
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
-    """Answer the requests of hosts with a page, instead of their routes.
-
-    A second call for a host replaces the first one. Challenges of certificate authorities are still answered.
+    Raises:
+        BadConfiguration: the page cannot be read or is too large, or an address range is invalid.
     """
-    until = datetime.now(UTC) + timedelta(seconds=duration_s(lasts, "--for"))
-    entry = Maintenance(
+    return Maintenance(
         status=status,
-        retry_after_s=int(duration_s(retry_after, "--retry-after")),
-        allowed_sources=tuple(_network(text) for text in allow or ()),
+        retry_after_s=retry_after_s,
+        allowed_sources=tuple(_network(text) for text in allow),
         page=_read(page) if page is not None else "",
         until=wire_time(until),
     )
-    ref = parse_object_ref(subject, namespace, sharing=True)
-    run_async(lambda: _change(ref, hosts or [], api, output, entry))
-
-
-@app.command("off", cls=PlainCommand, epilog=epilog_of("maintenance off"))
-@takes_groups
-def off(
-    subject: Subject,
-    namespace: Namespace = "",
-    hosts: Hosts = None,
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
-    """Serve the routes of hosts again; without --host, all hosts of a load balancer or Gateway."""
-    ref = parse_object_ref(subject, namespace, sharing=True)
-    run_async(lambda: _change(ref, hosts or [], api, output, None))
 
 
 def _network(text: str) -> str:
@@ -147,7 +80,10 @@ def _read(page: Path) -> str:
     return text
 
 
-async def _change(ref: ObjectRef, hosts: list[str], api: HubApi, output: Output, entry: Maintenance | None) -> None:
+async def change_maintenance(
+    ref: ObjectRef, hosts: list[str], api: HubApi, output: Output, entry: Maintenance | None
+) -> None:
+    """End the maintenance of hosts, or begin it with ``entry``; without hosts, of all that ``ref`` means."""
     rows: list[Mapping[str, str]] = []
     async with connect_hub(api, quiet=True) as cluster:
         for load_balancer, meant in (await _meant(cluster, ref, hosts)).items():

@@ -8,60 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated
 
 import msgspec
-import typer
 
 from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalMember, GlobalService, GlobalShift
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import MANAGER_CLI
 from fairlead.api.times import wire_time
 from fairlead.cli.hub_reader import connect_hub
-from fairlead.cli.options import HubApi, Output, OutputOption, PlainCommand, PlainGroup, takes_groups
+from fairlead.cli.options import HubApi, Output
 from fairlead.cli.output import emit
-from fairlead.cli.run import epilog_of, run_async
 from fairlead.errors import BadConfiguration, Terminal
 from fairlead.kube.cluster import Cluster
 from fairlead.model.in_words import counted
 
-MemberName = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name of the member, as its Tenant.", show_default=False)
-]
 
-app = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Drain a member of GlobalServices, and use it again.")
-
-
-@app.callback()
-def member() -> None:
-    """Drain a member of GlobalServices, and use it again."""
-
-
-@app.command("drain", cls=PlainCommand, epilog=epilog_of("member drain"))
-@takes_groups
-def drain(
-    name: MemberName,
-    force: Annotated[bool, typer.Option("--force", help="Even if other members then exceed their maxShare.")] = False,
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
-    """Send new connections of all GlobalServices to other members; existing connections are kept.
-
-    Rejected when a GlobalService would have no other member, or when another member would exceed its maxShare and
-    --force is not given. To use the member again: undrain.
-    """
-    run_async(lambda: _change(name.removeprefix("tenant/"), api, output, drained=True, force=force))
-
-
-@app.command("undrain", cls=PlainCommand, epilog=epilog_of("member undrain"))
-@takes_groups
-def undrain(name: MemberName, output: OutputOption = Output.TABLE, *, api: HubApi) -> None:
-    """Use a drained member of GlobalServices again."""
-    run_async(lambda: _change(name.removeprefix("tenant/"), api, output, drained=False, force=False))
-
-
-async def _change(name: str, api: HubApi, output: Output, *, drained: bool, force: bool) -> None:
+async def change_drain(name: str, api: HubApi, output: Output, *, drained: bool, force: bool) -> None:
+    """Drain a member of all GlobalServices that list it, or use it again."""
     async with connect_hub(api) as cluster:
         listing = [
             obj
@@ -119,42 +82,7 @@ async def _write(cluster: Cluster, obj: GlobalService) -> None:
     await cluster.merge_patch(GLOBAL_SERVICES, obj.metadata.namespace, obj.metadata.name, patch, manager=MANAGER_CLI)
 
 
-@takes_groups
-def shift(
-    service: Annotated[
-        str,
-        typer.Argument(metavar="NAMESPACE/NAME", help="A GlobalService, or its Service.", show_default=False),
-    ],
-    weights: Annotated[
-        list[str] | None, typer.Argument(metavar="MEMBER=WEIGHT", help="New weight of a member.", show_default=False)
-    ] = None,
-    step: Annotated[
-        int, typer.Option(min=1, max=100, metavar="PERCENT", help="Percentage of connections that a step moves.")
-    ] = 10,
-    every: Annotated[str, typer.Option(metavar="DURATION", help="Time between two steps.")] = "1m",
-    stop_on: Annotated[
-        str,
-        typer.Option(
-            metavar="LIMIT", help="Go back a step and stop at more errors: 5xx>1% of routes, failed>1% of connections."
-        ),
-    ] = "",
-    stay: Annotated[bool, typer.Option("--stay", help="End the shift that is under way where it is.")] = False,
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
-    """Move the weights of a GlobalService in steps.
-
-    The hub takes the steps, also when this command has ended. Existing connections are kept. Rejected while another
-    shift is under way, and when a member would exceed its maxShare.
-    """
-    if stay == bool(weights):
-        raise BadConfiguration("give new weights such as west=10 east=90, or --stay to end a shift where it is")
-    wanted = _parsed_weights(weights or ())
-    run_async(lambda: _shift(service, wanted, GlobalShift(step, every, stop_on), api, output))
-
-
-def _parsed_weights(texts: Iterable[str]) -> dict[str, int]:
+def parsed_weights(texts: Iterable[str]) -> dict[str, int]:
     """Return the weight of each member; several may be in one text, separated by commas."""
     weights: dict[str, int] = {}
     for part in ",".join(texts).split(",") if texts else ():
@@ -165,7 +93,8 @@ def _parsed_weights(texts: Iterable[str]) -> dict[str, int]:
     return weights
 
 
-async def _shift(service: str, weights: Mapping[str, int], how: GlobalShift, api: HubApi, output: Output) -> None:
+async def move_weights(service: str, weights: Mapping[str, int], how: GlobalShift, api: HubApi, output: Output) -> None:
+    """Begin a shift to ``weights``; without weights, end the present shift where it is."""
     from fairlead.translate.global_service import share_problem, with_served_tiers
     from fairlead.translate.shift import in_words, weights_in_force
 

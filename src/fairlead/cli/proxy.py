@@ -1,8 +1,7 @@
 """``fairlead proxy``: proxy machines, which serve load balancers outside the hub and announce their addresses.
 
-``token``, ``list``, ``drain``, ``undrain`` and ``remove`` work at the hub's API; the hub and the machine do the work,
-and the command watches the object. Safe to repeat after an interruption. ``join`` and ``run``, on the machine itself,
-are in ``proxy_machine``.
+The commands work at the hub's API; the hub and the machine do the work, and the command watches the object. Safe to
+repeat after an interruption. An upgrade is a version or a path in ``spec.upgrade`` of each machine.
 Never: prints a token anywhere but on stdout, in the one command that uses it; takes the last machine of an address out
 of service without ``--force``.
 """
@@ -10,38 +9,28 @@ of service without ``--force``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Annotated
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
-import typer
 
 from fairlead.api.kubernetes import SECRETS
-from fairlead.api.names import MANAGER_CLI, SYSTEM_NAMESPACE, did_you_mean, name_problem, replica_key
-from fairlead.api.proxymachine import DEFAULT_GROUP, PROXY_MACHINES, ProxyMachine, lease_name
+from fairlead.api.meta import JSONObject
+from fairlead.api.names import MANAGER_CLI, SYSTEM_NAMESPACE, did_you_mean, replica_key
+from fairlead.api.proxymachine import PROXY_MACHINES, ProxyMachine, lease_name
 from fairlead.api.tenant import STAMPED_LEASES, age_s
 from fairlead.api.times import wire_time
 from fairlead.cli.hub_reader import check_kinds, connect_hub, read_hub, read_machines
-from fairlead.cli.options import (
-    HubApi,
-    Labels,
-    Output,
-    OutputOption,
-    PlainCommand,
-    PlainGroup,
-    Watch,
-    duration_s,
-    takes_groups,
-)
+from fairlead.cli.options import HubApi, Output
 from fairlead.cli.output import VerbAnswer, emit, say, show
-from fairlead.cli.proxy_machine import join, run
-from fairlead.cli.proxy_upgrade import upgrade
-from fairlead.cli.run import ATTENTION, OK, epilog_of, run_async, run_for_code
+from fairlead.cli.run import ATTENTION, OK
 from fairlead.cli.selection import matcher
-from fairlead.errors import BadConfiguration, Forbidden, NotFound, Terminal
+from fairlead.errors import Forbidden, NotFound, Terminal
+from fairlead.hub.machines.plans import only_announced_by
 from fairlead.kube.cluster import Cluster
 from fairlead.model.in_words import counted, listed
 from fairlead.status.formatting import age_text, columns
+from fairlead.status.machines import HEADER, UpgradeRow, cells, machine_rows, upgrade_rows
 
 _NO_ENDPOINT = (
     "No hub serves proxy machines yet: start it with --machines HOST:PORT, an address of the hub that machines reach"
@@ -49,42 +38,11 @@ _NO_ENDPOINT = (
 _POLL_S = 0.5
 #: A machine that has reported within this time can still be drained.
 _HEARD_S = 30.0
-
-MachineName = Annotated[str, typer.Argument(metavar="MACHINE", help="Name of the machine.", show_default=False)]
-DrainTime = Annotated[
-    str,
-    typer.Option("--for", metavar="DURATION", help="How long existing connections may last, such as 90s or 10m."),
-]
-Force = Annotated[bool, typer.Option("--force", help="Even if no other machine can announce some of its addresses.")]
-
-app = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Machines that serve load balancers outside the hub.")
+_HEADER = ("MACHINE", "GROUP", "UPGRADE", "ENVOY", "WANTED", "SINCE", "MESSAGE")
 
 
-@app.callback()
-def proxy() -> None:
-    """Machines that serve load balancers outside the hub."""
-
-
-@app.command("token", cls=PlainCommand, epilog=epilog_of("proxy token"))
-@takes_groups
-def token(
-    group: Annotated[
-        str, typer.Option("--group", metavar="NAME", help="Group of the machine that joins with it.")
-    ] = DEFAULT_GROUP,
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
-    """Print the command with which one machine joins; it is valid once, for an hour.
-
-    Run the printed command as root on the machine. The hub has to run with --machines.
-    """
-    if problem := name_problem(group):
-        raise BadConfiguration(f"--group: {problem}")
-    run_async(lambda: _token(group, api, output))
-
-
-async def _token(group: str, api: HubApi, output: Output) -> None:
+async def create_token(group: str, api: HubApi, output: Output) -> None:
+    """Create a token and print the command with which a machine joins."""
     # Imported here: these load the cryptography.
     from fairlead.hub.machines.control import read_endpoints
     from fairlead.hub.machines.tokens import new_token
@@ -120,30 +78,19 @@ async def _drop_expired(cluster: Cluster) -> None:
         return  # one who may only create Secrets leaves expired tokens, which are worth nothing
 
 
-@app.command("list", cls=PlainCommand, epilog=epilog_of("proxy list"))
-@takes_groups
-def list_machines(
-    name: Annotated[str, typer.Argument(metavar="MACHINE", help="Only this machine; all without it.")] = "",
-    selector: Labels = "",
-    watch: Watch = False,
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
-    """List machines: group, state, announced addresses, last report, and last failover with its cause."""
+async def show_machines(name: str, selector: str, api: HubApi, output: Output, *, watch: bool) -> int:
+    """Print the machines, or one of them; return the exit code."""
     matches = matcher(selector)
 
     async def ask() -> VerbAnswer:
         return await _listing(name, matches, api, output)
 
-    run_for_code(lambda: show(ask, output, watch=watch))
+    return await show(ask, output, watch=watch)
 
 
 async def _listing(
     name: str, matches: Callable[[Mapping[str, str] | None], bool], api: HubApi, output: Output
 ) -> VerbAnswer:
-    from fairlead.status.machines import HEADER, cells, machine_rows  # loads what decides about plans
-
     async with connect_hub(api) as cluster:
         await check_kinds(cluster)
         if name:
@@ -169,27 +116,8 @@ async def _listing(
     return VerbAnswer(rows, lines, lambda: (f"proxymachine/{row.name}" for row in rows), lasting=lasting)
 
 
-@app.command("drain", cls=PlainCommand, epilog=epilog_of("proxy drain"))
-@takes_groups
-def drain(
-    machine: MachineName,
-    for_: DrainTime = "5m",
-    force: Force = False,
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
-    """Take a machine out of service: other machines announce its addresses, and existing connections may end.
-
-    Waits until it announces nothing, gets less than one new connection a second and has no open ones, or until --for is
-    over. Rejected when no other machine can announce one of its addresses, unless --force is given. To use it again:
-    undrain.
-    """
-    wait_s = duration_s(for_, "--for")
-    run_for_code(lambda: _drain(machine, api, output, wait_s=wait_s, force=force))
-
-
-async def _drain(name: str, api: HubApi, output: Output, *, wait_s: float, force: bool) -> int:
+async def drain_machine(name: str, api: HubApi, output: Output, *, wait_s: float, force: bool) -> int:
+    """Drain a machine; return the exit code."""
     async with connect_hub(api) as cluster:
         machine = await _machine(cluster, name)
         name = machine.metadata.name
@@ -214,8 +142,6 @@ async def _drain(name: str, api: HubApi, output: Output, *, wait_s: float, force
 
 async def _drained(cluster: Cluster, machine: ProxyMachine, *, wait_s: float, force: bool, output: Output) -> bool:
     """Drain a machine; return whether it gets no new connections any longer."""
-    from fairlead.hub.machines.plans import only_announced_by
-
     name = machine.metadata.name
     alone = only_announced_by(machine, await cluster.list(PROXY_MACHINES))
     if alone and not force and not machine.spec.drained:
@@ -253,14 +179,8 @@ async def _check_hub(cluster: Cluster) -> None:
         raise Terminal("No hub leads, so the machine does not know that it is drained; start one with: fairlead hub")
 
 
-@app.command("undrain", cls=PlainCommand, epilog=epilog_of("proxy undrain"))
-@takes_groups
-def undrain(machine: MachineName, output: OutputOption = Output.TABLE, *, api: HubApi) -> None:
+async def undrain_machine(name: str, api: HubApi, output: Output) -> None:
     """Use a drained machine again."""
-    run_async(lambda: _undrain(machine, api, output))
-
-
-async def _undrain(name: str, api: HubApi, output: Output) -> None:
     async with connect_hub(api) as cluster:
         machine = await _machine(cluster, name)
         name = machine.metadata.name
@@ -273,29 +193,10 @@ async def _undrain(name: str, api: HubApi, output: Output) -> None:
     emit(output, value, lines=lambda: [done], names=lambda: [f"proxymachine/{name}"])
 
 
-@app.command("remove", cls=PlainCommand, epilog=epilog_of("proxy remove"))
-@takes_groups
-def remove(
-    machine: MachineName,
-    for_: DrainTime = "5m",
-    force: Force = False,
-    ignore_not_found: Annotated[
-        bool, typer.Option("--ignore-not-found", help="Succeed if there is no such machine, for scripts.")
-    ] = False,
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
-    """Drain a machine, revoke its certificate and forget it.
-
-    A machine that has not reported for 30 seconds is not drained first: it cannot be asked. It may still serve; stop
-    it there, too.
-    """
-    wait_s = duration_s(for_, "--for")
-    run_for_code(lambda: _remove(machine, api, output, wait_s=wait_s, force=force, ignore_not_found=ignore_not_found))
-
-
-async def _remove(name: str, api: HubApi, output: Output, *, wait_s: float, force: bool, ignore_not_found: bool) -> int:
+async def remove_machine(
+    name: str, api: HubApi, output: Output, *, wait_s: float, force: bool, ignore_not_found: bool
+) -> int:
+    """Drain a machine and remove it; return the exit code."""
     async with connect_hub(api) as cluster:
         try:
             machine = await _machine(cluster, name)
@@ -349,5 +250,120 @@ async def _machine(cluster: Cluster, name: str) -> ProxyMachine:
         raise NotFound(f"Machine {name} does not exist at {cluster.server}.{hint}", detail=error.sentence) from error
 
 
-for command in (upgrade, join, run):
-    app.command(cls=PlainCommand, epilog=epilog_of(f"proxy {command.__name__}"))(command)
+async def upgrade_machines(wanted: JSONObject, group: str, api: HubApi, output: Output) -> int:
+    """Have the machines of a group change their Envoy; return the exit code."""
+    async with connect_hub(api) as cluster:
+        machines = await _machines(cluster, group)
+        pending = [machine for machine in machines if not _has(machine, wanted)]
+        if pending and not (await read_hub(cluster)).leading:
+            raise Terminal("No hub leads, so no machine would be upgraded; start one with: fairlead hub")
+        if not wanted["force"]:
+            _check_not_alone(pending, await cluster.list(PROXY_MACHINES))
+        requested = f"{wire_time(cluster.server_clock.now())}-{secrets.token_hex(4)}"
+        for machine in pending:
+            # A hub that has no field for it would drop the request silently.
+            patch = {"metadata": {"uid": machine.metadata.uid}, "spec": {"upgrade": {**wanted, "requested": requested}}}
+            written = await cluster.merge_patch(PROXY_MACHINES, "", machine.metadata.name, patch, manager=MANAGER_CLI)
+            if written.spec.upgrade is None:
+                raise Terminal("The hub's API has no field spec.upgrade; upgrade the hub first")
+        rows = await _watch_upgrade(cluster, {machine.metadata.name for machine in pending}, requested, output)
+        kept = [row for row in upgrade_rows(machines) if row.name not in {row.name for row in rows}]
+    failed = [row for row in rows if row.upgrade == "Failed"]
+    envoy = f"Envoy {wanted['version']}" if wanted["version"] else f"Envoy of {wanted['binary']}"
+    last = f"All {len(machines)} machines run {envoy}." if len(machines) > 1 else f"The machine runs {envoy}."
+    if failed:
+        last = (
+            f"Upgrade stopped: machine {failed[0].name} failed, and no further machine begins. When the cause is "
+            "solved, give the same command again"
+        )
+    ordered = sorted([*rows, *kept], key=lambda row: row.name)
+    emit(output, ordered, lines=lambda: [last], names=lambda: [f"proxymachine/{row.name}" for row in ordered])
+    return ATTENTION if failed else OK
+
+
+async def _watch_upgrade(cluster: Cluster, names: set[str], requested: str, output: Output) -> list[UpgradeRow]:
+    """Follow the machines until all are done or one has failed; machines that are removed are forgotten."""
+    said: dict[str, str] = {}
+    while True:
+        members = [machine for machine in await cluster.list(PROXY_MACHINES) if machine.metadata.name in names]
+        members = [
+            machine for machine in members if machine.spec.upgrade and machine.spec.upgrade.requested == requested
+        ]
+        rows = [
+            row
+            for machine, row in zip(members, upgrade_rows(members), strict=True)
+            if machine.status.upgrade.requested == requested
+        ]
+        for row in rows:
+            text = f"Machine {row.name}: {row.upgrade}" + (f": {row.message}" if row.message else "")
+            if said.get(row.name) != text and output in (Output.TABLE, Output.WIDE):
+                said[row.name] = text
+                say([text])
+        if any(row.upgrade == "Failed" for row in rows):
+            return rows
+        if len(rows) == len(members) and all(row.upgrade == "Done" for row in rows):
+            return rows
+        await asyncio.sleep(_POLL_S)
+
+
+async def show_upgrade(group: str, api: HubApi, output: Output, *, stop: bool) -> int:
+    """Print how far the upgrade is, or keep further machines from beginning; return the exit code."""
+    async with connect_hub(api) as cluster:
+        machines = await _machines(cluster, group)
+        if stop:
+            for machine in machines:
+                if machine.spec.upgrade is not None and machine.status.upgrade.phase in ("", "Waiting"):
+                    patch = {"metadata": {"uid": machine.metadata.uid}, "spec": {"upgrade": None}}
+                    await cluster.merge_patch(PROXY_MACHINES, "", machine.metadata.name, patch, manager=MANAGER_CLI)
+            machines = await _machines(cluster, group)
+    rows = upgrade_rows(machines)
+    emit(
+        output,
+        rows,
+        lines=lambda: columns([_HEADER, *(_cells(row) for row in rows)], indent=""),
+        names=lambda: [f"proxymachine/{row.name}" for row in rows],
+    )
+    return ATTENTION if any(row.upgrade == "Failed" for row in rows) else OK
+
+
+def _cells(row: UpgradeRow) -> tuple[str, ...]:
+    wanted = " ".join(filter(None, (row.version, row.binary)))
+    return (
+        *(row.name, row.group, row.upgrade or "-", row.envoy or "-"),
+        *(wanted or "-", row.since or "-", row.message or "-"),
+    )
+
+
+async def _machines(cluster: Cluster, group: str) -> list[ProxyMachine]:
+    await check_kinds(cluster)
+    joined = [machine for machine in await cluster.list(PROXY_MACHINES) if not machine.is_of_hub]
+    machines = [machine for machine in joined if group in ("", machine.spec.group)]
+    if not machines:
+        of_group = f" of group {group}" if group else ""
+        raise NotFound(f"There are no proxy machines{of_group}; add one with: fairlead proxy token")
+    return sorted(machines, key=lambda machine: machine.metadata.name)
+
+
+def _has(machine: ProxyMachine, wanted: JSONObject) -> bool:
+    """Return whether a machine runs the wanted Envoy already, by its last upgrade or its version."""
+    before, state = machine.spec.upgrade, machine.status.upgrade
+    if before is None or before.requested != state.requested or state.phase != "Done":
+        return not wanted["binary"] and machine.status.envoy == wanted["version"]
+    same = (before.binary, before.version) == (wanted["binary"], wanted["version"])
+    return same and wanted["version"] in ("", machine.status.envoy)
+
+
+def _check_not_alone(pending: Sequence[ProxyMachine], machines: Sequence[ProxyMachine]) -> None:
+    """Raise when an address would not be announced while a machine is upgraded.
+
+    While one is upgraded now, it announces nothing; the hub judges each further machine when its turn comes.
+    """
+    if any(machine.status.upgrade.phase in ("Draining", "Restarting", "Returning") for machine in machines):
+        return
+    for machine in pending:
+        alone = only_announced_by(machine, machines)
+        if alone and not machine.drained:
+            raise Terminal(
+                f"No other machine can announce {listed(alone, 3)} while machine {machine.metadata.name} is upgraded, "
+                "so nothing was changed. Add another machine, or give --force for an interruption of seconds"
+            )

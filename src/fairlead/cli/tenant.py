@@ -62,8 +62,8 @@ from fairlead.cli.output import VerbAnswer, emit, say, show
 from fairlead.cli.run import ATTENTION, OK
 from fairlead.errors import BadConfiguration, NotFound, NotServed, Terminal
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import request_token
 from fairlead.kube.kubeconfig import SERVICE_ACCOUNT, Kubeconfig
-from fairlead.kube.service_account_token import request_token
 from fairlead.kube.transport import NOTICEABLE_S
 from fairlead.model.in_words import counted, listed
 from fairlead.runtime.private_file import readable_by_others, write_private

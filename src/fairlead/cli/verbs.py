@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -49,7 +49,7 @@ from fairlead.cli.options import (
     kubeconfig_help,
     takes_groups,
 )
-from fairlead.cli.proxy_machine import DEFAULT_STATE_DIR
+from fairlead.cli.proxy_verbs import DEFAULT_STATE_DIR
 from fairlead.cli.run import epilog_of, run_async, run_for_code
 from fairlead.status.object_ref import CLASS, kinds_text
 
@@ -1020,3 +1020,165 @@ def drill_stop(
     from fairlead.cli.drill import stop_drill
 
     run_async(lambda: stop_drill(name.removeprefix("drill/"), api, output))
+
+
+maintenance_app = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Answer requests with a page for a time.")
+
+
+@maintenance_app.callback()
+def maintenance() -> None:
+    """Answer requests with a page for a time."""
+
+
+MaintenanceSubject = Annotated[
+    str,
+    typer.Argument(
+        metavar="KIND/NAME",
+        help="gateway, httplb: all hosts, or those of --host. ingress, httproute, grpcroute, svc: their hosts.",
+        show_default=False,
+    ),
+]
+Hosts = Annotated[list[str] | None, typer.Option("--host", metavar="HOST", help="Only this host; may be repeated.")]
+
+
+@maintenance_app.command("on", cls=PlainCommand, epilog=epilog_of("maintenance on"))
+@takes_groups
+def on(
+    subject: MaintenanceSubject,
+    namespace: Namespace = "",
+    hosts: Hosts = None,
+    page: Annotated[
+        Path | None, typer.Option("--page", metavar="FILE", help="HTML page of at most 65536 bytes.")
+    ] = None,
+    status: Annotated[
+        int, typer.Option("--status", min=400, max=599, metavar="CODE", help="Status code of the answers.")
+    ] = 503,
+    retry_after: Annotated[
+        str,
+        typer.Option(
+            "--retry-after", metavar="DURATION", help="When clients should try again, such as 600 or 10m; 0: not said."
+        ),
+    ] = "0",
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="CIDR", help="Clients that reach the routes; may be repeated."),
+    ] = None,
+    lasts: Annotated[
+        str, typer.Option("--for", metavar="DURATION", help="When the maintenance ends by itself.")
+    ] = "1h",
+    output: OutputOption = Output.TABLE,
+    *,
+    api: HubApi,
+) -> None:
+    """Answer the requests of hosts with a page, instead of their routes.
+
+    A second call for a host replaces the first one. Challenges of certificate authorities are still answered.
+    """
+    from fairlead.cli.maintenance import change_maintenance, entry_until
+    from fairlead.status.object_ref import parse_object_ref
+
+    until = datetime.now(UTC) + timedelta(seconds=duration_s(lasts, "--for"))
+    retry_after_s = int(duration_s(retry_after, "--retry-after"))
+    entry = entry_until(until, status=status, retry_after_s=retry_after_s, allow=allow or (), page=page)
+    ref = parse_object_ref(subject, namespace, sharing=True)
+    run_async(lambda: change_maintenance(ref, hosts or [], api, output, entry))
+
+
+@maintenance_app.command("off", cls=PlainCommand, epilog=epilog_of("maintenance off"))
+@takes_groups
+def off(
+    subject: MaintenanceSubject,
+    namespace: Namespace = "",
+    hosts: Hosts = None,
+    output: OutputOption = Output.TABLE,
+    *,
+    api: HubApi,
+) -> None:
+    """Serve the routes of hosts again; without --host, all hosts of a load balancer or Gateway."""
+    from fairlead.cli.maintenance import change_maintenance
+    from fairlead.status.object_ref import parse_object_ref
+
+    ref = parse_object_ref(subject, namespace, sharing=True)
+    run_async(lambda: change_maintenance(ref, hosts or [], api, output, None))
+
+
+member_app = typer.Typer(
+    cls=PlainGroup, no_args_is_help=True, help="Drain a member of GlobalServices, and use it again."
+)
+
+
+@member_app.callback()
+def member() -> None:
+    """Drain a member of GlobalServices, and use it again."""
+
+
+DrainedMember = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the member, as its Tenant.", show_default=False)
+]
+
+
+@member_app.command("drain", cls=PlainCommand, epilog=epilog_of("member drain"))
+@takes_groups
+def drain(
+    name: DrainedMember,
+    force: Annotated[bool, typer.Option("--force", help="Even if other members then exceed their maxShare.")] = False,
+    output: OutputOption = Output.TABLE,
+    *,
+    api: HubApi,
+) -> None:
+    """Send new connections of all GlobalServices to other members; existing connections are kept.
+
+    Rejected when a GlobalService would have no other member, or when another member would exceed its maxShare and
+    --force is not given. To use the member again: undrain.
+    """
+    from fairlead.cli.member import change_drain
+
+    run_async(lambda: change_drain(name.removeprefix("tenant/"), api, output, drained=True, force=force))
+
+
+@member_app.command("undrain", cls=PlainCommand, epilog=epilog_of("member undrain"))
+@takes_groups
+def undrain(name: DrainedMember, output: OutputOption = Output.TABLE, *, api: HubApi) -> None:
+    """Use a drained member of GlobalServices again."""
+    from fairlead.cli.member import change_drain
+
+    run_async(lambda: change_drain(name.removeprefix("tenant/"), api, output, drained=False, force=False))
+
+
+@takes_groups
+def shift(
+    service: Annotated[
+        str,
+        typer.Argument(metavar="NAMESPACE/NAME", help="A GlobalService, or its Service.", show_default=False),
+    ],
+    weights: Annotated[
+        list[str] | None, typer.Argument(metavar="MEMBER=WEIGHT", help="New weight of a member.", show_default=False)
+    ] = None,
+    step: Annotated[
+        int, typer.Option(min=1, max=100, metavar="PERCENT", help="Percentage of connections that a step moves.")
+    ] = 10,
+    every: Annotated[str, typer.Option(metavar="DURATION", help="Time between two steps.")] = "1m",
+    stop_on: Annotated[
+        str,
+        typer.Option(
+            metavar="LIMIT", help="Go back a step and stop at more errors: 5xx>1% of routes, failed>1% of connections."
+        ),
+    ] = "",
+    stay: Annotated[bool, typer.Option("--stay", help="End the shift that is under way where it is.")] = False,
+    output: OutputOption = Output.TABLE,
+    *,
+    api: HubApi,
+) -> None:
+    """Move the weights of a GlobalService in steps.
+
+    The hub takes the steps, also when this command has ended. Existing connections are kept. Rejected while another
+    shift is under way, and when a member would exceed its maxShare.
+    """
+    from fairlead.api.globalservice import GlobalShift
+    from fairlead.cli.member import move_weights, parsed_weights
+    from fairlead.errors import BadConfiguration
+
+    if stay == bool(weights):
+        raise BadConfiguration("give new weights such as west=10 east=90, or --stay to end a shift where it is")
+    wanted = parsed_weights(weights or ())
+    run_async(lambda: move_weights(service, wanted, GlobalShift(step, every, stop_on), api, output))

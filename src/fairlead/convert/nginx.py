@@ -15,7 +15,7 @@ import msgspec
 import re2
 from msgspec.structs import replace
 
-from fairlead.api.cidrs import parse_network
+from fairlead.api.annotations import parse_network
 from fairlead.api.gateway import (
     CorsFilter,
     HeaderFilter,

@@ -76,7 +76,7 @@ from fairlead.doctor.facts import (
 )
 from fairlead.errors import BadConfiguration, FairleadError, NotServed
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.credentials import expiry_of
+from fairlead.kube.config import expiry_of
 from fairlead.kube.discovery import AccessNeed, served_kinds
 from fairlead.model.in_words import host_port
 from fairlead.model.key_pair import Validity, validity_of

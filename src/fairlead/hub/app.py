@@ -33,17 +33,15 @@ from fairlead.hub.inspect.audit import ChangeRecorder
 from fairlead.hub.inspect.metrics import HubCollector
 from fairlead.hub.inspect.preview import KeyState, debug_key
 from fairlead.hub.intents import INTENTS
-from fairlead.hub.intents.conditions import decision_text
 from fairlead.hub.intents.intent import Controller, Finalization, Intent, IntentContext, Intents, MakeIntent
-from fairlead.hub.intents.status import FirstPublication
+from fairlead.hub.intents.status import FirstPublication, decision_text
 from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.hub.names.controller import Names
 from fairlead.hub.providers.migration import AGAIN_S, ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.tenants.addresses import AddressPools
 from fairlead.hub.tenants.cluster_sets import ClusterSets
-from fairlead.hub.tenants.member_health import MemberHealth
-from fairlead.hub.tenants.tenants import Tenants, concerned_by
+from fairlead.hub.tenants.tenants import MemberHealth, Tenants, concerned_by
 from fairlead.hub.validation import ClassProtection, default_class
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import install_crds

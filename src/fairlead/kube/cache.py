@@ -19,17 +19,144 @@ from collections.abc import AsyncIterator, Callable, Collection, Hashable, Itera
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import msgspec
 import structlog
 
+from fairlead.api.json_text import decode, decode_leniently, repaired
 from fairlead.api.meta import KubeObject, ObjectKey, Resource, is_newer, version_number
 from fairlead.errors import Expired, FairleadError, Forbidden, Invalid, Quiet, Retry, Terminal, Throttled, Unreachable
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.event_reader import PRESENT, BrokenStream, EventReader, InitialState, processing_problem
-from fairlead.kube.listing import UNNAMED, Remains, Unreadable, remains_of, selector_params
-from fairlead.kube.transport import Frame, LineSplitter, StateSize
+from fairlead.kube.failures import Status, error_from_status
+from fairlead.kube.listing import UNNAMED, Remains, Undecodable, Unreadable, decode_object, remains_of, selector_params
+from fairlead.kube.transport import Frame, LineSplitter, LineTooLong, StateSize, TruncatedLine
 from fairlead.runtime.background import keep
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import backoff_s
+
+T = TypeVar("T", bound=KubeObject)
+
+
+log = structlog.get_logger(__name__)
+
+
+def processing_problem(obj: KubeObject, error: Exception) -> str:
+    """Log the bug that ``obj`` has shown; return why the object counts as unreadable."""
+    log.error("bug", key=str(obj.key), exc_info=error)
+    return Undecodable(
+        f"Fairlead cannot process the object ({type(error).__name__}: {error})", msgspec.json.encode(obj)
+    )
+
+
+class BrokenStream(Retry):
+    """The stream has data that is not an event; a list is needed, since events may be lost."""
+
+
+class EventReader(Generic[T]):
+    """Reads the events of one watch; an object that cannot be decoded is distinguished from a stream that is broken."""
+
+    def __init__(
+        self, cluster: Cluster, resource: Resource[T], *, namespace: str, transform: Callable[[T], T] | None
+    ) -> None:
+        self.what = f"{resource.full_name} of {cluster.name}"
+        self._cluster = cluster
+        self._resource = resource
+        self._namespace = namespace
+        self._transform = transform
+
+    def lines(self, splitter: LineSplitter, chunk: bytes) -> list[bytes]:
+        """Return the lines that ``chunk`` completes."""
+        try:
+            return splitter.feed(chunk)
+        except LineTooLong as error:
+            raise BrokenStream(f"The watch of {self.what} sends data that is not a watch event.") from error
+
+    def frame(self, line: bytes) -> Frame:
+        """Return one event; an ERROR event is raised as the error that it reports."""
+        try:
+            frame = line.frame() if isinstance(line, TruncatedLine) else self._frame(line)
+        except msgspec.DecodeError as error:
+            raise BrokenStream(f"The watch of {self.what} broke off in the middle.", detail=str(error)) from error
+        if not frame.type:
+            raise BrokenStream(f"The watch of {self.what} sent something that is not an event.")
+        if frame.type == "ERROR":
+            status = decode_leniently(frame.object, Status)
+            call = self._cluster.call_for("watch", self._resource, self._namespace)
+            raise error_from_status(call, status.code if 400 <= status.code < 600 else 500, status)
+        return frame
+
+    def _frame(self, line: bytes) -> Frame:
+        try:
+            return decode(line, Frame)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError as error:
+            frame = decode(repaired(line), Frame)
+            frame.problem = str(error)
+            return frame
+
+    def decoded(self, frame: Frame) -> T | str:
+        """Return the object, or why it cannot be read."""
+        if frame.problem:
+            return Undecodable(frame.problem, frame.object)
+        obj = decode_object(frame.object, self._resource.type)
+        return obj if isinstance(obj, str) else self.kept(obj)
+
+    def kept(self, obj: T) -> T | str:
+        """Return what is kept of an object, or why that cannot be computed."""
+        try:
+            return self.transformed(obj)
+        except Exception as error:  # noqa: BLE001 - one object must not end the watch of all others
+            return processing_problem(obj, error)
+
+    def transformed(self, obj: T) -> T:
+        """Return what is kept of an object."""
+        return self._transform(obj) if self._transform else obj
+
+    def meta(self, frame: Frame) -> KubeObject:
+        """Return what can be read of any object; of one that is too large perhaps not even its name."""
+        meta = decode_leniently(frame.object, KubeObject)
+        if frame.type == "BOOKMARK":
+            known = bool(meta.metadata.resource_version)
+        else:
+            known = bool(meta.metadata.name) or (bool(frame.problem) and frame.type != "DELETED")
+        if not known:
+            raise BrokenStream(f"The watch of {self.what} sent an object without a name or version.")
+        return meta
+
+
+#: The types of events after which an object is there.
+PRESENT = ("ADDED", "MODIFIED")
+_INITIAL_END = "k8s.io/initial-events-end"
+
+
+class InitialState(Generic[T]):
+    """The initial events of a watch; ``version`` is empty until they are complete."""
+
+    def __init__(self) -> None:
+        self.objects: dict[ObjectKey, T] = {}
+        self.broken: dict[ObjectKey, str] = {}
+        self.version = ""
+
+    def add(self, frame: Frame, reader: EventReader[T]) -> None:
+        """Add one event."""
+        if frame.type == "BOOKMARK":
+            meta = reader.meta(frame)
+            if meta.annotation(_INITIAL_END) == "true":
+                self.version = meta.metadata.resource_version
+            return
+        key = reader.meta(frame).key
+        self.objects.pop(key, None)
+        self.broken.pop(key, None)
+        if frame.type in PRESENT:
+            self.put(key, reader.decoded(frame))
+
+    def put(self, key: ObjectKey, obj: T | str) -> None:
+        """Add an object, or why it cannot be read."""
+        if isinstance(obj, str):
+            self.broken[key] = obj
+        else:
+            self.objects[key] = obj
+
 
 #: No cluster writes that often between two looks at it: 5,000 times a second for a day.
 _LEAP = 400_000_000
@@ -50,7 +177,6 @@ def newest_of(objects: Iterable[T]) -> T | None:
     return max(objects, key=lambda obj: version_number(obj.metadata.resource_version), default=None)
 
 
-T = TypeVar("T", bound=KubeObject)
 Change = Callable[[T | None, T | None], None]
 
 # A watch that lived this long was a good one: the next failure starts with a short wait again.

@@ -24,9 +24,8 @@ from fairlead.api.kubernetes import CRDS, NAMESPACES
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource, Wire
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, Forbidden, NotFound, NotServed, Retry
-from fairlead.kube.cache import WatchCache
+from fairlead.kube.cache import EventReader, WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.event_reader import EventReader
 from fairlead.kube.failures import forbidden_sentence
 from fairlead.runtime.background import keep
 from fairlead.runtime.clock import wait_for

@@ -22,8 +22,7 @@ import yaml
 
 from fairlead.api.meta import JSONMapping, JSONObject
 from fairlead.errors import BadConfiguration
-from fairlead.kube.config import Access, ClusterConfig
-from fairlead.kube.credentials import KubeconfigSignIn, Material, tls_context
+from fairlead.kube.config import Access, ClusterConfig, KubeconfigSignIn, Material, tls_context
 from fairlead.model.in_words import host_port
 from fairlead.runtime.clock import Clock, SystemClock
 

@@ -32,9 +32,8 @@ from prometheus_client import CollectorRegistry, Counter
 
 from fairlead.api.kubernetes import LEASES
 from fairlead.errors import FairleadError, Quiet, Retry, Throttled, Unauthorized, Unreachable
-from fairlead.kube.config import Access, ClusterConfig
+from fairlead.kube.config import Access, ClusterConfig, expired_since
 from fairlead.kube.failures import Call, error_from_answer, error_from_exception, no_api_answer
-from fairlead.kube.service_account_token import expiry_of
 from fairlead.runtime.clock import Clock, wait_for
 from fairlead.runtime.queue import TokenBucket, backoff_s
 
@@ -352,7 +351,7 @@ class Transport:
 
     def _expiry(self, access: Access) -> str:
         token = access.headers.get("Authorization", "").removeprefix("Bearer ")
-        return expiry_of(token, self.server_clock.now())
+        return expired_since(token, self.server_clock.now())
 
     def _headers(self, access: Access) -> dict[str, str]:
         return {"Accept": "application/json", "User-Agent": "fairlead", **access.headers}

@@ -50,8 +50,7 @@ from fairlead.api.times import wire_time
 from fairlead.errors import BadConfiguration, Conflict, FairleadError, Forbidden, Invalid, NotFound, Unauthorized
 from fairlead.hub.inspect.preview import KeyState
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.service_account_token import user_name
+from fairlead.kube.config import ClusterConfig, bearer, user_name
 from fairlead.model.change import HistoryEntry
 from fairlead.model.http import Maintenance
 from fairlead.model.keys import LoadBalancerKey

@@ -18,8 +18,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from fairlead.api.access_log import read_access_log
-from fairlead.api.cidrs import IPNetwork, parse_cidr
+from fairlead.api.annotations import IPNetwork, accept_problem, connection_limits_problem, parse_cidr, read_access_log
 from fairlead.api.hostname import host_problem
 from fairlead.api.intent import FamilyPolicy
 from fairlead.api.json_text import read_json
@@ -34,7 +33,6 @@ from fairlead.api.kubernetes import (
     Service,
     ServicePort,
 )
-from fairlead.api.limits import connection_limits_problem
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, ObjectMeta, Wire, WireCondition
 from fairlead.api.multicluster import LABEL_MULTICLUSTER_SERVICE, LABEL_SOURCE_CLUSTER
 from fairlead.api.names import (
@@ -70,7 +68,6 @@ from fairlead.api.names import (
     label_value,
     name_problem,
 )
-from fairlead.api.proxy_protocol import accept_problem
 from fairlead.api.tcploadbalancer import (
     TCP_LOAD_BALANCERS,
     LoadBalancerPort,

@@ -34,7 +34,6 @@ from fairlead.kube.events import EventRecorder, EventWriter
 from fairlead.kube.lease import Leadership, ReplicaConfig, micro_time
 from fairlead.kube.writes import Overlay, hold, patch_version, release
 from fairlead.model.condition import warning_event
-from fairlead.regions.backends import Backends, RegionPool
 from fairlead.regions.balancer import Balancer
 from fairlead.regions.inventory import Changes, RegionsInventory
 from fairlead.regions.plan import (
@@ -52,7 +51,9 @@ from fairlead.regions.plan import (
 )
 from fairlead.regions.source import (
     SOURCE_SERVICES,
+    Backends,
     RegionKey,
+    RegionPool,
     ServiceKey,
     SourceService,
     is_ours,

@@ -29,16 +29,14 @@ from fairlead.errors import Invalid, NotFound
 from fairlead.kube.cache import AnyCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.pacing import CoalescingWriter
-from fairlead.kube.status import emit_transitions
+from fairlead.kube.status import CoalescingWriter, emit_transitions
 from fairlead.kube.writes import hold, release
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.publish.objects import Present, Refused, plan_publication
 from fairlead.publish.publisher import Publisher, published_load_balancers, published_slices
-from fairlead.regions.backends import Backends, decode_backends
 from fairlead.regions.balancer_plan import build_status, is_our_class, load_balancer_name, made_for, translate
 from fairlead.regions.inventory import Changes, RegionsInventory
-from fairlead.regions.source import ServiceKey, region_of
+from fairlead.regions.source import Backends, ServiceKey, decode_backends, region_of
 from fairlead.runtime.queue import KeyedQueue
 
 #: Fields of the status that this layer 2 does not write.

@@ -49,7 +49,7 @@ from fairlead.publish.objects import (
     sorted_ports,
     spec_from_service,
 )
-from fairlead.regions.backends import Backends, EndpointGroup, PoolNode
+from fairlead.regions.source import Backends, EndpointGroup, PoolNode
 from fairlead.translate.endpoints import EndpointState
 
 

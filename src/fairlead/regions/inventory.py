@@ -26,17 +26,6 @@ from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.writes import Overlay
 from fairlead.publish.objects import conditions_of, node_status
-from fairlead.regions.backends import (
-    Backends,
-    Membership,
-    PoolNode,
-    RegionPool,
-    build_backends,
-    claims_of,
-    decode_backends,
-    pool_from_object,
-    pool_node,
-)
 from fairlead.regions.plan import (
     pool_service_matters,
     pools_of_slice_change,
@@ -46,9 +35,18 @@ from fairlead.regions.plan import (
 )
 from fairlead.regions.source import (
     SOURCE_SERVICES,
+    Backends,
+    Membership,
+    PoolNode,
     RegionKey,
+    RegionPool,
     ServiceKey,
     SourceService,
+    build_backends,
+    claims_of,
+    decode_backends,
+    pool_from_object,
+    pool_node,
     region_of,
     source_from_whole,
 )

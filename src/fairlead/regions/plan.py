@@ -37,22 +37,20 @@ from fairlead.api.selectors import BadSelector, parse_selector
 from fairlead.api.times import parsed_time, wire_time
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.publish.objects import object_from_ingress, same_ingress, whole
-from fairlead.regions.backends import (
+from fairlead.regions.source import (
     Backends,
     Membership,
-    RegionPool,
-    decode_backends,
-    endpoints_in_pool,
-    pools_of_slice,
-)
-from fairlead.regions.source import (
     RegionKey,
+    RegionPool,
     ServiceKey,
     SourceService,
     class_in_document,
+    decode_backends,
+    endpoints_in_pool,
     is_ours,
     pool_service_labels,
     pool_service_names,
+    pools_of_slice,
     services_named,
 )
 

@@ -40,7 +40,7 @@ from fairlead.kube.cluster import CONTROLLER_QPS, Cluster
 from fairlead.kube.discovery import LOOK_S, check_access, served_kinds, served_versions
 from fairlead.providers.envoy.envoy_process import find_binary, low_ports_problem
 from fairlead.runtime.background import Supervisor
-from fairlead.standalone.api_process import ApiProcess
+from fairlead.standalone.api import ApiProcess
 from fairlead.standalone.controllers import spawn_capi, spawn_regions
 from fairlead.standalone.hub_process import run_hub
 from fairlead.standalone.hub_settings import HubSettings

@@ -39,8 +39,8 @@ from fairlead.api.names import (
 from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.errors import AlreadyExists, BadConfiguration, Forbidden, Invalid, NotFound, NotServed, Terminal
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import user_name
 from fairlead.kube.discovery import install_crds, served_kinds
-from fairlead.kube.service_account_token import user_name
 from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.translate.tenant import tenant_objects
 

@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fairlead.api.addresspool import AddressPool, Reservation
-from fairlead.api.cidrs import parse_cidr, parse_network
+from fairlead.api.annotations import parse_cidr, parse_network
 from fairlead.api.names import hub_name
 from fairlead.errors import BadConfiguration
 from fairlead.model.condition import Condition, ConditionReason, ConditionType

@@ -38,16 +38,21 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from fairlead.api.cidrs import parse_cidr, parse_network, uncertain_network
+from fairlead.api.annotations import (
+    accept_problem,
+    connection_limits_problem,
+    parse_cidr,
+    parse_network,
+    read_limits,
+    uncertain_network,
+)
 from fairlead.api.globalservice import GlobalServiceSpec
 from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec
 from fairlead.api.intent import Allocation
 from fairlead.api.kubernetes import EndpointSlice
-from fairlead.api.limits import connection_limits_problem, read_limits
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import DEFAULT_CLASS, LABEL_ORIGIN_UID, hub_name, label_value
-from fairlead.api.proxy_protocol import accept_problem
 from fairlead.api.tcploadbalancer import Origin, TCPLoadBalancerSpec
 from fairlead.api.tenant import Tenant, TenantSpec
 from fairlead.api.times import seconds_from_duration

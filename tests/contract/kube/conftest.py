@@ -13,8 +13,7 @@ import pytest
 
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.credentials import tls_context
+from fairlead.kube.config import ClusterConfig, bearer, tls_context
 from podless import ApiServer
 from tests.contract.podless import real_api
 from tests.contract.podless.real_api import Real

@@ -13,8 +13,7 @@ from fairlead.api.kubernetes import NAMESPACES, PODS, SERVICES
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import CONDITION_SERVING, LABEL_READINESS_GATE
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.credentials import tls_context
+from fairlead.kube.config import ClusterConfig, bearer, tls_context
 from fairlead_demo.worlds.processes import wait_until
 from tests.contract.podless.real_api import Real, real
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from fairlead.agent.sources.certificates import CertificateState
 from fairlead.agent.sources.gateway.listeners import plan_gateway
 from fairlead.agent.sources.gateway.plan import AttachedListener, GatewayPlan, GatewayView, ParentKey
 from fairlead.agent.sources.gateway.policies import PolicyView, plan_policies, policy_status
 from fairlead.agent.sources.gateway.routes import RouteView, plan_route
 from fairlead.agent.sources.gateway.status import route_status
+from fairlead.agent.sources.http import CertificateState
 from fairlead.api.gateway import (
     AnyRoute,
     BackendTLSPolicy,

@@ -21,8 +21,8 @@ from fairlead.api.kubernetes import EndpointSlice, Service
 from fairlead.api.meta import JSONObject
 from fairlead.api.poolservice import PoolService
 from fairlead.publish.objects import Publication, Refused, canonical_slice, object_from_load_balancer, object_from_slice
-from fairlead.regions.backends import decode_backends
 from fairlead.regions.balancer_plan import build_status, translate
+from fairlead.regions.source import decode_backends
 
 HERE = Path(__file__).parent
 NOW = "2030-01-01T00:00:00Z"

@@ -27,9 +27,8 @@ from fairlead.api.names import AGENT_LEASE, AGENT_SERVICE_ACCOUNT
 from fairlead.cli.tenant import end_keys, issue_access
 from fairlead.errors import Forbidden, NotFound, Unauthorized
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.config import ClusterConfig
+from fairlead.kube.config import ClusterConfig, request_token, token_times
 from fairlead.kube.discovery import install_crds
-from fairlead.kube.service_account_token import request_token, token_times
 from fairlead.runtime.clock import VirtualClock
 from fairlead.translate.tenant import agent_rules
 from tests.scenario.any_api import api, authority, real

@@ -9,7 +9,7 @@ from yarl import URL
 from fairlead.api.kubernetes import NAMESPACES, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
 from fairlead.api.names import ANNOTATION_STOP_SERVING
 from fairlead.api.tenant import STALE_AFTER_S, TENANTS
-from fairlead.hub.tenants.member_health import CHECK_EVERY_S
+from fairlead.hub.tenants.tenants import CHECK_EVERY_S
 from fairlead.translate.tenant import CLUSTER_ROLE_BINDINGS
 
 

@@ -13,8 +13,7 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.cli.changes import plan_of
 from fairlead.cli.explain import explained, lines_of
-from fairlead.hub.inspect.orphans import OrphanKind, orphans_of, remove_orphan
-from fairlead.hub.inspect.preview import preview
+from fairlead.hub.inspect.preview import OrphanKind, orphans_of, preview, remove_orphan
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 

@@ -15,8 +15,7 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import FINALIZER_IN_USE, FINALIZER_PROTECTED, LABEL_DO_NOT_DELETE
 from fairlead.errors import Invalid
-from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.credentials import tls_context
+from fairlead.kube.config import ClusterConfig, bearer, tls_context
 from fairlead.providers.memory import MemoryCloud
 from fairlead.runtime.clock import SystemClock
 from podless import ApiServer

@@ -13,9 +13,8 @@ from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.config import ClusterConfig, bearer
+from fairlead.kube.config import ClusterConfig, bearer, request_token
 from fairlead.kube.discovery import install_crds
-from fairlead.kube.service_account_token import request_token
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Counted, Totals
 from fairlead.page.routes import Chain, ChainColumn, ChainNode, RouteRow

@@ -9,7 +9,7 @@ import msgspec
 from fairlead.agent.engine import Engine
 from fairlead.agent.identity import Key
 from fairlead.agent.slices import compact_node
-from fairlead.agent.sources.service.caches import ServiceCaches
+from fairlead.agent.sources.caches import ServiceCaches
 from fairlead.api.kubernetes import EndpointSlice, Node, Service
 from fairlead.api.names import MANAGER_AGENT
 from fairlead.kube.cluster import Cluster

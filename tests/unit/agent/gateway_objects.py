@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from fairlead.agent.sources.certificates import CertificateState
 from fairlead.agent.sources.gateway.plan import GatewayPlan, GatewayView, Judgement, ListenerPlan
+from fairlead.agent.sources.http import CertificateState
 from fairlead.api.gateway import Gateway, ListenerSet, ReferenceGrant
 from fairlead.model.http import L7Listener
 

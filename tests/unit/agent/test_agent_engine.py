@@ -17,7 +17,7 @@ from fairlead.agent.engine import (
     Source,
 )
 from fairlead.agent.identity import Key
-from fairlead.agent.sources.service.caches import ServiceCaches
+from fairlead.agent.sources.caches import ServiceCaches
 from fairlead.errors import Invalid, NotFound, Wait
 from fairlead.runtime.clock import VirtualClock
 

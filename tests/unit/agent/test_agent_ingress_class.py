@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.sources.certificates import CertificateState
+from fairlead.agent.sources.http import CertificateState
 from fairlead.agent.sources.ingress.plan import MOST_TLS_HOSTS, ClassPlan, ClassView, class_of, plan_class
 from fairlead.api.kubernetes import ANNOTATION_DEFAULT_CLASS, ANNOTATION_LEGACY_CLASS, IngressClass, IngressObject
 from fairlead.api.meta import ObjectKey

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.agent.sources.certificates import CertificateState, merged_spec, request_name, state_of
+from fairlead.agent.sources.http import CertificateState, merged_spec, request_name, state_of
 from fairlead.agent.sources.ingress.plan import Lookup, Section, sections_of
 from fairlead.api.kubernetes import IngressObject, IngressSpec, IngressTls
 from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertificateStatus

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.agent.sources.certificates import CertificateState
 from fairlead.agent.sources.gateway import listeners as listener_plans
 from fairlead.agent.sources.gateway.listeners import plan_gateway
 from fairlead.agent.sources.gateway.plan import ListenerPlan
+from fairlead.agent.sources.http import CertificateState
 from fairlead.api.gateway import Gateway
 from fairlead.model.http import MAX_BUNDLE
 from tests.unit.agent.gateway_objects import (

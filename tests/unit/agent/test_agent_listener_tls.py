@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.agent.sources.certificates import CertificateState
 from fairlead.agent.sources.gateway.listeners import plan_gateway
+from fairlead.agent.sources.http import CertificateState
 from tests.unit.agent.gateway_objects import certificate, gateway, grant, https, kinds, reasons, served, view
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.agent.sources.certificates import CertificateState
 from fairlead.agent.sources.gateway.listeners import plan_gateway
 from fairlead.agent.sources.gateway.plan import GatewayPlan, ParentKey
+from fairlead.agent.sources.http import CertificateState
 from tests.unit.agent.gateway_objects import certificate, gateway, grant, http, https, listener_set, reasons, view
 
 GOOD = {"Accepted": "True/Accepted", "ResolvedRefs": "True/ResolvedRefs"}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.agent.sources.caches import MemberService
 from fairlead.agent.sources.multicluster.plan import (
     derived_body,
     derived_difference,
@@ -18,7 +19,6 @@ from fairlead.agent.sources.multicluster.plan import (
     unused,
 )
 from fairlead.agent.sources.multicluster.source import MulticlusterSource
-from fairlead.agent.sources.service.caches import MemberService
 from fairlead.agent.sources.service.plan import Settings
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.meta import condition_of

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from agent_builders import engine_of
 
+from fairlead.agent.sources.caches import MemberService, ServiceCaches
 from fairlead.agent.sources.multicluster.source import MulticlusterCaches, MulticlusterSource
-from fairlead.agent.sources.service.caches import MemberService, ServiceCaches
 from fairlead.agent.sources.service.plan import Settings
 from fairlead.api.kubernetes import CRDS, ENDPOINT_SLICES, NAMESPACES, SERVICES, EndpointSlice, Namespace
 from fairlead.api.meta import ObjectKey, Resource, condition_of

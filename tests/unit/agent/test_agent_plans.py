@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fairlead.agent.sources.gateway.caches import Attachments
 from fairlead.agent.sources.gateway.plan import AttachedListener, RoutePlan
-from fairlead.agent.sources.gateway.plans import Attachments
 
 ONE, TWO = ("HTTPRoute", "shop", "one"), ("HTTPRoute", "shop", "two")
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from fairlead.agent.sources import shared as service_copier
-from fairlead.agent.sources.service.caches import MemberService, ServiceCaches
+from fairlead.agent.sources.caches import MemberService, ServiceCaches
 from fairlead.agent.sources.shared import ServiceCopier
 from fairlead.errors import Forbidden, Wait
 from fairlead.kube.cluster import Cluster

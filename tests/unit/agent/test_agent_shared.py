@@ -7,8 +7,7 @@ import base64
 import pytest
 from agent_builders import HUB_NAMESPACE, clusters, engine_of
 
-from fairlead.agent.sources.ingress.caches import IngressCaches
-from fairlead.agent.sources.service.caches import ServiceCaches
+from fairlead.agent.sources.caches import IngressCaches, ServiceCaches
 from fairlead.agent.sources.service.plan import Settings
 from fairlead.agent.sources.shared import Shared
 from fairlead.api.httploadbalancer import LoadBalancerRoute

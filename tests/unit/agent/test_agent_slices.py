@@ -15,7 +15,7 @@ from fairlead.agent.slices import (
     mirror_slices,
     of_one_family,
 )
-from fairlead.agent.sources.service.caches import is_of_service
+from fairlead.agent.sources.caches import is_of_service
 from fairlead.api.kubernetes import Endpoint, EndpointSlice
 from fairlead.api.meta import OwnerReference
 from fairlead.model.keys import IPV4, IPV6

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlead.agent.identity import published_meta
+from fairlead.agent.sources.caches import IngressCaches
 from fairlead.agent.sources.gateway.caches import GatewayCaches
-from fairlead.agent.sources.ingress.caches import IngressCaches
 from fairlead.api.gateway import Gateway
 from fairlead.api.httploadbalancer import LoadBalancerRoute
 from fairlead.api.meta import ObjectMeta

@@ -8,7 +8,7 @@ from agent_builders import HUB_NAMESPACE, TENANT, clusters, engine_of
 from prometheus_client import CollectorRegistry
 
 from fairlead.agent.engine import AgentMetrics, Engine
-from fairlead.agent.sources.service.caches import ServiceCaches
+from fairlead.agent.sources.caches import ServiceCaches
 from fairlead.agent.sources.service.plan import Settings
 from fairlead.agent.sources.service.source import ServiceSource
 from fairlead.agent.term import Offboarding, Refusals

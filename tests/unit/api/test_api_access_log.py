@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.api.access_log import AccessLog, read_access_log
+from fairlead.api.annotations import AccessLog, read_access_log
 
 pytestmark = pytest.mark.req("F-14")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.api.cidrs import parse_cidr, parse_network
+from fairlead.api.annotations import parse_cidr, parse_network
 
 
 @pytest.mark.req("L4-7")

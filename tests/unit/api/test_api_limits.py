@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.api.limits import Limits, connection_limits_problem, kib_per_second, read_limits
+from fairlead.api.annotations import Limits, connection_limits_problem, kib_per_second, read_limits
 
 pytestmark = pytest.mark.req("F-18")
 

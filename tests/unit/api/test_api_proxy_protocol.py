@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.api.proxy_protocol import AcceptProxyProtocol, accept_problem, read_accept_proxy_protocol
+from fairlead.api.annotations import AcceptProxyProtocol, accept_problem, read_accept_proxy_protocol
 
 pytestmark = pytest.mark.req("F-6")
 

@@ -11,8 +11,7 @@ import msgspec
 from fairlead.api.backendgroup import BackendGroup
 from fairlead.api.clusterapi import CapiCluster, TargetObject
 from fairlead.api.loadbalancer import LoadBalancer
-from fairlead.capi.hooks import Marks, held
-from fairlead.capi.view import CapiView
+from fairlead.capi.view import CapiView, Marks, held
 from fairlead.testing.builders import decoded
 
 NAMESPACE = "fleet"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.capi.creation import LoadBalancerCreator
+from fairlead.capi.reconcile import LoadBalancerCreator
 from fairlead.errors import Wait
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.capi.hooks import (
+from fairlead.capi.view import (
     OWNER,
     Marks,
     finalizer_of,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.capi.hooks import TABLE, Goal, MemberAction, Presence, presence_of, step, together
+from fairlead.capi.view import TABLE, Goal, MemberAction, Presence, presence_of, step, together
 
 ROWS = [
     # goal, presence, action, status

@@ -9,7 +9,7 @@ import pytest
 from capi_builders import cluster, lb
 
 from fairlead.api.clusterapi import CapiCluster, CapiReference, ClusterLoadBalancerPolicy
-from fairlead.capi.creation import PlannedLoadBalancer, planned_for, problem_of
+from fairlead.capi.reconcile import PlannedLoadBalancer, planned_for, problem_of
 from fairlead.testing.builders import decoded
 
 PROD = {"matchLabels": {"tier": "prod"}}

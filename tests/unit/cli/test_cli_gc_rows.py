@@ -6,7 +6,7 @@ import msgspec
 from cli_builders import lb, previewed, record
 
 from fairlead.cli.changes import orphan_lines, orphan_row
-from fairlead.hub.inspect.orphans import orphans_of
+from fairlead.hub.inspect.preview import orphans_of
 from fairlead.model.observed import Observed, ObservedTarget
 from fairlead.sync.readback import drift_of
 from fairlead.testing.builders import HTTP, target

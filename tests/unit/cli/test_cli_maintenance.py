@@ -52,7 +52,9 @@ async def hub(directory: Path) -> AsyncGenerator[tuple[Cluster, HubApi]]:
 
 
 async def change(hub_api: HubApi, subject: str, *hosts: str, entry: Maintenance | None = ENTRY) -> None:
-    await maintenance._change(parse_object_ref(subject, sharing=True), list(hosts), hub_api, Output.JSON, entry)
+    await maintenance.change_maintenance(
+        parse_object_ref(subject, sharing=True), list(hosts), hub_api, Output.JSON, entry
+    )
 
 
 async def hosts_of(cluster: Cluster) -> list[str]:

@@ -28,7 +28,7 @@ async def hub(directory: Path, **services: object) -> AsyncGenerator[tuple[Clust
 
 
 async def change(name: str, hub_api: HubApi, *, drained: bool = True, force: bool = False) -> None:
-    await member._change(name, hub_api, Output.JSON, drained=drained, force=force)
+    await member.change_drain(name, hub_api, Output.JSON, drained=drained, force=force)
 
 
 async def drained(cluster: Cluster) -> dict[str, list[str]]:
@@ -71,7 +71,7 @@ async def test_an_unknown_member_is_an_error_that_says_where_to_look(tmp_path):
 
 
 async def shift(cluster: Cluster, hub_api: HubApi, service: str = "tenant-east/web", **weights: int):
-    await member._shift(service, weights, GlobalShift(20, "30s", "failed>1%"), hub_api, Output.JSON)
+    await member.move_weights(service, weights, GlobalShift(20, "30s", "failed>1%"), hub_api, Output.JSON)
     return await cluster.get(GLOBAL_SERVICES, "tenant-east", "web")
 
 
@@ -117,5 +117,5 @@ async def test_a_shift_that_cannot_be_is_refused_before_anything_is_written(tmp_
         assert (await cluster.get(GLOBAL_SERVICES, "tenant-east", "web")).spec.shift is None
     for text in ("west", "west=1001", "west=x", "=1", "west=1,,east=2"):
         with pytest.raises(BadConfiguration, match="is not a weight"):
-            member._parsed_weights([text])
-    assert member._parsed_weights(["west=1,east=2", "north=3"]) == {"west": 1, "east": 2, "north": 3}
+            member.parsed_weights([text])
+    assert member.parsed_weights(["west=1,east=2", "north=3"]) == {"west": 1, "east": 2, "north": 3}

@@ -18,7 +18,7 @@ from fairlead.api.kubernetes import CONFIG_MAPS, LEASES, NAMESPACES, SECRETS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import HUB_LEASE, LABEL_PROXY_MACHINE, SYSTEM_NAMESPACE
 from fairlead.api.proxymachine import PROXY_MACHINES, lease_name
-from fairlead.cli import proxy, proxy_upgrade
+from fairlead.cli import proxy
 from fairlead.cli.options import HubApi, Output
 from fairlead.cli.run import ATTENTION, OK
 from fairlead.errors import NotFound, Terminal
@@ -77,7 +77,7 @@ async def drained_by_its_machine(cluster: Cluster, name: str) -> None:
 async def test_a_token_is_one_command_that_a_hub_accepts(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     async with hub(tmp_path) as (cluster, at):
         with pytest.raises(Terminal, match="--machines"):
-            await proxy._token("edge", at, Output.TABLE)
+            await proxy.create_token("edge", at, Output.TABLE)
         endpoints = {
             "hub-0": HubEndpoint("old.example:8443", "sha256:abc"),
             "hub-1": HubEndpoint("hub.example:8443", "sha256:abc"),
@@ -86,7 +86,7 @@ async def test_a_token_is_one_command_that_a_hub_accepts(tmp_path: Path, capsys:
         meta = {"namespace": SYSTEM_NAMESPACE, "name": ENDPOINTS}
         await cluster.create(CONFIG_MAPS, {"metadata": meta, "data": data})
         await leads(cluster, "hub-1")
-        await proxy._token("edge", at, Output.TABLE)
+        await proxy.create_token("edge", at, Output.TABLE)
         command = capsys.readouterr().out
         form = r"fairlead proxy join hub\.example:8443 --token (\S+) --ca-fingerprint sha256:abc\n"
         printed = re.fullmatch(form, command)
@@ -104,13 +104,13 @@ async def test_drain_refuses_the_last_machine_of_an_address(tmp_path: Path, caps
         await machine(cluster, "m1", announces=VIP)
         await machine(cluster, "m2", link="10.0.0.2/24")
         with pytest.raises(Terminal, match=f"{VIP}.*--force"):
-            await proxy._drain("m1", at, Output.TABLE, wait_s=30, force=False)
+            await proxy.drain_machine("m1", at, Output.TABLE, wait_s=30, force=False)
         assert not (await cluster.get(PROXY_MACHINES, "", "m1")).spec.drained
         acting = asyncio.create_task(drained_by_its_machine(cluster, "m1"))
-        assert await proxy._drain("m1", at, Output.TABLE, wait_s=30, force=True) == OK
+        assert await proxy.drain_machine("m1", at, Output.TABLE, wait_s=30, force=True) == OK
         await acting
         assert "fairlead proxy undrain m1" in capsys.readouterr().out
-        await proxy._undrain("m1", at, Output.TABLE)
+        await proxy.undrain_machine("m1", at, Output.TABLE)
         assert not (await cluster.get(PROXY_MACHINES, "", "m1")).spec.drained
 
 
@@ -120,11 +120,11 @@ async def test_a_name_as_the_list_prints_it_is_the_machine(tmp_path: Path, capsy
         await machine(cluster, "m1", announces=VIP)
         await machine(cluster, "m2")
         acting = asyncio.create_task(drained_by_its_machine(cluster, "m1"))
-        assert await proxy._drain("proxymachine/m1", at, Output.TABLE, wait_s=30, force=False) == OK
+        assert await proxy.drain_machine("proxymachine/m1", at, Output.TABLE, wait_s=30, force=False) == OK
         await acting
-        await proxy._undrain("proxymachine/m1", at, Output.TABLE)
+        await proxy.undrain_machine("proxymachine/m1", at, Output.TABLE)
         assert not (await cluster.get(PROXY_MACHINES, "", "m1")).spec.drained
-        removed = await proxy._remove(
+        removed = await proxy.remove_machine(
             "proxymachine/m1", at, Output.TABLE, wait_s=30, force=False, ignore_not_found=False
         )
         assert removed == OK
@@ -138,23 +138,23 @@ async def test_drain_waits_for_the_machine_and_says_when_it_still_has_traffic(tm
         await machine(cluster, "m1", announces=VIP)
         await machine(cluster, "m2")
         with pytest.raises(Terminal, match="No hub leads"):
-            await proxy._drain("m1", at, Output.TABLE, wait_s=0.1, force=False)
+            await proxy.drain_machine("m1", at, Output.TABLE, wait_s=0.1, force=False)
         await leads(cluster, "hub-0")
-        assert await proxy._drain("m1", at, Output.TABLE, wait_s=0.1, force=False) == ATTENTION
+        assert await proxy.drain_machine("m1", at, Output.TABLE, wait_s=0.1, force=False) == ATTENTION
 
 
 @pytest.mark.req("P-6")
 async def test_a_silent_machine_is_removed_without_waiting(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     async with hub(tmp_path) as (cluster, at):
         await machine(cluster, "m1", announces=VIP, heard=False)
-        assert await proxy._remove("m1", at, Output.TABLE, wait_s=600, force=False, ignore_not_found=False) == OK
+        assert await proxy.remove_machine("m1", at, Output.TABLE, wait_s=600, force=False, ignore_not_found=False) == OK
         said = capsys.readouterr().out
         assert "revoked" in said
         assert "systemctl disable --now fairlead-proxy" in said
         assert await cluster.list(PROXY_MACHINES) == []
         with pytest.raises(NotFound, match="There are none"):
-            await proxy._remove("m1", at, Output.TABLE, wait_s=600, force=False, ignore_not_found=False)
-        assert await proxy._remove("m1", at, Output.TABLE, wait_s=600, force=False, ignore_not_found=True) == OK
+            await proxy.remove_machine("m1", at, Output.TABLE, wait_s=600, force=False, ignore_not_found=False)
+        assert await proxy.remove_machine("m1", at, Output.TABLE, wait_s=600, force=False, ignore_not_found=True) == OK
 
 
 BINARY = "/opt/envoy"
@@ -162,7 +162,7 @@ BINARY = "/opt/envoy"
 
 async def request(at: HubApi, *, binary: str = BINARY, version: str = "", force: bool = False) -> int:
     wanted = {"binary": binary, "version": version, "drainSeconds": 5, "force": force}
-    return await proxy_upgrade._upgrade(wanted, "", at, Output.TABLE)
+    return await proxy.upgrade_machines(wanted, "", at, Output.TABLE)
 
 
 async def upgraded_by_the_hub(cluster: Cluster, name: str, phase: str) -> None:
@@ -190,7 +190,7 @@ async def test_an_upgrade_ends_at_a_failed_machine_and_goes_on(tmp_path: Path, c
         assert await request(at) == ATTENTION
         await acting
         assert "m2: Failed: Envoy ended" in capsys.readouterr().out
-        assert await proxy_upgrade._look("", at, Output.TABLE, stop=False) == ATTENTION
+        assert await proxy.show_upgrade("", at, Output.TABLE, stop=False) == ATTENTION
         assert BINARY in capsys.readouterr().out
         first = (await cluster.get(PROXY_MACHINES, "", "m1")).spec.upgrade
         await cluster.merge_patch(PROXY_MACHINES, "", "m2", {"spec": {"upgrade": None}}, manager="user")
@@ -223,7 +223,7 @@ async def test_a_stopped_upgrade_is_taken_back_where_it_has_not_begun(tmp_path: 
         for name, phase in (("m1", "Restarting"), ("m2", "Waiting")):
             await cluster.create(PROXY_MACHINES, {"metadata": {"name": name}, "spec": {"upgrade": upgrade}})
             await upgraded_by_the_hub(cluster, name, phase)
-        assert await proxy_upgrade._look("", at, Output.TABLE, stop=True) == OK
+        assert await proxy.show_upgrade("", at, Output.TABLE, stop=True) == OK
         requested = [obj.spec.upgrade is not None for obj in await cluster.list(PROXY_MACHINES)]
         assert requested == [True, False]
 

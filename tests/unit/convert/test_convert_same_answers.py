@@ -9,9 +9,9 @@ from collections.abc import Iterable
 import pytest
 from convert_builders import GATEWAY, convert, ingress, of_kind, path, service
 
-from fairlead.agent.sources.certificates import CertificateState
 from fairlead.agent.sources.gateway.plan import GatewayPlan, ListenerPlan, ParentKey
 from fairlead.agent.sources.gateway.routes import RouteView, plan_route
+from fairlead.agent.sources.http import CertificateState
 from fairlead.agent.sources.ingress.plan import ClassView, IngressView, plan_class, translate_ingress
 from fairlead.api.gateway import Gateway, RouteGroupKind
 from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec, LoadBalancerRouteSpec

@@ -20,7 +20,7 @@ from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.migration import ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.tenants.addresses import AddressAllocator
-from fairlead.hub.tenants.member_health import MemberHealth
+from fairlead.hub.tenants.tenants import MemberHealth
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.discovery import install_crds

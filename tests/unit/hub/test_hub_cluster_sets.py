@@ -16,7 +16,7 @@ from fairlead.errors import Retry
 from fairlead.hub.intents.tcp import TCPObjects
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.tenants.cluster_sets import ClusterSets
-from fairlead.hub.tenants.member_health import MemberHealth
+from fairlead.hub.tenants.tenants import MemberHealth
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.listing import Undecodable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.hub.intents.conditions import build_conditions, decision_text, ingress_of
+from fairlead.hub.intents.status import build_conditions, decision_text, ingress_of
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.observed import Health, Observed, RefusedPart

@@ -14,7 +14,7 @@ from fairlead.api.tenant import TenantStatus
 from fairlead.api.times import wire_time
 from fairlead.hub.intents.global_service import GlobalIntent, healthy_members
 from fairlead.hub.intents.tcp import TCPIntent
-from fairlead.hub.tenants.member_health import MemberHealth
+from fairlead.hub.tenants.tenants import MemberHealth
 from fairlead.kube.listing import UNNAMED, Undecodable
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import LoadBalancerKey

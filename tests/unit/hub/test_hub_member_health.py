@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.api.tenant import LOST_AFTER_S, STALE_AFTER_S, STAMPED_LEASES, StampedLease, TenantStatus
 from fairlead.api.times import wire_time
-from fairlead.hub.tenants.member_health import CHECK_EVERY_S, MemberHealth
+from fairlead.hub.tenants.tenants import CHECK_EVERY_S, MemberHealth
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig

@@ -7,13 +7,12 @@ import pytest
 
 from fairlead.api.meta import Transition, condition_of, wire_conditions
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.hub.intents.conditions import build_conditions
-from fairlead.hub.intents.status import repeats_references
+from fairlead.hub.intents.status import build_conditions, repeats_references
 from fairlead.hub.intents.tcp import TCPStatus
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.pacing import is_passing
+from fairlead.kube.status import is_passing
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.observed import Health, Observed

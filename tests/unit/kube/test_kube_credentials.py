@@ -16,7 +16,7 @@ from aiohttp import web
 from kubeconfigs import Clock, Fields, credential, plugin, write
 
 from fairlead.errors import BadConfiguration, Unreachable
-from fairlead.kube.credentials import KubeconfigSignIn, Material
+from fairlead.kube.config import KubeconfigSignIn, Material
 from fairlead.kube.kubeconfig import load_config
 from fairlead.runtime.clock import VirtualClock
 

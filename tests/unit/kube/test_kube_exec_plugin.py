@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fairlead.errors import Unreachable
-from fairlead.kube import credentials as exec_plugin
-from fairlead.kube.credentials import run_plugin
+from fairlead.kube import config as exec_plugin
+from fairlead.kube.config import run_plugin
 
 VERSION = "client.authentication.k8s.io/v1"
 

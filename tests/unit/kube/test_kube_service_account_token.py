@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.kube.service_account_token import expiry_of, token_times
+from fairlead.kube.config import expired_since, token_times
 
 AGENT = {"sub": "system:serviceaccount:tenant-east:fairlead-agent", "iat": 1000, "exp": 4600}
 
@@ -64,6 +64,6 @@ def test_a_token_that_cannot_be_renewed_is_left_alone(text: str) -> None:
     ],
 )
 def test_an_expired_token_says_since_when_and_how_to_renew_it(text: str, now_s: int, parts: tuple[str, ...]) -> None:
-    shown = expiry_of(text, datetime.fromtimestamp(now_s, UTC))
+    shown = expired_since(text, datetime.fromtimestamp(now_s, UTC))
     assert bool(shown) == bool(parts)
     assert all(part in shown for part in parts)

@@ -15,8 +15,7 @@ from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import Unauthorized
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.service_account_token import request_token
+from fairlead.kube.config import ClusterConfig, bearer, request_token
 from fairlead.page import web as rights
 from fairlead.page.board import Board
 from fairlead.page.web import AllRights, TokenGate, WebPage

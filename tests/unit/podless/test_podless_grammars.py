@@ -7,7 +7,7 @@ from contextlib import suppress
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fairlead.api.cidrs import parse_cidr
+from fairlead.api.annotations import parse_cidr
 from fairlead.api.selectors import BadSelector, Selector, parse_selector
 from podless.failure import ApiFailure
 from podless.kinds.service_rules import cidr_warnings

@@ -10,10 +10,18 @@ import msgspec
 from fairlead.api.kubernetes import EndpointSlice, Node
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.poolservice import PoolService, PoolServiceSpec
-from fairlead.regions.backends import Membership, RegionPool, claims_of
 from fairlead.regions.inventory import compact_node, compact_slice
 from fairlead.regions.plan import owners
-from fairlead.regions.source import SOURCE_SERVICES, RegionKey, SourceService, pool_service_labels, source_from_whole
+from fairlead.regions.source import (
+    SOURCE_SERVICES,
+    Membership,
+    RegionKey,
+    RegionPool,
+    SourceService,
+    claims_of,
+    pool_service_labels,
+    source_from_whole,
+)
 
 FINALIZER = "fairlead.dev/pool-services"
 SELECTOR = "fairlead.dev/nodepool-selector"

@@ -11,8 +11,8 @@ from fairlead.hub.tenants.addresses import AddressAllocator, listeners_of
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.publish.objects import Publication
-from fairlead.regions.backends import Backends
 from fairlead.regions.balancer_plan import translate
+from fairlead.regions.source import Backends
 from fairlead.runtime.clock import VirtualClock
 from fairlead.translate.addresses import AddressRanges
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from regions_builders import membership, node, slice_of
 
 from fairlead.api.kubernetes import NodeAddress
-from fairlead.regions.backends import BACKENDS_LIMIT_BYTES, Backends, build_backends, decode_backends, pool_node
+from fairlead.regions.source import BACKENDS_LIMIT_BYTES, Backends, build_backends, decode_backends, pool_node
 
 PLACES = st.dictionaries(st.sampled_from(["n1", "n2", "n3", "n4"]), st.sampled_from(["east", "west", ""]))
 PODS = st.lists(

@@ -7,9 +7,8 @@ from regions_builders import membership, pool_service, service, slice_of
 
 from fairlead.model.condition import ConditionReason
 from fairlead.publish.objects import Publication, Refused
-from fairlead.regions.backends import PoolNode, build_backends
 from fairlead.regions.balancer_plan import translate
-from fairlead.regions.source import DOCUMENT_LIMIT_BYTES, document_of
+from fairlead.regions.source import DOCUMENT_LIMIT_BYTES, PoolNode, build_backends, document_of
 
 NODES = [PoolNode("n1", "10.1.0.1", True), PoolNode("n2", "10.1.0.2", True), PoolNode("n3", "10.1.0.3", True)]
 PODS = slice_of(("10.244.0.1", "n1", True), ("10.244.0.2", "n2", False))

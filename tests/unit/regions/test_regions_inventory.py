@@ -11,8 +11,8 @@ from fairlead.api.poolservice import NODE_POOLS
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
-from fairlead.regions.backends import claims_of
 from fairlead.regions.inventory import RegionsInventory
+from fairlead.regions.source import claims_of
 from fairlead.testing.builders import decoded, lb_class
 
 KEY = ("default", "test")

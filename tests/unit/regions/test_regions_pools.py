@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from regions_builders import node, pool
 
-from fairlead.regions.backends import Membership, RegionPool, claims_of
+from fairlead.regions.source import Membership, RegionPool, claims_of
 
 
 @pytest.mark.req("O-5")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from regions_builders import RegionKey, membership, pool, pool_service, service, slice_of
 
 from fairlead.api.poolservice import PoolService
-from fairlead.regions.backends import Backends, build_backends
 from fairlead.regions.plan import RegionView, plan_region
+from fairlead.regions.source import Backends, build_backends
 
 NOW = "2030-06-01T00:00:00.000000Z"
 

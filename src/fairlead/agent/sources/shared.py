@@ -36,26 +36,23 @@ from fairlead.agent.identity import (
     published_meta,
 )
 from fairlead.agent.slices import of_one_family
-from fairlead.agent.sources.certificates import (
+from fairlead.agent.sources.caches import BY_ORIGIN, MEMBER_SERVICES, IngressCaches, MemberService, ServiceCaches
+from fairlead.agent.sources.http import (
     NOT_IN_MEMBER,
     CertificateRequest,
     CertificateState,
-    merged_spec,
-    states_of,
-)
-from fairlead.agent.sources.http import (
     copy_name,
     copy_of,
     is_ours,
     is_same_copy,
+    merged_spec,
     original_of,
     reached_by,
+    states_of,
     why_no_copy,
     with_probed_health,
     with_valid_settings,
 )
-from fairlead.agent.sources.ingress.caches import BY_ORIGIN, IngressCaches
-from fairlead.agent.sources.service.caches import MEMBER_SERVICES, MemberService, ServiceCaches
 from fairlead.agent.sources.service.plan import Settings
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.kubernetes import SECRETS, EndpointSlice, Secret, Service

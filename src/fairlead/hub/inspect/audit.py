@@ -48,7 +48,7 @@ log = structlog.get_logger(__name__)
 FieldChange = tuple[str, str, str]
 
 
-class FieldManager(Wire, frozen=True, gc=False):
+class ManagedFieldsEntry(Wire, frozen=True, gc=False):
     """One entry of managedFields."""
 
     manager: str = ""
@@ -60,7 +60,7 @@ class FieldManager(Wire, frozen=True, gc=False):
 class ManagedMeta(ObjectMeta, frozen=True, gc=False):
     """Metadata with the managers of the fields."""
 
-    managed_fields: tuple[FieldManager, ...] = ()
+    managed_fields: tuple[ManagedFieldsEntry, ...] = ()
 
 
 class ManagedObject(KubeObject, frozen=True, gc=False):
@@ -126,7 +126,7 @@ class ChangeRecorder:
         try:
             self._pending.put_nowait(change)
         except asyncio.QueueFull:
-            self._note(change, FieldManager())
+            self._note(change, ManagedFieldsEntry())
 
     async def run(self) -> None:
         """Record changes with their managers until cancelled."""
@@ -142,19 +142,19 @@ class ChangeRecorder:
         except FairleadError:
             return False
 
-    async def _manager(self, change: _Change) -> FieldManager:
+    async def _manager(self, change: _Change) -> ManagedFieldsEntry:
         """Return the manager that made a change, an empty one when the object is gone or cannot be read."""
         if change.operation == "Deleted":
-            return FieldManager(time=change.obj.metadata.deletion_timestamp or "")
+            return ManagedFieldsEntry(time=change.obj.metadata.deletion_timestamp or "")
         of = change.resource
         resource = Resource(of.group, of.version, of.kind, of.plural, of.namespaced, ManagedObject)
         try:
             obj = await self._cluster.get(resource, *change.obj.key)
         except FairleadError:
-            return FieldManager()
+            return ManagedFieldsEntry()
         return manager_of(obj.metadata.managed_fields, change.fields)
 
-    def _note(self, change: _Change, by: FieldManager) -> None:
+    def _note(self, change: _Change, by: ManagedFieldsEntry) -> None:
         if by.manager.startswith(MANAGER_HUB) and change.operation == "Changed":
             return  # annotations of the hub are not a change of the request
         obj = change.obj
@@ -179,7 +179,7 @@ def _logged(revision: Revision) -> dict[str, Any]:
     return {key: value for key, value in msgspec.to_builtins(revision).items() if value}
 
 
-def manager_of(managers: tuple[FieldManager, ...], fields: tuple[FieldChange, ...]) -> FieldManager:
+def manager_of(managers: tuple[ManagedFieldsEntry, ...], fields: tuple[FieldChange, ...]) -> ManagedFieldsEntry:
     """Return the manager that set one of ``fields`` last; without fields, the manager that created the object.
 
     A removed field has no owner, so the manager of a removal is unknown.
@@ -187,9 +187,9 @@ def manager_of(managers: tuple[FieldManager, ...], fields: tuple[FieldChange, ..
     own = [entry for entry in managers if not entry.subresource]
     if not fields:
         created = [entry for entry in own if not entry.manager.startswith(MANAGER_HUB)]
-        return min(created or own, key=lambda entry: entry.time, default=FieldManager())
+        return min(created or own, key=lambda entry: entry.time, default=ManagedFieldsEntry())
     owners = [entry for entry in own if any(_owns(entry.fields_v1, path) for path, _, _ in fields)]
-    return max(owners, key=lambda entry: entry.time, default=FieldManager())
+    return max(owners, key=lambda entry: entry.time, default=ManagedFieldsEntry())
 
 
 def _owns(fields: Mapping[str, Any], path: str) -> bool:

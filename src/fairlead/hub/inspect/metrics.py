@@ -16,7 +16,7 @@ from fairlead.hub.intents.status import TargetCounts
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.tenants.addresses import AddressAllocator
-from fairlead.hub.tenants.member_health import MemberHealth
+from fairlead.hub.tenants.tenants import MemberHealth
 from fairlead.hub.tenants.usage import LOAD_BALANCER_KINDS
 from fairlead.ledger.records import load_balancer_of
 from fairlead.model.condition import ConditionType

@@ -1,31 +1,47 @@
-"""Read-only looks at load balancers: a dry run of the hub over its API, and the plans and history of a running hub.
+"""Looks at load balancers: a dry run of the hub over its API, plans and history of a running hub, and orphans.
 
 In: a Cluster with the rights to read, or the caches and trackers of a running hub. Out: for each load balancer its
 plan, records, observed state and exclusions. The ledger of load balancers that the hub's own proxies serve is in the
 hub's memory. The plan of a dry run for them contains the changes that the hub holds, and whether it has decided about
-the newest spec. Never: a write, an allocation, or a call of a provider that changes anything; parameters of targets,
+the newest spec. Never: an allocation, or a call of a provider that changes anything; parameters of targets,
 or anything else that may be a credential.
+
+Orphans are records without a load balancer, and entries of ours without a record. The first are deleted; for the second
+a record is created as deregistering, and deleted. The leading hub then deregisters the backend, so each load balancer
+has one writer. Never: a change of foreign entries, or the deletion of an orphan that has an owner since the preview.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from fairlead.api.backendgroup import BackendRecord
+from fairlead.api.backendgroup import BACKEND_RECORDS, BackendRecord
 from fairlead.api.globalservice import GlobalMemberStatus, GlobalService
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer, MaintenanceStatus, RefusedPartStatus
 from fairlead.api.intent import IntentObject, Provisioned
-from fairlead.api.meta import WireCondition
-from fairlead.api.names import ANNOTATION_PAUSED, DEFAULT_CLASS, KERNEL_PROVIDER, MACHINE_PROVIDERS
+from fairlead.api.meta import JSONObject, WireCondition
+from fairlead.api.names import (
+    ANNOTATION_PAUSED,
+    DEFAULT_CLASS,
+    FINALIZER_DEREGISTER,
+    KERNEL_PROVIDER,
+    LABEL_LOAD_BALANCER,
+    LABEL_MANAGED_BY,
+    MACHINE_PROVIDERS,
+    MANAGED_BY,
+    label_value,
+)
 from fairlead.api.proxymachine import PROXY_GROUPS, PROXY_MACHINES, ProxyGroup, ProxyMachine
 from fairlead.api.tcploadbalancer import DrainingTargets, TCPLoadBalancer
-from fairlead.errors import Conflict, FairleadError, Forbidden, NotFound, Retry
+from fairlead.api.times import wire_time
+from fairlead.errors import AlreadyExists, Conflict, FairleadError, Forbidden, NotFound, Retry
 from fairlead.hub.intents import INTENTS
 from fairlead.hub.intents.intent import Exclusion, IntentContext, Intents
 from fairlead.hub.intents.status import FirstPublication
@@ -34,15 +50,16 @@ from fairlead.hub.providers.migration import ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry, installed_providers
 from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
 from fairlead.hub.tenants.addresses import AddressAllocator
-from fairlead.hub.tenants.member_health import MemberHealth
+from fairlead.hub.tenants.tenants import MemberHealth
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.ledger.frontends import held_changes
-from fairlead.ledger.records import load_balancer_of
-from fairlead.model.change import Action, FrontendChange, HistoryEntry, Reason
+from fairlead.ledger.records import listener_of, load_balancer_of, record_name, record_spec, target_of
+from fairlead.model.change import Action, FrontendChange, HistoryEntry, Reason, TargetChange
 from fairlead.model.condition import ConditionType
 from fairlead.model.contract import EVERY_FEATURE, AllocationKind, Restorable
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.desired import Target
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed
 from fairlead.providers.kernel import CAPABILITIES
 from fairlead.runtime.clock import Clock, SystemClock
@@ -461,3 +478,86 @@ def debug_key(
             states.append(ProviderState(name, state.desired is not None, pending, backends))
     exists, entries = inventory.intent(key) is not None, history.of(key)
     return KeyState(*key, exists, states, entries) if exists or states or entries else None
+
+
+class OrphanKind(StrEnum):
+    """The kinds of orphans: a record, or an entry."""
+
+    RECORD = "Record"
+    ENTRY = "Entry"
+
+
+class Orphan(msgspec.Struct, frozen=True):
+    """One backend without an owner. ``leaving``: its record is being deleted already."""
+
+    kind: OrphanKind
+    load_balancer: LoadBalancerKey
+    listener: ListenerKey
+    target: TargetKey
+    record: tuple[str, str]
+    uid: str = ""
+    leaving: bool = False
+
+
+def orphans_of(preview: Previewed) -> list[Orphan]:
+    """Return the orphans of one load balancer, records first."""
+    records = [_of_record(preview, record) for record in preview.records] if preview.gone else []
+    return records + [
+        Orphan(
+            OrphanKind.ENTRY,
+            preview.key,
+            listener,
+            key,
+            (preview.key.namespace, record_name(preview.key, listener, key)),
+        )
+        for listener, key in preview.drift.unrecorded
+    ]
+
+
+async def remove_orphan(cluster: Cluster, preview: Previewed, orphan: Orphan) -> str:
+    """Have one orphan removed; return in one sentence what was done."""
+    if orphan.leaving:
+        return "already being deleted"
+    uid = orphan.uid if orphan.kind is OrphanKind.RECORD else await _put_on_record(cluster, preview, orphan)
+    if not uid:
+        return "kept: it has a record now"
+    try:
+        await cluster.delete(BACKEND_RECORDS, *orphan.record, uid=uid)
+    except NotFound:
+        return "already gone"
+    when = f"once {' and '.join(preview.paused)} is resumed" if preview.paused else "now"
+    return f"deleted: the hub deregisters it {when}"
+
+
+def _of_record(preview: Previewed, record: BackendRecord) -> Orphan:
+    place = (listener_of(record), target_of(record).key)
+    return Orphan(OrphanKind.RECORD, preview.key, *place, record.key, record.metadata.uid, record.deleting)
+
+
+async def _put_on_record(cluster: Cluster, preview: Previewed, orphan: Orphan) -> str:
+    """Create the missing record; its name ensures that there is no other."""
+    spec = preview.side.recorded_spec or (preview.side.desired.spec if preview.side.desired is not None else None)
+    if spec is None:
+        return ""
+    change = TargetChange(preview.key, orphan.listener, Target(orphan.target), Action.DEREGISTER, Reason.DEREGISTERING)
+    namespace, name = orphan.record
+    body: JSONObject = {
+        "metadata": {
+            "namespace": namespace,
+            "name": name,
+            "labels": {LABEL_MANAGED_BY: MANAGED_BY, LABEL_LOAD_BALANCER: label_value(preview.key.name)},
+            "finalizers": [FINALIZER_DEREGISTER],
+        },
+        "spec": msgspec.to_builtins(record_spec(spec, change, provider=preview.provider, info=preview.info, epoch=0)),
+        "status": {
+            "state": "Deregistering",
+            "reason": Reason.DEREGISTERING.value,
+            "message": "found by fairlead gc: an entry of ours without a record",
+            "since": wire_time(SystemClock().now()),
+        },
+    }
+    try:
+        created: BackendRecord = await cluster.create(BACKEND_RECORDS, body)
+    except AlreadyExists:
+        return ""
+    return created.metadata.uid

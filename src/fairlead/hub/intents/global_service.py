@@ -28,12 +28,11 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.api.times import seconds_from_duration
 from fairlead.errors import FairleadError
-from fairlead.hub.intents.conditions import ingress_of
 from fairlead.hub.intents.drill import DrillObjects, Drills
 from fairlead.hub.intents.intent import Controller, Exclusion, IntentContext, RecordResult
 from fairlead.hub.intents.member_intent import MemberIntent, MemberObjects, MemberViews, excluded_nodes
 from fairlead.hub.intents.shift import Shifts
-from fairlead.hub.intents.status import StatusRules, shown_targets
+from fairlead.hub.intents.status import StatusRules, ingress_of, shown_targets
 from fairlead.hub.inventory import UNTIL_READ, first_broken, slice_labels
 from fairlead.hub.providers.runner import observed_of
 from fairlead.kube.cache import WatchCache

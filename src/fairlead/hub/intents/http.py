@@ -43,10 +43,9 @@ from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER, ANNOTATION_MAINTEN
 from fairlead.api.tenant import Tenant
 from fairlead.api.times import parsed_time
 from fairlead.errors import FairleadError, NotFound, Retry
-from fairlead.hub.intents.conditions import ingress_of
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.member_intent import MemberIntent, MemberObjects, MemberViews
-from fairlead.hub.intents.status import StatusRules, draining_targets, shown_targets
+from fairlead.hub.intents.status import StatusRules, draining_targets, ingress_of, shown_targets
 from fairlead.hub.inventory import Inventory, backend_labels, first_broken
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster

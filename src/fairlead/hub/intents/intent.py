@@ -33,7 +33,7 @@ from fairlead.hub.inventory import IntentObjects, Inventory, first_broken
 from fairlead.hub.providers.migration import Placement, ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.tenants.addresses import AddressAllocator
-from fairlead.hub.tenants.member_health import MemberHealth
+from fairlead.hub.tenants.tenants import MemberHealth
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder, EventWriter
 from fairlead.kube.writes import release

@@ -16,10 +16,9 @@ from fairlead.api.tcploadbalancer import (
     TCPLoadBalancerSpec,
     TCPLoadBalancerStatus,
 )
-from fairlead.hub.intents.conditions import ingress_of
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.member_intent import MemberIntent, MemberObjects, MemberViews
-from fairlead.hub.intents.status import StatusRules, draining_targets, shown_targets
+from fairlead.hub.intents.status import StatusRules, draining_targets, ingress_of, shown_targets
 from fairlead.hub.inventory import Inventory, slice_labels
 from fairlead.hub.tenants.addresses import listeners_of
 from fairlead.kube.cache import WatchCache

@@ -51,10 +51,18 @@ from fairlead.errors import AlreadyExists, FairleadError, Forbidden, Invalid, No
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.machines.announcing import AnnouncementObjects
 from fairlead.hub.machines.egress import EgressIdentities, pods_of
-from fairlead.hub.machines.metrics import AddressMoves, MachineCollector, MachinesNow
 from fairlead.hub.machines.placement import PAUSES, MachineEnvoys, MachineFacts, Placements, SeveralProxies
 from fairlead.hub.machines.plans import MachinePlans, PlanInput, build_plans, placed_addresses
-from fairlead.hub.machines.states import SKEW_S, UNREACHABLE_S, Heard, machine_status, skew_text
+from fairlead.hub.machines.states import (
+    SKEW_S,
+    UNREACHABLE_S,
+    AddressMoves,
+    Heard,
+    MachineCollector,
+    MachinesNow,
+    machine_status,
+    skew_text,
+)
 from fairlead.hub.machines.tokens import Ticket, check_node_token, check_token, consume
 from fairlead.hub.machines.upgrades import Upgrades
 from fairlead.kube.cache import WatchCache

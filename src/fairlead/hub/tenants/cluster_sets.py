@@ -28,7 +28,7 @@ from fairlead.api.tenant import Tenant
 from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError, NamespaceNotFound, NotFound, Retry, Wait
 from fairlead.hub.inventory import Inventory, service_of_shared
-from fairlead.hub.tenants.member_health import MemberHealth
+from fairlead.hub.tenants.tenants import MemberHealth
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.status import write_status
 from fairlead.kube.writes import Overlay

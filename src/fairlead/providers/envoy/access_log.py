@@ -15,7 +15,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from fairlead.api.access_log import FIELDS, AccessLog, Kind, read_access_log
+from fairlead.api.annotations import FIELDS, AccessLog, Kind, read_access_log
 from fairlead.model.in_words import split_host_port, whole_number
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.schema import Fields, Schema, duration

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from fairlead.api.proxy_protocol import read_accept_proxy_protocol
+from fairlead.api.annotations import read_accept_proxy_protocol
 from fairlead.model.desired import Affinity, FrontendSpec, Listener
 from fairlead.model.http import L7Listener
 from fairlead.model.keys import ListenerKey, Protocol, family_of

@@ -17,8 +17,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.proxymachine import MachineCertificate, ProxyMachine, ProxyMachineStatus, RouterSession
-from fairlead.hub.machines.metrics import MOST_ADDRESSES, AddressMoves, MachineCollector, MachinesNow
-from fairlead.hub.machines.states import UNREACHABLE_S, Heard
+from fairlead.hub.machines.states import (
+    MOST_ADDRESSES,
+    UNREACHABLE_S,
+    AddressMoves,
+    Heard,
+    MachineCollector,
+    MachinesNow,
+)
 from fairlead.model.machine import AddressState, AnnouncedAddress, Announcement, MachineReport
 from tests.docs.docs_console import ROOT
 

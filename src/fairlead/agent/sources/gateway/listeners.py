@@ -21,14 +21,6 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from fairlead.agent.identity import certificate_name, gateway_load_balancer_name
-from fairlead.agent.sources.certificates import (
-    NOT_IN_MEMBER,
-    PENDING,
-    CertificateRequest,
-    CertificateState,
-    issuer_of,
-    request,
-)
 from fairlead.agent.sources.gateway.plan import (
     ACCEPTED,
     CONFIG_MAP,
@@ -59,15 +51,21 @@ from fairlead.agent.sources.gateway.plan import (
 )
 from fairlead.agent.sources.gateway.routes import namespaces_allowed
 from fairlead.agent.sources.http import (
+    NOT_IN_MEMBER,
+    PENDING,
+    CertificateRequest,
+    CertificateState,
     accepts_problem,
     access_log_of,
     access_log_problem,
     annotation_problem,
     families_by_annotation,
+    issuer_of,
     limits_problem,
     listed_sources,
     of_each_family,
     policy_of,
+    request,
     source_lists,
 )
 from fairlead.api.gateway import (

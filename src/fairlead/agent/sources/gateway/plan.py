@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, TypeVar
 import msgspec
 
 from fairlead.agent.events import refusal, unpublished
-from fairlead.agent.sources.certificates import CertificateRequest, CertificateState
+from fairlead.agent.sources.http import CertificateRequest, CertificateState
 from fairlead.api.gateway import (
     GATEWAY_GROUP,
     FrontendValidation,

@@ -17,24 +17,31 @@ from collections.abc import Callable, Iterable, Iterator
 from fairlead.agent.engine import HTTP_LANE, CountPace, Engine, Source
 from fairlead.agent.events import failing_changes
 from fairlead.agent.identity import Key, certificate_name, gateway_load_balancer_name, key_of, route_name
-from fairlead.agent.sources.certificates import CertificateRequest, same_progress, wants_another
+from fairlead.agent.sources.caches import IngressCaches, ServiceCaches
 from fairlead.agent.sources.gateway.caches import (
     BY_CLASS,
     BY_CONFIG_MAP,
     BY_SECRET,
+    Attachments,
+    BackendPolicies,
     Bundle,
     GatewayCaches,
+    GatewayName,
+    GatewayPlans,
     gateway_of,
     parents_of,
 )
-from fairlead.agent.sources.gateway.infrastructure_writer import InfrastructureWriter
 from fairlead.agent.sources.gateway.plan import GatewayPlan, ParentKey, RoutePlan, secrets_named
-from fairlead.agent.sources.gateway.plans import Attachments, BackendPolicies, GatewayName, GatewayPlans
-from fairlead.agent.sources.gateway.reports import GatewayReports
+from fairlead.agent.sources.gateway.reports import GatewayReports, InfrastructureWriter
 from fairlead.agent.sources.gateway.routes import RouteView, parents_named, plan_route, services_named
-from fairlead.agent.sources.http import is_chosen_by_user, missing_service, original_of
-from fairlead.agent.sources.ingress.caches import IngressCaches
-from fairlead.agent.sources.service.caches import ServiceCaches
+from fairlead.agent.sources.http import (
+    CertificateRequest,
+    is_chosen_by_user,
+    missing_service,
+    original_of,
+    same_progress,
+    wants_another,
+)
 from fairlead.agent.sources.shared import BACKEND, MANAGED, SECRET, Shared
 from fairlead.agent.term import Refusals
 from fairlead.api.gateway import (

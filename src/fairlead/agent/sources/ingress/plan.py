@@ -20,18 +20,13 @@ from typing import NamedTuple
 import msgspec
 
 from fairlead.agent.identity import certificate_name, class_load_balancer_name, fallback_name
-from fairlead.agent.sources.certificates import (
+from fairlead.agent.sources.http import (
     NOT_IN_MEMBER,
     PENDING,
-    CertificateRequest,
-    CertificateState,
-    issuer_of,
-    request,
-    too_many,
-)
-from fairlead.agent.sources.http import (
     TLS_ONLY,
     AuthRequest,
+    CertificateRequest,
+    CertificateState,
     SourceLists,
     accepts_problem,
     access_log_of,
@@ -41,13 +36,16 @@ from fairlead.agent.sources.http import (
     backend_of,
     families_by_annotation,
     find_port,
+    issuer_of,
     limit_problem,
     limited,
     limits_problem,
     policy_of,
     ports_of,
+    request,
     source_lists,
     tokens_of,
+    too_many,
 )
 from fairlead.api.hostname import WILDCARD, wildcards_over
 from fairlead.api.httploadbalancer import CertificateRef, HTTPLoadBalancerSpec, LoadBalancerRouteSpec

@@ -24,15 +24,22 @@ from fairlead.agent.identity import (
     missing_class,
     route_name,
 )
-from fairlead.agent.sources.certificates import CertificateRequest, same_progress, wants_another
-from fairlead.agent.sources.http import is_chosen_by_user, missing_service, original_of
-from fairlead.agent.sources.ingress.caches import (
+from fairlead.agent.sources.caches import (
     BY_PLACE,
     BY_SECRET,
     BY_SERVICE,
     IngressCaches,
+    ServiceCaches,
     secrets_named,
     services_named,
+)
+from fairlead.agent.sources.http import (
+    CertificateRequest,
+    is_chosen_by_user,
+    missing_service,
+    original_of,
+    same_progress,
+    wants_another,
 )
 from fairlead.agent.sources.ingress.plan import (
     ClassPlan,
@@ -46,7 +53,6 @@ from fairlead.agent.sources.ingress.plan import (
     translate_ingress,
 )
 from fairlead.agent.sources.ingress.status import build_feedback
-from fairlead.agent.sources.service.caches import ServiceCaches
 from fairlead.agent.sources.shared import BACKEND, MANAGED, SECRET, Shared
 from fairlead.agent.term import Refusals
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerStatus, LoadBalancerRoute

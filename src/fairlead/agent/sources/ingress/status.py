@@ -28,7 +28,7 @@ from fairlead.agent.events import (
     usable_addresses,
 )
 from fairlead.agent.identity import certificate_name, route_name
-from fairlead.agent.sources.ingress.caches import secrets_of
+from fairlead.agent.sources.caches import secrets_of
 from fairlead.agent.sources.ingress.plan import https_listener, unprotected
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.intent import NamesStatus

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from fairlead.agent.sources.service.caches import MemberService, MemberServiceMeta, MemberServiceSpec
+from fairlead.agent.sources.caches import MemberService, MemberServiceMeta, MemberServiceSpec
 from fairlead.agent.sources.service.plan import Settings
 from fairlead.api.kubernetes import ClientIPConfig, EndpointSlice, ServicePort, SessionAffinityConfig
 from fairlead.api.meta import JSONObject, KubeObject, ObjectMeta, WireCondition, mirrored_conditions

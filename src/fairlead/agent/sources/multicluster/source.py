@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from fairlead.agent.engine import FOREIGN_STATUS_RETRY_S, SETS_LANE, STATUS_CONFLICT, Engine, Source
 from fairlead.agent.identity import Key, key_of, origin_of
 from fairlead.agent.slices import without_last_applied
+from fairlead.agent.sources.caches import MemberService, ServiceCaches, is_fresh, service_of_slice
 from fairlead.agent.sources.multicluster.plan import (
     ExportPlan,
     derived_body,
@@ -35,7 +36,6 @@ from fairlead.agent.sources.multicluster.plan import (
     service_import,
     unused,
 )
-from fairlead.agent.sources.service.caches import MemberService, ServiceCaches, is_fresh, service_of_slice
 from fairlead.agent.sources.service.plan import Settings
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NAMESPACES, EndpointSlice, Namespace
 from fairlead.api.meta import JSONObject, KubeObject, ObjectMeta, WireCondition

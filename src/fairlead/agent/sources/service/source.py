@@ -21,7 +21,7 @@ import structlog
 from fairlead.agent.engine import SERVICES_LANE, AgentMetrics, Engine, Source
 from fairlead.agent.identity import Key, ServiceKey, key_of, service_of
 from fairlead.agent.slices import NodeAddressType, NodeEntry, NodesPlace, build_nodes, entries_from_nodes
-from fairlead.agent.sources.service.caches import MemberService, ServiceCaches, service_of_slice
+from fairlead.agent.sources.caches import MemberService, ServiceCaches, service_of_slice
 from fairlead.agent.sources.service.plan import (
     CloudLoadBalancer,
     Decision,

@@ -13,8 +13,15 @@ from collections.abc import Container, Iterator, Mapping
 
 import msgspec
 
-from fairlead.api.limits import Limits, connection_limits_problem, kib_per_second, read_limits
-from fairlead.api.proxy_protocol import AcceptProxyProtocol, accept_problem, read_accept_proxy_protocol
+from fairlead.api.annotations import (
+    AcceptProxyProtocol,
+    Limits,
+    accept_problem,
+    connection_limits_problem,
+    kib_per_second,
+    read_accept_proxy_protocol,
+    read_limits,
+)
 from fairlead.model.http import Route
 from fairlead.model.in_words import whole_number
 from fairlead.model.keys import LoadBalancerKey

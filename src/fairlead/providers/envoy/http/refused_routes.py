@@ -26,8 +26,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from fairlead.api.access_log import read_access_log
-from fairlead.api.cidrs import uncertain_network
+from fairlead.api.annotations import read_access_log, uncertain_network
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import (
     EVERYONE,

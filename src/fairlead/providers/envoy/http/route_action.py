@@ -34,9 +34,8 @@ from typing import Literal, cast
 
 import msgspec
 
-from fairlead.api.limits import Limits
+from fairlead.api.annotations import AcceptProxyProtocol, Limits
 from fairlead.api.names import short_hash
-from fairlead.api.proxy_protocol import AcceptProxyProtocol
 from fairlead.model.http import (
     HEADERS_OF_CLIENTS,
     MAX_DURATION_S,
