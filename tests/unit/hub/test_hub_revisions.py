@@ -10,7 +10,7 @@ import pytest
 from fairlead.api.httploadbalancer import LoadBalancerRoute
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
-from fairlead.hub.inspect.audit import FieldManager, field_changes, manager_of
+from fairlead.hub.inspect.audit import ManagedFieldsEntry, field_changes, manager_of
 from fairlead.runtime.logs import REDACTED
 
 pytestmark = pytest.mark.req("F-30")
@@ -69,12 +69,12 @@ def test_no_credential_is_in_a_change():
 def test_the_manager_is_the_last_one_of_the_fields():
     ports, drain = {"f:spec": {"f:ports": {}}}, {"f:spec": {"f:drain": {}}}
     managers = (
-        FieldManager("kubectl", "2030-01-01T00:00:01Z", fields_v1=ports),
-        FieldManager("helm", "2030-01-01T00:00:03Z", fields_v1=drain),
-        FieldManager("hub", "2030-01-01T00:00:09Z", "status", {"f:status": {}}),
+        ManagedFieldsEntry("kubectl", "2030-01-01T00:00:01Z", fields_v1=ports),
+        ManagedFieldsEntry("helm", "2030-01-01T00:00:03Z", fields_v1=drain),
+        ManagedFieldsEntry("hub", "2030-01-01T00:00:09Z", "status", {"f:status": {}}),
     )
     assert manager_of(managers, (("ports[0].port", "80", "81"),)).manager == "kubectl"
     assert manager_of(managers, (("drain", "", "5s"),)).manager == "helm"
     assert manager_of(managers, (("region", "eu", ""),)).manager == ""  # a removal has no owner
     assert manager_of(managers, ()).manager == "kubectl"  # created the object
-    assert manager_of((), ()) == FieldManager()
+    assert manager_of((), ()) == ManagedFieldsEntry()
