@@ -53,6 +53,38 @@ async def test_a_gateway_becomes_listeners_and_its_route_a_route(world: World) -
     assert await world.load_balancers() == {}
 
 
+@pytest.mark.req("F-20")
+async def test_a_route_with_invalid_tokens_is_closed_unless_it_asked_before(world: World) -> None:
+    await served(world)
+    await gateway(world)
+    await route(world)
+    await world.start()
+    await until(lambda: routes(world), what="a route")
+
+    async def annotate(text: str) -> None:
+        patch = {"metadata": {"annotations": {"fairlead.dev/jwt": text}}}
+        await world.member.merge_patch(HTTP_ROUTES, "shop", "shop", patch, manager=USER)
+
+    async def is_closed() -> bool:
+        return not any(rule.backends for shown in await routes(world) for rule in shown.spec.rules)
+
+    async def asks() -> bool:
+        return all(rule.jwt and rule.backends for shown in await routes(world) for rule in shown.spec.rules)
+
+    async def is_refused() -> bool:
+        parents = (await world.member.get(HTTP_ROUTES, "shop", "shop")).status.parents
+        return any(each.reason == "UnsupportedValue" for entry in parents for each in entry.conditions)
+
+    await annotate("")
+    await until(is_closed, what="rules that answer 500")
+    keys = {"inline": json.dumps({"keys": [{"kty": "RSA", "n": "AQAB", "e": "AQAB"}]})}
+    await annotate(json.dumps({"providers": [{"issuer": "https://login.example.com", "localJWKS": keys}]}))
+    await until(asks, what="rules that ask for tokens")
+    await annotate("{}")
+    await until(is_refused, what="the condition Accepted")
+    assert await asks(), "the last version that asked"
+
+
 @pytest.mark.req("K-46", "G-16", "G-17", "G-22")
 async def test_the_statuses_come_back_once_the_hub_has_answered(world: World) -> None:
     await served(world)

@@ -14,7 +14,7 @@ from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROU
 from fairlead.api.kubernetes import ENDPOINT_SLICES, INGRESS_CLASSES, INGRESSES, LEASES, NAMESPACES, SECRETS, SERVICES
 from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED, LABEL_ORIGIN_UID
 from fairlead.errors import NotFound
-from fairlead.model.http import Attachment
+from fairlead.model.http import Attachment, ExternalAuth, Rule
 from fairlead_demo.worlds.certificates import self_signed
 
 USER = "kubectl"
@@ -453,34 +453,47 @@ async def test_an_ingress_with_an_invalid_list_keeps_its_last_valid_one(world: W
     await until(lambda: holds("198.51.100.0/24"))
 
 
-@pytest.mark.req("F-19")
-async def test_an_ingress_whose_annotation_names_no_service_is_closed(world: World) -> None:
+_KEYS = '{"keys": [{"kty": "RSA", "n": "AQAB", "e": "AQAB"}]}'
+_TOKENS = json.dumps({"providers": [{"issuer": "https://login.example.com", "localJWKS": {"inline": _KEYS}}]})
+
+
+@pytest.mark.req("F-19", "F-20")
+@pytest.mark.parametrize(
+    ("annotation", "valid"),
+    [("fairlead.dev/external-auth", '{"service": "web", "port": 80}'), ("fairlead.dev/jwt", _TOKENS)],
+)
+async def test_an_ingress_whose_protection_is_invalid_is_closed(world: World, annotation: str, valid: str) -> None:
     await served(world)
     await ingress(world, "shop", path())
     await world.start()
     await until(lambda: routes(world))
 
     async def annotate(text: str) -> None:
-        patch = {"metadata": {"annotations": {"fairlead.dev/external-auth": text}}}
+        patch = {"metadata": {"annotations": {annotation: text}}}
         await world.member.merge_patch(INGRESSES, "shop", "shop", patch, manager=USER)
 
-    async def asks(backend: str | None) -> bool:
-        asked = {rule.filters.auth for route in await routes(world) for rule in route.spec.rules}
-        return {auth.backend if auth is not None else None for auth in asked} == {backend}
+    async def rules() -> list[Rule]:
+        return [rule for route in await routes(world) for rule in route.spec.rules]
 
-    assert await asks(None)
+    async def is_closed() -> bool:
+        return all(rule.filters.auth == ExternalAuth() for rule in await rules())
+
+    async def asks() -> bool:
+        return all(rule.jwt or (rule.filters.auth is not None and rule.filters.auth.backend) for rule in await rules())
+
+    assert not await is_closed()
     await annotate(" ")
-    await until(lambda: asks(""), what="rules that answer 500")
+    await until(is_closed, what="rules that answer 500")
     await reasons(world, "Invalid")
-    await annotate('{"service": "web", "port": 80}')
-    await until(lambda: asks("shop/web:80"))
+    await annotate(valid)
+    await until(asks)
     await annotate("{}")
 
     async def is_reported() -> bool:
-        return any("fairlead.dev/external-auth: " in message for _, _, message in await world.events("shop"))
+        return any(annotation in message for _, _, message in await world.events("shop"))
 
     await until(is_reported, what="an Event about the annotation")
-    assert await asks("shop/web:80"), "the last version that asks a service"
+    assert await asks(), "the last version that asked"
 
 
 @pytest.mark.req("L4-6")

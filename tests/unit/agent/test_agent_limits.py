@@ -232,11 +232,12 @@ def test_an_ingress_asks_a_service() -> None:
 )
 @pytest.mark.parametrize("nginx", [{}, {"nginx.ingress.kubernetes.io/auth-url": "http://auth.shop/check"}])
 def test_an_invalid_annotation_closes_what_no_service_protects_yet(text: str, nginx: dict[str, str]) -> None:
-    translated = translate_ingress(IngressView(ingress(text, **nginx), "lb", SERVICES))
+    of = ingress(text, **nginx)
+    translated = translate_ingress(IngressView(of, "lb", SERVICES))
     assert translated.refused
     assert ANNOTATION_EXTERNAL_AUTH in translated.problems[0]
     closed = translated.routes["a.example.com"]
-    assert is_protected(closed)
+    assert is_protected(of, closed)
     assert {rule.filters.auth for rule in closed.rules} == {ExternalAuth()}
 
 
@@ -292,13 +293,16 @@ def test_a_route_and_an_ingress_ask_for_tokens_of_an_issuer() -> None:
         ([{**REMOTE, "remoteJWKS": {**REMOTE["remoteJWKS"], "cacheDuration": "0s"}}], "cacheSeconds"),
     ],
 )
-def test_invalid_tokens_keep_what_is_published(providers: list[Any], part: str) -> None:
+def test_invalid_tokens_close_what_asked_for_none(providers: list[Any], part: str) -> None:
     translated = translate_ingress(IngressView(ingress(None, **asks(*providers)), "lb", SERVICES))
     assert translated.refused
+    assert all(built.is_undecided for route in translated.routes.values() for built in route.rules)
     assert ANNOTATION_JWT in translated.problems[0]
     assert part in translated.problems[0]
     plan = plan_route(route_view(annotated(http_route(rule()), asks(*providers)), services=(service(),)))
     assert plan.is_refused
+    assert plan.needs_tokens
+    assert not any(built.backends for built in plan.specs[LOAD_BALANCER].rules), "all requests are answered 500"
     assert part in plan.parents[0].judgements[0].message
 
 

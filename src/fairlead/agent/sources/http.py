@@ -603,11 +603,10 @@ class Tokens(NamedTuple):
 
 def tokens_of(of: KubeObject) -> Tokens:
     """Return the tokens that the annotation of an object asks for."""
-    text = of.annotation(ANNOTATION_JWT)
-    if not text.strip():
+    if ANNOTATION_JWT not in (of.metadata.annotations or {}):
         return Tokens()
     try:
-        wanted = decode(text, _TokenRequest).providers
+        wanted = decode(of.annotation(ANNOTATION_JWT), _TokenRequest).providers
         providers = tuple(map(_provider_of, wanted))
         msgspec.convert(msgspec.to_builtins(providers), tuple[JWTProvider, ...])
     except (ValueError, msgspec.ValidationError) as error:

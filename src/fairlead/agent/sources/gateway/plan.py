@@ -146,7 +146,8 @@ class RoutePlan(msgspec.Struct, frozen=True):
     """One route: what is published by load balancer, what is reported by parent of ours, and where it is attached.
 
     ``services`` are the (namespace, name) of the Services whose endpoints it needs at the hub. ``is_refused``: the
-    route asks for what cannot be done, and what was published of it before stays.
+    route asks for what cannot be done, and what was published of it before stays; with ``needs_tokens`` only where it
+    asked for tokens.
     """
 
     specs: Mapping[str, LoadBalancerRouteSpec]
@@ -154,6 +155,7 @@ class RoutePlan(msgspec.Struct, frozen=True):
     attached: frozenset[AttachedListener]
     services: frozenset[tuple[str, str]]
     is_refused: bool = False
+    needs_tokens: bool = False
 
 
 # --- references ------------------------------------------------------------------------------------------------------

@@ -158,6 +158,7 @@ def plan_route(view: RouteView) -> RoutePlan:
         ),
         services=frozenset(_service_of(backend) for spec in specs.values() for backend in spec.backends),
         is_refused=any(of_parent.is_refused for of_parent in rules.values()),
+        needs_tokens=any(of_parent.needs_tokens for of_parent in rules.values()),
     )
 
 
@@ -200,8 +201,9 @@ class _Rules:
             usable = tokens.on(usable, refs.resolve_keys)
         self.rules: tuple[Rule, ...] = limited(usable, route) if of_requests else usable
         self._sources = _sources(route)
+        self.needs_tokens = of_requests and bool(tokens.problem)
         #: What is wrong with an annotation that keeps requests out.
-        self._invalid = self._sources.problem or tokens.problem
+        self._invalid = tokens.problem or self._sources.problem
         problems = (limit_problem(route), access_log_problem(route), _auth_problem(route)) if of_requests else ()
         self._ignored = next(filter(None, problems), "")
         named = {name for rule in self.rules for name in _names(rule)}
@@ -228,7 +230,9 @@ class _Rules:
         """Return the conditions at a parent."""
         accepted = acceptance.judgement
         if self.is_refused and accepted.status == "True":
-            message = f"{self._invalid}. Until this is corrected, the last valid version is served"
+            served = "the last version that asked for tokens is served, else 500"
+            served = served if self.needs_tokens else "the last valid version is served"
+            message = f"{self._invalid}. Until this is corrected, {served}"
             return (bad(ACCEPTED, "UnsupportedValue", message), self._resolved)
         if self._ignored and accepted.status == "True":
             accepted = msgspec.structs.replace(accepted, message=self._ignored)

@@ -470,7 +470,11 @@ class GatewaySource(Source):
             for load_balancer, spec in plan.specs.items()
         ]
         kept = self._kept(origin, plan)
-        names = {route.metadata.name for route in kept} if plan.is_refused else set[str]()
+        names = {
+            published.metadata.name
+            for published in kept
+            if plan.is_refused and (not plan.needs_tokens or all(rule.jwt for rule in published.spec.rules))
+        }
         for wanted_route in wanted:
             if wanted_route.metadata.name not in names:
                 await self._shared.routes.apply(wanted_route)

@@ -181,20 +181,30 @@ def translate_ingress(view: IngressView) -> IngressRoutes:
     ignored = _ignored(view.ingress)
     if refusal := unprotected(view.ingress):
         return IngressRoutes({}, (refusal,), ignored)
-    if problem := source_lists(view.ingress).problem or tokens_of(view.ingress).problem:
-        return IngressRoutes(
-            {}, (f"{problem}. Until this is corrected, the last valid version is served",), ignored, refused=True
-        )
     translated = _Translation(view).routes()
-    if problem := _asked_service(view.ingress)[1]:
-        text = f"{problem}. Until this is corrected, the last version that asks a service is served, else 500"
+    if problems := list(_undecided(view.ingress).values()):
+        text = f"{'; '.join(problems)}. Until this is corrected, the last version that asked is served, else 500"
         return IngressRoutes(translated.routes, (text, *translated.problems), ignored, refused=True)
+    if problem := source_lists(view.ingress).problem:
+        text = f"{problem}. Until this is corrected, the last valid version is served"
+        return IngressRoutes({}, (text,), ignored, refused=True)
     return msgspec.structs.replace(translated, ignored=ignored)
 
 
-def is_protected(route: LoadBalancerRouteSpec) -> bool:
-    """Return whether an external service decides about all requests of a route."""
-    return all(rule.filters.auth is not None for rule in route.rules)
+def _undecided(ingress: IngressObject) -> dict[str, str]:
+    """Return what is wrong with each annotation that decides about requests: an external service, tokens."""
+    problems = {ANNOTATION_EXTERNAL_AUTH: _asked_service(ingress)[1], ANNOTATION_JWT: tokens_of(ingress).problem}
+    return {name: problem for name, problem in problems.items() if problem}
+
+
+def is_protected(ingress: IngressObject, route: LoadBalancerRouteSpec) -> bool:
+    """Return whether a published route decides about all requests as the invalid annotations of its Ingress ask for."""
+    undecided = _undecided(ingress)
+    return all(
+        (ANNOTATION_EXTERNAL_AUTH not in undecided or rule.filters.auth is not None)
+        and (ANNOTATION_JWT not in undecided or rule.jwt)
+        for rule in route.rules
+    )
 
 
 def _ignored(ingress: IngressObject) -> str:
@@ -225,7 +235,8 @@ class _Translation:
     def routes(self) -> IngressRoutes:
         spec = self._view.ingress.spec
         paths: dict[str, list[IngressPath]] = {}
-        asked, wrong = _asked_service(self._view.ingress)
+        asked, _ = _asked_service(self._view.ingress)
+        undecided = _undecided(self._view.ingress)
         tokens = tokens_of(self._view.ingress)
         for rule in spec.rules or ():
             paths.setdefault(rule.host, []).extend((rule.http.paths if rule.http else None) or ())
@@ -237,9 +248,10 @@ class _Translation:
             self._backends = {}
             rules = (*map(self._rule, paths[host]), *self._defaults(spec.default_backend))
             rules = tokens.on(rules, self._keys_backend)
-            if asked is not None or wrong:
+            if asked is not None or undecided:
                 # Without a backend to ask, all requests are answered 500.
-                auth = asked.as_filter(self._asked_backend(asked)) if asked is not None else ExternalAuth()
+                closed = asked is None or undecided
+                auth = ExternalAuth() if closed or asked is None else asked.as_filter(self._asked_backend(asked))
                 filters = Filters(auth=auth)
                 rules = tuple(msgspec.structs.replace(rule, filters=filters) for rule in rules)
             if rules:
