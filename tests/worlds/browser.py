@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import os
 import shutil
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -110,8 +111,8 @@ class Browser:
             await asyncio.sleep(0.02)
         return value
 
-    async def click(self, selector: str, *, hold_s: float = 0.0) -> None:
-        """Click into the middle of an element; the button is down for ``hold_s``."""
+    async def click(self, selector: str, *, held: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Click into the middle of an element; the button is down until ``held`` returns."""
         place = await self.until(
             f"(() => {{ const r = document.querySelector({selector!r}).getBoundingClientRect();"
             " return r.width && {x: r.x + r.width / 2, y: r.y + r.height / 2} })()",
@@ -119,8 +120,8 @@ class Browser:
         )
         for kind in ("mousePressed", "mouseReleased"):
             await self.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
-            if kind == "mousePressed":
-                await asyncio.sleep(hold_s)
+            if kind == "mousePressed" and held is not None:
+                await held()
 
     async def press(self, *keys: str) -> None:
         """Press keys, one after the other: names as in KeyboardEvent.key, or single characters."""

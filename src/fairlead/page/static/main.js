@@ -344,7 +344,8 @@ function route() {
 
 addEventListener("hashchange", route);
 addEventListener("pointerdown", () => { pressed = true; }, true);
-for (const name of ["pointerup", "pointercancel", "blur"]) addEventListener(name, () => setTimeout(release), true); // after the click
+for (const name of ["pointerup", "pointercancel"]) addEventListener(name, () => setTimeout(release), true); // after the click
+addEventListener("blur", () => setTimeout(release)); // of the window only: a press takes the focus of an element
 addEventListener("keydown", (event) => {
   if (event.key === "/" && !/INPUT|TEXTAREA/.test(document.activeElement?.tagName ?? "")) {
     event.preventDefault();
