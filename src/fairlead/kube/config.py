@@ -1,4 +1,4 @@
-"""How a process signs in: a cluster and its access, the tokens of service accounts, and the user of a kubeconfig.
+"""Access of a process to clusters: kubeconfigs, tokens of service accounts, and the user of a kubeconfig.
 
 Credentials are renewed for as long as the process runs:
 

@@ -100,10 +100,12 @@ async def test_no_member_is_drained_by_a_time_in_which_the_hub_could_not_hear_it
             hub.cluster._transport._base,
             URL.build(scheme="http", host="127.0.0.1", port=proxy.addresses[0][1]),
         )
+        hub.cluster._transport._urls.clear()
         world.server._running().watches.close_all()
         await world.quiet(420)
         assert world.at_cloud() == {"10.1.0.1:8080"}
         hub.cluster._transport._base = direct
+        hub.cluster._transport._urls.clear()
         await world.until(lambda: not hub.hub.inventory.leases.problem)
         may_report_until_s = world.clock.monotonic() + STALE_AFTER_S - CHECK_EVERY_S
         await world.until(lambda: not hub.hub.not_ready())

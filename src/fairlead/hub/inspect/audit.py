@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -94,7 +94,8 @@ class ChangeRecorder:
 
     def watch(self) -> None:
         """Record what changes from now on."""
-        self._started = self._cluster.server_clock.now()
+        # Creation times are whole seconds, and so are the times by which the clock of the server is known.
+        self._started = self._cluster.server_clock.now() - timedelta(seconds=2)
         for objects in self._inventory.intents.values():
             self._follow(objects.cache, objects.key)
         routes = self._inventory.caches.get(LOAD_BALANCER_ROUTES.plural)
