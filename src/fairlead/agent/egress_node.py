@@ -11,7 +11,7 @@ The next hop is the address itself, so nothing here needs to know the machines. 
 (table ``inet fairlead_egress_node``); the machine does. While a label cannot be followed, the pod reaches nothing
 outside. The refusal comes first and depends on nothing else: when ``ip`` fails, nftables drops what the pod begins.
 In: watches of the cluster. Out: rules, routes, Events. Never: changes rules or routes of others, or anything before all
-was read; what is there stays when this process ends.
+was read. Rules and routes are kept when this process ends.
 """
 
 from __future__ import annotations

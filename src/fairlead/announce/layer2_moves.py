@@ -71,8 +71,12 @@ class Moves:
 
     def _entries(self) -> dict[str, str]:
         if self._taken is None:
-            listings = [nft_output("list", "map", *self._table.split(), f"former{version}") for version in _FAMILIES]
-            self._taken = entries_in("".join(listings))
+            listings = [listed_map(self._table, f"former{version}") for version in _FAMILIES]
+            read = [text for text in listings if text is not None]
+            entries = entries_in("".join(read))
+            if len(read) < len(listings):
+                return entries  # read again at the next move
+            self._taken = entries
         return self._taken
 
 
@@ -196,9 +200,10 @@ def nft(commands: str, *, quiet: bool = False) -> bool:
     return code == 0
 
 
-def nft_output(*arguments: str) -> str:
-    """Return what nft prints; nothing where it fails, as for a table that does not exist."""
-    return _run(*arguments)[1]
+def listed_map(table: str, name: str) -> str | None:
+    """Return what nft lists of a map, nothing of one that does not exist, None if it cannot be read."""
+    code, listing, errors = _run("list", "map", *table.split(), name)
+    return listing if code == 0 or "No such file or directory" in errors else None
 
 
 def _run(*arguments: str, text: str = "") -> tuple[int, str, str]:

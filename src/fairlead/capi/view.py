@@ -52,8 +52,8 @@ from fairlead.api.selectors import BadSelector, Selector, from_label_selector
 #     leaving    out                    remove                       removing
 #     leaving    absent                 release hooks and finalizer  removed
 #
-# ``leaving`` members are being deleted, or are no longer selected. A disabled member never falls through to what is
-# done about one that is alive.
+# ``leaving`` members are being deleted, or are no longer selected. A disabled member is never treated as
+# one that is alive.
 
 
 class Goal(StrEnum):

@@ -340,7 +340,7 @@ async def _machines(cluster: Cluster, group: str) -> list[ProxyMachine]:
     machines = [machine for machine in joined if group in ("", machine.spec.group)]
     if not machines:
         of_group = f" of group {group}" if group else ""
-        raise NotFound(f"There are no proxy machines{of_group}; add one with: fairlead proxy token")
+        raise NotFound(f"No proxy machines{of_group} found. Add one with: fairlead proxy token")
     return sorted(machines, key=lambda machine: machine.metadata.name)
 
 

@@ -689,7 +689,7 @@ async def refresh(config: JSONMapping, *, tls: ssl.SSLContext, source: str) -> d
     except (aiohttp.ClientError, OSError, TimeoutError, msgspec.DecodeError) as error:
         raise Unreachable(
             f"{source[:1].upper()}{source[1:]}: the identity provider {issuer} did not renew the id-token."
-            " If this goes on, sign in again.",
+            " If this persists, sign in again.",
             detail=f"{type(error).__name__}: {error}",
         ) from error
     return {"id-token": tokens.id_token, "refresh-token": tokens.refresh_token or str(config["refresh-token"])}

@@ -21,7 +21,7 @@ from fairlead.cli.changes import set_paused
 from fairlead.cli.options import HubApi, Output
 from fairlead.cli.selection import Selection
 from fairlead.cli.verbs import UsageOutput
-from fairlead.errors import Forbidden
+from fairlead.errors import Forbidden, Unreachable
 from fairlead.ledger.history import FLUSH_S, HISTORY_MAPS
 from fairlead.status.object_ref import ObjectRef
 from fairlead.testing.builders import NAMESPACE, lb_key
@@ -131,6 +131,24 @@ async def test_three_users_make_four_changes_one_by_the_cli(world, hub, tmp_path
     await show_audit(operator, Selection(WEB), UsageOutput.CSV, **options)
     lines = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     assert {line["field"] for line in lines if line["user"] == "bob"} == {"drain"}
+
+
+async def test_users_are_certain_once_the_version_of_the_server_was_read(world, hub, monkeypatch):
+    async def unanswered() -> str:
+        raise Unreachable("no answer")
+
+    def revisions() -> list[Any]:
+        return [entry.revision for entry in hub.hub.history.of(KEY) if entry.revision is not None]
+
+    monkeypatch.setattr(hub.cluster, "version", unanswered)
+    await world.lb()
+    await write(world, "alice", {"spec": {"drain": "5s"}})
+    await world.until(lambda: len(revisions()) == 2)
+    assert (revisions()[-1].user, revisions()[-1].claimed) == ("alice", True)
+    monkeypatch.undo()
+    await write(world, "bob", {"spec": {"drain": "7s"}})
+    await world.until(lambda: len(revisions()) == 3)
+    assert (revisions()[-1].user, revisions()[-1].claimed) == ("bob", False)
 
 
 async def test_no_value_of_a_free_field_or_credential_is_stored(world, hub):

@@ -237,7 +237,7 @@ def test_an_invalid_annotation_closes_what_no_service_protects_yet(text: str, ng
     assert translated.refused
     assert ANNOTATION_EXTERNAL_AUTH in translated.problems[0]
     closed = translated.routes["a.example.com"]
-    assert is_protected(of, closed)
+    assert is_protected(closed, translated.undecided)
     assert {rule.filters.auth for rule in closed.rules} == {ExternalAuth()}
 
 

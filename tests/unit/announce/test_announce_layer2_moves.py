@@ -79,3 +79,23 @@ def test_a_new_process_forgets_what_an_earlier_one_left(monkeypatch: pytest.Monk
     assert f"{VIP[4]} timeout 300s : goto to_192_0_2_1 " in texts[0], "an entry that expired meanwhile is no error"
     moves.left([VIP[4], VIP[6]])
     assert "to_192_0_2_2" in kernel[-1][-1]
+
+
+@pytest.mark.req("P-6")
+def test_a_map_that_cannot_be_read_is_read_again_at_the_next_move(monkeypatch: pytest.MonkeyPatch):
+    listings = iter([(1, "", "Operation not permitted")] * 2)
+    listing = f"{VIP[4]} timeout 5m expires 4m59s : goto to_192_0_2_1"
+    forgotten: list[str] = []
+
+    def run(*_arguments: str, text: str = "") -> tuple[int, str, str]:
+        if text:
+            forgotten.append(text)
+            return 0, "", ""
+        return next(listings, (0, listing, ""))
+
+    monkeypatch.setattr(layer2_moves, "_run", run)
+    moves = Moves(3)
+    moves.left([VIP[4]])
+    assert forgotten == []
+    moves.left([VIP[4]])
+    assert VIP[4] in forgotten[0], "the map was not taken for an empty one"

@@ -102,7 +102,31 @@ def compact_service(raw: MemberService) -> MemberService:
     return msgspec.structs.replace(small, metadata=msgspec.structs.replace(small.metadata, managed_fields=ours or None))
 
 
-class ServiceCaches:
+class CachesOfBothSides:
+    """The caches of a source: those of the member, and those of the hub."""
+
+    @property
+    def of_member(self) -> tuple[AnyCache, ...]:
+        """Return the member's caches."""
+        raise NotImplementedError
+
+    @property
+    def of_hub(self) -> tuple[AnyCache, ...]:
+        """Return the hub's caches."""
+        raise NotImplementedError
+
+    @property
+    def all(self) -> tuple[AnyCache, ...]:
+        """Return the caches of both sides."""
+        return (*self.of_member, *self.of_hub)
+
+    @property
+    def synced(self) -> bool:
+        """Return whether each cache has held a complete state at least once."""
+        return all(cache.synced for cache in (*self.of_member, *self.of_hub))
+
+
+class ServiceCaches(CachesOfBothSides):
     """The caches of both sides. Hub ones see only the tenant's namespace."""
 
     def __init__(self, *, member: Cluster, hub: Cluster, hub_namespace: str, readiness_gates: bool = False) -> None:
@@ -152,16 +176,6 @@ class ServiceCaches:
     ) -> tuple[WatchCache[TCPLoadBalancer], WatchCache[EndpointSlice], WatchCache[LoadBalancerClass]]:
         """Return the hub's caches."""
         return (self.load_balancers, self.hub_slices, self.classes)
-
-    @property
-    def all(self) -> tuple[AnyCache, ...]:
-        """Return the caches of both sides."""
-        return (*self.of_member, *self.of_hub)
-
-    @property
-    def synced(self) -> bool:
-        """Return whether each cache has held a complete state at least once."""
-        return all(cache.synced for cache in (*self.of_member, *self.of_hub))
 
     def member_is_fresh(self, *, fresh_s: float) -> bool:
         """Return whether what we know of the member is the present: only then may anything be removed."""
@@ -261,7 +275,7 @@ BY_KIND = "kind"
 _TLS = "type=kubernetes.io/tls"
 
 
-class IngressCaches:
+class IngressCaches(CachesOfBothSides):
     """The caches of both sides. Hub ones see only the tenant's namespace."""
 
     def __init__(self, *, member: Cluster, hub: Cluster, hub_namespace: str) -> None:
@@ -321,16 +335,6 @@ class IngressCaches:
     def of_hub(self) -> tuple[AnyCache, ...]:
         """Return the hub's caches."""
         return (self.load_balancers, self.routes, self.certificates, self.managed)
-
-    @property
-    def all(self) -> tuple[AnyCache, ...]:
-        """Return the caches of both sides."""
-        return (*self.of_member, *self.of_hub)
-
-    @property
-    def synced(self) -> bool:
-        """Return whether each cache has held a complete state at least once."""
-        return all(cache.synced for cache in (*self.of_member, *self.of_hub))
 
     @property
     def problem(self) -> str:

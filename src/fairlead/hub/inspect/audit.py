@@ -137,11 +137,11 @@ class ChangeRecorder:
                 self._stores_users = await self._reads_users()
             self._note(change, await self._manager(change))
 
-    async def _reads_users(self) -> bool:
+    async def _reads_users(self) -> bool | None:
         try:
             return (await self._cluster.version()).endswith(_STORES_USERS)
         except FairleadError:
-            return False
+            return None  # asked again at the next change; until then, users are claims
 
     async def _manager(self, change: _Change) -> ManagedFieldsEntry:
         """Return the manager that made a change, an empty one when the object is gone or cannot be read."""

@@ -268,7 +268,7 @@ class Usage:
         self._rows = {row.key: row for row in (state or OpenHours()).rows}
         read, self._read = self._proxies, {}
         if is_lost:
-            # Months may have what was counted: counting goes on from the last readings.
+            # What was counted may be in the months already, so counting continues from the last readings.
             return
         self._proxies = (state or OpenHours()).proxies
         for source, proxy in read.items():
@@ -408,7 +408,7 @@ class Usage:
         contents = (_HOURS, _DAYS, _HELD)
         stored = [await self._cluster.list(CONFIG_MAPS, label_selector=f"{LABEL_USAGE}={name}") for name in contents]
         self._tidy_due_s = self._clock.monotonic() + _TIDY_S
-        await _all(self._tidy_one(each) for of_content in stored for each in of_content)
+        await _all(self._tidy_one(month) for of_content in stored for month in of_content)
 
     async def _tidy_one(self, stored: KubeObject) -> None:
         this_month = month_of(hour_of(self._clock.now()))
@@ -444,7 +444,8 @@ class Usage:
             return
         if self._held is None:
             stored = await self._cluster.list(CONFIG_MAPS_WITH_DATA, label_selector=f"{LABEL_USAGE}={_HELD}")
-            texts = {each.metadata.namespace: _text(each, self._term) for each in stored if each.key.name == _HELD_NAME}
+            own = (held for held in stored if held.key.name == _HELD_NAME)
+            texts = {held.metadata.namespace: _text(held, self._term) for held in own}
             self._held = {place: unpacked(text, list[HeldPeriod]) if text else [] for place, text in texts.items()}
             self._objects_changed = True
         if not self._objects_changed:

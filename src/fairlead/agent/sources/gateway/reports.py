@@ -102,7 +102,7 @@ class InfrastructureWriter:
         """Have the objects of ``gateway`` as its plan says; None: the Gateway is not one of ours, or no longer.
 
         Raises:
-            Retry: what is there is not known yet.
+            Retry: the present objects are not known yet.
             Wait: another agent leads.
         """
         wanted = GatewayObjects() if plan is None else plan_infrastructure(plan, gateway, addresses)
@@ -146,7 +146,7 @@ class InfrastructureWriter:
         return taken
 
     async def _is_free(self, cache: WatchCache[T], gateway: Gateway, wanted: T) -> bool:
-        """Return whether there is no object of this name, or one of this Gateway that the cache does not have yet."""
+        """Return whether the name is free, or has an object of this Gateway that the cache does not have yet."""
         try:
             existing = await self._member.get(cache.resource, *wanted.key)
         except NotFound:

@@ -13,7 +13,7 @@ Source: https://kubernetes.io/docs/concepts/services-networking/ingress/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -121,13 +121,15 @@ class IngressRoutes(msgspec.Struct, frozen=True):
     """The routes of one Ingress by host (empty: every host), and sentences about what cannot be served.
 
     ``ignored`` says which annotations of ingress-nginx have no effect. ``refused``: the Ingress asks for what cannot be
-    done; what was published of it before stays, and ``routes`` take the place only of what is not protected.
+    done, and published routes are kept. ``undecided`` are invalid annotations that decide about requests: with them,
+    ``routes`` answer 500 and replace published routes that are not protected.
     """
 
     routes: Mapping[str, LoadBalancerRouteSpec]
     problems: tuple[str, ...] = ()
     ignored: str = ""
     refused: bool = False
+    undecided: frozenset[str] = frozenset()
 
 
 def https_listener(host: str) -> str:
@@ -181,10 +183,14 @@ def translate_ingress(view: IngressView) -> IngressRoutes:
     ignored = _ignored(view.ingress)
     if refusal := unprotected(view.ingress):
         return IngressRoutes({}, (refusal,), ignored)
-    translated = _Translation(view).routes()
-    if problems := list(_undecided(view.ingress).values()):
-        text = f"{'; '.join(problems)}. Until this is corrected, the last version that asked is served, else 500"
-        return IngressRoutes(translated.routes, (text, *translated.problems), ignored, refused=True)
+    undecided = _undecided(view.ingress)
+    translated = _Translation(view, closed=bool(undecided)).routes()
+    if undecided:
+        text = (
+            f"{'; '.join(undecided.values())}. Until this is corrected, the last version that asked is served, else 500"
+        )
+        problems = (text, *translated.problems)
+        return IngressRoutes(translated.routes, problems, ignored, refused=True, undecided=frozenset(undecided))
     if problem := source_lists(view.ingress).problem:
         text = f"{problem}. Until this is corrected, the last valid version is served"
         return IngressRoutes({}, (text,), ignored, refused=True)
@@ -197,9 +203,8 @@ def _undecided(ingress: IngressObject) -> dict[str, str]:
     return {name: problem for name, problem in problems.items() if problem}
 
 
-def is_protected(ingress: IngressObject, route: LoadBalancerRouteSpec) -> bool:
-    """Return whether a published route decides about all requests as the invalid annotations of its Ingress ask for."""
-    undecided = _undecided(ingress)
+def is_protected(route: LoadBalancerRouteSpec, undecided: Collection[str]) -> bool:
+    """Return whether a published route asks about all requests what the annotations ``undecided`` are about."""
     return all(
         (ANNOTATION_EXTERNAL_AUTH not in undecided or rule.filters.auth is not None)
         and (ANNOTATION_JWT not in undecided or rule.jwt)
@@ -227,8 +232,8 @@ def _listed(names: Sequence[str]) -> str:
 
 
 class _Translation:
-    def __init__(self, view: IngressView) -> None:
-        self._view = view
+    def __init__(self, view: IngressView, *, closed: bool) -> None:
+        self._view, self._closed = view, closed
         self._backends: dict[str, Backend] = {}
         self._problems: dict[str, None] = {}
 
@@ -236,7 +241,6 @@ class _Translation:
         spec = self._view.ingress.spec
         paths: dict[str, list[IngressPath]] = {}
         asked, _ = _asked_service(self._view.ingress)
-        undecided = _undecided(self._view.ingress)
         tokens = tokens_of(self._view.ingress)
         for rule in spec.rules or ():
             paths.setdefault(rule.host, []).extend((rule.http.paths if rule.http else None) or ())
@@ -248,10 +252,10 @@ class _Translation:
             self._backends = {}
             rules = (*map(self._rule, paths[host]), *self._defaults(spec.default_backend))
             rules = tokens.on(rules, self._keys_backend)
-            if asked is not None or undecided:
+            if self._closed or asked is not None:
                 # Without a backend to ask, all requests are answered 500.
-                closed = asked is None or undecided
-                auth = ExternalAuth() if closed or asked is None else asked.as_filter(self._asked_backend(asked))
+                asking = asked if not self._closed else None
+                auth = asking.as_filter(self._asked_backend(asking)) if asking is not None else ExternalAuth()
                 filters = Filters(auth=auth)
                 rules = tuple(msgspec.structs.replace(rule, filters=filters) for rule in rules)
             if rules:

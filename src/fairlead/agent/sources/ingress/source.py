@@ -302,7 +302,7 @@ class IngressSource(Source):
             for host, spec in translated.routes.items()
         ]
         published = list(self._caches.routes_of(origin)) if translated.refused else []
-        protected = {route.metadata.name for route in published if is_protected(ingress, route.spec)}
+        protected = {route.metadata.name for route in published if is_protected(route.spec, translated.undecided)}
         for route in wanted:
             if route.metadata.name not in protected:
                 await self._shared.routes.apply(route)
