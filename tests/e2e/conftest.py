@@ -22,6 +22,10 @@ _NAMES = ("hub", *MEMBERS)
 _BOTH = ["embedded", pytest.param("real", marks=[pytest.mark.real_api, pytest.mark.slow])]
 
 
+#: The fleet of this run, while it runs.
+_shared: list[Fleet] = []
+
+
 @pytest.fixture(scope="session", params=_BOTH)
 def clusters(request: pytest.FixtureRequest) -> Iterator[Apis]:
     """API servers for a hub and two members, not started yet."""
@@ -76,6 +80,16 @@ async def fleet(clusters: Apis) -> AsyncIterator[Fleet]:
         fleet = Fleet(apis=clusters, directory=directory, members=MEMBERS, drain="1s", log_level="debug")
         try:
             await fleet.start()
+            _shared.append(fleet)
             yield fleet
         finally:
+            _shared.clear()
             await fleet.close()
+
+
+@pytest_asyncio.fixture(autouse=True, loop_scope="session")
+async def revived() -> AsyncIterator[None]:
+    """Start what a failed test left dead in the shared fleet, so that others do not fail with it."""
+    yield
+    for fleet in _shared:
+        await fleet.revive()

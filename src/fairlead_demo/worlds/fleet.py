@@ -120,6 +120,14 @@ class Fleet:
 
         await wait_until(absent, f"{member} {name} is gone from the hub", timeout_s=timeout_s)
 
+    async def revive(self) -> None:
+        """Start the hub and the agents that have ended."""
+        if not self.hub.running:
+            await self.hub.start_ready()
+        for member in self.members.values():
+            if not member.agent.running:
+                await member.agent.start()
+
     async def close(self) -> None:
         """End everything, Envoy included."""
         if self._cluster is not None:
