@@ -9,6 +9,7 @@ Never: depends on the wall clock or on another target; one seed gives the same i
 
 from __future__ import annotations
 
+import gc
 import random
 import re
 import signal
@@ -108,17 +109,22 @@ def _outcome(target: Target, read: Read, raw: bytes) -> tuple[str, bool]:
 
 @contextmanager
 def _cpu_limit(limit_s: float) -> Generator[None]:
-    """Raise ``TooSlow`` in the block once the process has used that much CPU time."""
+    """Raise ``TooSlow`` in the block once the process has used that much CPU time.
+
+    Garbage of earlier tests is not collected meanwhile: it would count, and swallow ``TooSlow``.
+    """
 
     def stop(_number: int, _frame: object) -> None:
         raise TooSlow
 
     before = signal.signal(signal.SIGPROF, stop)
+    gc.disable()
     signal.setitimer(signal.ITIMER_PROF, limit_s)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
+        gc.enable()
         signal.signal(signal.SIGPROF, before)
 
 
