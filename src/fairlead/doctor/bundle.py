@@ -221,23 +221,20 @@ def _value(value: Any, name: str = "") -> Any:
         case dict():
             return _mapping(cast("JSONObject", value))
         case list():
-            return _elements(cast("list[Any]", value), name)
+            # The text behind an option such as --token is removed.
+            elements = cast("list[Any]", value)
+            of_option, kept = False, list[Any]()
+            for element in elements:
+                is_text = isinstance(element, str)
+                kept.append(REMOVED if of_option and is_text else _value(element, name))
+                of_option = is_text and _OPTION.fullmatch(element) is not None
+            return kept
         case _ if name not in _HARMLESS and _SECRET_NAME.search(name) and value not in (None, "", True, False):
             return REMOVED
         case str():
             return redacted_text(value)
         case _:
             return value
-
-
-def _elements(elements: list[Any], name: str) -> list[Any]:
-    """Return a list; the text behind an option such as --token is removed."""
-    of_option, kept = False, list[Any]()
-    for element in elements:
-        is_text = isinstance(element, str)
-        kept.append(REMOVED if of_option and is_text else _value(element, name))
-        of_option = is_text and _OPTION.fullmatch(element) is not None
-    return kept
 
 
 def _mapping(obj: JSONObject) -> JSONObject:

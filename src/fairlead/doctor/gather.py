@@ -232,19 +232,14 @@ async def with_endings(cluster: Cluster, facts: ApiFacts) -> ApiFacts:
     """Return the facts with the expiries; of a member only that of the kubeconfig's token."""
     if facts.error:
         return facts
-    endings = await _token(cluster)
-    if facts.name == "hub":
-        endings += await _certificates(cluster, facts.list(NAMESPACES))
-    return msgspec.structs.replace(facts, endings=tuple(endings))
-
-
-async def _token(cluster: Cluster) -> list[Expiry]:
-    """Return when the token of the kubeconfig ends."""
     inline = cluster.config.inline_token
     ends = expiry_of(await inline.token()) if inline is not None else None
     where = cluster.config.source or cluster.server
     renew = "fairlead tenant add NAME --output FILE   for an agent; for yourself as your cluster's sign-in says"
-    return [Expiry("token", where, ends, renew)] if ends is not None else []
+    endings = [Expiry("token", where, ends, renew)] if ends is not None else []
+    if facts.name == "hub":
+        endings += await _certificates(cluster, facts.list(NAMESPACES))
+    return msgspec.structs.replace(facts, endings=tuple(endings))
 
 
 async def _certificates(cluster: Cluster, namespaces: list[JSONObject]) -> list[Expiry]:
@@ -303,7 +298,8 @@ async def with_rights(cluster: Cluster, side: ApiFacts, *, cluster_set: bool = F
         return side
     account = "fairlead-hub" if side.name == "hub" else "fairlead-agent"
     try:
-        has_account = await _exists(cluster, account)
+        accounts = await cluster.list(SERVICE_ACCOUNTS, SYSTEM_NAMESPACE)
+        has_account = account in {obj.metadata.name for obj in accounts}
         needs = _needs(side, deployment=has_account, cluster_set=cluster_set)
         answers = await asyncio.gather(*(_allowed(cluster, need, account if has_account else "") for need in needs))
     except FairleadError as error:
@@ -320,11 +316,6 @@ def _needs(side: ApiFacts, *, deployment: bool, cluster_set: bool) -> Sequence[A
     with_gateways = gateway_needs() if side.knows(GATEWAY_CLASSES) else []
     with_set = multicluster_needs() if cluster_set else []
     return [*member_needs(system_namespace=SYSTEM_NAMESPACE), *ingress_needs(), *with_gateways, *with_set]
-
-
-async def _exists(cluster: Cluster, account: str) -> bool:
-    accounts = await cluster.list(SERVICE_ACCOUNTS, SYSTEM_NAMESPACE)
-    return account in {obj.metadata.name for obj in accounts}
 
 
 async def _allowed(cluster: Cluster, need: AccessNeed, account: str) -> bool:
