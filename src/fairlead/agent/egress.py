@@ -79,7 +79,10 @@ class EgressLabels:
                 self._dirty.clear()
                 self._decide()
             if self._engine.may_write():
-                self._emit()
+                problems = (self._decided or EgressPods()).problems
+                for pod in self._pods.values():
+                    problem = problems.get(pod.key)
+                    self._events.emit_new(SOURCE, pod, () if problem is None else (problem,))
             await wait_for(self._dirty, self._clock, _LOOK_S)
 
     def _decide(self) -> None:
@@ -93,12 +96,6 @@ class EgressLabels:
         for key in before.sources.keys() | now.keys():
             if before.sources.get(key) != now.get(key):
                 self._engine.publish((SERVICES.kind, key.namespace, key.name))
-
-    def _emit(self) -> None:
-        problems = (self._decided or EgressPods()).problems
-        for pod in self._pods.values():
-            problem = problems.get(pod.key)
-            self._events.emit_new(SOURCE, pod, () if problem is None else (problem,))
 
     def _why_not(self, service: Service) -> str:
         decision = decide(service, cloud=self._cloud)

@@ -223,7 +223,13 @@ class Engine:
     async def _serve(self, source: Source) -> None:
         """Enqueue all keys of a source once it is ready, and again whenever a kind is served that was not before."""
         while True:
-            await self._until_ready(source)
+            logged = ""
+            while not source.ready:
+                if source.problem != logged:
+                    logged = source.problem
+                    if logged:
+                        self._log.warning(f"{source.name} are not served yet", sentence=logged)
+                await self._member.clock.sleep(_READY_CHECK_S)
             source.kind_came.clear()
             self._begun.add(source.name)
             source.begin()
@@ -231,15 +237,6 @@ class Engine:
                 self.enqueue(key)
             await source.kind_came.wait()
             self._begun.discard(source.name)
-
-    async def _until_ready(self, source: Source) -> None:
-        logged = ""
-        while not source.ready:
-            if source.problem != logged:
-                logged = source.problem
-                if logged:
-                    self._log.warning(f"{source.name} are not served yet", sentence=logged)
-            await self._member.clock.sleep(_READY_CHECK_S)
 
     async def _resync(self) -> None:
         """Enqueue all keys now and then, a few at a time; a source that has not begun enqueues its own when it does."""

@@ -268,14 +268,12 @@ class MemberHeartbeat:
                     if self.problem != error.sentence:
                         self._log.warning("no heartbeat", sentence=error.sentence, detail=error.detail)
                     self.problem = error.sentence
-            await self._until_next()
-
-    async def _until_next(self) -> None:
-        """Wait for the next beat, which is due early while the tenant leaves, and when what is refused has changed."""
-        wait_s = min(self._interval_s, _LEAVING_S) if self._offboarding.leaving else self._interval_s
-        first_s = min(wait_s, _GATHER_S)
-        await self._clock.sleep(first_s)
-        await wait_for(self._refusals.changed, self._clock, wait_s - first_s)
+            # Wait for the next beat, which is due early while the tenant leaves, and when what is refused has
+            # changed.
+            wait_s = min(self._interval_s, _LEAVING_S) if self._offboarding.leaving else self._interval_s
+            first_s = min(wait_s, _GATHER_S)
+            await self._clock.sleep(first_s)
+            await wait_for(self._refusals.changed, self._clock, wait_s - first_s)
 
     def _annotations(self) -> Mapping[str, str]:
         now = wire_time(self._clock.now())

@@ -70,7 +70,12 @@ class TokenRenewal:
         try:
             issued = await request_token(self._hub, times.namespace, times.account, valid_s=round(times.life_s))
         except FairleadError as error:
-            return self._failed(times, error)
+            self._failures += 1
+            if error.sentence != self._failure:
+                self._failure = error.sentence
+                self._log.warning("token not renewed", sentence=self._sentence(times), detail=error.detail)
+            limit_s = min(_RETRY_LIMIT_S, max(1.0, times.life_s / 20))
+            return backoff_s(self._failures, base_s=1.0, limit_s=limit_s)
         await self._take(inline, old=token, written=written, new=issued.token)
         # However short its life is, and whatever the clocks say: the server is not asked without a pause.
         return min(_LOOK_S, max(1.0, times.life_s / 4))
@@ -90,14 +95,6 @@ class TokenRenewal:
                 "started after the token in the file has expired needs a new key: "
                 f"fairlead tenant rotate {self._tenant}.",
             )
-
-    def _failed(self, times: TokenTimes, error: FairleadError) -> float:
-        self._failures += 1
-        if error.sentence != self._failure:
-            self._failure = error.sentence
-            self._log.warning("token not renewed", sentence=self._sentence(times), detail=error.detail)
-        limit_s = min(_RETRY_LIMIT_S, max(1.0, times.life_s / 20))
-        return backoff_s(self._failures, base_s=1.0, limit_s=limit_s)
 
     def _left_s(self, times: TokenTimes) -> float:
         return (times.expires - self._hub.server_clock.now()) / timedelta(seconds=1)

@@ -124,17 +124,14 @@ class IncludeFiles(_OperatorsDaemon):
                 path.chmod(0o644)  # the daemon may run as another user; there is no secret in it
                 self._unread = True
         if self._unread and self._reload:
-            await self._run()
+            try:
+                async with asyncio.timeout(_COMMAND_S):
+                    ended = await run_command(*self._reload)
+            except (OSError, TimeoutError) as error:
+                raise Retry(f"{self._reload[0]}, which reads the external routes, failed", detail=str(error)) from None
+            if ended.code:
+                last = (ended.errors.strip() or ended.output.strip()).decode(errors="replace").split("\n")[-1]
+                raise Retry(
+                    f"{self._reload[0]}, which reads the external routes, failed: {last}; correct its configuration"
+                )
         self._unread = False
-
-    async def _run(self) -> None:
-        try:
-            async with asyncio.timeout(_COMMAND_S):
-                ended = await run_command(*self._reload)
-        except (OSError, TimeoutError) as error:
-            raise Retry(f"{self._reload[0]}, which reads the external routes, failed", detail=str(error)) from None
-        if ended.code:
-            last = (ended.errors.strip() or ended.output.strip()).decode(errors="replace").split("\n")[-1]
-            raise Retry(
-                f"{self._reload[0]}, which reads the external routes, failed: {last}; correct its configuration"
-            )

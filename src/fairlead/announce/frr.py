@@ -87,7 +87,9 @@ class Frr:
             lists = any(" prefix-list " in command and command.startswith(("ip", "no ip")) for command in commands)
             resend = [f"clear bgp {family} unicast * soft out" for family in ("ipv4", "ipv6")] if lists else []
             await self._ask("bgpd", ["enable", "configure terminal", *commands, "end", *resend])
-            self._write(lines)
+            path = self._directory / "bgpd.conf"
+            write_private(path, text_of(lines))
+            shutil.chown(path, "frr", "frr")
         self._lines, self._peers = lines, tuple(peers)
 
     async def renew(self) -> None:
@@ -107,25 +109,22 @@ class Frr:
     async def stop(self) -> None:
         """End FRR in order: routers drop its routes at once."""
         if self._find() is not None and (instance := _instance(self._lines or self._recorded())):
-            await self._shut_down(instance)
+            # Close all sessions: a bgpd that is ended at once sends nothing, and routers take that for a crash.
+            deadline = time.monotonic() + _SHUTDOWN_S
+            try:
+                await self._ask("bgpd", ["enable", "configure terminal", instance, "bgp shutdown", "end"])
+                while time.monotonic() < deadline:
+                    [answer] = await self._ask("bgpd", ["show bgp neighbors json"])
+                    if all(neighbour.bgp_state != "Established" for neighbour in parse_neighbours(answer).values()):
+                        break
+                    await asyncio.sleep(0.05)
+                await asyncio.sleep(_FLUSHED_S)
+            except Retry as error:
+                log.warning("sessions are not closed in order", sentence=error.sentence, detail=error.detail)
         for daemon in reversed(_DAEMONS):
             if (running := self._find(daemon)) is not None:
                 await stop_process(running)
         self._running, self._lines = None, None
-
-    async def _shut_down(self, instance: str) -> None:
-        """Close all sessions: a bgpd that is ended at once sends nothing, and routers take that for a crash."""
-        deadline = time.monotonic() + _SHUTDOWN_S
-        try:
-            await self._ask("bgpd", ["enable", "configure terminal", instance, "bgp shutdown", "end"])
-            while time.monotonic() < deadline:
-                [answer] = await self._ask("bgpd", ["show bgp neighbors json"])
-                if all(neighbour.bgp_state != "Established" for neighbour in parse_neighbours(answer).values()):
-                    break
-                await asyncio.sleep(0.05)
-            await asyncio.sleep(_FLUSHED_S)
-        except Retry as error:
-            log.warning("sessions are not closed in order", sentence=error.sentence, detail=error.detail)
 
     def _find(self, daemon: str = "bgpd") -> Running | None:
         if daemon != "bgpd":
@@ -139,11 +138,6 @@ class Frr:
             return parse_lines((self._directory / "bgpd.conf").read_text())
         except FileNotFoundError:
             return []
-
-    def _write(self, lines: Sequence[Line]) -> None:
-        path = self._directory / "bgpd.conf"
-        write_private(path, text_of(lines))
-        shutil.chown(path, "frr", "frr")
 
     async def _start(self) -> None:
         binaries = {

@@ -73,7 +73,7 @@ class Moves:
         if self._taken is None:
             listings = [listed_map(self._table, f"former{version}") for version in _FAMILIES]
             read = [text for text in listings if text is not None]
-            entries = entries_in("".join(read))
+            entries = dict(re.findall(r"([0-9a-f.:]+) timeout \S+ expires \S+ : goto (\w+)", "".join(read)))
             if len(read) < len(listings):
                 return entries  # read again at the next move
             self._taken = entries
@@ -166,11 +166,6 @@ def forwarding(
         ),
     ]
     return "\n".join(lines) + "\n"
-
-
-def entries_in(listing: str) -> dict[str, str]:
-    """Return the chain of each address in what ``nft list map`` prints."""
-    return dict(re.findall(r"([0-9a-f.:]+) timeout \S+ expires \S+ : goto (\w+)", listing))
 
 
 def forgetting(table: str, chains: Mapping[str, str]) -> str:

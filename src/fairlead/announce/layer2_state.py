@@ -375,7 +375,10 @@ class Election:
         peer.sequence = hello.sequence
         if peer.mac != hello.mac:
             peer.mac = hello.mac
-            self._not_foreign(hello.mac)
+            for record in self._addresses.values():
+                if record.foreign_mac == hello.mac:
+                    record.foreign_mac, record.foreign_until_s = "", -_NEVER
+                    self._dirty.add(record.name)
         if peer.life not in _ALIVE:
             peer.steady_s = now
         peer.heard_s = now
@@ -386,13 +389,6 @@ class Election:
         peer.acked = hello.acked
         self._set_life(now, peer, _Life.FRESH)
         self._take_pieces(now, peer, hello)
-
-    def _not_foreign(self, mac: str) -> None:
-        """Clear what was seen of a host that has turned out to be one of the machines."""
-        for record in self._addresses.values():
-            if record.foreign_mac == mac:
-                record.foreign_mac, record.foreign_until_s = "", -_NEVER
-                self._dirty.add(record.name)
 
     def seen(self, now: float, address: str, mac: str, *, probe: bool = False) -> None:
         """Take in that ``mac`` sent ARP or neighbour discovery as the owner of ``address``, or probed it."""

@@ -49,13 +49,10 @@ class Requirement(msgspec.Struct, frozen=True):
             case "absent":
                 return value is None
             case ">" | "<":
-                return self._compares(value)
-
-    def _compares(self, value: str | None) -> bool:
-        if value is None or not _NUMBER.fullmatch(value):
-            return False
-        number, bound = int(value), int(next(iter(self.values)))
-        return number > bound if self.operator == ">" else number < bound
+                if value is None or not _NUMBER.fullmatch(value):
+                    return False
+                number, bound = int(value), int(next(iter(self.values)))
+                return number > bound if self.operator == ">" else number < bound
 
 
 class Selector(msgspec.Struct, frozen=True):

@@ -170,7 +170,11 @@ class ClusterFacts:
         if facts.cluster and (facts.read_s is None or facts.read_s <= due_s):
             await self._read_authority(key, facts)
         if facts.endpoint is not None:
-            await self._probe(key, facts, facts.endpoint)
+            probe = await probe_endpoint(facts.endpoint, resolve=self._resolve)
+            plane = await self._plane(key, facts, facts.endpoint)
+            if (facts.probe, facts.plane) != (probe, plane):
+                facts.probe, facts.plane = probe, plane
+                self._notify(key, facts)
         return self._probe_s if facts.cluster or facts.endpoint is not None else None
 
     async def _read_authority(self, key: ObjectKey, facts: _Facts) -> None:
@@ -189,13 +193,6 @@ class ClusterFacts:
             if facts.authority != text:
                 facts.authority = text
                 self._notify(key, facts)
-
-    async def _probe(self, key: ObjectKey, facts: _Facts, endpoint: ControlPlaneEndpoint) -> None:
-        probe = await probe_endpoint(endpoint, resolve=self._resolve)
-        plane = await self._plane(key, facts, endpoint)
-        if (facts.probe, facts.plane) != (probe, plane):
-            facts.probe, facts.plane = probe, plane
-            self._notify(key, facts)
 
     def _notify(self, key: ObjectKey, facts: _Facts) -> None:
         if self._facts.get(key) is facts:  # else the load balancer was deleted meanwhile

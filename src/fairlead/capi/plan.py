@@ -186,7 +186,13 @@ class _Members:
         if obj is not None:
             self._mark(obj, marks, row, goal, presences)
         if row.action is not MemberAction.RELEASE or (obj is not None and selected):
-            self._show(name, obj, row, presences)
+            before = self._known.get(name)
+            addresses = all_addresses(obj.status.addresses) if obj is not None else []
+            if not addresses and before is not None:
+                addresses = list(before.addresses or ())
+            reason = _reason(row, together(presences)) if presences else "no address"
+            since = before.since if before is not None and before.state == row.status else None
+            self.statuses.append(MemberStatus(name, addresses or None, row.status, reason, since))
 
     def _together(self, name: str, presences: list[Presence]) -> Presence:
         """Return the presence of a member from that of its backends."""
@@ -233,15 +239,6 @@ class _Members:
         after = held(marks, name, row.status, hooks=self._hooks, deleting=obj.deleting or goal is Goal.LEAVING)
         if after != marks:
             self.holds.append(MarkPlan(obj, marks, after))
-
-    def _show(self, name: str, obj: TargetObject | None, row: Step, presences: list[Presence]) -> None:
-        before = self._known.get(name)
-        addresses = all_addresses(obj.status.addresses) if obj is not None else []
-        if not addresses and before is not None:
-            addresses = list(before.addresses or ())
-        reason = _reason(row, together(presences)) if presences else "no address"
-        since = before.since if before is not None and before.state == row.status else None
-        self.statuses.append(MemberStatus(name, addresses or None, row.status, reason, since))
 
 
 def _reason(row: Step, presence: Presence) -> str:

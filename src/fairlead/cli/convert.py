@@ -27,7 +27,6 @@ from fairlead.convert.accepted import body_of
 from fairlead.convert.annotations import Remark
 from fairlead.convert.ingresses import ConvertedIngresses, convert_ingresses
 from fairlead.errors import BadConfiguration, NotFound
-from fairlead.kube.cluster import Cluster
 from fairlead.runtime.logs import legible
 
 
@@ -73,7 +72,11 @@ async def _read(files: list[str], namespace: str, kubeconfig: Path | None, conte
     if files:
         return read_files(files, namespace or "default")
     async with connect(kubeconfig, context=context, name="the member") as cluster:
-        return await read_api(cluster, namespace)
+        # Read a namespace, or with an empty name all of them.
+        ingresses, services = await asyncio.gather(
+            cluster.list(INGRESSES, namespace), cluster.list(SERVICES, namespace)
+        )
+        return ConvertInput(ingresses, services)
 
 
 def gateway_key(text: str, namespace: str) -> ObjectKey:
@@ -168,12 +171,6 @@ def _add(
         where = "twice" if first == file else f"in {first} too"
         raise BadConfiguration(f"{file}: {kind} {obj.key} is {where}: rename one of the two, or leave it out")
     objects[obj.key] = obj
-
-
-async def read_api(cluster: Cluster, namespace: str) -> ConvertInput:
-    """Read a namespace, or with an empty name all of them."""
-    ingresses, services = await asyncio.gather(cluster.list(INGRESSES, namespace), cluster.list(SERVICES, namespace))
-    return ConvertInput(ingresses, services)
 
 
 def _bodies(name: str, text: str) -> Iterator[JSONObject]:

@@ -97,7 +97,14 @@ async def change_maintenance(
                 kept = [each for host, each in now.items() if host not in meant]
                 kept += [msgspec.structs.replace(entry, host=host) for host in meant]
                 rows += [{"loadBalancer": load_balancer.path, "host": host, "until": entry.until} for host in meant]
-            await _write(cluster, obj, kept)
+            patch = maintenance_patch(obj, kept)
+            size = len(msgspec.json.encode(patch))
+            if kept and size > _MOST_BYTES:
+                raise BadConfiguration(
+                    f"--page: the pages of {obj.metadata.name} would have {size} bytes together; at most "
+                    f"{_MOST_BYTES} fit into the object. Use a smaller page or fewer hosts"
+                )
+            await cluster.merge_patch(HTTP_LOAD_BALANCERS, *obj.key, patch, manager=MANAGER_CLI)
     emit(
         output,
         {"maintenance": rows},
@@ -188,14 +195,3 @@ def _entries(obj: HTTPLoadBalancer) -> dict[str, Maintenance]:
     except ValueError as error:
         title = f"HTTPLoadBalancer {obj.metadata.namespace}/{obj.metadata.name}"
         raise BadConfiguration(f"{title}: {error}. Correct or remove the annotation first") from error
-
-
-async def _write(cluster: Cluster, obj: HTTPLoadBalancer, entries: list[Maintenance]) -> None:
-    patch = maintenance_patch(obj, entries)
-    size = len(msgspec.json.encode(patch))
-    if entries and size > _MOST_BYTES:
-        raise BadConfiguration(
-            f"--page: the pages of {obj.metadata.name} would have {size} bytes together; at most "
-            f"{_MOST_BYTES} fit into the object. Use a smaller page or fewer hosts"
-        )
-    await cluster.merge_patch(HTTP_LOAD_BALANCERS, *obj.key, patch, manager=MANAGER_CLI)

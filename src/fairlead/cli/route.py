@@ -365,7 +365,13 @@ def next_step(
     if not config.listeners:
         return "see what it waits for: fairlead status --problems"
     if decision.rule is not None:
-        return _without_backend(decision, member=member, origin=origin, services=services)
+        kind, _, path = origin.partition(" ")
+        namespace, _, name = path.partition("/")
+        if decision.status:
+            return f"see its Events for the reason; in {member}: kubectl describe {kind.lower()} {name} -n {namespace}"
+        named = sorted(filter(None, services))
+        of = f" {named[0]}" if named else "s of the rule"
+        return f"see why no endpoint of Service{of} is ready in {member}: kubectl get endpointslices -n {namespace}"
     if decision.passed:
         return "change the request, or add a rule; the nearest ones are below"
     if decision.status == 421:
@@ -378,16 +384,6 @@ def next_step(
     return _without_host(config, typed, member)
 
 
-def _without_backend(decision: RouteDecision, *, member: str, origin: str, services: Iterable[str]) -> str:
-    kind, _, path = origin.partition(" ")
-    namespace, _, name = path.partition("/")
-    if decision.status:
-        return f"see its Events for the reason; in {member}: kubectl describe {kind.lower()} {name} -n {namespace}"
-    named = sorted(filter(None, services))
-    of = f" {named[0]}" if named else "s of the rule"
-    return f"see why no endpoint of Service{of} is ready in {member}: kubectl get endpointslices -n {namespace}"
-
-
 def _speaks_both(config: L7Config, typed: TypedRequest) -> bool:
     """Return whether the port speaks what the request does."""
     protocols = {listener.protocol for listener in config.listeners if listener.port == typed.request.port}
@@ -395,7 +391,17 @@ def _speaks_both(config: L7Config, typed: TypedRequest) -> bool:
 
 
 def _without_host(config: L7Config, typed: TypedRequest, member: str) -> str:
-    known = _hosts(config, typed.request.port)
+    listeners = {
+        listener.name: listener.hostname for listener in config.listeners if listener.port == typed.request.port
+    }
+    hosts = {
+        hostname
+        for route in config.routes
+        for attachment in route.attachments
+        if attachment.listener in listeners
+        for hostname in attachment.hostnames or (listeners[attachment.listener],)
+    }
+    known = sorted(hosts - {""})
     host = typed.request.host.lower()
     near = near_names(host, known, most=_MOST_NAMES)
     add = f"add the host to an Ingress or a route in {member}"
@@ -404,19 +410,6 @@ def _without_host(config: L7Config, typed: TypedRequest, member: str) -> str:
     if near:
         return f"{add}, or ask for the nearest: {', '.join(near)}"
     return f"{add}; it has {listed(known, _MOST_NAMES)}" if known else add
-
-
-def _hosts(config: L7Config, port: int) -> list[str]:
-    """Return the hostnames that routes have at the listeners of a port."""
-    listeners = {listener.name: listener.hostname for listener in config.listeners if listener.port == port}
-    hosts = {
-        hostname
-        for route in config.routes
-        for attachment in route.attachments
-        if attachment.listener in listeners
-        for hostname in attachment.hostnames or (listeners[attachment.listener],)
-    }
-    return sorted(hosts - {""})
 
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

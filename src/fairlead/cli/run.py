@@ -136,7 +136,10 @@ def _report(error: Exception) -> int:
     if isinstance(usage_code, int):
         # Typer's own: a bad flag shows itself; Exit only carries a code; Abort is Ctrl-C at a prompt.
         if callable(show):
-            _without_class_names(error)
+            # Take the name of the exception out of the message of a bad flag: validators put it before the sentence.
+            message = getattr(error, "message", None)
+            if isinstance(message, str):
+                vars(error)["message"] = message.removeprefix("Value error, ")
             show()
         return usage_code
     if type(error).__name__ == "Abort":
@@ -165,13 +168,6 @@ def _named(error: Exception) -> Exception:
 
 async def _awaited(main: Callable[[], Awaitable[Any]]) -> None:
     await main()
-
-
-def _without_class_names(error: Exception) -> None:
-    """Take the name of the exception out of the message of a bad flag: validators put it before the sentence."""
-    message = getattr(error, "message", None)
-    if isinstance(message, str):
-        vars(error)["message"] = message.removeprefix("Value error, ")
 
 
 def _without_retry(sentence: str) -> str:

@@ -67,7 +67,10 @@ async def show_status(
     async def write(fleet: FleetStatus) -> None:
         _print(shown(fleet), output, every=not asked.is_open or problems)
         if hub_url and output is Output.WIDE:
-            await _print_traffic(hub_url)
+            from fairlead.cli.top import lines_of, read_traffic, sorted_figures  # loads the page, which few need
+
+            answer = await read_traffic(hub_url)
+            say(["", *lines_of(sorted_figures(answer.figures, "bytes"), answer)])
 
     async with connect_hub(api) as cluster:
         fleet = await repeat(
@@ -105,13 +108,6 @@ def _print(fleet: FleetStatus, output: Output, *, every: bool) -> None:
         print_status(fleet, every=every, wide=output is Output.WIDE)
     else:
         emit(output, fleet, lines=tuple, names=lambda: names_of(fleet))
-
-
-async def _print_traffic(hub_url: str) -> None:
-    from fairlead.cli.top import lines_of, read_traffic, sorted_figures  # loads the page, which few need
-
-    answer = await read_traffic(hub_url)
-    say(["", *lines_of(sorted_figures(answer.figures, "bytes"), answer)])
 
 
 def _lasting(fleet: FleetStatus) -> FleetStatus:

@@ -354,7 +354,11 @@ class _Routes:
         else:
             yield from self._http("", [self._listeners.http()], [], rules)
             for host, _ in tls_hosts(self._view.ingress):
-                yield from self._behind(host, rules)
+                # The route of a TLS host: its own paths, then those for every host.
+                parent = self._listeners.secure(host)
+                own_rules = [rule for rule in rules if (host, *_path_of(rule)) not in self._view.taken]
+                if parent is not None and own_rules:
+                    yield from self._http(f"-{host.replace('*', 'wildcard')}-https", [parent], [host], own_rules)
 
     def _of_host(self, rules: list[HTTPRule]) -> Iterator[HTTPRoute | TLSRoute]:
         settings, hostnames = self._view.settings, [self._host, *self._view.settings.aliases]
@@ -378,13 +382,6 @@ class _Routes:
             yield from self._http("-to-https", plain, hostnames, _to_https(rules))
         else:
             yield from self._http("", [*plain, *secure], hostnames, rules)
-
-    def _behind(self, host: str, rules: Sequence[HTTPRule]) -> Iterator[HTTPRoute]:
-        """Yield the route of a TLS host: its own paths, then those for every host."""
-        parent = self._listeners.secure(host)
-        own_rules = [rule for rule in rules if (host, *_path_of(rule)) not in self._view.taken]
-        if parent is not None and own_rules:
-            yield from self._http(f"-{host.replace('*', 'wildcard')}-https", [parent], [host], own_rules)
 
     def _rules(self, paths: Sequence[IngressPath]) -> list[HTTPRule]:
         view, rules = self._view, list[HTTPRule]()

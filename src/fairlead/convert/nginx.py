@@ -358,7 +358,12 @@ def convert_path(
     """
     value = path.path or "/"
     if not regex:
-        return _literal(ingress, path, value, remarks)
+        if path.path_type == "Exact":
+            return ConvertedPath(HTTPPathMatch("Exact", value))
+        if path.path_type != "Prefix" and not value.endswith("/"):
+            why = f"nginx takes longer names such as {value}x too, and PathPrefix whole names only: use pathType Prefix"
+            remarks.lost(ingress, f"path {value}", why)
+        return ConvertedPath(HTTPPathMatch("PathPrefix", value))
     target = annotations.get("rewrite-target", "")
     if target == value:
         target = ""
@@ -388,15 +393,6 @@ def overtaking(paths: Sequence[PathOfHost]) -> Iterable[tuple[PathOfHost, PathOf
             if (b < a or (a == b and first.ingress != later.ingress)) and _overlap(first.value, later.value):
                 yield later, first
                 break
-
-
-def _literal(ingress: IngressObject, path: IngressPath, value: str, remarks: Remarks) -> ConvertedPath:
-    if path.path_type == "Exact":
-        return ConvertedPath(HTTPPathMatch("Exact", value))
-    if path.path_type != "Prefix" and not value.endswith("/"):
-        why = f"nginx takes longer names such as {value}x too, and PathPrefix whole names only: use pathType Prefix"
-        remarks.lost(ingress, f"path {value}", why)
-    return ConvertedPath(HTTPPathMatch("PathPrefix", value))
 
 
 def _matched(ingress: IngressObject, value: str, converted: ConvertedPath, remarks: Remarks) -> ConvertedPath | None:

@@ -399,7 +399,8 @@ class ClassProtection:
         if load_balancer_class is None:
             self._writer.forget("", name)
             if name == DEFAULT_CLASS:
-                await self._create_default()
+                with suppress(AlreadyExists):
+                    await self._cluster.create(LOAD_BALANCER_CLASSES, default_class(self._inventory.last_default_class))
             return None
         users = list(self._users(load_balancer_class))
         too_late = bool(users) and load_balancer_class.deleting  # the API server accepts no new finalizer
@@ -409,7 +410,20 @@ class ClassProtection:
         if bool(users) != load_balancer_class.held_by(FINALIZER_IN_USE) and not too_late:
             await self._hold(load_balancer_class, bool(users))
             return None  # the watch queues the object again
-        return await self._write(load_balancer_class, users)
+        old, generation = load_balancer_class.status, load_balancer_class.metadata.generation
+        conditions = [self._accepted(load_balancer_class, users), build_in_use(load_balancer_class, users, short="lbc")]
+        now = wire_time(self._clock.now())
+        new = LoadBalancerClassStatus(
+            load_balancers=sum(not user.startswith("BackendRecord ") for user in users),
+            observed_generation=generation,
+            conditions=wire_conditions(conditions, old.conditions, generation=generation, now=now),
+        )
+        written, wait_s = await self._writer.write(load_balancer_class, old, new)
+        if written is None:
+            return wait_s or None
+        if load_balancer_class.deleting and users:
+            self._warn(load_balancer_class, ConditionReason.IN_USE, conditions[1].message)
+        return None
 
     def _users(self, load_balancer_class: LoadBalancerClass) -> Iterator[str]:
         for key in self._inventory.users_of_class(load_balancer_class.metadata.name):
@@ -445,26 +459,6 @@ class ClassProtection:
         self._events.emit_about(
             LOAD_BALANCER_CLASSES, load_balancer_class, warning=True, reason=reason.value, message=message
         )
-
-    async def _create_default(self) -> None:
-        with suppress(AlreadyExists):
-            await self._cluster.create(LOAD_BALANCER_CLASSES, default_class(self._inventory.last_default_class))
-
-    async def _write(self, load_balancer_class: LoadBalancerClass, users: list[str]) -> float | None:
-        old, generation = load_balancer_class.status, load_balancer_class.metadata.generation
-        conditions = [self._accepted(load_balancer_class, users), build_in_use(load_balancer_class, users, short="lbc")]
-        now = wire_time(self._clock.now())
-        new = LoadBalancerClassStatus(
-            load_balancers=sum(not user.startswith("BackendRecord ") for user in users),
-            observed_generation=generation,
-            conditions=wire_conditions(conditions, old.conditions, generation=generation, now=now),
-        )
-        written, wait_s = await self._writer.write(load_balancer_class, old, new)
-        if written is None:
-            return wait_s or None
-        if load_balancer_class.deleting and users:
-            self._warn(load_balancer_class, ConditionReason.IN_USE, conditions[1].message)
-        return None
 
     def _accepted(self, load_balancer_class: LoadBalancerClass, users: list[str]) -> Condition:
         provider = load_balancer_class.spec.provider

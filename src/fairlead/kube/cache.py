@@ -364,7 +364,8 @@ class WatchCache(Generic[T]):
             return
         if self._offers_watch_list:
             try:
-                await self._watch_list()
+                params = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "resourceVersion": ""}
+                await self._watch(params, InitialState[T]())
             except (Invalid, Forbidden, _Silent) as error:
                 # The feature is off (422) or unknown (silence), or we may list but not watch (403): a list is
                 # more than nothing.
@@ -387,10 +388,6 @@ class WatchCache(Generic[T]):
         )
         there = newest is None or any(obj.key == newest.key for obj in listing.items)
         return there and not was_restored(before, listing.resource_version)
-
-    async def _watch_list(self) -> None:
-        params = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "resourceVersion": ""}
-        await self._watch(params, InitialState[T]())
 
     async def _list(self) -> None:
         before = self._version

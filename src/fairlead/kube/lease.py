@@ -269,7 +269,10 @@ class LeaderElector:
             return True
         self._saw(lease)
         if not self._free(lease):
-            self._log_holder(lease.spec.holder_identity or "")
+            holder = lease.spec.holder_identity or ""
+            if holder != self._logged_holder:
+                self._logged_holder = holder
+                self._log.info("standing by", holder=holder, takes_over_after_s=self._lease_s)
             return False
         transitions = self._highest + 1
         started_s = self._clock.monotonic()
@@ -362,12 +365,6 @@ class LeaderElector:
             "leaseTransitions": transitions,
         }
         return {"metadata": meta, "spec": spec}
-
-    def _log_holder(self, holder: str) -> None:
-        """Log once which holder of the lease is waited for."""
-        if holder != self._logged_holder:
-            self._logged_holder = holder
-            self._log.info("standing by", holder=holder, takes_over_after_s=self._lease_s)
 
     def _report(self, error: FairleadError) -> None:
         if self.problem != error.sentence:

@@ -138,7 +138,10 @@ class HistoryStore:
                 raise
             except FairleadError as error:
                 log.warning("a history cannot be stored", load_balancer=str(key), sentence=error.sentence)
-        await self._prune()
+        for name in self._expired()[:MOST_WRITES]:
+            if self._leading():
+                await self._cluster.delete(HISTORY_MAPS, SYSTEM_NAMESPACE, name)
+                del self._stored[name]
         return len(keys) > MOST_WRITES
 
     async def _flush_all(self) -> None:
@@ -165,12 +168,6 @@ class HistoryStore:
                 key = key_of(stored)
                 self._stored[stored.metadata.name] = (key, last[stored.key])
                 self._history.load(key, entries_of(stored))
-
-    async def _prune(self) -> None:
-        for name in self._expired()[:MOST_WRITES]:
-            if self._leading():
-                await self._cluster.delete(HISTORY_MAPS, SYSTEM_NAMESPACE, name)
-                del self._stored[name]
 
     def _expired(self) -> list[str]:
         """Return the ConfigMaps to delete: of load balancers that were deleted, and the oldest of too many."""

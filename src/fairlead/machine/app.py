@@ -40,7 +40,7 @@ from fairlead.machine.snapshot import XdsSnapshot
 from fairlead.machine.state import NewKey, StateDirectory
 from fairlead.machine.upgrade import EnvoyProof, EnvoyUpgrades
 from fairlead.model.in_words import host_port
-from fairlead.model.machine import DrainState, EnrolAnswer, MachinePlan
+from fairlead.model.machine import DrainState, MachinePlan
 from fairlead.providers.envoy.bootstrap import ENVOY_FLAGS, Bootstrap, bootstrap_json
 from fairlead.providers.envoy.connections import EndpointDrains
 from fairlead.providers.envoy.envoy_process import LocalEnvoy, check_socket_path, file_limit
@@ -329,7 +329,10 @@ class MachineProcess:
                     looked_s = self._clock.monotonic()
                 if due:
                     key = NewKey(self._name)
-                    await self._take_certificate(await self._client.renew(key.csr), key)
+                    answer = await self._client.renew(key.csr)
+                    self._enrolment = self._state.store(answer, key, hubs=self._enrolment.hubs, now=time.time())
+                    log.info("certificate renewed", expires=self._state.certificate_expires().isoformat())
+                    await self._reconnect()
                 self._machine.problem("certificate", "")
             except FairleadError as error:
                 if due:
@@ -348,11 +351,6 @@ class MachineProcess:
                 f"proxy token. Here: delete {self._state.path / 'machine.json'}, then run the command of the token"
             )
         return f"the certificate of this machine expires at {expires:%Y-%m-%d %H:%M} UTC: {error.sentence}"
-
-    async def _take_certificate(self, answer: EnrolAnswer, key: NewKey) -> None:
-        self._enrolment = self._state.store(answer, key, hubs=self._enrolment.hubs, now=time.time())
-        log.info("certificate renewed", expires=self._state.certificate_expires().isoformat())
-        await self._reconnect()
 
     async def _reconnect(self) -> None:
         await self._client.reconnect()

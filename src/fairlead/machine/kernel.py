@@ -253,7 +253,11 @@ class KernelPath:
             except FairleadError as error:
                 self._programmed_egress = None
                 problems.append(error.sentence)
-            self._say("; ".join(dict.fromkeys(problems)))
+            problem = "; ".join(dict.fromkeys(problems))
+            if problem != self._problem:
+                self._problem = problem
+                log.warning("kernel data path", sentence=problem or "works again")
+                self._on_change()
             if problems:
                 await asyncio.sleep(_RETRY_S)
                 self._dirty.set()
@@ -348,12 +352,6 @@ class KernelPath:
     def _acknowledge(self, version: str) -> None:
         self._applied_version = version
         self._on_change()
-
-    def _say(self, problem: str) -> None:
-        if problem != self._problem:
-            self._problem = problem
-            log.warning("kernel data path", sentence=problem or "works again")
-            self._on_change()
 
     def _read_events(self, events: socket.socket) -> None:
         """Notice that a table was deleted, or that events were lost."""

@@ -145,7 +145,20 @@ def problem_of(settings: HealthCheckSettings | OutlierDetection | None) -> Setti
     if settings is None:
         return None
     if isinstance(settings, OutlierDetection):
-        return _outlier_problem(settings)
+        outlier = settings
+        for field, number in (
+            ("consecutive5xx", outlier.consecutive_5xx),
+            ("consecutiveGatewayErrors", outlier.consecutive_gateway_errors),
+        ):
+            if not 0 <= number <= 1000:
+                return SettingProblem(field, f"is {number}: it must be from 0 to 1000")
+        if outlier.ejection_time and not _SHORTEST_S <= _seconds(outlier.ejection_time) <= 3600:
+            text = f"is {shown(outlier.ejection_time)}: it must be a duration from 1s to 1h"
+            return SettingProblem("ejectionTime", text)
+        percent = outlier.max_ejection_percent
+        if percent is not None and not 0 <= percent <= 100:
+            return SettingProblem("maxEjectionPercent", f"is {percent}: it must be from 0 to 100")
+        return None
     return _value_problem(settings) or _unfit_problem(settings)
 
 
@@ -191,22 +204,6 @@ def _unfit_problem(check: HealthCheckSettings) -> SettingProblem | None:
     ):
         if value and kind not in kinds:
             return SettingProblem(field, f"needs type {' or '.join(kinds)}, not {kind or 'tcp'}; correct the type")
-    return None
-
-
-def _outlier_problem(outlier: OutlierDetection) -> SettingProblem | None:
-    for field, number in (
-        ("consecutive5xx", outlier.consecutive_5xx),
-        ("consecutiveGatewayErrors", outlier.consecutive_gateway_errors),
-    ):
-        if not 0 <= number <= 1000:
-            return SettingProblem(field, f"is {number}: it must be from 0 to 1000")
-    if outlier.ejection_time and not _SHORTEST_S <= _seconds(outlier.ejection_time) <= 3600:
-        text = f"is {shown(outlier.ejection_time)}: it must be a duration from 1s to 1h"
-        return SettingProblem("ejectionTime", text)
-    percent = outlier.max_ejection_percent
-    if percent is not None and not 0 <= percent <= 100:
-        return SettingProblem("maxEjectionPercent", f"is {percent}: it must be from 0 to 100")
     return None
 
 

@@ -355,7 +355,14 @@ def _unsafe_filters(filters: Filters) -> Iterator[str]:
         if not _AUTHORITY.fullmatch(change.hostname):
             yield f"{what}: {change.hostname!r} is not a valid hostname; use letters, digits, hyphens and dots"
         if change.path is not None:
-            yield from _unsafe_path(what, change.path.value)
+            value = change.path.value
+            if value and not _REQUEST_TARGET.fullmatch(value):
+                yield (
+                    f"{what}: path {value!r} is not a valid path; begin it with a slash, and percent-encode spaces, "
+                    "control characters and all that is not ASCII"
+                )
+            elif what == "rewrite" and ("?" in value or "#" in value):
+                yield f"{what}: path {value!r} has a ? or a #; a rewrite keeps the query parameters of the request"
 
 
 def _unsafe_auth(auth: ExternalAuth) -> Iterator[str]:
@@ -417,16 +424,6 @@ def _unsafe_header(what: str, name: str) -> Iterator[str]:
         yield f"{what}: {name} cannot be changed as a header; use a rewrite of the hostname"
     elif lower in _FRAMING or lower.startswith("proxy-"):
         yield f"{what}: {name} belongs to the connection between proxies and cannot be changed; remove it from the rule"
-
-
-def _unsafe_path(what: str, value: str) -> Iterator[str]:
-    if value and not _REQUEST_TARGET.fullmatch(value):
-        yield (
-            f"{what}: path {value!r} is not a valid path; begin it with a slash, and percent-encode spaces, "
-            "control characters and all that is not ASCII"
-        )
-    elif what == "rewrite" and ("?" in value or "#" in value):
-        yield f"{what}: path {value!r} has a ? or a #; a rewrite keeps the query parameters of the request"
 
 
 class SubjectAltName(Value, frozen=True, gc=False):

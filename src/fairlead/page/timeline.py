@@ -121,7 +121,14 @@ class Timeline(TableSource):
         self._stored_read = False
         self._proxies: set[str] | None = None
         self._leader = ""
-        self._notice()
+        for kind, objects in self._inventory.intents.items():
+            if kind in _RESOURCES:
+                objects.cache.on_change(self._intent_changed)
+        self._inventory.tenants.on_change(self._tenant_changed)
+        self._inventory.leases.on_change(self._lease_changed)
+        if self._inventory.machines is not None:
+            self._inventory.machines.on_change(self._machine_changed)
+        self._history.on_note = self._history_noted
 
     def note(self, event: Event) -> None:
         """Add one event; one of the same words that has just happened is counted instead."""
@@ -211,19 +218,15 @@ class Timeline(TableSource):
 
     # --- what is noticed ----------------------------------------------------------------------------------------
 
-    def _notice(self) -> None:
-        for kind, objects in self._inventory.intents.items():
-            if kind in _RESOURCES:
-                objects.cache.on_change(self._intent_changed)
-        self._inventory.tenants.on_change(self._tenant_changed)
-        self._inventory.leases.on_change(self._lease_changed)
-        if self._inventory.machines is not None:
-            self._inventory.machines.on_change(self._machine_changed)
-        self._history.on_note = self._history_noted
-
     def _intent_changed(self, old: IntentObject | None, new: IntentObject | None) -> None:
         if new is None or old is None:
-            self._came_or_went(old, new)
+            if new is None and old is not None:
+                self.note(self._named(old)._replace(text="deleted"))
+            elif new is not None:
+                # At its start the hub reads what has been there for long.
+                created = parsed_time(new.metadata.creation_timestamp or "")
+                if created is not None and created >= self._started:
+                    self.note(self._named(new)._replace(text="created"))
             return
         changes: list[tuple[EventKind, str, Trouble]] = []
         if old.metadata.generation != new.metadata.generation and (fields := _changed_fields(old, new)):
@@ -240,15 +243,6 @@ class Timeline(TableSource):
             named = self._named(new)
             for kind, text, state in changes:
                 self.note(named._replace(kind=kind, text=text, state=state))
-
-    def _came_or_went(self, old: IntentObject | None, new: IntentObject | None) -> None:
-        if new is None and old is not None:
-            self.note(self._named(old)._replace(text="deleted"))
-        elif new is not None:
-            # At its start the hub reads what has been there for long.
-            created = parsed_time(new.metadata.creation_timestamp or "")
-            if created is not None and created >= self._started:
-                self.note(self._named(new)._replace(text="created"))
 
     def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
         if new is None or old is None or new.status.state == old.status.state:

@@ -189,7 +189,9 @@ class WebPage:
     async def _load_balancer(self, request: web.Request) -> web.Response:
         key, allowed, with_routes = await self._asked(request)
         # What may not be seen and what is not there look alike.
-        only = route_key_of(request.query.get("route", ""))
+        text = request.query.get("route", "")
+        parts = text.split("/")
+        only = RouteKey(*parts) if len(parts) == len(RouteKey._fields) else None
         detail = await self._explain(key, only) if allowed and (only is None or with_routes) else None
         if detail is not None and not with_routes:
             detail = msgspec.structs.replace(detail, routes=[], more_routes=0, chain=None)
@@ -331,12 +333,6 @@ def actions_on(kind: str) -> tuple[str, ...]:
     """Return what can be done to a load balancer of this kind."""
     more = ("maintenance", "end-maintenance") if kind == HTTP_LOAD_BALANCERS.kind else ()
     return ("pause", "resume", *more)
-
-
-def route_key_of(text: str) -> RouteKey | None:
-    """Return the object that a query names, as in Ingress/tenant-east/shop/web; None for none."""
-    parts = text.split("/")
-    return RouteKey(*parts) if len(parts) == len(RouteKey._fields) else None
 
 
 def event(name: str, changes: Iterable[Change]) -> bytes:

@@ -248,30 +248,27 @@ class MemoryProvider:
         self.overlaps += any(self._busy[key] for key in keys)
         self._busy.update(keys)
         try:
-            await self._before(method)
+            # Count, wait, throttle and fail, in this order.
+            self.calls[method] += 1
+            low_s, high_s = self.faults.latency_s
+            if high_s > 0:
+                await self._clock.sleep(self._random.uniform(low_s, high_s))
+            if self.faults.down:
+                raise Retry(self.faults.down, reason="Unreachable")
+            if self.faults.calls_per_s:
+                now_s = self._clock.monotonic()
+                self._recent = [at_s for at_s in self._recent if at_s > now_s - 1.0]
+                if len(self._recent) >= self.faults.calls_per_s:
+                    after_s = self._recent[0] + 1.0 - now_s
+                    raise Throttled(f"memory provider: more than {self.faults.calls_per_s} calls/s", after_s=after_s)
+                self._recent.append(now_s)
+            if self._draw(self.faults.error_rate):
+                raise Retry(f"memory provider: injected failure of {method}; nothing was done", reason="Injected")
             yield
             if self._draw(self.faults.lost_answer_rate):
                 raise Retry(f"memory provider: no answer to {method} in time; it may have been done", reason="Timeout")
         finally:
             self._busy.subtract(keys)
-
-    async def _before(self, method: str) -> None:
-        """Count, wait, throttle and fail, in this order."""
-        self.calls[method] += 1
-        low_s, high_s = self.faults.latency_s
-        if high_s > 0:
-            await self._clock.sleep(self._random.uniform(low_s, high_s))
-        if self.faults.down:
-            raise Retry(self.faults.down, reason="Unreachable")
-        if self.faults.calls_per_s:
-            now_s = self._clock.monotonic()
-            self._recent = [at_s for at_s in self._recent if at_s > now_s - 1.0]
-            if len(self._recent) >= self.faults.calls_per_s:
-                after_s = self._recent[0] + 1.0 - now_s
-                raise Throttled(f"memory provider: more than {self.faults.calls_per_s} calls/s", after_s=after_s)
-            self._recent.append(now_s)
-        if self._draw(self.faults.error_rate):
-            raise Retry(f"memory provider: injected failure of {method}; nothing was done", reason="Injected")
 
 
 def _addresses(spec: FrontendSpec) -> tuple[str, ...]:

@@ -217,35 +217,29 @@ class OpenYurt:
             while True:
                 await self._cluster.clock.sleep(self._interval_s)
                 try:
-                    await self._update(group)
+                    kind = await self._served()
+                    if kind is None:
+                        if self.cache is not None and not len(self.cache):
+                            self._leave(self.cache, self._task)
+                            self.cache = self._task = None
+                            log.info("OpenYurt's NodePools are no longer served, and none was left")
+                    elif self.cache is None or self.cache.resource.version != kind.version:
+                        log.info("OpenYurt's NodePools are served", version=kind.api_version)
+                        cache = self._changes.add_node_pools(kind)
+                        task = group.create_task(cache.run())
+                        try:
+                            await cache.wait_synced(self._interval_s)
+                        except FairleadError:
+                            self._leave(cache, task)
+                            raise
+                        if self.cache is not None:
+                            self._leave(self.cache, self._task)
+                        self.cache, self._task = cache, task
                     problem = ""
                 except FairleadError as error:
                     if error.sentence != problem:
                         log.warning("openyurt", sentence=error.sentence, detail=error.detail)
                     problem = error.sentence
-
-    async def _update(self, group: asyncio.TaskGroup) -> None:
-        kind = await self._served()
-        if kind is None:
-            if self.cache is not None and not len(self.cache):
-                self._leave(self.cache, self._task)
-                self.cache = self._task = None
-                log.info("OpenYurt's NodePools are no longer served, and none was left")
-        elif self.cache is None or self.cache.resource.version != kind.version:
-            log.info("OpenYurt's NodePools are served", version=kind.api_version)
-            await self._turn_to(kind, group)
-
-    async def _turn_to(self, kind: AnyResource, group: asyncio.TaskGroup) -> None:
-        cache = self._changes.add_node_pools(kind)
-        task = group.create_task(cache.run())
-        try:
-            await cache.wait_synced(self._interval_s)
-        except FairleadError:
-            self._leave(cache, task)
-            raise
-        if self.cache is not None:
-            self._leave(self.cache, self._task)
-        self.cache, self._task = cache, task
 
     def _leave(self, cache: AnyCache, task: asyncio.Task[None] | None) -> None:
         if task is not None:
@@ -328,28 +322,25 @@ class RegionsController:
             if not service.concerns_us and not self.inventory.pool_services_of(key):
                 self._unmanaged_since_s.pop(key, None)
                 return None
-            return await self._reconcile_present(service)
-
-    async def _reconcile_present(self, service: SourceService) -> float | None:
-        pool_services = self.inventory.pool_services_of(service.key)
-        present = {region.pool for region, _ in pool_services}
-        plan = plan_service(service, self.inventory.pools.values(), present, remaining=len(pool_services))
-        if plan.gone:
-            wait_s = self._grace_s(service)
-            if wait_s > 0:
-                return wait_s
-        else:
-            self._unmanaged_since_s.pop(service.key, None)
-        if plan.finalizer == "add":
-            # Before the first PoolService: nothing may exist that the end of the Service would not wait for.
-            await self._change_finalizer(service, "add")
-        regions: dict[str, RegionPool | None] = dict.fromkeys(present)
-        regions.update(plan.wanted.pools)
-        waits = await self._write_regions(service, regions)
-        # What access points have written on a Service that lives on goes before the finalizer does.
-        if plan.finalizer == "remove" and (service.deleting or not _marked(service)):
-            await self._change_finalizer(service, "remove")
-        return WAITING_RETRY_S if waits else None
+            pool_services = self.inventory.pool_services_of(service.key)
+            present = {region.pool for region, _ in pool_services}
+            plan = plan_service(service, self.inventory.pools.values(), present, remaining=len(pool_services))
+            if plan.gone:
+                wait_s = self._grace_s(service)
+                if wait_s > 0:
+                    return wait_s
+            else:
+                self._unmanaged_since_s.pop(service.key, None)
+            if plan.finalizer == "add":
+                # Before the first PoolService: nothing may exist that the end of the Service would not wait for.
+                await self._change_finalizer(service, "add")
+            regions: dict[str, RegionPool | None] = dict.fromkeys(present)
+            regions.update(plan.wanted.pools)
+            waits = await self._write_regions(service, regions)
+            # What access points have written on a Service that lives on goes before the finalizer does.
+            if plan.finalizer == "remove" and (service.deleting or not _marked(service)):
+                await self._change_finalizer(service, "remove")
+            return WAITING_RETRY_S if waits else None
 
     def _grace_s(self, service: SourceService) -> float:
         """Return the remaining grace period in seconds of a Service that is no longer managed and not being deleted."""
@@ -418,13 +409,6 @@ class RegionsController:
 
     async def _write_region(self, service: SourceService, pool_name: str, pool: RegionPool | None) -> str:
         """Write one region; ``pool`` None means that it is not wanted. Return what is being waited for."""
-        view = self._region_view(service, pool_name, pool)
-        plan = plan_region(view, now=micro_time(self._cluster.server_clock.now()))
-        await self._apply(view, plan)
-        return plan.waits
-
-    def _region_view(self, service: SourceService, pool_name: str, pool: RegionPool | None) -> RegionView:
-        """Gather what a decision about one region depends on."""
         inventory = self.inventory
         key = RegionKey(*service.key, pool_name)
         names = pool_service_names(key.service, pool_name, service.spec.load_balancer_class or "")
@@ -440,7 +424,7 @@ class RegionsController:
             # Ours, with nothing credible left in it: by its name it is this one, so it is repaired.
             adopted = is_ours(other) and region_of(other) is None
             (present if adopted else conflicts).append(other)
-        return RegionView(
+        view = RegionView(
             key=key,
             service=service,
             pool=pool,
@@ -449,6 +433,9 @@ class RegionsController:
             name_conflicts=tuple(conflicts),
             frozen=inventory.problem,
         )
+        plan = plan_region(view, now=micro_time(self._cluster.server_clock.now()))
+        await self._apply(view, plan)
+        return plan.waits
 
     async def _apply(self, view: RegionView, plan: RegionPlan) -> None:
         if plan.conflict is not None:

@@ -98,7 +98,17 @@ class Balancer:
         refused = await self._publish(view)
         load_balancer = None if view.occupied else self._published(pool_service)
         now = wire_time(self._cluster.clock.now())
-        return await self._write_status(pool_service, build_status(pool_service, load_balancer, refused, now=now))
+        new = build_status(pool_service, load_balancer, refused, now=now)
+        old = pool_service.status
+        written, wait_s = await self._writer.write(pool_service, old, new)
+        if written is not None:
+            changes = transitions(old.conditions, new.conditions)
+            good = {
+                ConditionType.PROGRAMMED.value: f"programmed at {new.address}",
+                ConditionType.SERVING.value: f"serving at {new.address}",
+            }
+            emit_transitions(self._events, POOL_SERVICES, pool_service, changes, good=good)
+        return wait_s or None
 
     async def _hold(self, pool_service: PoolService) -> None:
         try:
@@ -129,18 +139,6 @@ class Balancer:
             return Refused(ConditionReason.INVALID, error.sentence)
         await self._publisher.slices.write(plan.of_slices)
         return None
-
-    async def _write_status(self, pool_service: PoolService, new: PoolServiceStatus) -> float | None:
-        old = pool_service.status
-        written, wait_s = await self._writer.write(pool_service, old, new)
-        if written is not None:
-            changes = transitions(old.conditions, new.conditions)
-            good = {
-                ConditionType.PROGRAMMED.value: f"programmed at {new.address}",
-                ConditionType.SERVING.value: f"serving at {new.address}",
-            }
-            emit_transitions(self._events, POOL_SERVICES, pool_service, changes, good=good)
-        return wait_s or None
 
     def _published(self, pool_service: PoolService) -> TCPLoadBalancer | None:
         return read_present(self._publisher, pool_service.key).load_balancer

@@ -330,7 +330,13 @@ class Changes:
             inventory.pools.pop(name, None)
         else:
             inventory.pools[name] = new
-        self._reassign(old, new)
+        for node in self._inventory.nodes.values():
+            labels = node.metadata.labels or {}
+            if any(pool is not None and pool.claims(labels) for pool in (old, new)):
+                claims = claims_of(node, self._inventory.pools.values())
+                before, after = self._inventory.membership.put(node.metadata.name, claims)
+                if before != after:
+                    self._node_changed(node.metadata.name, before, after, moved=True, changed=False)
         selectors = {service.selector for service in inventory.services.values() if service.managed}
         for text in selectors_that_flip(old, new, filter(None, selectors)):
             for service in inventory.services.by_index("selector", text):
@@ -345,15 +351,6 @@ class Changes:
     def _region(self, key: RegionKey) -> None:
         _call(self.on_region, key)
         _call(self.on_access, key.service_key)
-
-    def _reassign(self, old: RegionPool | None, new: RegionPool | None) -> None:
-        for node in self._inventory.nodes.values():
-            labels = node.metadata.labels or {}
-            if any(pool is not None and pool.claims(labels) for pool in (old, new)):
-                claims = claims_of(node, self._inventory.pools.values())
-                before, after = self._inventory.membership.put(node.metadata.name, claims)
-                if before != after:
-                    self._node_changed(node.metadata.name, before, after, moved=True, changed=False)
 
     def _class(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
         changed = new or old

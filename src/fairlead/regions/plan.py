@@ -445,7 +445,8 @@ def _access_plan_shown(view: AccessView, now: datetime) -> tuple[list[tuple[str,
         return candidates, None  # none has any: taking away the last address would help no client
     again_s: float | None = None
     for pool, pool_service in empty:
-        since_s = _age_s(pool_service, now)
+        renewed = parsed_time(pool_service.spec.renew_time)
+        since_s = EMPTY_GRACE_S if renewed is None else max(0.0, (now - renewed).total_seconds())
         known = any(ingress.address in seen for ingress in pool_service.status.load_balancer.ingress or ())
         if known and since_s < EMPTY_GRACE_S:
             left_s = EMPTY_GRACE_S - since_s
@@ -461,11 +462,6 @@ def _has_backends(pool_service: PoolService) -> bool:
         return True
     backends = decode_backends(pool_service.annotation(ANNOTATION_BACKENDS))
     return backends is None or bool(backends.truncated) or backends.ready > 0
-
-
-def _age_s(pool_service: PoolService, now: datetime) -> float:
-    renewed = parsed_time(pool_service.spec.renew_time)
-    return EMPTY_GRACE_S if renewed is None else max(0.0, (now - renewed).total_seconds())
 
 
 def _union(shown: Iterable[tuple[str, PoolService]]) -> tuple[list[Ingress], dict[str, tuple[str, ...]]]:

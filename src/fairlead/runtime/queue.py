@@ -281,7 +281,9 @@ class TokenBucket:
         """Wait for one token."""
         if self._qps <= 0:
             return
-        self._refill()
+        now_s = self._clock.monotonic()
+        self._tokens = min(self._burst, self._tokens + (now_s - self._at_s) * self._qps)
+        self._at_s = now_s
         self._tokens -= 1.0
         if self._tokens >= 0.0:
             return
@@ -291,11 +293,6 @@ class TokenBucket:
         except BaseException:
             self._tokens += 1.0
             raise
-
-    def _refill(self) -> None:
-        now_s = self._clock.monotonic()
-        self._tokens = min(self._burst, self._tokens + (now_s - self._at_s) * self._qps)
-        self._at_s = now_s
 
 
 class KeyedLock:

@@ -133,15 +133,12 @@ class StatusServer:
         return web.Response(text="ok\n")
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        self._check_host(request)
+        # Refuse a host name that is not this machine's where only this machine is answered (see ``hosts``).
+        if is_loopback(self._host) and not is_this_machine(request.headers.get("Host", "")):
+            raise web.HTTPForbidden(text=f"ask for http://127.0.0.1:{self.port} or http://localhost:{self.port}\n")
         if self._refresh is not None:
             await self._refresh()
         return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-    def _check_host(self, request: web.Request) -> None:
-        """Refuse a host name that is not this machine's where only this machine is answered (see ``hosts``)."""
-        if is_loopback(self._host) and not is_this_machine(request.headers.get("Host", "")):
-            raise web.HTTPForbidden(text=f"ask for http://127.0.0.1:{self.port} or http://localhost:{self.port}\n")
 
 
 def _why_not(host: str, port: int, error: OSError) -> str:

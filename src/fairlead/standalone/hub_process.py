@@ -625,22 +625,19 @@ class Replicas:
             self._returned()
         self._lived_s = self._clock.monotonic()
         if self._leading():
-            await self._sweep()
-
-    async def _sweep(self) -> None:
-        present = await self._cluster.list(LEASES, SYSTEM_NAMESPACE, label_selector=LABEL_REPLICA)
-        leases = {lease.spec.holder_identity or "": lease for lease in present}
-        reports = await read_reports(self._cluster)
-        now_s = self._clock.monotonic()
-        before, self._signs = self._signs, {}
-        for key in sorted({*leases, *reports} - {self._key}):
-            sign = leases[key].metadata.resource_version if key in leases else ""
-            last_sign, since_s = before.get(key, (sign, now_s))
-            self._signs[key] = (sign, since_s if last_sign == sign else now_s)
-        dead = [key for key, (_, since_s) in self._signs.items() if now_s - since_s >= self._gone_s]
-        for key in dead:
-            await self._drop(key, leases.get(key), reported=key in reports)
-            del self._signs[key]
+            present = await self._cluster.list(LEASES, SYSTEM_NAMESPACE, label_selector=LABEL_REPLICA)
+            leases = {lease.spec.holder_identity or "": lease for lease in present}
+            reports = await read_reports(self._cluster)
+            now_s = self._clock.monotonic()
+            before, self._signs = self._signs, {}
+            for key in sorted({*leases, *reports} - {self._key}):
+                sign = leases[key].metadata.resource_version if key in leases else ""
+                last_sign, since_s = before.get(key, (sign, now_s))
+                self._signs[key] = (sign, since_s if last_sign == sign else now_s)
+            dead = [key for key, (_, since_s) in self._signs.items() if now_s - since_s >= self._gone_s]
+            for key in dead:
+                await self._drop(key, leases.get(key), reported=key in reports)
+                del self._signs[key]
 
     async def _drop(self, key: str, lease: Lease | None, *, reported: bool) -> None:
         # The last of the two that goes is how a later sweep finds the key again when something fails before that.

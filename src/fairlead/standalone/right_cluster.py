@@ -248,7 +248,18 @@ async def ensure_place(cluster: Cluster, name: str, *, region: str = "") -> Tena
         Terminal: the kinds are not there, and cannot be installed.
     """
     tenant = await _ensure_tenant(cluster, name, region)
-    await _ensure_objects(cluster, tenant)
+    namespace = tenant.namespace
+    try:
+        existing = await cluster.get(NAMESPACES, "", namespace)
+    except NotFound:
+        existing = None
+    if existing is not None and existing.label(LABEL_TENANT) not in ("", tenant.metadata.name):
+        raise Invalid(
+            f"Namespace {namespace} at the hub belongs to Tenant {existing.label(LABEL_TENANT)}; choose another name"
+        )
+    for resource, obj in tenant_objects(tenant):
+        # The hub's manager: what both write is the same, and must not look like a quarrel between two writers.
+        await cluster.apply(resource, obj, manager=MANAGER_HUB)
     return tenant
 
 
@@ -268,18 +279,3 @@ async def _ensure_tenant(cluster: Cluster, name: str, region: str) -> Tenant:
     if region:
         return await cluster.apply(TENANTS, wanted, manager=MANAGER_CLI)
     return await cluster.get(TENANTS, "", name)
-
-
-async def _ensure_objects(cluster: Cluster, tenant: Tenant) -> None:
-    namespace = tenant.namespace
-    try:
-        existing = await cluster.get(NAMESPACES, "", namespace)
-    except NotFound:
-        existing = None
-    if existing is not None and existing.label(LABEL_TENANT) not in ("", tenant.metadata.name):
-        raise Invalid(
-            f"Namespace {namespace} at the hub belongs to Tenant {existing.label(LABEL_TENANT)}; choose another name"
-        )
-    for resource, obj in tenant_objects(tenant):
-        # The hub's manager: what both write is the same, and must not look like a quarrel between two writers.
-        await cluster.apply(resource, obj, manager=MANAGER_HUB)

@@ -240,7 +240,8 @@ class Executor:
 
     async def _call(self, method: str, call: Awaitable[T]) -> T:
         if not self._may_call():
-            _close(call)
+            if asyncio.iscoroutine(call):
+                call.close()
             raise Retry("this replica no longer leads; nothing was done", reason="NotLeading")
         began_s, result = self._clock.monotonic(), "error"
         try:
@@ -260,11 +261,6 @@ def _unless_removal(change: TargetChange, outcome: Outcome) -> Outcome:
     if outcome.status is OutcomeStatus.REJECTED and change.is_removal:
         return Outcome(OutcomeStatus.RETRY, outcome.message, max(outcome.retry_after_s, _REFUSED_REMOVAL_S))
     return outcome
-
-
-def _close(call: Awaitable[object]) -> None:
-    if asyncio.iscoroutine(call):
-        call.close()
 
 
 #: Upper ends of the buckets, in seconds; the last one is open.

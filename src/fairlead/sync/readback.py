@@ -228,7 +228,17 @@ class Readback:
             for forgotten in (
                 self._looked_s.keys() | self.seen.keys() | self.drifts.keys() | self.answered.keys()
             ) - set(self._tracker):
-                self._forget(forgotten)
+                for known in (
+                    self._looked_s,
+                    self._repaired_s,
+                    self._gone,
+                    self._lost,
+                    self._unread_since_s,
+                    self.seen,
+                    self.drifts,
+                    self.answered,
+                ):
+                    known.pop(forgotten, None)
         due: dict[str, list[LoadBalancerKey]] = {}
         for key in keys:
             failure_domain = self._failure_domain(key)
@@ -307,7 +317,10 @@ class Readback:
         listeners = [listener.key for listener in spec.listeners] if spec is not None else []
         news = self._is_news(key, with_health(observed, listeners) if observed is not None else None)
         if drift != self.drifts.get(key, _NONE):
-            self._note_drift(key, drift)
+            if drift.ours:
+                self._note(key, f"{drift.sentence}; {drift.outlook}")
+            elif self.drifts.get(key, _NONE).ours:
+                self._note(key, "everything of ours is there as it was recorded again")
             self.drifts[key] = drift
             news = True
         if news:
@@ -335,12 +348,6 @@ class Readback:
         before = self.seen.get(key)
         self.seen[key] = seen
         return seen != before
-
-    def _note_drift(self, key: LoadBalancerKey, drift: Drift) -> None:
-        if drift.ours:
-            self._note(key, f"{drift.sentence}; {drift.outlook}")
-        elif self.drifts.get(key, _NONE).ours:
-            self._note(key, "everything of ours is there as it was recorded again")
 
     def _make_again(self, key: LoadBalancerKey, state: LoadBalancerState, drift: Drift) -> None:
         if not drift.gone or drift.kept_by_others or state.desired is None:
@@ -384,19 +391,6 @@ class Readback:
         everything = drift.gone or not listed
         self._tracker.mark_unknown(key, None if everything else (*drift.missing, *drift.changed))
         self._trigger()
-
-    def _forget(self, key: LoadBalancerKey) -> None:
-        for known in (
-            self._looked_s,
-            self._repaired_s,
-            self._gone,
-            self._lost,
-            self._unread_since_s,
-            self.seen,
-            self.drifts,
-            self.answered,
-        ):
-            known.pop(key, None)
 
 
 _NONE = Drift()

@@ -151,9 +151,31 @@ class Worker:
                 await self._wait()
                 self._tracker.touch(self._schedule.take_due())
                 if self._parallel == 1:
-                    await self._run_in_turn()
+                    # Handle everything that is dirty now, one after the other, those of different members in turn.
+                    waiting: FairOrder[LoadBalancerKey] = FairOrder(attrgetter("namespace"))
+                    self._take(waiting)
+                    self.runs += bool(waiting)
+                    while waiting:
+                        for _ in range(min(_TURN, len(waiting))):
+                            await self._handle(waiting.pop(), self._slots.take(""))
+                        if waiting:
+                            await asyncio.sleep(0)
+                            self._take(waiting)  # of a member with thousands the others do not wait for all
+                    if not self._tracker.dirty:
+                        self._idle.set()
                 else:
-                    self._dispatch(group)
+                    # Begin with what is dirty now, as far as there are free hands; the same key never twice at once.
+                    since_s = self._backlog.took(self._clock.monotonic())
+                    for key in self._tracker.pop_dirty():
+                        if self._ready.add(key, since_s, self.failure_domain):
+                            self._backlog.add(key, since_s)
+                    started = False
+                    for key, failure_domain in self._ready.begin(self._slots.free):
+                        group.create_task(self._run_one(key, self._slots.take(failure_domain)))
+                        started = True
+                    self.runs += started
+                    if not self._ready and not self._tracker.dirty:
+                        self._idle.set()
 
     async def _tick(self) -> None:
         while True:
@@ -161,40 +183,12 @@ class Worker:
             if self._tracker.dirty:
                 self._trigger.set()
 
-    async def _run_in_turn(self) -> None:
-        """Handle everything that is dirty now, one after the other, those of different members in turn."""
-        waiting: FairOrder[LoadBalancerKey] = FairOrder(attrgetter("namespace"))
-        self._take(waiting)
-        self.runs += bool(waiting)
-        while waiting:
-            for _ in range(min(_TURN, len(waiting))):
-                await self._handle(waiting.pop(), self._slots.take(""))
-            if waiting:
-                await asyncio.sleep(0)
-                self._take(waiting)  # of a member with thousands the others do not wait for all
-        if not self._tracker.dirty:
-            self._idle.set()
-
     def _take(self, waiting: FairOrder[LoadBalancerKey]) -> None:
         self._tracker.touch(self._schedule.take_due())
         since_s = self._backlog.took(self._clock.monotonic())
         for key in self._tracker.pop_dirty():
             self._backlog.add(key, since_s)
             waiting.add(key)
-
-    def _dispatch(self, group: asyncio.TaskGroup) -> None:
-        """Begin with what is dirty now, as far as there are free hands; the same key never twice at once."""
-        since_s = self._backlog.took(self._clock.monotonic())
-        for key in self._tracker.pop_dirty():
-            if self._ready.add(key, since_s, self.failure_domain):
-                self._backlog.add(key, since_s)
-        started = False
-        for key, failure_domain in self._ready.begin(self._slots.free):
-            group.create_task(self._run_one(key, self._slots.take(failure_domain)))
-            started = True
-        self.runs += started
-        if not self._ready and not self._tracker.dirty:
-            self._idle.set()
 
     async def _run_one(self, key: LoadBalancerKey, slot: Slot) -> None:
         try:

@@ -160,7 +160,8 @@ class FaultyProvider:
     ) -> Fault:
         call = ProviderCall(len(self.calls) + 1, method, keys[0], changes)
         self.calls.append(call)
-        self._enter(keys)
+        self._under_way.update(keys)
+        self.concurrent += 1
         self.overlaps += [key for key in keys if self._under_way[key] > 1]
         fault = self.script(call)
         if self.latency_s:
@@ -178,10 +179,6 @@ class FaultyProvider:
             finally:
                 self._leave(keys)
         return fault
-
-    def _enter(self, keys: Sequence[LoadBalancerKey]) -> None:
-        self._under_way.update(keys)
-        self.concurrent += 1
 
     def _leave(self, keys: Sequence[LoadBalancerKey]) -> None:
         self._under_way.subtract(keys)

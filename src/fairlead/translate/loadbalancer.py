@@ -218,23 +218,19 @@ def _frontend_to_serve(view: LoadBalancerView, refusal: Condition | None) -> Fro
     if refusal is None:
         return frontend_of(view)
     if view.needs_allocation:
-        return _at_proxies(view)
+        # The frontend that proxies of the hub serve while the present spec is refused; None for none before.
+        was = view.load_balancer.status.accepted
+        if was is None:
+            return None
+        spec = replace(view.load_balancer.spec, listeners=was.listeners, attributes=was.attributes)
+        before = replace(view.load_balancer, spec=spec)
+        frontend = frontend_of(replace(view, load_balancer=before))
+        return replace(frontend, parameters=was.parameters)
     accepted = view.accepted
     if accepted is None or refusal is not view.verdict:
         return accepted
     # The provider refuses the change, not the load balancer: new credentials of the class are in force at once.
     return replace(frontend_of(view), listeners=accepted.listeners, attributes=accepted.attributes)
-
-
-def _at_proxies(view: LoadBalancerView) -> FrontendSpec | None:
-    """Return the frontend that proxies of the hub serve while the present spec is refused; None for none before."""
-    was = view.load_balancer.status.accepted
-    if was is None:
-        return None
-    spec = replace(view.load_balancer.spec, listeners=was.listeners, attributes=was.attributes)
-    before = replace(view.load_balancer, spec=spec)
-    frontend = frontend_of(replace(view, load_balancer=before))
-    return replace(frontend, parameters=was.parameters)
 
 
 def _desired(

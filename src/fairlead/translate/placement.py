@@ -194,7 +194,9 @@ class _Board:
             if moved == surplus:
                 break
             if self._has_room(unit, low):
-                self._take(unit, high)
+                self._given[unit.name].remove(high)
+                self._load[high] -= 1
+                self._used[high] -= unit.listeners
                 self._give(unit, low)
                 moved += 1
         return moved
@@ -262,11 +264,6 @@ class _Board:
             self._load[name] += 1
         if name in self._used:
             self._used[name] += unit.listeners
-
-    def _take(self, unit: Unit, name: str) -> None:
-        self._given[unit.name].remove(name)
-        self._load[name] -= 1
-        self._used[name] -= unit.listeners
 
     def _has_room(self, unit: Unit, name: str) -> bool:
         room = self._members[name].room

@@ -65,7 +65,11 @@ class MemberReturn(msgspec.Struct):
             return delay_s if self.state == "waiting" else self._due_s(now_s, delay_s, ramp_s)
         self.limited = 100 * seen.healthy < limit * seen.known
         if not seen.healthy or self.limited:
-            self._fail(now_s)
+            if self.state in {"waiting", "ramping"}:
+                self.relapses_s = [at_s for at_s in self.relapses_s if now_s - at_s < WINDOW_S] + [now_s]
+                self.flaps = self.flaps or len(self.relapses_s) >= FLAPS
+            if self.state != "new" or self.limited:
+                self.state, self.since_s = "down", now_s
             return None
         if self.state == "down":
             self.state, self.since_s = "waiting", now_s
@@ -83,13 +87,6 @@ class MemberReturn(msgspec.Struct):
             step = int(_STEPS * min(1.0, (now_s - self.since_s) / ramp_s))
             return Returning(FIRST_PART + (1 - FIRST_PART) * step / _STEPS)
         return Returning(0.0, flaps=self.flaps)
-
-    def _fail(self, now_s: float) -> None:
-        if self.state in {"waiting", "ramping"}:
-            self.relapses_s = [at_s for at_s in self.relapses_s if now_s - at_s < WINDOW_S] + [now_s]
-            self.flaps = self.flaps or len(self.relapses_s) >= FLAPS
-        if self.state != "new" or self.limited:
-            self.state, self.since_s = "down", now_s
 
     def _due_s(self, now_s: float, delay_s: float, ramp_s: float) -> float | None:
         if self.state == "waiting":

@@ -199,19 +199,16 @@ class Shared(Source):
             return await self.service(namespace, name)
         if kind == SECRET:
             held = await self.secret(namespace, name)
-            await self._look_for(namespace, name)
+            if await self.look_for(namespace, name):
+                for part in self._parts:
+                    part.secret_changed((namespace, name))
+            if self.is_missing(namespace, name):
+                # Nothing reports that a Secret of another type has come.
+                self._engine.publish((SECRET, namespace, name), _LOOK_AGAIN_S)
             return held
         if not self._caches.synced:
             raise Wait("Ingresses have not been read completely, and may ask for this certificate")
         return await self.managed(name)
-
-    async def _look_for(self, namespace: str, name: str) -> None:
-        if await self.look_for(namespace, name):
-            for part in self._parts:
-                part.secret_changed((namespace, name))
-        if self.is_missing(namespace, name):
-            # Nothing reports that a Secret of another type has come.
-            self._engine.publish((SECRET, namespace, name), _LOOK_AGAIN_S)
 
     # --- what several use; each returns whether a removal waits --------------------------------------------------
 
@@ -236,7 +233,16 @@ class Shared(Source):
     async def secret(self, namespace: str, name: str) -> bool:
         """Make the hub hold a copy of one Secret while a part needs it."""
         async with self._locks.hold((SECRET, namespace, name)):
-            return await self._secret(namespace, name)
+            origin: Key = (SECRET, namespace, name)
+            if not any(part.needs_secret(namespace, name) for part in self._parts):
+                return await self._delete(self.certificates, self._published(self.certificates, origin), self._parts)
+            secret = self._caches.secrets.get(namespace, name)
+            state = CertificateState() if secret is None else self._state(secret)
+            if secret is None or not state.digest:
+                return False
+            data = {entry: (secret.data or {})[entry] for entry in ("tls.crt", "tls.key")}
+            await self._put_certificate(self.meta(origin, certificate_name(namespace, name)), state.digest, data)
+            return False
 
     async def secrets(self, keys: Iterable[tuple[str, str]]) -> None:
         """Make the hub hold copies of these Secrets, several at once: a class may have a thousand."""
@@ -330,18 +336,6 @@ class Shared(Source):
         if not self.copies.has_copy(key):
             return False
         return not self._is_whole(self._parts) or await self.copies.collect(key)
-
-    async def _secret(self, namespace: str, name: str) -> bool:
-        origin: Key = (SECRET, namespace, name)
-        if not any(part.needs_secret(namespace, name) for part in self._parts):
-            return await self._delete(self.certificates, self._published(self.certificates, origin), self._parts)
-        secret = self._caches.secrets.get(namespace, name)
-        state = CertificateState() if secret is None else self._state(secret)
-        if secret is None or not state.digest:
-            return False
-        data = {entry: (secret.data or {})[entry] for entry in ("tls.crt", "tls.key")}
-        await self._put_certificate(self.meta(origin, certificate_name(namespace, name)), state.digest, data)
-        return False
 
     async def _put_certificate(self, meta: ObjectMeta, digest: str, data: dict[str, str]) -> None:
         annotations = {**(meta.annotations or {}), ANNOTATION_DIGEST: digest}

@@ -175,15 +175,11 @@ class CertificateControl:
         try:
             return await self._reconcile(key)
         finally:
-            self._wake_waiting()
-
-    def _wake_waiting(self) -> None:
-        """Wake the next certificate of each issuer that has room."""
-        for issuer, waiting in list(self._waiting.items()):
-            if len(self._under_way.get(issuer, ())) < _OF_ONE_ISSUER:
-                self._queue.add(waiting.pop())
-                if not waiting:
-                    del self._waiting[issuer]
+            for issuer, waiting in list(self._waiting.items()):
+                if len(self._under_way.get(issuer, ())) < _OF_ONE_ISSUER:
+                    self._queue.add(waiting.pop())
+                    if not waiting:
+                        del self._waiting[issuer]
 
     async def _reconcile(self, key: Key) -> float | None:
         obj = self._objects.get(*key)
@@ -728,24 +724,21 @@ class DomainCertificates:
             spec = present.get(name)
             same = spec is not None and (spec.hosts, spec.issuer) == ((f"{WILDCARD}{domain}",), issuer)
             if not same and self._issues(issuer, tenant, domain):
-                await self._request(tenant, name, domain, issuer)
+                meta = tenant.metadata
+                body: JSONObject = {
+                    "metadata": {"name": name, "namespace": tenant.namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}},
+                    "spec": {
+                        "hosts": [f"{WILDCARD}{domain}"],
+                        "issuer": issuer,
+                        "askedBy": [{"kind": "Tenant", "name": meta.name, "uid": meta.uid}],
+                    },
+                }
+                check_leads(self._leading, f"ManagedCertificate {tenant.namespace}/{name}")
+                await self._cluster.apply(MANAGED_CERTIFICATES, body, manager=MANAGER_CERTIFICATES)
         for name in sorted(present.keys() - needed.keys()) if not self._inventory.problem else ():
             check_leads(self._leading, f"ManagedCertificate {namespace}/{name}")
             with suppress(NotFound):
                 await self._cluster.delete(MANAGED_CERTIFICATES, namespace, name)
-
-    async def _request(self, tenant: Tenant, name: str, domain: str, issuer: str) -> None:
-        meta = tenant.metadata
-        body: JSONObject = {
-            "metadata": {"name": name, "namespace": tenant.namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}},
-            "spec": {
-                "hosts": [f"{WILDCARD}{domain}"],
-                "issuer": issuer,
-                "askedBy": [{"kind": "Tenant", "name": meta.name, "uid": meta.uid}],
-            },
-        }
-        check_leads(self._leading, f"ManagedCertificate {tenant.namespace}/{name}")
-        await self._cluster.apply(MANAGED_CERTIFICATES, body, manager=MANAGER_CERTIFICATES)
 
     def _needed(self, tenant: Tenant) -> dict[str, tuple[str, str]]:
         """Return the domain and the issuer of each certificate that is needed, by name."""
@@ -869,22 +862,6 @@ class Accounts:
         # Imported here: a hub without issuers does not load the library.
         from fairlead.hub.certificates.client import AcmeClient
 
-        key = await self._account_key(issuer)
-        external = await self._external(issuer)
-        spec = issuer.spec
-
-        def opened() -> AcmeClient:
-            client = AcmeClient.open(spec.server, key, ca_bundle=spec.ca_bundle)
-            client.register(spec.email, external)
-            return client
-
-        try:
-            return await in_thread(opened, name=f"acme-{issuer.metadata.name}")
-        except TimeoutError:
-            raise too_slow(spec.server) from None
-
-    async def _account_key(self, issuer: CertificateIssuer) -> bytes:
-        """Return the key of the account; a new one is stored in its Secret before it signs anything."""
         name = issuer.spec.account_key_name(issuer.metadata.name)
         try:
             secret = await self._cluster.get(SECRETS, SYSTEM_NAMESPACE, name)
@@ -903,7 +880,18 @@ class Accounts:
                 "P-256 key in PEM there, or delete the Secret, and the hub creates a new account",
                 reason=ConditionReason.INVALID,
             )
-        return key
+        external = await self._external(issuer)
+        spec = issuer.spec
+
+        def opened() -> AcmeClient:
+            client = AcmeClient.open(spec.server, key, ca_bundle=spec.ca_bundle)
+            client.register(spec.email, external)
+            return client
+
+        try:
+            return await in_thread(opened, name=f"acme-{issuer.metadata.name}")
+        except TimeoutError:
+            raise too_slow(spec.server) from None
 
     async def _external(self, issuer: CertificateIssuer) -> ExternalKey | None:
         from fairlead.hub.certificates.client import ExternalKey

@@ -362,23 +362,17 @@ class Solvers:
     async def missing(self, obj: ManagedCertificate, challenge: OrderChallenge) -> str:
         """Return why a challenge is not answered yet, empty when it is answered."""
         if challenge.type == "dns-01":
-            return await self._missing_text(challenge)
-        return await self._missing_answer(obj, challenge)
-
-    async def _missing_text(self, challenge: OrderChallenge) -> str:
-        host = challenge_host(challenge.host)
-        try:
-            hostname = await self._cluster.get(HOSTNAMES, SYSTEM_NAMESPACE, _hostname_name(host))
-        except NotFound:
-            return f"there is no Hostname for {host} yet"
-        programmed = condition_of(hostname.status.conditions, ConditionType.PROGRAMMED)
-        if programmed is not None and programmed.status == "True":
-            current = programmed.observed_generation >= hostname.metadata.generation
-            return "" if current and challenge.content in hostname.spec.texts else f"{host} is not published yet"
-        reason = programmed.message if programmed is not None else ""
-        return f"{host} is not published: {reason or 'no DNSZone has accepted it yet'}"
-
-    async def _missing_answer(self, obj: ManagedCertificate, challenge: OrderChallenge) -> str:
+            host = challenge_host(challenge.host)
+            try:
+                hostname = await self._cluster.get(HOSTNAMES, SYSTEM_NAMESPACE, _hostname_name(host))
+            except NotFound:
+                return f"there is no Hostname for {host} yet"
+            programmed = condition_of(hostname.status.conditions, ConditionType.PROGRAMMED)
+            if programmed is not None and programmed.status == "True":
+                current = programmed.observed_generation >= hostname.metadata.generation
+                return "" if current and challenge.content in hostname.spec.texts else f"{host} is not published yet"
+            reason = programmed.message if programmed is not None else ""
+            return f"{host} is not published: {reason or 'no DNSZone has accepted it yet'}"
         objects = self._inventory.intents[HTTP_LOAD_BALANCERS.kind]
         namespace, answered = obj.metadata.namespace, False
         for name in obj.spec.load_balancers:

@@ -687,7 +687,13 @@ class TenantCertificates:
         certificates: dict[str, Certificate] = {}
         missing: dict[str, str] = {}
         for reference in references:
-            known = self._request(namespace, reference)
+            key = (namespace, reference.name)
+            known = self._known.setdefault(key, _KnownSecret())
+            if known.requested != reference.digest:
+                known.requested = reference.digest
+                known.problem = known.problem or UNREAD_VERSION
+                self._queue.forget(key)
+                self._queue.add(key)
             if known.certificate is not None:
                 certificates[reference.name] = known.certificate
             if known.problem:
@@ -721,16 +727,6 @@ class TenantCertificates:
         async with asyncio.TaskGroup() as group:
             for _ in range(_PARALLEL):
                 group.create_task(self._read_all(), name="certificates")
-
-    def _request(self, namespace: str, reference: CertificateRef) -> _KnownSecret:
-        key = (namespace, reference.name)
-        known = self._known.setdefault(key, _KnownSecret())
-        if known.requested != reference.digest:
-            known.requested = reference.digest
-            known.problem = known.problem or UNREAD_VERSION
-            self._queue.forget(key)
-            self._queue.add(key)
-        return known
 
     async def _read_all(self) -> None:
         while True:

@@ -182,7 +182,24 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerDecision]):
         if kind == "Pod" and len(rest) == 3:
             return self._pod_origin(*rest)
         if kind == "Node" and len(rest) == 3:
-            return self._node_port_origin(change, node=rest[1])
+            node = rest[1]
+            for owner in change.target.owners:
+                _, namespace, name = owner.split("/")
+                group = self._objects.groups.get(namespace, name)
+                service = self.sources.service_of(group) if group is not None else None
+                if group is None or group.spec.service is None or service is None:
+                    continue
+                node_object = self.sources.nodes.get("", node)
+                return RecordOrigin(
+                    "Service",
+                    *service.key,
+                    service.metadata.uid,
+                    labels=service.metadata.labels or {},
+                    node_name=node,
+                    service_port=group.spec.service.port.port,
+                    node_addresses=list(node_object.status.addresses or ()) if node_object is not None else [],
+                )
+            raise Retry(f"{change.key}: its Service is gone; the hub retries automatically", reason="Gone")
         return None
 
     def controllers(self) -> Sequence[Controller]:
@@ -245,25 +262,6 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerDecision]):
             phase=pod.status.phase or "",
             node_name=pod.spec.node_name or "",
         )
-
-    def _node_port_origin(self, change: TargetChange, *, node: str) -> RecordOrigin:
-        for owner in change.target.owners:
-            _, namespace, name = owner.split("/")
-            group = self._objects.groups.get(namespace, name)
-            service = self.sources.service_of(group) if group is not None else None
-            if group is None or group.spec.service is None or service is None:
-                continue
-            node_object = self.sources.nodes.get("", node)
-            return RecordOrigin(
-                "Service",
-                *service.key,
-                service.metadata.uid,
-                labels=service.metadata.labels or {},
-                node_name=node,
-                service_port=group.spec.service.port.port,
-                node_addresses=list(node_object.status.addresses or ()) if node_object is not None else [],
-            )
-        raise Retry(f"{change.key}: its Service is gone; the hub retries automatically", reason="Gone")
 
     def _last_decision(self, key: LoadBalancerKey) -> LoadBalancerDecision | None:
         return self.status.decision(key)

@@ -518,7 +518,12 @@ class StatusRules(Generic[Obj, T]):
         Missing endpoints of a load balancer that is seconds old have an Event only if it had endpoints before.
         """
         del report
-        return is_without_targets_yet(change)
+        # Whether a load balancer that had no target before reports that it has none. Its endpoints are written a
+        # moment after it.
+        reason, before = change.condition.reason, change.before
+        if reason == ConditionReason.BACKEND_NOT_FOUND:
+            return before is None
+        return reason == ConditionReason.NO_TARGETS and (before is None or before.status == "Unknown")
 
     def announce(self, obj: Obj, status: Any, report: Report | None) -> None:
         """Emit Warnings for conditions that became bad, and Events when Programmed and Serving become good."""
@@ -945,17 +950,6 @@ def _seen_by(
 def _in_conditions(report: Report) -> tuple[object, ...]:
     """Return the part of a report that becomes conditions; finished changes do not."""
     return (report.failure, bool(report.held), report.quarantined)
-
-
-def is_without_targets_yet(change: Transition) -> bool:
-    """Return whether a load balancer that had no target before reports that it has none.
-
-    Its endpoints are written a moment after it.
-    """
-    reason, before = change.condition.reason, change.before
-    if reason == ConditionReason.BACKEND_NOT_FOUND:
-        return before is None
-    return reason == ConditionReason.NO_TARGETS and (before is None or before.status == "Unknown")
 
 
 def repeats_references(change: Transition, conditions: Sequence[WireCondition] | None) -> bool:

@@ -730,7 +730,15 @@ class Machines:
         try:
             secret = await self._cluster.get(SECRETS, SYSTEM_NAMESPACE, LINK_KEY_SECRET)
         except NotFound:
-            body = _link_key_manifest(secrets.token_hex(32))
+            body = {
+                "metadata": {
+                    "namespace": SYSTEM_NAMESPACE,
+                    "name": LINK_KEY_SECRET,
+                    "labels": {LABEL_MANAGED_BY: MANAGED_BY},
+                },
+                "type": "Opaque",
+                "data": {"key": base64.b64encode(secrets.token_hex(32).encode()).decode()},
+            }
             try:
                 secret = await self._cluster.create(SECRETS, body)
             except AlreadyExists:
@@ -815,15 +823,3 @@ def _removed(name: str) -> str:
         f"Machine {name} was removed at the hub, so its certificate is revoked. To join again: fairlead proxy token at "
         "the hub"
     )
-
-
-def _link_key_manifest(key: str) -> JSONObject:
-    return {
-        "metadata": {
-            "namespace": SYSTEM_NAMESPACE,
-            "name": LINK_KEY_SECRET,
-            "labels": {LABEL_MANAGED_BY: MANAGED_BY},
-        },
-        "type": "Opaque",
-        "data": {"key": base64.b64encode(key.encode()).decode()},
-    }

@@ -216,7 +216,11 @@ class Placements:
 
     def _next(self) -> dict[LoadBalancerKey, MachinePlacement | None]:
         """Return the record of each load balancer, one step further."""
-        announcing = self._announcing()
+        announcing = {
+            name: frozenset(state.address for state in facts.report.addresses if state.announced)
+            for name, facts in self._facts().items()
+            if facts.report is not None
+        }
         some = [self._placeable(key, obj, announcing) for key, obj in self._ours().items()]
         # The machine of the hub alone needs no record: it serves what has none.
         machines = self._joined() if self._others() else []
@@ -293,13 +297,6 @@ class Placements:
         of_hub = placement_on_hub(self._machines.values())
         names = of_hub.machines if of_hub is not None else ()
         return [joined for joined in self._joined() if joined.machine.name not in names]
-
-    def _announcing(self) -> dict[str, frozenset[str]]:
-        return {
-            name: frozenset(state.address for state in facts.report.addresses if state.announced)
-            for name, facts in self._facts().items()
-            if facts.report is not None
-        }
 
     async def _write(self, key: LoadBalancerKey, record: MachinePlacement | None, free: asyncio.Semaphore) -> bool:
         """Record the placement of one load balancer; return whether that is done."""

@@ -209,7 +209,9 @@ class NameClaims:
             self._by_source[source] = dict(hosts)
         for host, claimant in hosts.items():
             if host in changed:
-                self._add(source, host, claimant)
+                if host not in self._by_host:
+                    insort(self._by_ending, host[::-1])
+                self._by_host.setdefault(host, {})[source] = claimant
             self._by_load_balancer.setdefault(claimant.load_balancer, set()).add(source)
         for key in {claimant.load_balancer for claimant in before.values()}:
             if not self._by_load_balancer.get(key):
@@ -249,11 +251,6 @@ class NameClaims:
         """Return the hosts that are claimed for one load balancer."""
         sources = self._by_load_balancer.get(key, set())
         return frozenset(host for source in sources for host in self._by_source[source])
-
-    def _add(self, source: ClaimSource, host: str, claimant: NameClaimant) -> None:
-        if host not in self._by_host:
-            insort(self._by_ending, host[::-1])
-        self._by_host.setdefault(host, {})[source] = claimant
 
     def _remove(self, source: ClaimSource, host: str) -> None:
         there = self._by_host[host]

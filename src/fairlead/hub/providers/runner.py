@@ -98,15 +98,6 @@ class DurableRunner(ProviderRunner):
 
     async def run(self) -> None:
         """Work until cancelled; only while the hub leads."""
-        await self._start()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.ledger.frontends.rewrite_old())
-            group.create_task(self.worker.run())
-            group.create_task(self.readback.run())
-            if isinstance(self.provider, WorksWhileLeading):
-                group.create_task(keep("work of a provider", self.provider.work, clock=self._settings.clock))
-
-    async def _start(self) -> None:
         while isinstance(self.provider, Lifecycle) and not self._started:
             try:
                 await self.provider.start()
@@ -115,6 +106,12 @@ class DurableRunner(ProviderRunner):
                 # Promise 7, and third-party code: a provider that does not start must not stop the others.
                 log.exception("provider does not start", provider=self.name, error=str(error))
                 await self._settings.clock.sleep(BUG_RETRY_S)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.ledger.frontends.rewrite_old())
+            group.create_task(self.worker.run())
+            group.create_task(self.readback.run())
+            if isinstance(self.provider, WorksWhileLeading):
+                group.create_task(keep("work of a provider", self.provider.work, clock=self._settings.clock))
 
     def record_changed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
         """Follow a watch event; earlier ones are in the records that a term begins with."""

@@ -143,7 +143,13 @@ class Usage:
                 if self._metering():
                     await read()
                 pause_s = max(READ_S, _SHARE * (self._clock.monotonic() - began_s))
-                await self._attempt()
+                try:
+                    await self.store()
+                    self._problem = ""
+                except FairleadError as error:
+                    if error.sentence != self._problem:
+                        log.warning("usage is not stored now; the hub retries automatically", sentence=error.sentence)
+                    self._problem = error.sentence
         finally:
             if self._metering() and self._loaded and self._changed:
                 with suppress(TimeoutError, FairleadError):
@@ -219,15 +225,6 @@ class Usage:
         return obj.annotation(ANNOTATION_ORIGIN) if obj is not None else ""
 
     # --- storing ------------------------------------------------------------------------------------------------
-
-    async def _attempt(self) -> None:
-        try:
-            await self.store()
-            self._problem = ""
-        except FairleadError as error:
-            if error.sentence != self._problem:
-                log.warning("usage is not stored now; the hub retries automatically", sentence=error.sentence)
-            self._problem = error.sentence
 
     async def store(self) -> None:
         """Store what is due.
@@ -577,13 +574,11 @@ def _is_another(proxy: ProxyCounts, reading: Reading, now_s: int) -> bool:
         return reading.uptime_s is not None
     if reading.uptime_s + _YOUNG_S >= proxy.uptime_s + now_s - proxy.read_at:
         return False
-    return _is_less({str(counted): _counts(totals) for counted, totals in reading.totals.items()}, proxy.counts)
-
-
-def _is_less(now: Mapping[str, Counts], before: Mapping[str, Counts]) -> bool:
-    """Return whether a load balancer has counted less than before."""
+    now = {str(counted): _counts(totals) for counted, totals in reading.totals.items()}
     return any(
-        new < old for key, counts in now.items() for new, old in zip(counts, before.get(key, NO_COUNTS), strict=True)
+        new < old
+        for key, counts in now.items()
+        for new, old in zip(counts, proxy.counts.get(key, NO_COUNTS), strict=True)
     )
 
 

@@ -142,18 +142,15 @@ class LocalFleet:
         if machine_of(group):
             return ""  # a full machine gets no more by placement
         if listeners <= self.max_listeners:
-            self._warn_when_near(group, listeners)
+            near = listeners > _NEAR * self.max_listeners
+            if near and group not in self._near:
+                sentence = f"{_STEPS} before it is reached"
+                log.warning(
+                    "envoy is close to its limit of ports", ports=listeners, limit=self.max_listeners, sentence=sentence
+                )
+            (self._near.add if near else self._near.discard)(group)
             return ""
         return f"this machine's proxy can open {self.max_listeners} ports with its limit of open files; {_STEPS}"
-
-    def _warn_when_near(self, group: str, listeners: int) -> None:
-        near = listeners > _NEAR * self.max_listeners
-        if near and group not in self._near:
-            sentence = f"{_STEPS} before it is reached"
-            log.warning(
-                "envoy is close to its limit of ports", ports=listeners, limit=self.max_listeners, sentence=sentence
-            )
-        (self._near.add if near else self._near.discard)(group)
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
         """Do nothing: addresses change only by ``ensure``."""

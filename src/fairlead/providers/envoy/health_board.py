@@ -328,15 +328,8 @@ class HealthStream:
         self._may_send = False
         self._next_s = now + min(_LONGEST_PAUSE_S, self._checks.targets * _PAUSE_PER_TARGET_S)
         self.revision += bool(dirty)
-        self._pace_reports(now, quick=any(new.values()))
-        return specifier_bytes(self._schema, checks.values(), interval_s=self._report_s)
-
-    def _is_due(self, now: float) -> bool:
-        """Return whether there is anything to ask for that the last specifier does not."""
-        return bool(self._dirty) or self._quick_until_s <= now
-
-    def _pace_reports(self, now: float, *, quick: bool) -> None:
-        """Decide how often the proxy reports after the next specifier; ``quick``: it has new targets."""
+        # Decide how often the proxy reports after the next specifier; ``quick``: it has new targets.
+        quick = any(new.values())
         quick_s, quiet_s = (report_interval_s(self._checks.targets, quick=hurry) for hurry in (True, False))
         if quick:
             self._quick_until_s = now + _QUICK_S
@@ -344,6 +337,11 @@ class HealthStream:
         if not is_quick or quick_s == quiet_s:
             self._quick_until_s = math.inf
         self._report_s = quick_s if is_quick else quiet_s
+        return specifier_bytes(self._schema, checks.values(), interval_s=self._report_s)
+
+    def _is_due(self, now: float) -> bool:
+        """Return whether there is anything to ask for that the last specifier does not."""
+        return bool(self._dirty) or self._quick_until_s <= now
 
     def is_overdue(self, *, now: float, acknowledged_s: float = 0.0) -> bool:
         """Say whether it should have reported by now; ``acknowledged_s`` is when it last took over configuration."""

@@ -161,7 +161,10 @@ class EnvoyProvider:
         self._store(changes)
         if before is None:
             for group, of_group in changes.items():
-                self._resume(group, [resource.name for resource in of_group if resource.kind is ResourceType.ROUTES])
+                names = [resource.name for resource in of_group if resource.kind is ResourceType.ROUTES]
+                for session in self.server.sessions:
+                    if session.group.name == group:
+                        self._progressed(session, names)
         self._notifier.expect_ack(spec.key)
         if frontend is not None and (awaited := frontend.serving.awaited):
             asyncio.get_running_loop().call_later(HOLD_S, self._release, spec.key, awaited)
@@ -264,7 +267,18 @@ class EnvoyProvider:
 
     def proxies(self) -> list[ProxyStatus]:
         """Return the connected proxies, ordered by (group, node id)."""
-        return proxy_statuses(self.server.sessions)
+        # The status of each proxy, ordered by (group, node id).
+        statuses = [
+            ProxyStatus(
+                node_id=session.node_id,
+                group=session.group.name,
+                synced=session.synced,
+                refused=session.refused_now,
+                statistics=session.statistics,
+            )
+            for session in self.server.sessions
+        ]
+        return sorted(statuses, key=lambda status: (status.group, status.node_id))
 
     def refusals(self) -> list[str]:
         """Return the messages of proxies about listeners that they cannot open, sorted."""
@@ -327,12 +341,6 @@ class EnvoyProvider:
         if refusal or session.holds(ResourceType.ROUTES, name, routes.version):
             self._store(self._frontends.answered_by_proxy(name, routes.version, refusal))
         return session.group.wanted(ResourceType.ROUTES, name) is not routes
-
-    def _resume(self, group: str, names: Sequence[str]) -> None:
-        """Go on with what the proxies that are connected have of these route configurations."""
-        for session in self.server.sessions:
-            if session.group.name == group:
-                self._progressed(session, names)
 
     def _hint(self, names: Iterable[str]) -> None:
         self._notifier.hint(_owners(names))
@@ -419,21 +427,6 @@ class ProxyStatus(msgspec.Struct, frozen=True):
     def state(self) -> str:
         """Return the state as the table shows it."""
         return "SYNCED" if self.synced else "STALE"
-
-
-def proxy_statuses(sessions: Iterable[Session]) -> list[ProxyStatus]:
-    """Return the status of each proxy, ordered by (group, node id)."""
-    statuses = [
-        ProxyStatus(
-            node_id=session.node_id,
-            group=session.group.name,
-            synced=session.synced,
-            refused=session.refused_now,
-            statistics=session.statistics,
-        )
-        for session in sessions
-    ]
-    return sorted(statuses, key=lambda status: (status.group, status.node_id))
 
 
 def observed(

@@ -306,7 +306,14 @@ class Session:
             # Refused without a good one before it: the proxy keeps what it has, which may be an older one.
             gone = kind not in _NOT_REMOVED and self.group.wanted(kind, name) is None
             if forced if sent is None else gone:
-                self._add_removal(frame, name)
+                frame.removed.append(name)
+                frame.versions[name] = ""
+                there = self._subscriptions[frame.kind].sent.pop(name, None) is not None
+                if frame.kind is _CLUSTER:
+                    self._gate.warming.discard(name)
+                # Clusters and endpoints go when no listener and no route names them, which was the change. They may be
+                # what a hub before this one kept for connections that drain.
+                frame.changing = frame.changing or (there and frame.kind not in (_CLUSTER, _ENDPOINTS))
         elif sent == resource.version and not forced:
             if subscription.acked.get(name) == resource.version:
                 self.group.accept(kind, name, resource.version)
@@ -321,16 +328,6 @@ class Session:
             subscription.sent[name] = resource.version
             if kind is _CLUSTER:
                 self._cluster_sent(name)
-
-    def _add_removal(self, frame: _Frame, name: str) -> None:
-        frame.removed.append(name)
-        frame.versions[name] = ""
-        there = self._subscriptions[frame.kind].sent.pop(name, None) is not None
-        if frame.kind is _CLUSTER:
-            self._gate.warming.discard(name)
-        # Clusters and endpoints go when no listener and no route names them, which was the change. They may be
-        # what a hub before this one kept for connections that drain.
-        frame.changing = frame.changing or (there and frame.kind not in (_CLUSTER, _ENDPOINTS))
 
     def _cluster_sent(self, name: str) -> None:
         self._gate.warming.add(name)

@@ -150,7 +150,12 @@ class Driver:
         ) as response:
             if response.status != 200:
                 raise _bad_status(where, response)
-            return await _read(where, response)
+            raw = bytearray()
+            async for chunk in response.content.iter_chunked(_CHUNK):
+                raw += chunk
+                if len(raw) > LONGEST_ANSWER:
+                    raise invalid(where, Malformed(f"more than {LONGEST_ANSWER} bytes"))
+            return bytes(raw)
 
     async def _connected(self) -> aiohttp.ClientSession:
         """Return the connection pool; a new one when certificates have changed."""
@@ -180,15 +185,6 @@ def invalid(where: str, error: Malformed) -> Retry:
         f"{where} was answered with {error}, which the protocol does not allow; the call is retried. Fix the driver",
         reason="DriverInvalidAnswer",
     )
-
-
-async def _read(where: str, response: aiohttp.ClientResponse) -> bytes:
-    raw = bytearray()
-    async for chunk in response.content.iter_chunked(_CHUNK):
-        raw += chunk
-        if len(raw) > LONGEST_ANSWER:
-            raise invalid(where, Malformed(f"more than {LONGEST_ANSWER} bytes"))
-    return bytes(raw)
 
 
 def _bad_status(where: str, response: aiohttp.ClientResponse) -> Retry:

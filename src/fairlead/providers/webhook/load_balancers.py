@@ -280,7 +280,15 @@ class BackendHooks:
             if change.action in (Action.REGISTER, Action.UPDATE) and not change.target.draining:
                 if not backend.address:
                     return await self._generate(driver, load_balancer, change, backend)
-                return await self._ensure(driver, load_balancer, change, backend)
+                hook, about = Hook.ENSURE_BACKEND, _about(change)
+                answer = await run_task(driver, hook, self._body(hook, load_balancer, backend), about=about)
+                if answer.status is not DriverStatus.SUCC:
+                    return _outcome(driver, hook, about, answer)
+                with checking_answer(driver, hook, about):
+                    injected = answer.strings("injectedInfo") or None
+                if not self._dry_run:
+                    self._cache.store_target(change, address=backend.address, draining=False, injected_info=injected)
+                return DONE if injected is None else Outcome(OutcomeStatus.DONE, injected_info=injected)
             return await self._deregister(driver, load_balancer, change, backend)
 
     async def _generate(
@@ -310,19 +318,6 @@ class BackendHooks:
             f"{about}: the driver generated address {address[:200]}; it is registered next",
             generated_address=address,
         )
-
-    async def _ensure(
-        self, driver: Driver, load_balancer: DriverLoadBalancer, change: TargetChange, backend: BackendFields
-    ) -> Outcome:
-        hook, about = Hook.ENSURE_BACKEND, _about(change)
-        answer = await run_task(driver, hook, self._body(hook, load_balancer, backend), about=about)
-        if answer.status is not DriverStatus.SUCC:
-            return _outcome(driver, hook, about, answer)
-        with checking_answer(driver, hook, about):
-            injected = answer.strings("injectedInfo") or None
-        if not self._dry_run:
-            self._cache.store_target(change, address=backend.address, draining=False, injected_info=injected)
-        return DONE if injected is None else Outcome(OutcomeStatus.DONE, injected_info=injected)
 
     async def _deregister(
         self, driver: Driver, load_balancer: DriverLoadBalancer, change: TargetChange, backend: BackendFields

@@ -280,7 +280,9 @@ class UpdateBatcher:
         try:
             async with self.locks.hold((settings.name, settings.zone)):
                 if not ask.answer.done():
-                    await self._pause(settings)
+                    wait_s = self._next_s.pop(settings, 0.0) - self._clock.monotonic()
+                    if wait_s > 0:
+                        await self._clock.sleep(wait_s)
                     asks = self._waiting.pop(settings, [])
                     if sum(len(waiting.rows) for waiting in asks) >= _MANY:
                         self._next_s[settings] = self._clock.monotonic() + PAUSE_S
@@ -294,11 +296,6 @@ class UpdateBatcher:
     async def change_alone(self, settings: ServerSettings, rows: Sequence[RecordChange]) -> list[Outcome]:
         """Make ``rows`` at once; the caller holds the lock of the zone."""
         return await self._outcomes(settings, rows, [_MOST_REJECTED])
-
-    async def _pause(self, settings: ServerSettings) -> None:
-        wait_s = self._next_s.pop(settings, 0.0) - self._clock.monotonic()
-        if wait_s > 0:
-            await self._clock.sleep(wait_s)
 
     async def _run_all(self, settings: ServerSettings, asks: Sequence[_WaitingChange]) -> None:
         try:

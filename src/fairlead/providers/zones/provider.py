@@ -231,7 +231,18 @@ class DNSProvider:
             if settings is None:
                 outcomes[index] = self._names.outcome_without(change, "has not been ensured yet")
             else:
-                row = self._record_change(change, settings, changes)
+                key = change.load_balancer
+                targets = dict(self._held.get(key, {}))
+                targets.update(
+                    {
+                        _value(other.listener.backend, other.key.address): other.target
+                        for other in changes
+                        if other.load_balancer == key
+                    }
+                )
+                value = _value(change.listener.backend, change.key.address)
+                wanted = not change.is_removal and not change.target.draining
+                row = self._row(key, settings, value, targets, wanted=wanted)
                 by_server.setdefault(settings.server, []).append((index, row))
         places = [(row.load_balancer, _value(row.listener.backend, row.key.address)) for row in changes]
         with self._changed_by(places):
@@ -344,23 +355,6 @@ class DNSProvider:
         """Return the servers that a name is written at, or is on its way to."""
         parts = {part.server for parts in self._parts.values() for part in parts}
         return self._servers.in_use(parts | {name.server for name in self._names.values()})
-
-    def _record_change(
-        self, change: TargetChange, settings: NameSettings, changes: Iterable[TargetChange]
-    ) -> RecordChange:
-        """Return the row of ``change``, which is one of ``changes``."""
-        key = change.load_balancer
-        targets = dict(self._held.get(key, {}))
-        targets.update(
-            {
-                _value(other.listener.backend, other.key.address): other.target
-                for other in changes
-                if other.load_balancer == key
-            }
-        )
-        value = _value(change.listener.backend, change.key.address)
-        wanted = not change.is_removal and not change.target.draining
-        return self._row(key, settings, value, targets, wanted=wanted)
 
     def _row(
         self,

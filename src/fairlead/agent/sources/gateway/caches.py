@@ -226,17 +226,15 @@ class GatewayCaches:
             try:
                 if self.gateway_classes.served:
                     read = await self._member.get(CRDS, "", GATEWAY_CLASSES.full_name)
-                    self._take_installed((read.annotation(_BUNDLE_VERSION), read.annotation(_CHANNEL)))
+                    installed = (read.annotation(_BUNDLE_VERSION), read.annotation(_CHANNEL))
+                    if installed != self.installed:
+                        self.installed = installed
+                        for callback in self.on_installed:
+                            callback()
                     pause_s = INSTALLED_S
             except FairleadError as error:
                 self._log.debug("version of Gateway API unknown", sentence=error.sentence)
             await self._member.clock.sleep(pause_s)
-
-    def _take_installed(self, installed: tuple[str, str]) -> None:
-        if installed != self.installed:
-            self.installed = installed
-            for callback in self.on_installed:
-                callback()
 
     def _follow(self) -> None:
         version = "v1" if self.gateways.served else ""

@@ -578,18 +578,6 @@ class BackendRefs:
                 "UnsupportedProtocol",
                 f"port {number} of {named} speaks {port.app_protocol}: say in a BackendTLSPolicy how it is verified",
             )
-        return self._backend(service, port, policy, spoken)
-
-    def _policy(self, service: Service, port: ServicePort) -> BackendPolicy:
-        if self._kind == "UDPRoute" or not self._terminated:
-            return BackendPolicy()
-        of_service = (service.metadata.namespace, service.metadata.name)
-        of_port = self._policies.get((*of_service, port.name)) or self._policies.get((*of_service, ""))
-        return of_port or BackendPolicy()
-
-    def _backend(
-        self, service: Service, port: ServicePort, policy: BackendPolicy, spoken: BackendProtocol | None
-    ) -> str:
         backend = backend_of(service, port)
         name, protocol = backend.name, spoken or _SPOKEN.get(self._kind, backend.protocol)
         # The same port may be spoken to in several ways within one load balancer: each is a backend of its own.
@@ -599,6 +587,13 @@ class BackendRefs:
             name += "/tls"
         self.backends[name] = msgspec.structs.replace(backend, name=name, protocol=protocol, tls=policy.tls)
         return name
+
+    def _policy(self, service: Service, port: ServicePort) -> BackendPolicy:
+        if self._kind == "UDPRoute" or not self._terminated:
+            return BackendPolicy()
+        of_service = (service.metadata.namespace, service.metadata.name)
+        of_port = self._policies.get((*of_service, port.name)) or self._policies.get((*of_service, ""))
+        return of_port or BackendPolicy()
 
     def _no(self, reason: str, sentence: str) -> str:
         self._problems[reason, sentence] = None

@@ -253,22 +253,23 @@ class GatewayReports:
             return None
         obj: KubeObject | None = writer.get(*name)
         if obj is not None and not obj.deleting:
-            return await self._show(kind, obj)
+            show: Mapping[str, Callable[[Any], Any]] = {
+                GATEWAYS.kind: self._gateway,
+                GATEWAY_CLASSES.kind: self._class,
+                LISTENER_SETS.kind: self._listener_set,
+                BACKEND_TLS_POLICIES.kind: self._policy,
+            }
+            return await (show[kind](obj) if kind in show else self._route(kind, obj))
         self._pace.forget(key)
         writer.events.forget((key[1], key[2]))
         self._refusals.put(key, "")
         if kind == GATEWAYS.kind and (gateway := self._gateways.get(*name)) is not None:
-            await self._withdraw(gateway)
+            # Take the addresses from a Gateway that another finalizer holds, once the load balancer is gone.
+            is_served = self._shared.answer(gateway_load_balancer_name(*gateway.key)) is not None
+            if not is_served and gateway.status.addresses and self._planned.plans.class_of(gateway) is not None:
+                status = msgspec.structs.replace(gateway.status, addresses=None)
+                await self._apply(self._gateways, gateway, gateway.status, status)
         return None
-
-    async def _show(self, kind: str, obj: Any) -> float | None:
-        show: Mapping[str, Callable[[Any], Any]] = {
-            GATEWAYS.kind: self._gateway,
-            GATEWAY_CLASSES.kind: self._class,
-            LISTENER_SETS.kind: self._listener_set,
-            BACKEND_TLS_POLICIES.kind: self._policy,
-        }
-        return await (show[kind](obj) if kind in show else self._route(kind, obj))
 
     async def _class(self, gateway_class: GatewayClass) -> None:
         if not gateway_class.is_ours:
@@ -314,13 +315,6 @@ class GatewayReports:
             programmed = ObjectEvent(False, PROGRAMMED, f"The listeners are programmed at {addresses}")
             self._gateways.events.emit(gateway, programmed)
         return wait_s
-
-    async def _withdraw(self, gateway: Gateway) -> None:
-        """Take the addresses from a Gateway that another finalizer holds, once the load balancer is gone."""
-        is_served = self._shared.answer(gateway_load_balancer_name(*gateway.key)) is not None
-        if not is_served and gateway.status.addresses and self._planned.plans.class_of(gateway) is not None:
-            status = msgspec.structs.replace(gateway.status, addresses=None)
-            await self._apply(self._gateways, gateway, gateway.status, status)
 
     async def _listener_set(self, obj: ListenerSet) -> float | None:
         plan = self._planned.plans.get(*gateway_of(obj))

@@ -379,7 +379,10 @@ class MulticlusterSource(Source):
         if imported is None:
             if hub_name(namespace, name) in {broken.name for broken in self._caches.imported.broken}:
                 return None
-            return await self._remove_import(namespace, name, present)
+            if present is not None and is_ours(present):
+                await self._imports.delete([present])
+            await self._slices.delete(self._slices.by_index(_BY_SERVICE, (namespace, name)))
+            return await self._retire(namespace, name)
         home = self._caches.namespaces.get("", namespace)
         if home is None or home.deleting:
             return None
@@ -447,12 +450,6 @@ class MulticlusterSource(Source):
             if not others or not _is_of_family(error):
                 raise
             await self._derived.apply(replace(desired, spec=replace(desired.spec, ip_families=others)))
-
-    async def _remove_import(self, namespace: str, name: str, present: ServiceImport | None) -> float | None:
-        if present is not None and is_ours(present):
-            await self._imports.delete([present])
-        await self._slices.delete(self._slices.by_index(_BY_SERVICE, (namespace, name)))
-        return await self._retire(namespace, name)
 
     async def _retire(self, namespace: str, name: str) -> float | None:
         """Delete the Service of an import that is gone once its address was kept long enough; return when that is."""

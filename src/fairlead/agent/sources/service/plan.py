@@ -84,10 +84,6 @@ def decide(service: Service, *, cloud: CloudLoadBalancer) -> Decision:
     if wanted and service.spec.type == "LoadBalancer" and any(service.annotation(key).strip() for key in _SELECTORS):
         return NotOurs("regions serve it, with one access point for each selected NodePool")
     annotated = service.annotation(ANNOTATION_SERVICE_CLASS) in SERVICE_CLASS_VALUES
-    return _by_type(service, cloud=cloud, wanted=wanted, annotated=annotated)
-
-
-def _by_type(service: Service, *, cloud: CloudLoadBalancer, wanted: str | None, annotated: bool) -> Decision:
     kind = service.spec.type
     unsupported = _unsupported(service)
     if unsupported:
@@ -99,18 +95,14 @@ def _by_type(service: Service, *, cloud: CloudLoadBalancer, wanted: str | None, 
     if kind != "LoadBalancer":
         return NotOurs(f"a Service of the unknown type {kind!r}")
     if wanted is not None:
-        return _by_class(wanted)
+        name = wanted.removeprefix(LOAD_BALANCER_CLASS_PREFIX)
+        if not name:
+            sentence = f"spec.loadBalancerClass {wanted!r} names no class: write {LOAD_BALANCER_CLASS_PREFIX}<class>."
+            return Refused(ConditionReason.INVALID, sentence)
+        return Ours(Scenario.IMPLEMENTED, name)
     if cloud == "absent":
         return Ours(Scenario.IMPLEMENTED)
     return Ours(Scenario.CLOUD) if annotated else NotOurs("the member's own cloud implements it")
-
-
-def _by_class(wanted: str) -> Decision:
-    name = wanted.removeprefix(LOAD_BALANCER_CLASS_PREFIX)
-    if not name:
-        sentence = f"spec.loadBalancerClass {wanted!r} names no class: write {LOAD_BALANCER_CLASS_PREFIX}<class>."
-        return Refused(ConditionReason.INVALID, sentence)
-    return Ours(Scenario.IMPLEMENTED, name)
 
 
 def _unsupported(service: Service) -> str:

@@ -193,12 +193,6 @@ class ServiceSource(Source):
             for service in self._caches.services.values():
                 self._engine.publish(key_of(SERVICE, service))
 
-    def _enqueue_local(self) -> None:
-        """Enqueue the Services whose export lists nodes."""
-        for service in self._caches.services.values():
-            if service.spec.external_traffic_policy == "Local":
-                self._engine.publish(key_of(SERVICE, service))
-
     # --- what is published ---------------------------------------------------------------------------------------
 
     async def publish(self, key: Key) -> bool:
@@ -206,7 +200,9 @@ class ServiceSource(Source):
         kind, namespace, name = key
         if kind == NODE:
             if self._nodes.read_addresses():
-                self._enqueue_local()
+                for service in self._caches.services.values():
+                    if service.spec.external_traffic_policy == "Local":
+                        self._engine.publish(key_of(SERVICE, service))
             await self._nodes.publish()
             return False
         return await self._publish((namespace, name))

@@ -37,7 +37,6 @@ from fairlead.model.http import (
     L7Config,
     L7Listener,
     ListenerProtocol,
-    PathModifier,
     RequestMatch,
     Route,
     Rule,
@@ -561,7 +560,11 @@ def _filters(filters: Filters, matches: Iterable[RequestMatch]) -> Iterator[str]
     rewrite_path = filters.rewrite.path if filters.rewrite is not None else None
     for what, modifier in (("redirect", redirect_path), ("rewrite", rewrite_path)):
         if modifier is not None:
-            yield from _path_modifier(what, modifier, matches)
+            if modifier.type == "ReplacePrefixMatch" and any(match.path.type != "PathPrefix" for match in matches):
+                yield f"{what}: ReplacePrefixMatch needs matches of type PathPrefix; use ReplaceFullPath"
+            elif modifier.type == "ReplacePrefixMatch" and not modifier.value.rstrip("/"):
+                for match in matches:
+                    yield from _expression(f"{what}: path prefix", removed_prefix(match.path))
     if filters.cors is not None:
         cors = filters.cors
         for text in (*cors.allow_origins, *cors.allow_methods, *cors.allow_headers, *cors.expose_headers):
@@ -569,14 +572,6 @@ def _filters(filters: Filters, matches: Iterable[RequestMatch]) -> Iterator[str]
         for origin in cors.allow_origins:
             if "*" in origin:
                 yield from _expression(f"CORS: origin {origin[:_SHOWN]}", origin_regex(origin))
-
-
-def _path_modifier(what: str, modifier: PathModifier, matches: Iterable[RequestMatch]) -> Iterator[str]:
-    if modifier.type == "ReplacePrefixMatch" and any(match.path.type != "PathPrefix" for match in matches):
-        yield f"{what}: ReplacePrefixMatch needs matches of type PathPrefix; use ReplaceFullPath"
-    elif modifier.type == "ReplacePrefixMatch" and not modifier.value.rstrip("/"):
-        for match in matches:
-            yield from _expression(f"{what}: path prefix", removed_prefix(match.path))
 
 
 def _expression(what: str, pattern: str) -> Iterator[str]:
