@@ -12,11 +12,9 @@ from collections.abc import AsyncIterator
 from bench.figures import Figure
 from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
-from fairlead.providers.envoy.clusters import EndpointSet
+from fairlead.providers.envoy.clusters import EndpointSet, GroupChecks, TargetPort, check_of
 from fairlead.providers.envoy.health_board import HealthStream, report_interval_s
-from fairlead.providers.envoy.resources import resource_name
-from fairlead.providers.envoy.schema import Schema, packaged_schema
-from fairlead.providers.envoy.serving import GroupChecks, TargetPort, check_of
+from fairlead.providers.envoy.resources import Schema, packaged_schema, resource_name
 
 CLUSTERS, PER_CLUSTER, PROXIES = 5_000, 4, 4
 REPORTS, CHANGES = 40, 20

@@ -24,8 +24,7 @@ from bench.fleet import Process, until_true
 from bench.load import start_pod
 from fairlead.providers.envoy.bootstrap import ENVOY_FLAGS, Bootstrap, bootstrap_json
 from fairlead.providers.envoy.envoy_process import find_binary
-from fairlead.providers.envoy.resources import delimited, text
-from fairlead.providers.envoy.schema import TYPE_URL_PREFIX, Fields, packaged_schema
+from fairlead.providers.envoy.resources import TYPE_URL_PREFIX, Fields, delimited, packaged_schema, text
 from fairlead_demo.worlds.loopback import free_port
 
 RDS, SHARDED, VHDS, ON_DEMAND, SRDS = WAYS = ("RDS", "RDS in 16 shards", "VHDS", "VHDS on demand", "SRDS")

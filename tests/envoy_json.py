@@ -6,7 +6,7 @@ from typing import Any
 
 from google.protobuf import json_format
 
-from fairlead.providers.envoy.schema import Schema
+from fairlead.providers.envoy.resources import Schema
 
 
 def to_json(schema: Schema, type_name: str, encoded: bytes) -> dict[str, Any]:

@@ -212,7 +212,7 @@ TASKS_OF_THEIR_OWN = {
     "fairlead.kube.discovery": "run() awaits the watch and the switch, and raises what they raise",
     "fairlead.providers.zones.connection": "ask_all() awaits its questions",
     "fairlead.providers.zones.answers": "each caller of check() awaits the check",
-    "fairlead.sync.calls": "each caller awaits the call that its changes are part of; in_time() awaits the call",
+    "fairlead.sync.execute": "each caller awaits the call that its changes are part of; in_time() awaits the call",
 }
 
 

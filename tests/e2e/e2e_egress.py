@@ -21,11 +21,11 @@ from pathlib import Path
 
 import msgspec
 
-from fairlead.agent.egress_node import TABLE, Programmed
+from fairlead.agent.egress import TABLE, Programmed
 from fairlead.api.kubernetes import PODS
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import LABEL_EGRESS
-from fairlead.machine.egress import egress_rules
+from fairlead.machine.kernel import egress_rules
 from fairlead.model.forwarding import EgressIdentity
 from fairlead_demo.worlds.member import Member
 from fairlead_demo.worlds.networks import connect_inside, inside, ip
@@ -158,7 +158,7 @@ class EgressWorld:
 
 _FOLLOW = """
 import asyncio, sys, msgspec
-from fairlead.agent.egress_node import _hop_to, program
+from fairlead.agent.egress import _hop_to, program
 async def follow(pods, service):
     return await program(dict.fromkeys(pods, service), {service: await _hop_to(service)} if pods else {})
 print(msgspec.json.encode(asyncio.run(follow(sys.argv[2:], sys.argv[1]))).decode())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.agent.egress_node import Programmed
+from fairlead.agent.egress import Programmed
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, EgressStatus
 from fairlead_demo.worlds.processes import wait_until
 from fairlead_demo.worlds.proxy_machines import ProxySite, why_no_namespaces

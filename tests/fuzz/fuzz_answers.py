@@ -42,7 +42,7 @@ from fairlead.kube import config as kube_config
 from fairlead.kube import transport
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, KubeconfigSignIn, Material, bearer
-from fairlead.kube.failures import LONGEST_PAUSE_S
+from fairlead.kube.transport import LONGEST_PAUSE_S
 from fairlead.model.change import Action, BackendFacts, OutcomeStatus
 from fairlead.providers.webhook import client as webhook_client
 from fairlead.providers.webhook.client import RetryAfter

@@ -12,8 +12,7 @@ from fairlead.agent.events import usable_addresses
 from fairlead.api.kubernetes import Ingress
 from fairlead.errors import FairleadError, Retry
 from fairlead.kube.kubeconfig import load_config
-from fairlead.providers.envoy.resources import ResourceType
-from fairlead.providers.envoy.schema import packaged_schema
+from fairlead.providers.envoy.resources import ResourceType, packaged_schema
 from fairlead.providers.envoy.session import Session
 from fairlead.providers.envoy.store import ResourceStore
 from fairlead.providers.haproxy.snapshot import snapshot_from_text

@@ -13,8 +13,7 @@ from fairlead.model.desired import Listener
 from fairlead.model.health import HealthCheck
 from fairlead.providers.envoy.clusters import CLUSTER
 from fairlead.providers.envoy.provider import create
-from fairlead.providers.envoy.resources import ResourceType, encoded_resource, resource_name
-from fairlead.providers.envoy.schema import packaged_schema
+from fairlead.providers.envoy.resources import ResourceType, encoded_resource, packaged_schema, resource_name
 from fairlead.providers.envoy.store import ResourceChange
 from fairlead_demo.worlds.processes import wait_until
 from tests.programmed import wait_proxies

@@ -31,8 +31,7 @@ from fairlead.providers.envoy.fleet import ServerCertificate
 from fairlead.providers.envoy.kubernetes.fleet import DeploymentFleet
 from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings
 from fairlead.providers.envoy.provider import EnvoyProvider
-from fairlead.providers.envoy.resources import ResourceType
-from fairlead.providers.envoy.schema import packaged_schema
+from fairlead.providers.envoy.resources import ResourceType, packaged_schema
 from fairlead.runtime.background import keep_running
 from fairlead_demo.worlds.processes import wait_until
 from tests.unit.providers.envoy.kubernetes.fake_kube import FakeKube

@@ -23,9 +23,8 @@ from fairlead.cli.hub_reader import connect
 from fairlead.cli.options import Output
 from fairlead.cli.output import encoded
 from fairlead.cli.run import ATTENTION, OK
-from fairlead.convert.accepted import body_of
 from fairlead.convert.annotations import Remark
-from fairlead.convert.ingresses import ConvertedIngresses, convert_ingresses
+from fairlead.convert.ingresses import ConvertedIngresses, body_of, convert_ingresses
 from fairlead.errors import BadConfiguration, NotFound
 from fairlead.runtime.logs import legible
 

@@ -25,10 +25,25 @@ import structlog
 from fairlead.api.json_text import decode, decode_leniently, repaired
 from fairlead.api.meta import KubeObject, ObjectKey, Resource, is_newer, version_number
 from fairlead.errors import Expired, FairleadError, Forbidden, Invalid, Quiet, Retry, Terminal, Throttled, Unreachable
-from fairlead.kube.cluster import Cluster
-from fairlead.kube.failures import Status, error_from_status
-from fairlead.kube.listing import UNNAMED, Remains, Undecodable, Unreadable, decode_object, remains_of, selector_params
-from fairlead.kube.transport import Frame, LineSplitter, LineTooLong, StateSize, TruncatedLine
+from fairlead.kube.cluster import (
+    UNNAMED,
+    Cluster,
+    Remains,
+    Undecodable,
+    Unreadable,
+    decode_object,
+    remains_of,
+    selector_params,
+)
+from fairlead.kube.transport import (
+    Frame,
+    LineSplitter,
+    LineTooLong,
+    StateSize,
+    Status,
+    TruncatedLine,
+    error_from_status,
+)
 from fairlead.runtime.background import keep
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import backoff_s

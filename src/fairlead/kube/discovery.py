@@ -26,7 +26,7 @@ from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, Forbidden, NotFound, NotServed, Retry
 from fairlead.kube.cache import EventReader, WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.failures import forbidden_sentence
+from fairlead.kube.transport import forbidden_sentence
 from fairlead.runtime.background import keep
 from fairlead.runtime.clock import wait_for
 

@@ -44,8 +44,7 @@ from fairlead.model.machine import DrainState, MachinePlan
 from fairlead.providers.envoy.bootstrap import ENVOY_FLAGS, Bootstrap, bootstrap_json
 from fairlead.providers.envoy.connections import EndpointDrains
 from fairlead.providers.envoy.envoy_process import LocalEnvoy, check_socket_path, file_limit
-from fairlead.providers.envoy.resources import ResourceType
-from fairlead.providers.envoy.schema import packaged_schema
+from fairlead.providers.envoy.resources import ResourceType, packaged_schema
 from fairlead.runtime.background import Supervisor
 from fairlead.runtime.clock import SystemClock
 

@@ -10,6 +10,15 @@ table of the file is applied before any hub answers. Only our tables are changed
 deletes one, as ``flush ruleset`` does, it is made again at once. A target that refuses a connection, or does not answer
 two within 0.3 s each, gets no new connections until it answers again.
 Never: deletes the table or its chains, since that would cut every connection; touches other tables.
+
+The nftables rules of egress identities on a proxy machine: pods leave with the address of a load balancer.
+
+    pod ─► node ─► machine that announces the address ─► source becomes that address, port of its range ─► outside
+
+Each change replaces all rules of the table ``inet fairlead_egress`` in one transaction; connections under way keep
+their translation, which is in the kernel's connection tracking. A source port in the range is kept, so the machine that
+takes the address over translates open connections alike. Segments of those that it does not know yet are dropped and
+not refused: the pod sends again, and the connection goes on. The table is never deleted. Pure.
 """
 
 from __future__ import annotations
@@ -21,8 +30,9 @@ import shutil
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from ipaddress import ip_address
 from pathlib import Path
 
 import msgspec
@@ -30,7 +40,6 @@ import structlog
 
 from fairlead.api.json_text import read_json
 from fairlead.errors import BadConfiguration, FairleadError
-from fairlead.machine import egress
 from fairlead.machine.kernel_maps import (
     TABLE,
     Elements,
@@ -42,7 +51,7 @@ from fairlead.machine.kernel_maps import (
     skeleton,
     transaction,
 )
-from fairlead.model.forwarding import EgressIdentity, ForwardedLoadBalancer, ForwardingTable, target_name
+from fairlead.model.forwarding import EGRESS_TABLE, EgressIdentity, ForwardedLoadBalancer, ForwardingTable, target_name
 from fairlead.model.keys import Protocol
 from fairlead.model.machine import ForwardingState, MachinePlan
 from fairlead.runtime.background import watched
@@ -303,10 +312,10 @@ class KernelPath:
         wanted = self.wanted_egress
         if wanted == self._programmed_egress:
             return
-        if wanted or (shutil.which("nft") and await _has_table(egress.TABLE)):
+        if wanted or (shutil.which("nft") and await _has_table(EGRESS_TABLE)):
             self._watch_tables()
             self._allow_forwarding({6 if ":" in identity.address else 4 for identity in wanted})
-            await _nft(egress.egress_rules(wanted))
+            await _nft(egress_rules(wanted))
             log.info(
                 "egress identities", addresses=len(wanted), sources=sum(len(identity.sources) for identity in wanted)
             )
@@ -369,7 +378,7 @@ class KernelPath:
             watched("kernel table", self._look_for_table(), expected=FairleadError)
 
     async def _look_for_table(self) -> None:
-        ours = [*([TABLE] if self._elements is not None else []), *([egress.TABLE] if self._programmed_egress else [])]
+        ours = [*([TABLE] if self._elements is not None else []), *([EGRESS_TABLE] if self._programmed_egress else [])]
         for table in [table for table in ours if not await _has_table(table)]:
             log.warning("another program deleted the table", table=table)
             self._lost = True
@@ -594,3 +603,35 @@ def _conntrack_line(flow: Flow) -> str:
     target = f"--reply-src {flow.target} --reply-port-src {flow.target_port}"
     family = " -f ipv6" if ":" in flow.address else ""
     return f"-D{family} -p {flow.protocol} {at} {target}\n"
+
+
+def egress_rules(identities: Sequence[EgressIdentity]) -> str:
+    """Return the commands that make exactly these identities the ones of the kernel."""
+    return "\n".join(_egress_rules(identities)) + "\n"
+
+
+def _egress_rules(identities: Sequence[EgressIdentity]) -> Iterator[str]:
+    yield f"table {EGRESS_TABLE} {{"
+    yield " chain leaving { type nat hook postrouting priority srcnat - 10; policy accept; }"
+    yield " chain arriving { type filter hook input priority filter - 10; policy accept; }"
+    yield "}"
+    yield f"flush chain {EGRESS_TABLE} leaving"
+    yield f"flush chain {EGRESS_TABLE} arriving"
+    for version, payload in ((4, "ip"), (6, "ip6")):
+        of_family = [identity for identity in identities if ip_address(identity.address).version == version]
+        if not of_family:
+            continue
+        leaving = f"add rule {EGRESS_TABLE} leaving"
+        for first, last in sorted({(identity.first_port, identity.last_port) for identity in of_family}):
+            at_ports = [entry for entry in of_family if (entry.first_port, entry.last_port) == (first, last)]
+            to = f"{payload} to {payload} saddr map {{ {_by_source(at_ports)} }}"
+            yield f"{leaving} meta l4proto {{ tcp, udp }} snat {to} : {first}-{last}"
+        # Others, such as ICMP, have no ports to keep apart.
+        yield f"{leaving} snat {payload} to {payload} saddr map {{ {_by_source(of_family)} }}"
+        ranges = ", ".join(f"{identity.address} . {identity.first_port}-{identity.last_port}" for identity in of_family)
+        at_range = f"{payload} daddr . th dport {{ {ranges} }}"
+        yield f"add rule {EGRESS_TABLE} arriving ct state new,invalid meta l4proto {{ tcp, udp }} {at_range} drop"
+
+
+def _by_source(identities: Sequence[EgressIdentity]) -> str:
+    return ", ".join(f"{source} : {entry.address}" for entry in identities for source in entry.sources)

@@ -28,8 +28,7 @@ from grpc import aio
 from fairlead.errors import BadConfiguration
 from fairlead.machine.snapshot import XdsSnapshot
 from fairlead.model.machine import HUB_NAME
-from fairlead.providers.envoy.resources import EncodedResource, ResourceType, delimited, fields_of, header, text
-from fairlead.providers.envoy.schema import Schema
+from fairlead.providers.envoy.resources import EncodedResource, ResourceType, Schema, delimited, fields_of, header, text
 from fairlead.providers.envoy.server import first_request
 from fairlead.providers.envoy.session import Session
 from fairlead.providers.envoy.store import ResourceChange, ResourceStore

@@ -12,7 +12,7 @@ import msgspec
 
 from fairlead.agent.app import run_agent
 from fairlead.agent.config import AgentConfig
-from fairlead.agent.egress_node import EgressNode
+from fairlead.agent.egress import EgressNode
 from fairlead.kube.cluster import Cluster, RetryPolicy
 from fairlead.runtime.background import Supervisor
 from fairlead.standalone.process import FIRST_CALLS, claim_for, wait_for_api

@@ -28,7 +28,7 @@ from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed, with_health
 from fairlead.runtime.clock import Clock, wait_for
 from fairlead.runtime.queue import doubled_s
-from fairlead.sync.calls import in_time
+from fairlead.sync.execute import in_time
 from fairlead.sync.tracker import LoadBalancerState, Registered, Tracker
 
 

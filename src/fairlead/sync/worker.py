@@ -24,8 +24,7 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock, wait_for
 from fairlead.runtime.loop import BUG_RETRY_S
 from fairlead.runtime.queue import backoff_s
-from fairlead.sync.calls import Concurrency, Slot
-from fairlead.sync.execute import Executor, Operation, Quarantine, Refusal
+from fairlead.sync.execute import Concurrency, Executor, Operation, Quarantine, Refusal, Slot
 from fairlead.sync.history import (
     Failed,
     Finished,

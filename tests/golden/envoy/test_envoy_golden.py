@@ -22,8 +22,7 @@ from fairlead.providers.envoy.bootstrap import Bootstrap, bootstrap_json
 from fairlead.providers.envoy.clusters import CLUSTER, EndpointSet, cluster_bytes, is_dns_name
 from fairlead.providers.envoy.connection_frontend import LISTENER, listener_bytes
 from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings, group_manifests, service_manifest
-from fairlead.providers.envoy.resources import resource_name
-from fairlead.providers.envoy.schema import packaged_schema
+from fairlead.providers.envoy.resources import packaged_schema, resource_name
 from tests.envoy_json import to_json
 
 HERE = Path(__file__).parent

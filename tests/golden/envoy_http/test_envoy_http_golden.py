@@ -19,8 +19,7 @@ from fairlead.model.http import L7Config
 from fairlead.model.keys import LoadBalancerKey, Protocol
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.http.frontend import HttpFrontend
-from fairlead.providers.envoy.resources import ResourceType
-from fairlead.providers.envoy.schema import TYPE_URL_PREFIX, packaged_schema
+from fairlead.providers.envoy.resources import TYPE_URL_PREFIX, ResourceType, packaged_schema
 from tests.envoy_json import to_json
 from tests.xds.http_world import Authority
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fairlead.agent.sources.gateway.infrastructure import GatewayObjects, plan_infrastructure
 from fairlead.agent.sources.gateway.listeners import plan_gateway
 from fairlead.agent.sources.gateway.plan import GatewayPlan, GatewayView, ObjectName, config_maps_named, secrets_named
+from fairlead.agent.sources.gateway.reports import GatewayObjects, plan_infrastructure
 from fairlead.agent.sources.gateway.status import gateway_status, listener_set_status
 from fairlead.agent.sources.http import CertificateState
 from fairlead.api.gateway import Gateway, GatewayStatus, ListenerSet, ListenerSetStatus, ReferenceGrant

@@ -24,9 +24,8 @@ from fairlead.api.names import ANNOTATION_IGNORED_ANNOTATIONS, DEFAULT_CLASS
 from fairlead.cli.convert import read_files
 from fairlead.cli.hub_reader import snapshot_of
 from fairlead.cli.route import HeldHTTP, answers, parse_request
-from fairlead.convert.accepted import body_of
 from fairlead.convert.annotations import WITHOUT_EFFECT, by_name
-from fairlead.convert.ingresses import convert_ingresses
+from fairlead.convert.ingresses import body_of, convert_ingresses
 from fairlead.kube.discovery import install_crds
 from fairlead.model.keys import LoadBalancerKey
 from podless.offline import gateway_definitions

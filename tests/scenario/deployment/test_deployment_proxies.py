@@ -15,7 +15,7 @@ from deployment_world import World, until
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.providers.envoy.certificates import SERVER_SECRET, client_certificate, new_authority
 from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings, group_name
-from fairlead.providers.envoy.schema import packaged_schema
+from fairlead.providers.envoy.resources import packaged_schema
 from fairlead.runtime.clock import SystemClock
 from tests.xds.world import ask, connected
 

@@ -45,10 +45,9 @@ from fairlead.model.machine import (
     ProxyState,
     fingerprint_of,
 )
-from fairlead.providers.envoy.schema import packaged_schema
+from fairlead.providers.envoy.resources import packaged_schema
 from fairlead.providers.envoy.server import XdsServer
-from fairlead.providers.envoy.store import ResourceStore
-from fairlead.providers.envoy.type_subscription import UnknownLoadBalancers
+from fairlead.providers.envoy.store import ResourceStore, UnknownLoadBalancers
 from fairlead.providers.kernel import KernelProvider
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import SystemClock

@@ -7,8 +7,8 @@ from collections.abc import Collection
 import msgspec
 import pytest
 
-from fairlead.agent import egress_node
-from fairlead.agent.egress_node import (
+from fairlead.agent import egress
+from fairlead.agent.egress import (
     IDENTITY,
     MAIN,
     REFUSE,
@@ -120,8 +120,8 @@ class FakeKernel:
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> FakeKernel:
     kernel = FakeKernel()
-    monkeypatch.setattr(egress_node, "run_network_program", kernel.run)
-    monkeypatch.setattr(egress_node.shutil, "which", lambda name: f"/usr/sbin/{name}")
+    monkeypatch.setattr(egress, "run_network_program", kernel.run)
+    monkeypatch.setattr(egress.shutil, "which", lambda name: f"/usr/sbin/{name}")
     return kernel
 
 
@@ -198,9 +198,9 @@ async def test_pods_that_a_machine_on_the_node_translates_are_read_from_its_rule
         maps = "{ 10.0.0.1 : 192.0.2.10,\n 10.0.0.2 : 192.0.2.11 }", "{ fd00::1 : 2001:db8::10 } : 32768-60999"
         return "\n".join(f"snat to saddr map {entries}" for entries in maps).encode()
 
-    monkeypatch.setattr(egress_node, "run_network_program", run)
-    assert await egress_node._translated_here(VIP) == {POD}
-    assert await egress_node._translated_here(VIP6) == {POD6}
+    monkeypatch.setattr(egress, "run_network_program", run)
+    assert await egress._translated_here(VIP) == {POD}
+    assert await egress._translated_here(VIP6) == {POD6}
 
 
 @pytest.mark.req("P-35")

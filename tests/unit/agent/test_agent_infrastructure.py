@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.sources.gateway.infrastructure import (
+from fairlead.agent.sources.gateway.listeners import plan_gateway
+from fairlead.agent.sources.gateway.status import (
     LABEL_GATEWAY_NAME,
     GatewayObjects,
     belongs_to,
@@ -15,7 +16,6 @@ from fairlead.agent.sources.gateway.infrastructure import (
     is_same,
     plan_infrastructure,
 )
-from fairlead.agent.sources.gateway.listeners import plan_gateway
 from fairlead.api.gateway import Gateway
 from fairlead.api.kubernetes import Service
 from fairlead.api.meta import ObjectMeta

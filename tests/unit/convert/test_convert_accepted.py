@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from convert_builders import GATEWAY, convert, ingress, path, remarks, routes
 
-from fairlead.convert.accepted import body_of
-from fairlead.convert.ingresses import convert_ingresses
+from fairlead.convert.ingresses import body_of, convert_ingresses
 from fairlead.errors import BadConfiguration
 from podless.offline import gateway_definitions, refusals
 

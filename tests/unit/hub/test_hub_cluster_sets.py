@@ -17,9 +17,8 @@ from fairlead.hub.intents.tcp import TCPObjects
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.tenants.cluster_sets import ClusterSets
 from fairlead.hub.tenants.tenants import MemberHealth
-from fairlead.kube.cluster import Cluster
+from fairlead.kube.cluster import Cluster, Undecodable
 from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.listing import Undecodable
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import decoded, tcp, tenant
 from tests.scenario.installed_kinds import server_with_kinds

@@ -14,7 +14,7 @@ from fairlead.api.globalservice import GLOBAL_SERVICES
 from fairlead.api.meta import ObjectKey
 from fairlead.api.times import parsed_time
 from fairlead.errors import Conflict
-from fairlead.kube.listing import Undecodable
+from fairlead.kube.cluster import Undecodable
 from fairlead.model.keys import TargetKey
 from fairlead.model.observed import Counted, MemberSeen, Totals
 from fairlead.runtime.clock import VirtualClock

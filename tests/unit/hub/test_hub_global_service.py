@@ -15,7 +15,7 @@ from fairlead.api.times import wire_time
 from fairlead.hub.intents.global_service import GlobalIntent, healthy_members
 from fairlead.hub.intents.tcp import TCPIntent
 from fairlead.hub.tenants.tenants import MemberHealth
-from fairlead.kube.listing import UNNAMED, Undecodable
+from fairlead.kube.cluster import UNNAMED, Undecodable
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Health, MemberSeen, Observed

@@ -14,7 +14,7 @@ from fairlead.api.names import LABEL_BACKEND, backend_label
 from fairlead.hub.intents.global_service import GlobalIntent
 from fairlead.hub.intents.http import HTTPIntent
 from fairlead.hub.intents.tcp import TCPIntent
-from fairlead.kube.listing import Undecodable
+from fairlead.kube.cluster import Undecodable
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import Locality
 from fairlead.model.keys import LoadBalancerKey, backend_key

@@ -24,7 +24,7 @@ from fairlead.errors import (
     Unreachable,
 )
 from fairlead.kube.config import ClusterConfig
-from fairlead.kube.failures import (
+from fairlead.kube.transport import (
     Call,
     error_from_answer,
     error_from_exception,

@@ -10,10 +10,9 @@ import msgspec
 import pytest
 
 from fairlead.errors import Retry
-from fairlead.machine import egress, kernel
-from fairlead.machine.egress import egress_rules
-from fairlead.machine.kernel import KernelPath
-from fairlead.model.forwarding import EgressIdentity, ForwardedLoadBalancer, ForwardingTable
+from fairlead.machine import kernel
+from fairlead.machine.kernel import KernelPath, egress_rules
+from fairlead.model.forwarding import EGRESS_TABLE, EgressIdentity, ForwardedLoadBalancer, ForwardingTable
 
 WEB = EgressIdentity(address="192.0.2.10", sources=("10.0.0.1", "10.0.0.2"), first_port=32_768, last_port=60_999)
 API = EgressIdentity(address="192.0.2.11", sources=("10.0.0.3",), first_port=40_001, last_port=60_999)
@@ -70,10 +69,10 @@ async def test_load_balancers_and_identities_do_not_wait_for_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     written: list[str] = []
-    broken = egress.TABLE
+    broken = EGRESS_TABLE
 
     async def nft(program: str, *arguments: str, text: str = "") -> bytes:
-        table = next((name for name in (egress.TABLE, kernel.TABLE) if f"table {name}" in text), kernel.TABLE)
+        table = next((name for name in (EGRESS_TABLE, kernel.TABLE) if f"table {name}" in text), kernel.TABLE)
         if text and broken == table:
             raise Retry("nft failed: no such chain")
         written.extend([table] if text else [])
@@ -90,7 +89,7 @@ async def test_load_balancers_and_identities_do_not_wait_for_each_other(
     path.update(table)
     running = asyncio.create_task(path.run())
     await until(lambda: path.state.version == "a-1" and bool(path.state.problem))
-    assert (path.state.egress, egress.TABLE in written) == ((), False)
+    assert (path.state.egress, EGRESS_TABLE in written) == ((), False)
     broken = kernel.TABLE
     written.clear()
     path.update(msgspec.structs.replace(table, version="a-2", egress=(WEB, API)))

@@ -14,8 +14,14 @@ from grpc import aio
 from fairlead.machine.relay import HubLink, StreamTap
 from fairlead.machine.snapshot import XdsSnapshot
 from fairlead.model.machine import HUB_NAME
-from fairlead.providers.envoy.resources import EncodedResource, ResourceType, encoded_resource, response
-from fairlead.providers.envoy.schema import DeltaRequest, packaged_schema
+from fairlead.providers.envoy.resources import (
+    DeltaRequest,
+    EncodedResource,
+    ResourceType,
+    encoded_resource,
+    packaged_schema,
+    response,
+)
 from tests.unit.machine.machine_authority import Authority
 
 pytestmark = pytest.mark.req("P-4")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fairlead.model.change import Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.runtime.clock import VirtualClock, settle
-from fairlead.sync.calls import Batcher
+from fairlead.sync.execute import Batcher
 from fairlead.testing.builders import HTTP, lb_key, target
 
 pytestmark = pytest.mark.req("T-survivors")

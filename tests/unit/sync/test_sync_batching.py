@@ -9,7 +9,7 @@ import pytest
 from fairlead.errors import Bug, Retry, Terminal
 from fairlead.model.change import Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.runtime.clock import VirtualClock, settle
-from fairlead.sync.calls import PATIENCE_S, Batcher
+from fairlead.sync.execute import PATIENCE_S, Batcher
 from fairlead.testing.builders import HTTP, lb_key, target
 
 

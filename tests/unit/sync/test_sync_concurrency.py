@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fairlead.sync.calls import Concurrency
+from fairlead.sync.execute import Concurrency
 
 
 @pytest.mark.req("A-46")

@@ -10,8 +10,7 @@ from fairlead.model.change import Action, Outcome, OutcomeStatus
 from fairlead.model.desired import GuardPolicy
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
-from fairlead.sync.calls import Concurrency
-from fairlead.sync.execute import Executor, Operation, Quarantine
+from fairlead.sync.execute import Concurrency, Executor, Operation, Quarantine
 from fairlead.sync.plan import plan_load_balancer
 from fairlead.sync.tracker import Tracker
 from fairlead.testing.builders import HTTP, desired, lb_key, target

@@ -64,7 +64,7 @@ from fairlead.model.observed import Observed
 from fairlead.providers.kernel import CAPABILITIES
 from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.runtime.queue import KeyedQueue
-from fairlead.sync.calls import in_time
+from fairlead.sync.execute import in_time
 from fairlead.sync.history import History
 from fairlead.sync.plan import Plan, guard_plan, plan_load_balancer
 from fairlead.sync.readback import Drift, drift_of

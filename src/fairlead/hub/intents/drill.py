@@ -40,8 +40,8 @@ from fairlead.hub.intents.intent import Controller, IntentContext
 from fairlead.hub.intents.shift import ErrorCounts
 from fairlead.hub.inventory import IntentObjects, first_broken
 from fairlead.kube.cache import AnyCache, WatchCache
+from fairlead.kube.cluster import remains_of
 from fairlead.kube.lease import check_leads
-from fairlead.kube.listing import remains_of
 from fairlead.kube.status import replace_status, write_status
 from fairlead.kube.writes import Overlay
 from fairlead.model.condition import ConditionReason

@@ -36,8 +36,8 @@ from fairlead.hub.intents.status import StatusRules, ingress_of, shown_targets
 from fairlead.hub.inventory import UNTIL_READ, first_broken, slice_labels
 from fairlead.hub.providers.runner import observed_of
 from fairlead.kube.cache import WatchCache
+from fairlead.kube.cluster import UNNAMED
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.listing import UNNAMED
 from fairlead.model.in_words import counted
 from fairlead.model.keys import IPV4, ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.model.observed import Counted, MemberSeen, Observed

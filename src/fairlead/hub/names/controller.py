@@ -58,9 +58,8 @@ from fairlead.hub.names.ownership import (
     space_of,
 )
 from fairlead.kube.cache import AnyCache, WatchCache
-from fairlead.kube.cluster import Cluster
+from fairlead.kube.cluster import UNNAMED, Cluster
 from fairlead.kube.lease import check_leads
-from fairlead.kube.listing import UNNAMED
 from fairlead.kube.status import write_status
 from fairlead.kube.writes import LAG_S, Overlay
 from fairlead.model.condition import Condition, ConditionReason, ConditionType

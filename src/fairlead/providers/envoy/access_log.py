@@ -18,7 +18,7 @@ import msgspec
 from fairlead.api.annotations import FIELDS, AccessLog, Kind, read_access_log
 from fairlead.model.in_words import split_host_port, whole_number
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.envoy.schema import Fields, Schema, duration
+from fairlead.providers.envoy.resources import Fields, Schema, duration
 
 ACCESS_LOG = "accessLog"
 ACCESS_LOG_SINK = "accessLogSink"

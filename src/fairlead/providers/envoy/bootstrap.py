@@ -12,7 +12,7 @@ from typing import cast
 
 import msgspec
 
-from fairlead.providers.envoy.schema import REPORTS_HEALTH, STATISTICS_PORT
+from fairlead.providers.envoy.resources import REPORTS_HEALTH, STATISTICS_PORT
 
 Json = Mapping[str, object]
 

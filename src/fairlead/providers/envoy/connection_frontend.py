@@ -18,7 +18,7 @@ from fairlead.model.http import L7Listener
 from fairlead.model.keys import ListenerKey, Protocol, family_of
 from fairlead.model.observed import RefusedPart
 from fairlead.providers.envoy.access_log import access_log_of, access_logs
-from fairlead.providers.envoy.clusters import cluster_bytes
+from fairlead.providers.envoy.clusters import TargetPort, cluster_bytes
 from fairlead.providers.envoy.fleet import Fleet
 from fairlead.providers.envoy.http.names import CONNECTIONS_ACCEPT, connections_of
 from fairlead.providers.envoy.http.route_action import (
@@ -27,9 +27,15 @@ from fairlead.providers.envoy.http.route_action import (
     source_ranges,
     trusted_sources,
 )
-from fairlead.providers.envoy.resources import ResourceType, encoded_resource, listener_name, resource_name
-from fairlead.providers.envoy.schema import Fields, Schema, duration
-from fairlead.providers.envoy.serving import TargetPort
+from fairlead.providers.envoy.resources import (
+    Fields,
+    ResourceType,
+    Schema,
+    duration,
+    encoded_resource,
+    listener_name,
+    resource_name,
+)
 from fairlead.providers.envoy.store import ResourceChange
 
 

@@ -33,8 +33,7 @@ from prometheus_client.registry import Collector
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import DrainFigures
 from fairlead.providers.envoy.clusters import DRAIN_MARK, is_dns_name
-from fairlead.providers.envoy.resources import EncodedResource, fields_of, load_balancer_of
-from fairlead.providers.envoy.schema import Schema
+from fairlead.providers.envoy.resources import EncodedResource, Schema, fields_of, load_balancer_of
 from fairlead.runtime.background import watched
 
 log = structlog.get_logger(__name__)

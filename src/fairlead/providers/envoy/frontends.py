@@ -21,16 +21,14 @@ from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.http import IdleBackends, differing_keys
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey, backend_key
 from fairlead.model.observed import HealthTally, Seen
-from fairlead.providers.envoy.clusters import is_dns_name
+from fairlead.providers.envoy.clusters import TargetPort, is_dns_name
 from fairlead.providers.envoy.connection_frontend import ConnectionFrontend
 from fairlead.providers.envoy.connections import ConnectionsTo, Place
 from fairlead.providers.envoy.fleet import Fleet
 from fairlead.providers.envoy.http.frontend import HttpFrontend
 from fairlead.providers.envoy.http.names import cluster_name, is_backend_of
 from fairlead.providers.envoy.http.refused_routes import invalid_config
-from fairlead.providers.envoy.resources import NAME_PART, load_balancer_of
-from fairlead.providers.envoy.schema import Schema
-from fairlead.providers.envoy.serving import TargetPort
+from fairlead.providers.envoy.resources import NAME_PART, Schema, load_balancer_of
 from fairlead.providers.envoy.store import ResourceChange
 
 #: The resources of one load balancer in its groups.

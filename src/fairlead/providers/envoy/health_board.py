@@ -27,10 +27,7 @@ from msgspec.structs import replace
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Health, Seen
-from fairlead.providers.envoy.frontends import EnvoyFrontend, JudgedHealth
-from fairlead.providers.envoy.resources import fields_of, load_balancer_of
-from fairlead.providers.envoy.schema import Schema
-from fairlead.providers.envoy.serving import (
+from fairlead.providers.envoy.clusters import (
     ClusterCheck,
     GroupChecks,
     TargetPort,
@@ -38,6 +35,8 @@ from fairlead.providers.envoy.serving import (
     is_checked,
     specifier_bytes,
 )
+from fairlead.providers.envoy.frontends import EnvoyFrontend, JudgedHealth
+from fairlead.providers.envoy.resources import Schema, fields_of, load_balancer_of
 
 _OLDER = "the proxies were started by an older version and do not report health; restart them"
 _NO_BACKEND = "no route has a backend, so there is nothing to check"

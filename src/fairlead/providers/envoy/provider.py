@@ -37,12 +37,17 @@ from fairlead.providers.envoy.frontends import EnvoyFrontend, EnvoyFrontends
 from fairlead.providers.envoy.health_board import HealthBoard, Place
 from fairlead.providers.envoy.http.names import is_backend_of
 from fairlead.providers.envoy.http.route_table import HOLD_S
-from fairlead.providers.envoy.resources import ResourceType, load_balancer_of
-from fairlead.providers.envoy.schema import packaged_schema
+from fairlead.providers.envoy.resources import ResourceType, load_balancer_of, packaged_schema
 from fairlead.providers.envoy.server import XdsServer
 from fairlead.providers.envoy.session import Counters, Session
-from fairlead.providers.envoy.store import NodeGroup, ResourceChange, ResourceStore, shortened
-from fairlead.providers.envoy.type_subscription import HOLD_UNKNOWN_S, UnknownLoadBalancers
+from fairlead.providers.envoy.store import (
+    HOLD_UNKNOWN_S,
+    NodeGroup,
+    ResourceChange,
+    ResourceStore,
+    UnknownLoadBalancers,
+    shortened,
+)
 
 #: What changes with the targets of a load balancer, or with how they are checked; removed after its listeners.
 _WITH_TARGETS = (ResourceType.CLUSTER, ResourceType.ENDPOINTS)

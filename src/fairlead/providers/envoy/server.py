@@ -23,7 +23,7 @@ from grpc import aio
 from fairlead.errors import BadConfiguration
 from fairlead.providers.envoy.fleet import ServerCertificate, group_from_certificate, is_local, peer_place
 from fairlead.providers.envoy.health_board import HealthBoard, HealthStream
-from fairlead.providers.envoy.schema import DeltaRequest, Schema
+from fairlead.providers.envoy.resources import DeltaRequest, Schema
 from fairlead.providers.envoy.session import Counters, Session
 from fairlead.providers.envoy.store import ResourceStore
 from fairlead.runtime.background import watched

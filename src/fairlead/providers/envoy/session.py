@@ -28,10 +28,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.envoy.resources import EncodedResource, ResourceType, load_balancer_of, response
-from fairlead.providers.envoy.schema import DeltaRequest
-from fairlead.providers.envoy.store import Gate, NodeGroup
-from fairlead.providers.envoy.type_subscription import TypeSubscription
+from fairlead.providers.envoy.resources import DeltaRequest, EncodedResource, ResourceType, load_balancer_of, response
+from fairlead.providers.envoy.store import Gate, NodeGroup, TypeSubscription
 
 _CLUSTER, _ENDPOINTS, _LISTENER = ResourceType.CLUSTER, ResourceType.ENDPOINTS, ResourceType.LISTENER
 _SECRET, _ROUTES = ResourceType.SECRET, ResourceType.ROUTES

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from fairlead.providers.envoy.resources import ResourceType
-from fairlead.providers.envoy.schema import DeltaRequest, packaged_schema
+from fairlead.providers.envoy.resources import DeltaRequest, ResourceType, packaged_schema
 from fairlead.providers.envoy.session import Session
 from fairlead.providers.envoy.store import NodeGroup
 

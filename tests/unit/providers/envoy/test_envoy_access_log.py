@@ -15,7 +15,7 @@ from fairlead.providers.envoy.access_log import (
     access_logs,
     invalid_access_log,
 )
-from fairlead.providers.envoy.schema import packaged_schema
+from fairlead.providers.envoy.resources import packaged_schema
 
 pytestmark = pytest.mark.req("F-14")
 

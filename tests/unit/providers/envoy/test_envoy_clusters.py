@@ -9,7 +9,7 @@ from fairlead.model.desired import FrontendSpec, Listener, Locality, Shares, Tar
 from fairlead.model.health import HealthCheck
 from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey
 from fairlead.providers.envoy.clusters import CLUSTER, cluster_bytes
-from fairlead.providers.envoy.schema import Schema, packaged_schema
+from fairlead.providers.envoy.resources import Schema, packaged_schema
 from tests.envoy_json import to_json
 
 SPEC = FrontendSpec(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fairlead.model.desired import Target
 from fairlead.model.keys import TargetKey
 from fairlead.providers.envoy.clusters import EndpointSet
-from fairlead.providers.envoy.schema import packaged_schema
+from fairlead.providers.envoy.resources import packaged_schema
 
 ASSIGNMENT = "envoy.config.endpoint.v3.ClusterLoadAssignment"
 

@@ -14,8 +14,7 @@ from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.frontends import EnvoyFrontends
-from fairlead.providers.envoy.resources import ResourceType
-from fairlead.providers.envoy.schema import packaged_schema
+from fairlead.providers.envoy.resources import ResourceType, packaged_schema
 from fairlead.providers.envoy.store import ResourceChange, ResourceStore
 
 KEY = LoadBalancerKey("TCPLoadBalancer", "shop", "web")

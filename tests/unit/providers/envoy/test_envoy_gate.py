@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.providers.envoy.resources import EncodedResource, ResourceType, encoded_resource
-from fairlead.providers.envoy.store import GATE_S, Gate, NodeGroup, ResourceChange, ResourceStore
-from fairlead.providers.envoy.type_subscription import TypeSubscription
+from fairlead.providers.envoy.store import GATE_S, Gate, NodeGroup, ResourceChange, ResourceStore, TypeSubscription
 
 CLUSTER, ENDPOINTS, LISTENER = ResourceType.CLUSTER, ResourceType.ENDPOINTS, ResourceType.LISTENER
 ROUTES = ResourceType.ROUTES

@@ -27,12 +27,12 @@ from fairlead.model.http import (
 )
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey, backend_key
 from fairlead.model.observed import Health, Seen
+from fairlead.providers.envoy.clusters import TargetPort, check_of
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.frontends import EnvoyFrontend, JudgedHealth
 from fairlead.providers.envoy.health_board import HealthBoard, HealthStream
 from fairlead.providers.envoy.http.frontend import HttpFrontend
-from fairlead.providers.envoy.schema import packaged_schema
-from fairlead.providers.envoy.serving import TargetPort, check_of
+from fairlead.providers.envoy.resources import packaged_schema
 
 SCHEMA = packaged_schema()
 KEY = LoadBalancerKey("HTTPLoadBalancer", "shop", "web")

@@ -10,11 +10,9 @@ from fairlead.model.health import HealthCheck
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.model.observed import Seen
 from fairlead.providers.envoy import health_board
-from fairlead.providers.envoy.clusters import EndpointSet
+from fairlead.providers.envoy.clusters import EndpointSet, GroupChecks, TargetPort, check_of, next_pace
 from fairlead.providers.envoy.health_board import HealthStream, report_interval_s
-from fairlead.providers.envoy.resources import resource_name
-from fairlead.providers.envoy.schema import packaged_schema
-from fairlead.providers.envoy.serving import GroupChecks, TargetPort, check_of, next_pace
+from fairlead.providers.envoy.resources import packaged_schema, resource_name
 from tests.envoy_json import to_json
 
 pytestmark = pytest.mark.req("X-1")

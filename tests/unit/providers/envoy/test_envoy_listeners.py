@@ -9,7 +9,7 @@ from fairlead.model.desired import Affinity, FrontendSpec, Listener, ProxyProtoc
 from fairlead.model.health import HealthCheck
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.connection_frontend import LISTENER, listener_bytes
-from fairlead.providers.envoy.schema import Schema, packaged_schema
+from fairlead.providers.envoy.resources import Schema, packaged_schema
 from tests.envoy_json import to_json
 
 SPEC = FrontendSpec(

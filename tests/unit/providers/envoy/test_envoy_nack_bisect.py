@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.providers.envoy.type_subscription import split_refused
+from fairlead.providers.envoy.store import split_refused
 
 
 def test_named_resources_stand_alone() -> None:

@@ -21,8 +21,7 @@ from fairlead.model.observed import Observed
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.http.names import routes_name
 from fairlead.providers.envoy.provider import EnvoyProvider
-from fairlead.providers.envoy.resources import ResourceType
-from fairlead.providers.envoy.schema import DeltaRequest
+from fairlead.providers.envoy.resources import DeltaRequest, ResourceType
 from tests.unit.providers.envoy.fake_envoy import FakeEnvoy
 
 TCP = LoadBalancerKey("TCPLoadBalancer", "shop", "web")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.providers.envoy.resources import ResourceType, encoded_resource, response
-from fairlead.providers.envoy.schema import Schema, packaged_schema
+from fairlead.providers.envoy.resources import ResourceType, Schema, encoded_resource, packaged_schema, response
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from fairlead.errors import BadConfiguration
 from fairlead.providers.envoy.health_board import HealthBoard
-from fairlead.providers.envoy.schema import packaged_schema
+from fairlead.providers.envoy.resources import packaged_schema
 from fairlead.providers.envoy.server import XdsServer
 from fairlead.providers.envoy.session import Session
 from fairlead.providers.envoy.store import ResourceStore

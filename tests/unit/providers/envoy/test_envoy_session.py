@@ -6,11 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.providers.envoy.resources import ResourceType, encoded_resource
-from fairlead.providers.envoy.schema import DeltaRequest
+from fairlead.providers.envoy.resources import DeltaRequest, ResourceType, encoded_resource
 from fairlead.providers.envoy.session import Session
-from fairlead.providers.envoy.store import GATE_S, NodeGroup, ResourceChange, ResourceStore
-from fairlead.providers.envoy.type_subscription import REFUSED_KEPT, TypeSubscription
+from fairlead.providers.envoy.store import (
+    GATE_S,
+    REFUSED_KEPT,
+    NodeGroup,
+    ResourceChange,
+    ResourceStore,
+    TypeSubscription,
+)
 from tests.unit.providers.envoy.fake_envoy import CLUSTER, ENDPOINTS, LISTENER, ROUTES, FakeEnvoy
 
 

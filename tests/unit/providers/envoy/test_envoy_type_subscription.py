@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fairlead.providers.envoy.schema import DeltaRequest
-from fairlead.providers.envoy.type_subscription import TypeSubscription
+from fairlead.providers.envoy.resources import DeltaRequest
+from fairlead.providers.envoy.store import TypeSubscription
 
 
 def started(request: DeltaRequest, *, wildcard: bool = True) -> TypeSubscription:

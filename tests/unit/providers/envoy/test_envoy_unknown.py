@@ -6,8 +6,13 @@ import pytest
 
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.resources import encoded_resource
-from fairlead.providers.envoy.store import NodeGroup, ResourceChange, ResourceStore
-from fairlead.providers.envoy.type_subscription import HOLD_UNKNOWN_S, UnknownLoadBalancers
+from fairlead.providers.envoy.store import (
+    HOLD_UNKNOWN_S,
+    NodeGroup,
+    ResourceChange,
+    ResourceStore,
+    UnknownLoadBalancers,
+)
 from tests.unit.providers.envoy.fake_envoy import CLUSTER, ENDPOINTS, LISTENER, FakeEnvoy
 
 OLD, YOUNG, DELETED = (LoadBalancerKey("TCPLoadBalancer", "east", name) for name in ("old", "young", "deleted"))

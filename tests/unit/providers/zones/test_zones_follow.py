@@ -8,8 +8,8 @@ import pytest
 
 from fairlead.errors import Retry
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.zones.follow import Followed, ZoneFollower, is_complete, moved_by_others
 from fairlead.providers.zones.plan import RRKey, RRSet, RRSets
+from fairlead.providers.zones.provider import Followed, ZoneFollower, is_complete, moved_by_others
 from fairlead.providers.zones.settings import ServerSettings
 from fairlead.runtime.clock import SystemClock
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.zones.follow import FOLLOW_S
-from fairlead.providers.zones.provider import DNSProvider
+from fairlead.providers.zones.provider import FOLLOW_S, DNSProvider
 from fairlead.providers.zones.settings import ServerSettings
 from fairlead.runtime.clock import VirtualClock, settle
 

@@ -20,19 +20,17 @@ from fairlead.agent.events import SILENT_HUB, failing_events
 from fairlead.agent.identity import Key, gateway_load_balancer_name, key_of, missing_class, route_name
 from fairlead.agent.sources.caches import IngressCaches
 from fairlead.agent.sources.gateway.caches import Attachments, BackendPolicies, GatewayCaches, GatewayPlans, gateway_of
-from fairlead.agent.sources.gateway.infrastructure import (
+from fairlead.agent.sources.gateway.plan import GatewayPlan, ParentKey, RoutePlan
+from fairlead.agent.sources.gateway.status import (
     LABEL_GATEWAY_NAME,
     GatewayObjects,
     belongs_to,
-    is_same,
-    plan_infrastructure,
-)
-from fairlead.agent.sources.gateway.plan import GatewayPlan, ParentKey, RoutePlan
-from fairlead.agent.sources.gateway.status import (
     gateway_class_status,
     gateway_status,
+    is_same,
     listener_set_status,
     of_ours,
+    plan_infrastructure,
     route_status,
 )
 from fairlead.agent.sources.shared import Shared

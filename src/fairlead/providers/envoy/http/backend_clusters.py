@@ -17,6 +17,7 @@ from fairlead.model.http import Backend, differing_part
 from fairlead.model.keys import ListenerKey, backend_key
 from fairlead.providers.envoy.clusters import (
     CLUSTER,
+    TargetPort,
     cluster_fields,
     has_own_socket,
     health_check_fields,
@@ -28,9 +29,7 @@ from fairlead.providers.envoy.clusters import (
 from fairlead.providers.envoy.http.listeners import MAX_HEADERS, MAX_HEADERS_KIB, backend_tls
 from fairlead.providers.envoy.http.names import cluster_name
 from fairlead.providers.envoy.http.secrets import EnvoySecrets
-from fairlead.providers.envoy.resources import EncodedResource, ResourceType, encoded_resource
-from fairlead.providers.envoy.schema import Fields, Schema, duration
-from fairlead.providers.envoy.serving import TargetPort
+from fairlead.providers.envoy.resources import EncodedResource, Fields, ResourceType, Schema, duration, encoded_resource
 from fairlead.providers.envoy.store import ResourceChange
 
 Name = tuple[ResourceType, str]

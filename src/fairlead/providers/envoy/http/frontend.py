@@ -30,7 +30,7 @@ from fairlead.model.http import (
 )
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey, backend_key
 from fairlead.model.observed import RefusedPart
-from fairlead.providers.envoy.clusters import CLUSTER, udp_cluster_fields
+from fairlead.providers.envoy.clusters import CLUSTER, TargetPort, udp_cluster_fields
 from fairlead.providers.envoy.fleet import Fleet
 from fairlead.providers.envoy.http.backend_clusters import BackendClusters, Name, endpoints_of
 from fairlead.providers.envoy.http.listeners import ListenerEncoder, PortListeners, http3_listeners
@@ -94,14 +94,14 @@ from fairlead.providers.envoy.http.secrets import EnvoySecrets
 from fairlead.providers.envoy.http.sessions import own_cookies
 from fairlead.providers.envoy.resources import (
     EncodedResource,
+    Fields,
     ResourceType,
+    Schema,
     encoded_resource,
     listener_name,
     resource_name,
     text,
 )
-from fairlead.providers.envoy.schema import Fields, Schema
-from fairlead.providers.envoy.serving import TargetPort
 from fairlead.providers.envoy.store import ResourceChange
 
 K = TypeVar("K", bound=Hashable)

@@ -47,8 +47,7 @@ from fairlead.providers.envoy.http.route_action import (
     trusted_sources,
 )
 from fairlead.providers.envoy.http.sessions import STATEFUL_SESSION
-from fairlead.providers.envoy.resources import listener_name, resource_name
-from fairlead.providers.envoy.schema import Fields, Schema, duration
+from fairlead.providers.envoy.resources import Fields, Schema, duration, listener_name, resource_name
 
 _BUFFER_BYTES = 32_768
 _ALPN = ("h2", "http/1.1")

@@ -58,7 +58,7 @@ from fairlead.model.http import (
 )
 from fairlead.providers.envoy.http.route_match import is_every_path, prefix_of
 from fairlead.providers.envoy.http.sessions import session_settings
-from fairlead.providers.envoy.schema import Fields, Schema, duration
+from fairlead.providers.envoy.resources import Fields, Schema, duration
 
 #: Gives the cluster of a backend; that of an unresolved or unknown one does not exist.
 ClusterOf = Callable[[str], str]

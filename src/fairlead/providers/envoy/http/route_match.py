@@ -19,7 +19,7 @@ import re2
 
 from fairlead.model.http import PathMatch, RequestMatch, Route, RouteKind, ValueMatch
 from fairlead.providers.envoy.bootstrap import MAX_REGEX_SIZE
-from fairlead.providers.envoy.schema import Fields
+from fairlead.providers.envoy.resources import Fields
 
 
 def match_fields(match: RequestMatch, kind: RouteKind, *, one_label: str = "", cookie: str = "") -> Fields:

@@ -56,8 +56,7 @@ from fairlead.providers.envoy.http.sessions import (
     named_cookie,
     set_backend_cookie,
 )
-from fairlead.providers.envoy.resources import delimited, fields_of, text
-from fairlead.providers.envoy.schema import TYPE_URL_PREFIX, Fields, Schema
+from fairlead.providers.envoy.resources import TYPE_URL_PREFIX, Fields, Schema, delimited, fields_of, text
 
 
 class HostRoute(NamedTuple):

@@ -18,8 +18,7 @@ from fairlead.model.key_pair import public_key_of
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import RefusedPart
 from fairlead.providers.envoy.http.names import backend_authority_name, certificate_name, client_authority_name, normal
-from fairlead.providers.envoy.resources import EncodedResource, ResourceType, encoded_resource
-from fairlead.providers.envoy.schema import Schema
+from fairlead.providers.envoy.resources import EncodedResource, ResourceType, Schema, encoded_resource
 
 #: What Envoy takes for the SNI.
 _MAX_SERVER_NAME = 255

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from fairlead.model.http import BackendRef, PathMatch, RequestMatch, Route, Rule, SessionPersistence
 from fairlead.providers.envoy.http.names import normal, patterns_for
 from fairlead.providers.envoy.http.route_match import age, prefix_of
-from fairlead.providers.envoy.schema import Fields, Schema, duration
+from fairlead.providers.envoy.resources import Fields, Schema, duration
 
 STATEFUL_SESSION = "envoy.filters.http.stateful_session"
 #: What may be the Path attribute of a cookie as it is.

@@ -40,8 +40,8 @@ from fairlead.providers.envoy.kubernetes.health_exchange import HealthExchange, 
 from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings
 from fairlead.providers.envoy.kubernetes.objects import ClusterObjects
 from fairlead.providers.envoy.provider import EnvoyProvider
+from fairlead.providers.envoy.store import HOLD_UNKNOWN_S
 from fairlead.providers.envoy.traffic import EnvoyTraffic
-from fairlead.providers.envoy.type_subscription import HOLD_UNKNOWN_S
 from fairlead.runtime.background import end, keep_running
 from fairlead.runtime.clock import Clock, SystemClock, wait_for
 from fairlead.runtime.tls import client_context

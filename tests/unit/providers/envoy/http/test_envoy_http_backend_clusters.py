@@ -14,7 +14,7 @@ from fairlead.model.keys import LoadBalancerKey, TargetKey, backend_key
 from fairlead.providers.envoy.clusters import CLUSTER
 from fairlead.providers.envoy.http.backend_clusters import BackendClusters, backend_cluster_bytes
 from fairlead.providers.envoy.http.secrets import EnvoySecrets
-from fairlead.providers.envoy.schema import packaged_schema
+from fairlead.providers.envoy.resources import packaged_schema
 from fairlead.providers.envoy.store import ResourceChange
 from tests.envoy_json import to_json
 

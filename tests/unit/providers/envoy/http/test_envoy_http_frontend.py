@@ -29,13 +29,13 @@ from fairlead.model.http import (
     Rule,
 )
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey, backend_key
+from fairlead.providers.envoy.clusters import TargetPort
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.http import backend_clusters
 from fairlead.providers.envoy.http.frontend import HttpFrontend, RouteConfigs
 from fairlead.providers.envoy.http.listeners import ListenerEncoder, PortListeners
 from fairlead.providers.envoy.http.route_table import HeldRoutes
-from fairlead.providers.envoy.schema import packaged_schema
-from fairlead.providers.envoy.serving import TargetPort
+from fairlead.providers.envoy.resources import packaged_schema
 from fairlead.providers.envoy.store import ResourceChange
 from fairlead_demo.worlds.certificates import self_signed
 from tests.call_count import count_calls

@@ -12,7 +12,7 @@ from fairlead.model.http import Attachment, BackendRef, PathMatch, RequestMatch,
 from fairlead.providers.envoy.http.refused_routes import RefusedRoutes
 from fairlead.providers.envoy.http.route_action import refused_rule
 from fairlead.providers.envoy.http.route_table import EncodedRoute
-from fairlead.providers.envoy.schema import packaged_schema
+from fairlead.providers.envoy.resources import packaged_schema
 
 SCHEMA = packaged_schema()
 Routes = dict[str, bool]

@@ -20,7 +20,7 @@ from fairlead.model.http import (
     Rule,
 )
 from fairlead.providers.envoy.http.route_action import action_fields, mirrors_of
-from fairlead.providers.envoy.schema import duration, packaged_schema
+from fairlead.providers.envoy.resources import duration, packaged_schema
 
 SCHEMA = packaged_schema()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairlead.model.http import Attachment, BackendRef, Route, Rule
 from fairlead.providers.envoy.http.route_table import EncodedRoute, RouteTable
-from fairlead.providers.envoy.schema import packaged_schema
+from fairlead.providers.envoy.resources import packaged_schema
 
 SCHEMA = packaged_schema()
 HOSTNAMES = {"http": "", "https": "shop.example.com"}

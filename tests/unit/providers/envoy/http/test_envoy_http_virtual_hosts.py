@@ -22,7 +22,7 @@ from fairlead.model.http import (
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.http.frontend import HttpFrontend
-from fairlead.providers.envoy.schema import packaged_schema
+from fairlead.providers.envoy.resources import packaged_schema
 from fairlead.providers.envoy.store import ResourceChange
 
 HOSTS = ("", "*.com", "*.a.com", "a.com", "x.a.com", "*.x.a.com", "y.com")
