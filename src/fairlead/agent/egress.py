@@ -1,11 +1,11 @@
-"""Pods that leave with the address of a Service: their label decides what is published with the Service.
+"""Pods that leave with the address of a Service: what is published with the Service, and the rules of their node.
 
     labelled pods, Services ──► egress_pods ─┬─► annotation of the TCPLoadBalancer, when its pods change
                                              └─► Warning on a pod whose label cannot be followed
 
 In: watches of the member. Out: Services enqueued, Events. Never: takes pods away before all have been read.
 
-``fairlead egress-node``: packets of labelled pods go to the machine that has the address of their Service.
+With ``fairlead egress-node``, packets of labelled pods go to the machine that has the address of their Service:
 
     pod ──► rules of the node: what the default route would take goes to the next hop <address of the load balancer>
         ──► the machine that answers ARP or NDP for that address; when it fails, the one that takes the address over

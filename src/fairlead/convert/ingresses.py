@@ -10,13 +10,8 @@
 
 In: Ingresses of any namespaces, the Services that are known, where the Gateway shall be. Out: objects in the order in
 which they are applied, and remarks. A rule that would not do what the path did is left out, with a remark. Pure;
-nothing depends on the order of the input.
+nothing depends on the order of the input. What the schemas or CEL rules of Gateway API would reject is left out, too.
 Source: https://gateway-api.sigs.k8s.io/guides/migrating-from-ingress/
-
-Converted objects held to the schemas and CEL rules of Gateway API, so that an API server takes what is printed.
-
-In: an object, and the Ingress that it was made of. Out: the object without the rules, hostnames or listeners that would
-be refused, each a remark; None where nothing is left.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Requests to a cluster: get, list, apply, create, replace, patch, delete, and reviews of rights.
 
 In: a Resource and plain JSON for writes. Out: objects of ``resource.type``, or a Fairlead error with a sentence.
-Never: a global; one Cluster per kubeconfig context, any number of them in one event loop.
+``Listing`` has all pages of a list, with the objects that could not be decoded apart. Never: a global; one Cluster per
+kubeconfig context, any number of them in one event loop. One bad object never hides the others, nor is it forgotten.
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
-
-Lists of typed objects: pages put together, with the unreadable ones kept apart.
-
-In: the bytes of list answers. Out: ``Listing``: objects, one resourceVersion, and what could not be decoded.
-Never: lets one bad object hide the others (promise 7), or forgets that the bad one exists.
 """
 
 from __future__ import annotations

@@ -10,10 +10,8 @@ Who is retried here, within one deadline:
     5xx, broken connection          idempotent calls only
     401                             once, with fresh credentials
 
-Translates HTTP answers and socket errors to Fairlead errors, with a sentence each.
-
-In: what was asked (``Call``), and the answer or exception. Out: an error whose class says whether to try again.
-Never: a credential in a sentence; only the kubeconfig's *name* of the user appears.
+The class of an error says whether to try again. Its sentence never has a credential; only the kubeconfig's *name* of the
+user appears.
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
 

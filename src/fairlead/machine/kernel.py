@@ -4,21 +4,20 @@
     plan (who announces what) ──────┼──► elements of maps ─┤
     health checks ──────────────────┘                      └──► connections of targets that are gone: conntrack
 
-The table also has the egress identities of pods (``egress``), which are rules of a table of their own.
 The kernel forwards without this process: a restart adopts what is there, and writes the differences. After a boot the
 table of the file is applied before any hub answers. Only our tables are changed; when another program
 deletes one, as ``flush ruleset`` does, it is made again at once. A target that refuses a connection, or does not answer
 two within 0.3 s each, gets no new connections until it answers again.
 Never: deletes the table or its chains, since that would cut every connection; touches other tables.
 
-The nftables rules of egress identities on a proxy machine: pods leave with the address of a load balancer.
+Pods with an egress identity leave with the address of a load balancer; their rules are in a table of their own:
 
     pod ─► node ─► machine that announces the address ─► source becomes that address, port of its range ─► outside
 
 Each change replaces all rules of the table ``inet fairlead_egress`` in one transaction; connections under way keep
 their translation, which is in the kernel's connection tracking. A source port in the range is kept, so the machine that
 takes the address over translates open connections alike. Segments of those that it does not know yet are dropped and
-not refused: the pod sends again, and the connection goes on. The table is never deleted. Pure.
+not refused: the pod sends again, and the connection goes on. This table is never deleted, either.
 """
 
 from __future__ import annotations

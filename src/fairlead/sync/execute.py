@@ -13,8 +13,6 @@ it is tried at once. A removal is parked only for parts that a refused load bala
 In: a plan. Out: what was done, and the first thing that was not. Never: a call when ``may_call`` says that we do not
 lead.
 
-Limits and batches the calls of a provider.
-
 A failure domain is a party that answers or hangs as a whole: a socket, a URL. ``Concurrency`` limits the operations at
 each, so that one that hangs does not block others; an operation that has released its slot and needs it again comes
 before new operations. ``Batcher`` makes few calls of many requests, for providers whose batches may span load

@@ -1,4 +1,4 @@
-"""The Cluster of a listener, and the ClusterLoadAssignment of its targets.
+"""The Cluster of a listener, the ClusterLoadAssignment of its targets, and the health checks of its proxies.
 
 In: a FrontendSpec, one of its listeners and its targets. Out: deterministic bytes. Endpoints come over EDS; only
 targets that are DNS names are inside the cluster (STRICT_DNS), because Envoy takes no names over EDS. Every setting of
@@ -13,14 +13,12 @@ them. Envoy scales the weight of a locality, and the share of a tier, by healthy
     proportional  factor 140      a tier gives away a share once fewer than 72 % of its targets are healthy
 
 A locality of weight 0 is in a tier after all others, so that its targets count for no other tier.
-Source: https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/cluster/v3/cluster.proto
-
-The targets of one load balancer, L4 or L7, and the health checks that its proxies make.
 
 A ``TargetPort`` holds the targets of a listener, or of a backend.
 Envoy reports health over HDS only of what an HDS specifier names. The specifier has the checked clusters with their own
 checks and targets: one encoded field for each cluster, encoded again only when that cluster has changed. Never: a
 cluster without targets; Envoy 1.40 crashes on it.
+Source: https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/cluster/v3/cluster.proto
 Source: https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/health/v3/hds.proto
 """
 

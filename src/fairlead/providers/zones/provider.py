@@ -9,12 +9,11 @@ In: the ``Provider`` protocol. Out: records of a zone. One batch at a time for e
 records that are changing; changes that arrive meanwhile are sent together. Never: a record that neither a mark nor the
 ledger assigns to us.
 
-Detects changes of a zone by others, so that its names are read back before their turn.
+``ZoneFollower`` detects changes of a zone by others, so that its names are read back before their turn:
 
     the serial of the zone moved further than our own updates   every name of it is asked for once
     a server that answers later than it is written              names that it does not answer yet are asked for
 
-In: the servers of zones, what they hold, how each name was answered last. Out: names whose answer differs from that.
 One question for each zone every few seconds; a sweep takes at most a tenth of the time. Never: an update, or a decision
 about a name: that is the readback's.
 """

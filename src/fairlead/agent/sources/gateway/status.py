@@ -1,4 +1,4 @@
-"""The statuses of GatewayClasses, Gateways, ListenerSets and routes.
+"""The statuses of GatewayClasses, Gateways, ListenerSets and routes, and the Service of a Gateway in the member.
 
     Gateway: refused, or in conflict         as planned
     published, not answered yet              Programmed=Unknown
@@ -14,15 +14,14 @@
 A route that the hub rejects although the member accepts it is Accepted=False/UnsupportedValue at the parents of that
 load balancer, with the hub's sentence; rules that it rejects are PartiallyInvalid. In: plans, counts of routes, the
 hub's objects, the time as RFC 3339. Out: statuses, equal to the present ones when nothing has changed; a condition
-keeps its time while its status is the same. Never: a condition of other owners. Pure.
+keeps its time while its status is the same. Never: a condition of other owners.
 
-The Service and EndpointSlices of a Gateway in the member, with its infrastructure labels and annotations.
+A Gateway with ``spec.infrastructure`` has two objects in the member, with its labels and annotations:
 
     gateway-<name>   a headless Service without selector: by its name the Gateway is reached within the cluster
     gateway-<name>   its EndpointSlices with the Gateway's addresses, as far as slices may have them
 
-Only a Gateway with ``spec.infrastructure`` has them. In: the Gateway, its plan and addresses. Out: the objects that
-should be there. Never: takes over an object that is not the Gateway's. Pure.
+An object that is not the Gateway's is never taken over. Pure.
 """
 
 from __future__ import annotations
