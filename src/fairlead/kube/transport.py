@@ -10,7 +10,7 @@ Who is retried here, within one deadline:
     5xx, broken connection          idempotent calls only
     401                             once, with fresh credentials
 
-The class of an error says whether to try again. Its sentence never has a credential; only the kubeconfig's *name* of the
+The class of an error says whether to try again. Its sentence has no credential, only the kubeconfig's *name* of the
 user appears.
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
