@@ -301,7 +301,23 @@ class EgressNode:
             self._applied, self._applied_s = (identities, hops), self._clock.monotonic()
             if self._programmed.problem != problem:
                 log.warning("egress", sentence=self._programmed.problem or "rules and routes can be written again")
-        self._emit(identities, hops, problems)
+        for pod in self._pods.values():
+            wrong: list[str] = []
+            sources = addresses_of(pod)
+            for source in sources if pod.key not in problems else ():
+                address = identities.get(source)
+                if address == "":
+                    family = ip_address(source).version
+                    wrong.append(f"Service {pod.label(LABEL_EGRESS)} has no IPv{family} address yet")
+                elif address is not None and (problem := hops[address].problem_of(source, address)):
+                    wrong.append(problem)
+            if self._programmed.refused.intersection(sources):
+                wrong.append(self._programmed.problem)
+            exposed = self._programmed.exposed.intersection(sources)
+            effect = "may leave with the address of the node" if exposed else "are refused"
+            text = f"Connections of Pod {pod.metadata.name} to the outside {effect}: {'; '.join(wrong)}"
+            events = [warning_event(NOT_POSSIBLE, text)] if wrong else []
+            self._events.emit_new(NODE_SOURCE, pod, events)
 
     async def _hop(self, address: str) -> Hop:
         try:
@@ -328,27 +344,6 @@ class EgressNode:
             for source in sources:
                 identities[source] = by_family.get(ip_address(source).version, "")
         return identities, problems
-
-    def _emit(
-        self, identities: Mapping[str, str], hops: Mapping[str, Hop], problems: Mapping[ObjectKey, ObjectEvent]
-    ) -> None:
-        for pod in self._pods.values():
-            wrong: list[str] = []
-            sources = addresses_of(pod)
-            for source in sources if pod.key not in problems else ():
-                address = identities.get(source)
-                if address == "":
-                    family = ip_address(source).version
-                    wrong.append(f"Service {pod.label(LABEL_EGRESS)} has no IPv{family} address yet")
-                elif address is not None and (problem := hops[address].problem_of(source, address)):
-                    wrong.append(problem)
-            if self._programmed.refused.intersection(sources):
-                wrong.append(self._programmed.problem)
-            exposed = self._programmed.exposed.intersection(sources)
-            effect = "may leave with the address of the node" if exposed else "are refused"
-            text = f"Connections of Pod {pod.metadata.name} to the outside {effect}: {'; '.join(wrong)}"
-            events = [warning_event(NOT_POSSIBLE, text)] if wrong else []
-            self._events.emit_new(NODE_SOURCE, pod, events)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and new is None:

@@ -76,13 +76,9 @@ class TokenRenewal:
                 self._log.warning("token not renewed", sentence=self._sentence(times), detail=error.detail)
             limit_s = min(_RETRY_LIMIT_S, max(1.0, times.life_s / 20))
             return backoff_s(self._failures, base_s=1.0, limit_s=limit_s)
-        await self._take(inline, old=token, written=written, new=issued.token)
-        # However short its life is, and whatever the clocks say: the server is not asked without a pause.
-        return min(_LOOK_S, max(1.0, times.life_s / 4))
-
-    async def _take(self, inline: InlineToken, *, old: str, written: str, new: str) -> None:
+        new = issued.token
         files = inline.files()
-        inline.replace(old, new)
+        inline.replace(token, new)
         self._times, self._failures, self._failure = token_times(new), 0, ""
         unwritten = await asyncio.to_thread(replace_token, files, written, new)
         until = self._times.expires.isoformat() if self._times else ""
@@ -95,6 +91,8 @@ class TokenRenewal:
                 "started after the token in the file has expired needs a new key: "
                 f"fairlead tenant rotate {self._tenant}.",
             )
+        # However short its life is, and whatever the clocks say: the server is not asked without a pause.
+        return min(_LOOK_S, max(1.0, times.life_s / 4))
 
     def _left_s(self, times: TokenTimes) -> float:
         return (times.expires - self._hub.server_clock.now()) / timedelta(seconds=1)

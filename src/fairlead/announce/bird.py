@@ -92,7 +92,17 @@ class Bird:
         path = self._directory / _CONFIGURATION
         text = configuration(peers, routes, directory=self._directory, router_id=_router_id(path, peers))
         running = self._find()
-        await self._keep_mortal(path, routes, adopting=running is not None and not self._configured)
+        # Have the address with a lifetime before routes depend on it. Not if a former process let it end and nothing
+        # is known to serve: that would announce what is dead.
+        adopting = running is not None and not self._configured
+        if self._renew_at_s is None and any(route.mortal for route in routes):
+            # Routes of a former process that end without it.
+            if adopting and f" via {NEXT_HOP}" in path.read_text():
+                shown = await ip_lines("-o", "-4", "address", "show", "dev", "lo")
+                self._let_end = not any(f" {ALIVE} " in line for line in shown)
+            if not self._let_end or any(route.mortal and route.proven for route in routes):
+                self._let_end, self._renew_at_s = False, 0.0
+                await self.renew()
         if text != self._configured or running is None:
             candidate = path.with_suffix(".new")
             write_private(candidate, text)
@@ -107,20 +117,6 @@ class Bird:
         if not any(route.mortal for route in routes):
             self._renew_at_s = None
         self._peers = tuple(peers)
-
-    async def _keep_mortal(self, path: Path, routes: Sequence[AnnouncedRoute], *, adopting: bool) -> None:
-        """Have the address with a lifetime before routes depend on it.
-
-        Not if a former process let it end and nothing is known to serve: that would announce what is dead.
-        """
-        if self._renew_at_s is None and any(route.mortal for route in routes):
-            # Routes of a former process that end without it.
-            if adopting and f" via {NEXT_HOP}" in path.read_text():  # noqa: ASYNC240 - a small local file
-                shown = await ip_lines("-o", "-4", "address", "show", "dev", "lo")
-                self._let_end = not any(f" {ALIVE} " in line for line in shown)
-            if not self._let_end or any(route.mortal and route.proven for route in routes):
-                self._let_end, self._renew_at_s = False, 0.0
-                await self.renew()
 
     async def renew(self) -> None:
         """Renew the address with a lifetime when that is due."""

@@ -113,7 +113,12 @@ async def revert(selection: Selection, api: HubApi, output: Output, *, dry_run: 
         asked = [ObjectRef(*lb.key) for lb, row in zip(snapshot.load_balancers, rows, strict=True) if row.repair]
         left = dict.fromkeys(asked, "")
         if asked and not dry_run:
-            await _ask(cluster, asked)
+            patch = {
+                "metadata": {"annotations": {ANNOTATION_REPAIR: datetime.now(UTC).isoformat(timespec="milliseconds")}}
+            }
+            resources = _resources()
+            for ref in asked:
+                await cluster.merge_patch(resources[ref.kind], ref.namespace, ref.name, patch, manager=MANAGER_CLI)
             left = await _wait(cluster, asked, timeout_s) if snapshot.hub.leading else left
     # After an answer the hub registers at once; what is left has none.
     value = {"repaired": [ref.path for ref in asked if ref not in left], "left": [ref.path for ref in left]}
@@ -125,13 +130,6 @@ async def revert(selection: Selection, api: HubApi, output: Output, *, dry_run: 
     )
     unread = any(row.unread and not row.hub_says for row in rows)
     return FAILED if unread or (left and not dry_run) else OK
-
-
-async def _ask(cluster: Cluster, refs: list[ObjectRef]) -> None:
-    patch = {"metadata": {"annotations": {ANNOTATION_REPAIR: datetime.now(UTC).isoformat(timespec="milliseconds")}}}
-    resources = _resources()
-    for ref in refs:
-        await cluster.merge_patch(resources[ref.kind], ref.namespace, ref.name, patch, manager=MANAGER_CLI)
 
 
 async def _wait(cluster: Cluster, refs: list[ObjectRef], timeout_s: float) -> dict[ObjectRef, str]:

@@ -87,40 +87,36 @@ async def _names(kubeconfig: Any, context: str, *, classes: bool, sharing: bool)
                 named = await check_kinds(cluster)
             except NotServed:
                 return await _at_member(cluster) if sharing else []
-            at_hub = await _at_hub(cluster, sharing=sharing)
+            from fairlead.api.hostname import HOSTNAMES
+            from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+            from fairlead.api.loadbalancer import LOAD_BALANCERS
+            from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+            from fairlead.cli.selection import member_of
+
+            shared, tcp, http, names = await asyncio.gather(
+                _listed(cluster, LOAD_BALANCERS),
+                _listed(cluster, TCP_LOAD_BALANCERS),
+                _listed(cluster, HTTP_LOAD_BALANCERS),
+                _listed(cluster, HOSTNAMES),
+            )
+            routes = await _listed(cluster, LOAD_BALANCER_ROUTES) if sharing else []
+            of_members = [
+                (ObjectRef(origin.kind or SERVICE, origin.namespace, origin.name), member_of(route))
+                for route in (*tcp, *(http if sharing else ()), *routes)
+                if (origin := route.spec.origin).name and origin.kind in {"", *IN_MEMBERS}
+            ]
+            members: dict[ObjectRef, set[str]] = {}
+            for ref, member in of_members:
+                members.setdefault(ref, set()).add(member)
+            at_hub = [
+                *(f"lb/{lb.key}" for lb in shared),
+                *(f"tcplb/{lb.key}" for lb in tcp),
+                *(f"httplb/{lb.key}" for lb in http),
+                *(f"hostname/{name.key}" for name in names),
+                # As errors list them: with the member where several have such an object.
+                *(ref._replace(member=member if len(members[ref]) > 1 else "").path for ref, member in of_members),
+            ]
     return [*at_hub, *(f"class/{name}" for name in named if classes)]
-
-
-async def _at_hub(cluster: Cluster, *, sharing: bool) -> list[str]:
-    from fairlead.api.hostname import HOSTNAMES
-    from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
-    from fairlead.api.loadbalancer import LOAD_BALANCERS
-    from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-    from fairlead.cli.selection import member_of
-
-    shared, tcp, http, names = await asyncio.gather(
-        _listed(cluster, LOAD_BALANCERS),
-        _listed(cluster, TCP_LOAD_BALANCERS),
-        _listed(cluster, HTTP_LOAD_BALANCERS),
-        _listed(cluster, HOSTNAMES),
-    )
-    routes = await _listed(cluster, LOAD_BALANCER_ROUTES) if sharing else []
-    of_members = [
-        (ObjectRef(origin.kind or SERVICE, origin.namespace, origin.name), member_of(route))
-        for route in (*tcp, *(http if sharing else ()), *routes)
-        if (origin := route.spec.origin).name and origin.kind in {"", *IN_MEMBERS}
-    ]
-    members: dict[ObjectRef, set[str]] = {}
-    for ref, member in of_members:
-        members.setdefault(ref, set()).add(member)
-    return [
-        *(f"lb/{lb.key}" for lb in shared),
-        *(f"tcplb/{lb.key}" for lb in tcp),
-        *(f"httplb/{lb.key}" for lb in http),
-        *(f"hostname/{name.key}" for name in names),
-        # As errors list them: with the member where several have such an object.
-        *(ref._replace(member=member if len(members[ref]) > 1 else "").path for ref, member in of_members),
-    ]
 
 
 async def _at_member(cluster: Cluster) -> list[str]:

@@ -99,7 +99,14 @@ async def select(cluster: Cluster, selection: Selection) -> dict[ObjectRef, str]
         NotFound: there are none.
     """
     ref = selection.ref
-    objects = await objects_at(cluster)
+    lists = await asyncio.gather(*(cluster.list(kind) for kind in INTENT_KINDS), return_exceptions=True)
+    objects: dict[ObjectRef, IntentObject] = {}
+    for kind, listed in zip(INTENT_KINDS, lists, strict=True):
+        if isinstance(listed, NotServed):
+            continue
+        if isinstance(listed, BaseException):
+            raise listed
+        objects |= {ObjectRef(kind.kind, *obj.key): obj for obj in listed}
     if ref is None:
         chosen = {at_hub: at_hub.path for at_hub in objects}
     elif ref.kind == CLASS:
@@ -125,19 +132,6 @@ async def select(cluster: Cluster, selection: Selection) -> dict[ObjectRef, str]
         if not chosen:
             raise selection.nothing
     return chosen
-
-
-async def objects_at(cluster: Cluster) -> dict[ObjectRef, IntentObject]:
-    """Return every load balancer and Hostname at the hub; a kind that an older hub does not have has none."""
-    lists = await asyncio.gather(*(cluster.list(kind) for kind in INTENT_KINDS), return_exceptions=True)
-    there: dict[ObjectRef, IntentObject] = {}
-    for kind, listed in zip(INTENT_KINDS, lists, strict=True):
-        if isinstance(listed, NotServed):
-            continue
-        if isinstance(listed, BaseException):
-            raise listed
-        there |= {ObjectRef(kind.kind, *obj.key): obj for obj in listed}
-    return there
 
 
 async def resolve_one(cluster: Cluster, ref: ObjectRef) -> ObjectRef:

@@ -731,7 +731,18 @@ class Listeners:
                 parent = ParentGateway(GATEWAY_GROUP, "Gateway", self._gateway.name)
                 yield ListenerSet(meta, ListenerSetSpec(parent, listeners))
         kinds = sorted({kind for kind, _ in by_place})
-        yield from _grants(self._secrets, self._gateway, kinds)
+        gateway = self._gateway
+        by_namespace: dict[str, dict[str, None]] = {}
+        for secret in self._secrets:
+            if secret.namespace != gateway.namespace:
+                by_namespace.setdefault(secret.namespace, {})[secret.name] = None
+        from_ = [GrantFrom(GATEWAY_GROUP, kind, gateway.namespace) for kind in kinds]
+        for namespace, names in sorted(by_namespace.items()):
+            to = [GrantTo("", "Secret", name) for name in sorted(names)]
+            for at in range(0, len(to), _MOST_GRANTED):
+                name = f"{gateway.name}-certificates{f'-{at // _MOST_GRANTED + 1}' if at else ''}"
+                meta = ObjectMeta(name=name, namespace=namespace)
+                yield ReferenceGrant(meta, ReferenceGrantSpec(from_, to[at : at + _MOST_GRANTED]))
 
     def _place(self, number: int) -> tuple[str, str]:
         """Return kind and name of the object that holds the listener of this number; the plain one has number 0."""
@@ -791,20 +802,6 @@ def _passthrough_hosts(ingresses: Iterable[IngressObject], keys: Collection[Obje
             if rule.host:
                 hosts.setdefault(rule.host, ingress)
     return hosts
-
-
-def _grants(secrets: Iterable[ObjectKey], gateway: ObjectKey, kinds: Sequence[str]) -> Iterator[ReferenceGrant]:
-    by_namespace: dict[str, dict[str, None]] = {}
-    for secret in secrets:
-        if secret.namespace != gateway.namespace:
-            by_namespace.setdefault(secret.namespace, {})[secret.name] = None
-    from_ = [GrantFrom(GATEWAY_GROUP, kind, gateway.namespace) for kind in kinds]
-    for namespace, names in sorted(by_namespace.items()):
-        to = [GrantTo("", "Secret", name) for name in sorted(names)]
-        for at in range(0, len(to), _MOST_GRANTED):
-            name = f"{gateway.name}-certificates{f'-{at // _MOST_GRANTED + 1}' if at else ''}"
-            meta = ObjectMeta(name=name, namespace=namespace)
-            yield ReferenceGrant(meta, ReferenceGrantSpec(from_, to[at : at + _MOST_GRANTED]))
 
 
 def _label(host: str) -> str:

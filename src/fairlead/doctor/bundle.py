@@ -219,7 +219,14 @@ def redacted_text(text: str) -> str:
 def _value(value: Any, name: str = "") -> Any:
     match value:
         case dict():
-            return _mapping(cast("JSONObject", value))
+            # A mapping; one with a ``name`` and a ``value`` is a variable of an environment, or a header.
+            obj = cast("JSONObject", value)
+            match obj:
+                case {"name": str(), "value": str()}:
+                    obj = {**obj, "value": REMOVED}
+                case _:
+                    pass
+            return {key: _value(value, key) for key, value in obj.items()}
         case list():
             # The text behind an option such as --token is removed.
             elements = cast("list[Any]", value)
@@ -235,16 +242,6 @@ def _value(value: Any, name: str = "") -> Any:
             return redacted_text(value)
         case _:
             return value
-
-
-def _mapping(obj: JSONObject) -> JSONObject:
-    """Return a mapping; one with a ``name`` and a ``value`` is a variable of an environment, or a header."""
-    match obj:
-        case {"name": str(), "value": str()}:
-            obj = {**obj, "value": REMOVED}
-        case _:
-            pass
-    return {key: _value(value, key) for key, value in obj.items()}
 
 
 #: What a hub serves for people and programs.

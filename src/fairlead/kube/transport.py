@@ -577,7 +577,16 @@ class Transport:
             _abandon(answer)
 
     async def _open(self, call: Call, request: HttpRequest, access: Access, idle_s: float) -> aiohttp.ClientResponse:
-        session = self._stream_session()
+        # Streams have their own pool: they live for minutes and must not use up the connections of the calls.
+        if self._streams is None:
+            self._refuse_if_closed()
+            self._streams = aiohttp.ClientSession(
+                # One that was refused, or has ended, leaves its connection to the next: a handshake costs both sides.
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=5),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                read_bufsize=2**18,
+            )
+        session = self._streams
         asked_s = self._clock.monotonic()
         try:
             answer = await session.request(
@@ -683,18 +692,6 @@ class Transport:
             connector=aiohttp.TCPConnector(limit=connections, keepalive_timeout=60),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
-
-    def _stream_session(self) -> aiohttp.ClientSession:
-        # Streams have their own pool: they live for minutes and must not use up the connections of the calls.
-        if self._streams is None:
-            self._refuse_if_closed()
-            self._streams = aiohttp.ClientSession(
-                # One that was refused, or has ended, leaves its connection to the next: a handshake costs both sides.
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=5),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                read_bufsize=2**18,
-            )
-        return self._streams
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

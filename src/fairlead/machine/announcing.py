@@ -238,7 +238,13 @@ class AnnouncingMachine:
                 self._proxy = replace(self._proxy, version=await _version(answering[0]))
                 counted_s = 0.0
             now_s = self._clock.monotonic()
-            await self._look_at_health(answering)
+            # Ask for healthy targets where the plan needs them; without an answer they are unknown.
+            healthy: frozenset[str] | None = None
+            if self.plan is not None and any(planned.withdraw_when_unhealthy for planned in self.plan.addresses):
+                answers = [await envoy.admin(HEALTHY_TARGETS) for envoy in answering]
+                if answers and all(status == 200 for status, _ in answers):
+                    healthy = frozenset[str]().union(*(healthy_load_balancers(text) for _, text in answers))
+            self._healthy = healthy
             if answering and now_s - counted_s >= _REPORT_S:
                 pages = [(await envoy.admin(CONNECTIONS))[1] for envoy in answering]
                 total = sum(sum_of(page, "total") for page in pages)
@@ -248,15 +254,6 @@ class AnnouncingMachine:
                 counted, counted_s = total, now_s
             notify_systemd("WATCHDOG=1")
             await self._clock.sleep(_ADMIN_S)
-
-    async def _look_at_health(self, answering: Sequence[LocalEnvoy]) -> None:
-        """Ask for healthy targets where the plan needs them; without an answer they are unknown."""
-        healthy: frozenset[str] | None = None
-        if self.plan is not None and any(planned.withdraw_when_unhealthy for planned in self.plan.addresses):
-            answers = [await envoy.admin(HEALTHY_TARGETS) for envoy in answering]
-            if answers and all(status == 200 for status, _ in answers):
-                healthy = frozenset[str]().union(*(healthy_load_balancers(text) for _, text in answers))
-        self._healthy = healthy
 
     async def _check(self) -> None:
         while True:

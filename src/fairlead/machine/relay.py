@@ -400,7 +400,19 @@ class StreamTap:
             if kind not in _WILDCARD:
                 for name in fields_of(raw, _UNSUBSCRIBE):
                     self._snapshot.remove(kind, name.decode())
-            return self._with_known_versions(kind, raw)
+            # The request with the version ``unknown`` for each resource that the snapshot does not have so.
+            entries = {entry: _string(entry, 1) for entry in fields_of(raw, _INITIAL)}
+            if all(self._snapshot.version(kind, name) == _string(entry, 2) for entry, name in entries.items()):
+                return raw
+            parts: list[bytes] = []
+            for field in range(1, _LAST + 1):
+                for content in fields_of(raw, field):
+                    name = entries.get(content) if field == _INITIAL else None
+                    if name is not None and self._snapshot.version(kind, name) != _string(content, 2):
+                        parts.append(delimited(field, text(1, name) + text(2, _UNKNOWN)))
+                    else:
+                        parts.append(delimited(field, content))
+            return b"".join(parts)
         except ValueError:
             return raw  # the hub says what is wrong with it
 
@@ -421,21 +433,6 @@ class StreamTap:
             self._refused.update(dict.fromkeys(response.resources, message))
         if response.kind is ResourceType.LISTENER or not self.in_flight:
             self._on_change()
-
-    def _with_known_versions(self, kind: ResourceType, raw: bytes) -> bytes:
-        """Return the request with the version ``unknown`` for each resource that the snapshot does not have so."""
-        entries = {entry: _string(entry, 1) for entry in fields_of(raw, _INITIAL)}
-        if all(self._snapshot.version(kind, name) == _string(entry, 2) for entry, name in entries.items()):
-            return raw
-        parts: list[bytes] = []
-        for field in range(1, _LAST + 1):
-            for content in fields_of(raw, field):
-                name = entries.get(content) if field == _INITIAL else None
-                if name is not None and self._snapshot.version(kind, name) != _string(content, 2):
-                    parts.append(delimited(field, text(1, name) + text(2, _UNKNOWN)))
-                else:
-                    parts.append(delimited(field, content))
-        return b"".join(parts)
 
 
 def _string(message: bytes, field: int) -> str:

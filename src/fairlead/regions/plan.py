@@ -416,7 +416,12 @@ def plan_access(view: AccessView, *, now: datetime) -> AccessPlan:
         # It is on its way out with all that is written on it; only its addresses still mean something.
         return AccessPlan((AccessStep("status", {"status": status}),) if status else ())
     still = {entry.address for entry in present if entry.address in ours}
-    meanwhile = _kept(recorded, still, points)
+    kept: dict[str, set[str]] = {pool: set(addresses) for pool, addresses in points.items()}
+    for pool, addresses in recorded.items():
+        remaining = {address for address in addresses if address in still}
+        if remaining:
+            kept.setdefault(pool, set()).update(remaining)
+    meanwhile = {pool: tuple(sorted(kept[pool])) for pool in sorted(kept)}
     steps = [
         annotations_step(service, labels, annotations, meanwhile),
         AccessStep("status", {"status": status}) if status else None,
@@ -481,16 +486,6 @@ def _order(ingress: Ingress) -> tuple[int, int, str]:
     except ValueError:
         return (9, 0, ingress.address)
     return (address.version, int(address), "")
-
-
-def _kept(recorded: Points, still: set[str], points: Points) -> dict[str, tuple[str, ...]]:
-    """Return the record for the time between two writes: what is shown still, and what will be."""
-    kept: dict[str, set[str]] = {pool: set(addresses) for pool, addresses in points.items()}
-    for pool, addresses in recorded.items():
-        remaining = {address for address in addresses if address in still}
-        if remaining:
-            kept.setdefault(pool, set()).update(remaining)
-    return {pool: tuple(sorted(kept[pool])) for pool in sorted(kept)}
 
 
 #: Pool name to its addresses, sorted.

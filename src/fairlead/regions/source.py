@@ -234,7 +234,15 @@ def region_of(pool_service: PoolService) -> RegionKey | None:
     for service, pool in _claims(pool_service):
         if service and pool and meta.name in pool_service_names(service, pool, pool_service.spec.load_balancer_class):
             return RegionKey(meta.namespace, service, pool)
-    return _by_head(pool_service)
+    # The pair by reference or annotation when the object's name begins with that of the Service. This is how one of
+    # ours is found whose pool was tampered with, or that was made for a class it no longer has.
+    meta = pool_service.metadata
+    written = name_in_document(pool_service.annotation(ANNOTATION_SERVICE))
+    for service in (owner_name(pool_service), written):
+        if service and meta.name.startswith(f"{service}-"):
+            rest = meta.name.removeprefix(f"{service}-")
+            return RegionKey(meta.namespace, service, pool_service.spec.nodepool_name or rest)
+    return None
 
 
 def _claims(pool_service: PoolService) -> Iterator[tuple[str, str]]:
@@ -246,20 +254,6 @@ def _claims(pool_service: PoolService) -> Iterator[tuple[str, str]]:
     for service in dict.fromkeys((owner, labelled, written)):
         for pool in pools:
             yield service, pool
-
-
-def _by_head(pool_service: PoolService) -> RegionKey | None:
-    """Return the pair by reference or annotation when the object's name begins with that of the Service.
-
-    This is how one of ours is found whose pool was tampered with, or that was made for a class it no longer has.
-    """
-    meta = pool_service.metadata
-    written = name_in_document(pool_service.annotation(ANNOTATION_SERVICE))
-    for service in (owner_name(pool_service), written):
-        if service and meta.name.startswith(f"{service}-"):
-            rest = meta.name.removeprefix(f"{service}-")
-            return RegionKey(meta.namespace, service, pool_service.spec.nodepool_name or rest)
-    return None
 
 
 def owner_name(pool_service: PoolService) -> str:

@@ -205,7 +205,15 @@ class Supervisor:
                 await before_end()
         finally:
             self._running = False
-            await self._stop_all()
+            end_s = asyncio.get_running_loop().time() + self._deadline_s
+            for task in reversed(self._tasks):
+                if task.done():
+                    continue
+                task.cancel()
+                left_s = max(0.0, end_s - asyncio.get_running_loop().time())
+                _, pending = await asyncio.wait({task}, timeout=left_s)
+                if pending:
+                    self._log.error("task did not stop in time", task=task.get_name(), deadline_s=self._deadline_s)
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
         if self._error:
@@ -238,17 +246,6 @@ class Supervisor:
             log("task failed", task=task.get_name(), error=str(error))
             self._error = self._error or error
             self.stop()
-
-    async def _stop_all(self) -> None:
-        end_s = asyncio.get_running_loop().time() + self._deadline_s
-        for task in reversed(self._tasks):
-            if task.done():
-                continue
-            task.cancel()
-            left_s = max(0.0, end_s - asyncio.get_running_loop().time())
-            _, pending = await asyncio.wait({task}, timeout=left_s)
-            if pending:
-                self._log.error("task did not stop in time", task=task.get_name(), deadline_s=self._deadline_s)
 
 
 async def _once(coro_fn: CoroutineFunction) -> None:

@@ -50,7 +50,19 @@ def _service(spec: DrillSpec, obj: GlobalService, drills: Sequence[Drill]) -> Se
     tier, later = first_tier(left)
     whole = sum(member.weight for member in tier)
     after = {member.tenant: 100 * member.weight / whole for member in tier}
-    peaks = _peaks(drills, name_of(obj))
+    service = name_of(obj)
+    peaks: dict[str, float] = {}
+    phases = (
+        phase
+        for drill in drills
+        for measured in drill.status.services
+        if measured.name == service
+        for phase in measured.phases
+    )
+    for phase in phases:
+        counted = {"": _events(phase), **{member.tenant: _events(member) for member in phase.members}}
+        for name, events in counted.items():
+            peaks[name] = max(peaks.get(name, 0.0), events / max(1, phase.seconds))
     total = peaks.get("")
     entries = {member.tenant: member for member in obj.spec.members}
     members = tuple(
@@ -78,23 +90,6 @@ def _notes(spec: DrillSpec, obj: GlobalService, *, has_later: bool) -> Iterator[
     names = ", ".join(obj.spec.hostnames)
     keep = f"{names} keep address" if names else "the address stays"
     yield f"No DNS record changes: {keep} {obj.status.address}."
-
-
-def _peaks(drills: Iterable[Drill], service: str) -> dict[str, float]:
-    """Return the highest rate of each member that any phase of a drill measured; of all together with an empty name."""
-    peaks: dict[str, float] = {}
-    phases = (
-        phase
-        for drill in drills
-        for measured in drill.status.services
-        if measured.name == service
-        for phase in measured.phases
-    )
-    for phase in phases:
-        counted = {"": _events(phase), **{member.tenant: _events(member) for member in phase.members}}
-        for name, events in counted.items():
-            peaks[name] = max(peaks.get(name, 0.0), events / max(1, phase.seconds))
-    return peaks
 
 
 def _events(figures: DrillPhase | DrilledMember) -> int:

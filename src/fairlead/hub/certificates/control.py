@@ -292,7 +292,17 @@ class CertificateControl:
         await self._write(obj, issued(obj, facts, digest, renew_at, now))
         self._issuance.forget(obj.key)
         await self._solvers.withdraw()
-        await self._show(obj, facts.not_after)
+        # Write into the Hostnames which certificate is served for them.
+        secret = f"{obj.metadata.namespace}/{obj.secret_name}"
+        new = HostnameStatus(certificate=HostnameCertificate(secret, obj.spec.issuer, wire_time(facts.not_after)))
+        for host in obj.spec.hosts:
+            hostname = self._inventory.hostnames.get(SYSTEM_NAMESPACE, object_name(host))
+            if hostname is None or hostname.deleting:
+                continue
+            old = HostnameStatus(certificate=hostname.status.certificate)
+            check_leads(self._leading, f"the status of Hostname {hostname.key}")
+            with suppress(Conflict, NotFound):  # deleted or replaced meanwhile
+                await write_status(self._cluster, HOSTNAMES, hostname, old, new, manager=MANAGER_CERTIFICATES)
         return max(0.0, min((renew_at - now).total_seconds(), _CHECK_S))
 
     async def _adopted(self, obj: ManagedCertificate, order: str, now: datetime) -> ManagedCertificateStatus | None:
@@ -344,19 +354,6 @@ class CertificateControl:
         }
         await self._cluster.apply(SECRETS, body, manager=MANAGER_HUB)
         return digest
-
-    async def _show(self, obj: ManagedCertificate, not_after: datetime) -> None:
-        """Write into the Hostnames which certificate is served for them."""
-        secret = f"{obj.metadata.namespace}/{obj.secret_name}"
-        new = HostnameStatus(certificate=HostnameCertificate(secret, obj.spec.issuer, wire_time(not_after)))
-        for host in obj.spec.hosts:
-            hostname = self._inventory.hostnames.get(SYSTEM_NAMESPACE, object_name(host))
-            if hostname is None or hostname.deleting:
-                continue
-            old = HostnameStatus(certificate=hostname.status.certificate)
-            check_leads(self._leading, f"the status of Hostname {hostname.key}")
-            with suppress(Conflict, NotFound):  # deleted or replaced meanwhile
-                await write_status(self._cluster, HOSTNAMES, hostname, old, new, manager=MANAGER_CERTIFICATES)
 
     async def _failed(
         self,

@@ -477,39 +477,36 @@ class Machines:
             self._dirty.clear()
             began_s = self._clock.processor_s()
             if self._leading():
-                await self._plan_once()
+                self._planned_epoch = self._epoch()
+                ours, members = self.placements.load_balancers(), self._members()
+                addresses = placed_addresses(ours, self.placements.by_address(ours))
+                egress = self._egress.decide(ours, members)
+                self._kernel.set_egress(egress.identities, kept=egress.kept)
+                announcements = self.announcements.in_force()
+                self._choose_keepers(addresses, announcements, members)
+                given = PlanInput(
+                    addresses=addresses,
+                    epoch=self._planned_epoch,
+                    announcements=announcements,
+                    keepers=self._keepers,
+                    egress_ports=self._egress.ports,
+                    hubs=sorted({endpoint.address for endpoint in self._endpoints.values()}),
+                    link_key=self._link_key,
+                )
+                plans = build_plans(members, given)
+                if plans != self._plans:
+                    self._plans = plans
+                    self._wake()
+                await self._egress.write_statuses(plans, self._reports())
+                try:
+                    await self.announcements.write_statuses(announcements, addresses, members)
+                except FairleadError as error:
+                    log.warning("a status is not written", sentence=error.sentence, detail=error.detail)
             else:
                 self._wake()
             # A plan has all addresses: with thousands it takes a while, and others need the processor more.
             await self._clock.sleep(PAUSES * (self._clock.processor_s() - began_s))
             await self._dirty.wait()
-
-    async def _plan_once(self) -> None:
-        self._planned_epoch = self._epoch()
-        ours, members = self.placements.load_balancers(), self._members()
-        addresses = placed_addresses(ours, self.placements.by_address(ours))
-        egress = self._egress.decide(ours, members)
-        self._kernel.set_egress(egress.identities, kept=egress.kept)
-        announcements = self.announcements.in_force()
-        self._choose_keepers(addresses, announcements, members)
-        given = PlanInput(
-            addresses=addresses,
-            epoch=self._planned_epoch,
-            announcements=announcements,
-            keepers=self._keepers,
-            egress_ports=self._egress.ports,
-            hubs=sorted({endpoint.address for endpoint in self._endpoints.values()}),
-            link_key=self._link_key,
-        )
-        plans = build_plans(members, given)
-        if plans != self._plans:
-            self._plans = plans
-            self._wake()
-        await self._egress.write_statuses(plans, self._reports())
-        try:
-            await self.announcements.write_statuses(announcements, addresses, members)
-        except FairleadError as error:
-            log.warning("a status is not written", sentence=error.sentence, detail=error.detail)
 
     def _choose_keepers(
         self, addresses: Sequence[PlacedAddress], announcements: Announcements, members: Sequence[ProxyMachine]

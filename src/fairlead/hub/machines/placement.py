@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Protocol
 
@@ -237,11 +237,8 @@ class Placements:
         ]
         done = await asyncio.gather(*writes)
         await self._write_groups(ours)
-        self._note(records, {each.machine.name for each in self._joined() if each.drained})
-        return bool(self._since) or not all(done)
-
-    def _note(self, records: Mapping[LoadBalancerKey, MachinePlacement | None], drained: Collection[str]) -> None:
-        """Remember which load balancers are under way, and since when they have been at this step."""
+        # Remember which load balancers are under way, and since when they have been at this step.
+        drained = {each.machine.name for each in self._joined() if each.drained}
         now_s, before = self._clock.monotonic(), self._since
         self._since = {}
         for key, record in records.items():
@@ -249,6 +246,7 @@ class Placements:
                 continue
             known = before.get(key)
             self._since[key] = known if known is not None and known[0] == record else (record, now_s)
+        return bool(self._since) or not all(done)
 
     def _placeable(
         self, key: LoadBalancerKey, obj: IntentObject, announcing: Mapping[str, frozenset[str]]

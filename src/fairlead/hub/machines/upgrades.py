@@ -93,7 +93,16 @@ def _next_phase(machine: ProxyMachine, facts: UpgradeFacts) -> tuple[UpgradePhas
     if wanted is None or wanted.requested != state.requested:
         return "", ""  # taken back, or replaced by another one: the machine is in service again with what it has
     if state.phase == "Draining":
-        return _drain(report, wanted, age_s)
+        if report is None:
+            return "Draining", "the machine does not report"
+        announced = [state.address for state in report.addresses if state.announced]
+        if announced or not report.drained:
+            return "Draining", f"still announces {listed(announced, 3)}" if announced else ""
+        if age_s >= wanted.drain_seconds:
+            return "Restarting", ""
+        if report.connections_per_s >= FEW_CONNECTIONS or report.open_connections:
+            return "Draining", "connections are still open"
+        return "Restarting", ""
     if state.phase == "Restarting":
         if report is not None and report.proxy.upgrade == state.requested:
             problem = report.proxy.upgrade_problem
@@ -107,19 +116,6 @@ def _next_phase(machine: ProxyMachine, facts: UpgradeFacts) -> tuple[UpgradePhas
     if why_not and age_s >= READY_S:
         return "Failed", f"machine {name} runs its new Envoy and is not ready: {why_not}"
     return "Returning", why_not
-
-
-def _drain(report: MachineReport | None, wanted: MachineUpgrade, age_s: float) -> tuple[UpgradePhase, str]:
-    if report is None:
-        return "Draining", "the machine does not report"
-    announced = [state.address for state in report.addresses if state.announced]
-    if announced or not report.drained:
-        return "Draining", f"still announces {listed(announced, 3)}" if announced else ""
-    if age_s >= wanted.drain_seconds:
-        return "Restarting", ""
-    if report.connections_per_s >= FEW_CONNECTIONS or report.open_connections:
-        return "Draining", "connections are still open"
-    return "Restarting", ""
 
 
 def _why_not(

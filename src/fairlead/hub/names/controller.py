@@ -236,7 +236,13 @@ class Names:
             return None  # the hub that serves all regions decides, so that each name has one writer
         there = self._hostnames.get(SYSTEM_NAMESPACE, object_name(host))
         if there is not None and there.deleting:
-            return await self._until_gone(host)
+            # The seconds until the end of the record of a requested name is checked again. Its end wakes the name.
+            # While the watch is silent, the records are read: a link that hangs is noticed late.
+            if not self._claims.at(host):
+                return None
+            if self._inventory.hostnames.age_s > LAG_S:
+                await self._inventory.hostnames.refresh()
+            return LAG_S
         if there is None and (why := self._unknown_owner(host)):
             _log.warning("a name gets no owner", host=host, why=why)
             return HELD_AGAIN_S
@@ -259,17 +265,6 @@ class Names:
         if written is not None and written.status.waiting != decision.waiting:
             await self._write_waiting(written, decision.waiting)
         return again_s
-
-    async def _until_gone(self, host: str) -> float | None:
-        """Return the seconds until the end of the record of a requested name is checked again.
-
-        Its end wakes the name. While the watch is silent, the records are read: a link that hangs is noticed late.
-        """
-        if not self._claims.at(host):
-            return None
-        if self._inventory.hostnames.age_s > LAG_S:
-            await self._inventory.hostnames.refresh()
-        return LAG_S
 
     async def reconcile_source(self, source: ClaimSource) -> float | None:
         """Write the result for its names into the status of one object."""

@@ -175,7 +175,28 @@ class ClusterSets:
             raise Retry(problem)
         exports, complete = self._exports_of(key)
         decision = decide_shared(exports, loopback=self._loopback)
-        error = await self._write_imports(key, decision, exports, complete=complete)
+        inventory, error = self._inventory, None
+        exporters = {export.export.metadata.namespace for export in exports}
+        whole = complete and exporters.isdisjoint(obj.namespace for obj in inventory.slices.broken)
+        wanted: set[str] = set()
+        for cluster_set, imported in decision.imports.items():
+            for tenant in self._members_of(cluster_set):
+                if not admits(tenant, key[0]):
+                    continue
+                wanted.add(tenant.namespace)
+                try:
+                    await self._write_import(key, tenant, imported, complete=complete, whole=whole)
+                except Wait:
+                    raise
+                except (NotFound, NamespaceNotFound) as failure:  # the namespace of a new member
+                    error = error or Retry(failure.sentence)
+                except FairleadError as failure:
+                    error = error or failure
+        if whole and not inventory.tenants.broken:
+            gone = [obj for obj in self._imports.by_index("service", key) if obj.metadata.namespace not in wanted]
+            await self._imports.delete(gone)
+            slices = self._slices.by_index(BY_LOAD_BALANCER, slices_of_import("", "/".join(key)))
+            await self._slices.delete(obj for obj in slices if obj.metadata.namespace not in wanted)
         for export in exports:
             await self._answer(export, decision)
         if error is not None:
@@ -233,37 +254,6 @@ class ClusterSets:
         if obj is None or obj.deleting or not is_true(obj.status.conditions, ConditionType.PROGRAMMED):
             return ()
         return tuple(address for address in obj.status.addresses if family_of(address) is not None)
-
-    async def _write_imports(
-        self, key: SharedKey, decision: SharedDecision, exports: Iterable[MemberExport], *, complete: bool
-    ) -> FairleadError | None:
-        """Write what each member gets; return the first error, after all members had their turn.
-
-        ``complete``: all exports are known. Otherwise imports stay as they are, and only endpoints are updated.
-        """
-        inventory, error = self._inventory, None
-        exporters = {export.export.metadata.namespace for export in exports}
-        whole = complete and exporters.isdisjoint(obj.namespace for obj in inventory.slices.broken)
-        wanted: set[str] = set()
-        for cluster_set, imported in decision.imports.items():
-            for tenant in self._members_of(cluster_set):
-                if not admits(tenant, key[0]):
-                    continue
-                wanted.add(tenant.namespace)
-                try:
-                    await self._write_import(key, tenant, imported, complete=complete, whole=whole)
-                except Wait:
-                    raise
-                except (NotFound, NamespaceNotFound) as failure:  # the namespace of a new member
-                    error = error or Retry(failure.sentence)
-                except FairleadError as failure:
-                    error = error or failure
-        if whole and not inventory.tenants.broken:
-            gone = [obj for obj in self._imports.by_index("service", key) if obj.metadata.namespace not in wanted]
-            await self._imports.delete(gone)
-            slices = self._slices.by_index(BY_LOAD_BALANCER, slices_of_import("", "/".join(key)))
-            await self._slices.delete(obj for obj in slices if obj.metadata.namespace not in wanted)
-        return error
 
     async def _write_import(
         self, key: SharedKey, tenant: Tenant, imported: SetImport, *, complete: bool, whole: bool

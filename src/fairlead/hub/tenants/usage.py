@@ -196,7 +196,10 @@ class Usage:
             elif (before := proxy.counts.get(key)) is None:
                 more = now if all_is_new else NO_COUNTS
             else:
-                more = _grown(before, now, same=same)
+                connections, requests, bytes_in, bytes_out = (
+                    new - old if new >= old else 0 if same else new for old, new in zip(before, now, strict=True)
+                )
+                more = connections, requests, bytes_in, bytes_out
             proxy.counts[key] = now
             read.add(key)
             self._add(counted.load_balancer, more)
@@ -580,14 +583,6 @@ def _is_another(proxy: ProxyCounts, reading: Reading, now_s: int) -> bool:
         for key, counts in now.items()
         for new, old in zip(counts, proxy.counts.get(key, NO_COUNTS), strict=True)
     )
-
-
-def _grown(before: Counts, now: Counts, *, same: bool) -> Counts:
-    """Return what was added; less of the ``same`` process is a listener that was removed, else a restart."""
-    connections, requests, bytes_in, bytes_out = (
-        new - old if new >= old else 0 if same else new for old, new in zip(before, now, strict=True)
-    )
-    return connections, requests, bytes_in, bytes_out
 
 
 def _text(stored: ConfigMap, key: str) -> str:

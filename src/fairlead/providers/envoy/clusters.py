@@ -470,31 +470,28 @@ class EndpointSet:
         """Encode the ClusterLoadAssignment of this cluster."""
         encoded = self._encoded
         if shares is not None:
-            return self._by_locality(cluster_name, shares)
+            # Encode the targets of each member as a locality; of a target whose member is not listed, none. Targets
+            # without a member are those from before the members shared anything: they serve until these are here.
+            parts: list[bytes] = []
+            if own := [self._encoded[key] for key in self._order if not self._targets[key].locality]:
+                parts.append(delimited(2, b"".join(own) + delimited(3, number(1, 1))))
+            for locality, tier in _tiers(shares.localities):
+                targets = [
+                    (key, target) for key in self._order if (target := self._targets[key]).locality == locality.name
+                ]
+                endpoints = [
+                    self._encoded[key]
+                    if locality.weight and not locality.dark
+                    else endpoint_bytes(target, self._check_port, locality, drain_s=self.drain_s)
+                    for key, target in targets
+                ]
+                weight = delimited(3, number(1, locality.weight)) if locality.weight else b""
+                name = delimited(1, text(1, locality.name))
+                parts.append(delimited(2, name + b"".join(endpoints) + weight + number(5, tier)))
+            policy = delimited(4, delimited(3, number(1, _FACTORS[shares.spillover])))
+            return text(1, cluster_name) + b"".join(parts) + policy
         joined = b"".join([encoded[key] for key in self._order])
         return text(1, cluster_name) + (delimited(2, joined) if joined else b"")
-
-    def _by_locality(self, cluster_name: str, shares: Shares) -> bytes:
-        """Encode the targets of each member as a locality; of a target whose member is not listed, none.
-
-        Targets without a member are those from before the members shared anything: they serve until these are here.
-        """
-        parts: list[bytes] = []
-        if own := [self._encoded[key] for key in self._order if not self._targets[key].locality]:
-            parts.append(delimited(2, b"".join(own) + delimited(3, number(1, 1))))
-        for locality, tier in _tiers(shares.localities):
-            targets = [(key, target) for key in self._order if (target := self._targets[key]).locality == locality.name]
-            endpoints = [
-                self._encoded[key]
-                if locality.weight and not locality.dark
-                else endpoint_bytes(target, self._check_port, locality, drain_s=self.drain_s)
-                for key, target in targets
-            ]
-            weight = delimited(3, number(1, locality.weight)) if locality.weight else b""
-            name = delimited(1, text(1, locality.name))
-            parts.append(delimited(2, name + b"".join(endpoints) + weight + number(5, tier)))
-        policy = delimited(4, delimited(3, number(1, _FACTORS[shares.spillover])))
-        return text(1, cluster_name) + b"".join(parts) + policy
 
 
 class TargetPort(msgspec.Struct):

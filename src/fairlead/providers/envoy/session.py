@@ -190,7 +190,10 @@ class Session:
         removable = self._gate.removable_clusters(now=now)
         self._push(out, _CLUSTER, clusters.take(self._share(_CLUSTER, removable)), now)
         for kind in (_CLUSTER, _LISTENER):  # those that Envoy wants all of
-            self._send_empty_response(out, kind)
+            subscription = self._subscriptions[kind]
+            held = any(self._gate.is_waiting(kind, name) for name in subscription.dirty)
+            if subscription.empty_response_due and not held and not subscription.in_flight and not subscription.retry:
+                self._send(out, _Frame(kind))
         self._update_synced()
         self._counters.bytes_sent += sum(map(len, out))
         if self._refused_again:
@@ -325,20 +328,11 @@ class Session:
             frame.changing = frame.changing or sent != resource.version
             subscription.sent[name] = resource.version
             if kind is _CLUSTER:
-                self._cluster_sent(name)
-
-    def _cluster_sent(self, name: str) -> None:
-        self._gate.warming.add(name)
-        endpoints = self._subscriptions[_ENDPOINTS]
-        if name in endpoints.names:
-            endpoints.dirty.add(name)
-            endpoints.forced.add(name)
-
-    def _send_empty_response(self, out: list[bytes], kind: ResourceType) -> None:
-        subscription = self._subscriptions[kind]
-        held = any(self._gate.is_waiting(kind, name) for name in subscription.dirty)
-        if subscription.empty_response_due and not held and not subscription.in_flight and not subscription.retry:
-            self._send(out, _Frame(kind))
+                self._gate.warming.add(name)
+                endpoints = self._subscriptions[_ENDPOINTS]
+                if name in endpoints.names:
+                    endpoints.dirty.add(name)
+                    endpoints.forced.add(name)
 
     def _send(self, out: list[bytes], frame: _Frame) -> None:
         kind, subscription = frame.kind, self._subscriptions[frame.kind]

@@ -289,7 +289,19 @@ class BackendHooks:
                 if not self._dry_run:
                     self._cache.store_target(change, address=backend.address, draining=False, injected_info=injected)
                 return DONE if injected is None else Outcome(OutcomeStatus.DONE, injected_info=injected)
-            return await self._deregister(driver, load_balancer, change, backend)
+            if not backend.address:
+                return DONE
+            hook, about = Hook.DEREGISTER_BACKEND, _about(change)
+            answer = await run_task(driver, hook, self._body(hook, load_balancer, backend), about=about)
+            if answer.status is not DriverStatus.SUCC:
+                return _outcome(driver, hook, about, answer)
+            if self._dry_run:
+                return DONE
+            if change.action is Action.DEREGISTER:
+                self._cache.forget(change)
+            else:
+                self._cache.store_target(change, address=backend.address, draining=True)
+            return DONE
 
     async def _generate(
         self, driver: Driver, load_balancer: DriverLoadBalancer, change: TargetChange, backend: BackendFields
@@ -318,23 +330,6 @@ class BackendHooks:
             f"{about}: the driver generated address {address[:200]}; it is registered next",
             generated_address=address,
         )
-
-    async def _deregister(
-        self, driver: Driver, load_balancer: DriverLoadBalancer, change: TargetChange, backend: BackendFields
-    ) -> Outcome:
-        if not backend.address:
-            return DONE
-        hook, about = Hook.DEREGISTER_BACKEND, _about(change)
-        answer = await run_task(driver, hook, self._body(hook, load_balancer, backend), about=about)
-        if answer.status is not DriverStatus.SUCC:
-            return _outcome(driver, hook, about, answer)
-        if self._dry_run:
-            return DONE
-        if change.action is Action.DEREGISTER:
-            self._cache.forget(change)
-        else:
-            self._cache.store_target(change, address=backend.address, draining=True)
-        return DONE
 
     def _body(self, hook: Hook, load_balancer: DriverLoadBalancer, backend: BackendFields) -> Body:
         return task_body(

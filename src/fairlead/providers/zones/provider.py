@@ -438,7 +438,13 @@ class DNSProvider:
         async with self._batcher.locks.hold((settings.server.name, settings.server.zone)):
             there = await self._read_whole(settings)
             if there is None:
-                edits = blind_removal(held, settings)
+                edits: list[Edit] = []
+                for type_, value in sorted(held):
+                    mark = mark_text(Mark(settings.holder, marked(value)))
+                    edits += [
+                        Edit(RRKey(settings.name, type_), value, 0, False),
+                        Edit(RRKey(mark_key(settings.name, type_).name, TXT), mark, 0, False),
+                    ]
                 if edits and not await self._update(settings.server, edits, {}):
                     raise Retry(f"{key}: zone {settings.server.zone} has changed meanwhile; the hub retries")
                 return
@@ -857,15 +863,3 @@ def copies(values: Iterable[Value], there: RRSets, settings: NameSettings) -> li
         row(settings, type_, value, there.get(RRKey(settings.name, type_), EMPTY).ttl or _TTL, wanted=True)
         for type_, value in sorted(values)
     ]
-
-
-def blind_removal(values: Collection[Value], settings: NameSettings) -> list[Edit]:
-    """Return the edits that take ``values`` with their marks from a zone that does not answer for the name."""
-    edits: list[Edit] = []
-    for type_, value in sorted(values):
-        mark = mark_text(Mark(settings.holder, marked(value)))
-        edits += [
-            Edit(RRKey(settings.name, type_), value, 0, False),
-            Edit(RRKey(mark_key(settings.name, type_).name, TXT), mark, 0, False),
-        ]
-    return edits

@@ -105,7 +105,17 @@ def lookup(config: L7Config, request: ClientRequest) -> RouteDecision:
     server_name = normal(request.server_name)
     chain = owners.get(most_specific(server_name, owners) or "") if secure else None
     if chain is not None and chain.protocol not in _TERMINATED:
-        return _by_server_name(config, chain, owners, server_name)
+        # The decision about a connection by its server name only.
+        routes = [served.route for served in _served(config, {"TLS"})]
+        by_name = routes_by_server_name(chain, attached_by_listener(routes), owners)
+        hostname = most_specific(server_name, by_name)
+        if hostname is None:
+            return RouteDecision(0, f"no TLS route for the server name {server_name!r}", chain.name)
+        route = by_name[hostname]
+        how = "passed through" if chain.passthrough else "terminated, and its bytes passed on"
+        return RouteDecision(
+            0, f"the connection is {how} by its server name", chain.name, hostname, route.name, 0, 0, route.rules[0]
+        )
     if secure and chain is None:
         return RouteDecision(0, f"no HTTPS listener takes the server name {request.server_name!r}")
     host = normal(re.sub(r":[0-9]+$", "", request.host))
@@ -146,22 +156,6 @@ def _in_listener(
         passed.append(_passed(candidate, *failed))
     reason = "no rule of the routes matches" if passed else "no route for this host"
     return RouteDecision(404, reason, listener.name, domain or "", passed=tuple(passed))
-
-
-def _by_server_name(
-    config: L7Config, listener: L7Listener, owners: Mapping[str, L7Listener], server_name: str
-) -> RouteDecision:
-    """Return the decision about a connection by its server name only."""
-    routes = [served.route for served in _served(config, {"TLS"})]
-    by_name = routes_by_server_name(listener, attached_by_listener(routes), owners)
-    hostname = most_specific(server_name, by_name)
-    if hostname is None:
-        return RouteDecision(0, f"no TLS route for the server name {server_name!r}", listener.name)
-    route = by_name[hostname]
-    how = "passed through" if listener.passthrough else "terminated, and its bytes passed on"
-    return RouteDecision(
-        0, f"the connection is {how} by its server name", listener.name, hostname, route.name, 0, 0, route.rules[0]
-    )
 
 
 def _passed(candidate: _Candidate, reason: str, met: int) -> Passed:
