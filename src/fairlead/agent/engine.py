@@ -30,8 +30,7 @@ from fairlead.errors import Conflict, Invalid, NotFound, Wait
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder, EventWriter
-from fairlead.kube.status import apply_status, replace_status, write_status
-from fairlead.kube.writes import Overlay
+from fairlead.kube.writes import Overlay, apply_status, replace_status, write_status
 from fairlead.model.condition import warning_event
 from fairlead.publish.objects import object_from_ingress
 from fairlead.publish.publisher import Publisher

@@ -40,7 +40,7 @@ from fairlead.api.times import wire_time
 from fairlead.errors import Conflict, FairleadError, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.status import apply_status
+from fairlead.kube.writes import apply_status
 
 #: After so many seconds without an answer a gate is opened; by an agent that does not lead a little later.
 SILENT_S = 60.0

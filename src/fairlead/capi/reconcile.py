@@ -76,8 +76,7 @@ from fairlead.errors import AlreadyExists, Conflict, FairleadError, Forbidden, N
 from fairlead.kube.cluster import Cluster as ApiCluster
 from fairlead.kube.discovery import find_kind
 from fairlead.kube.events import EventRecorder, EventWriter
-from fairlead.kube.status import emit_transitions, write_status
-from fairlead.kube.writes import release
+from fairlead.kube.writes import emit_transitions, release, write_status
 from fairlead.model.condition import (
     CAPI_CONDITIONS,
     Condition,

@@ -40,8 +40,7 @@ from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.providers.runner import CALL_LIMIT_S
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.status import CoalescingWriter
-from fairlead.kube.writes import Overlay, hold, release
+from fairlead.kube.writes import CoalescingWriter, Overlay, hold, release
 from fairlead.ledger.records import load_balancer_of
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import PodRetention, Validates

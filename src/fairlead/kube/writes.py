@@ -1,25 +1,68 @@
-"""Writes of objects: an apply that sends no request without a change, an overlay of own writes, and finalizers.
+"""Writes of objects and statuses: nothing without a change, an overlay of own writes, finalizers, and Events.
 
     same content as we applied last, and the object has not changed since   no request
     anything else                                                           one apply; the server ignores a no-op
 
 In: objects as JSON; a cache of what is there, when there is one. Out: whether the object changed.
 Never: writes an object twice because the cache has not seen the first write yet.
+
+A status is written when it changes, each at its own pace, and its transitions are emitted as Events:
+
+    old = obj.status
+    new = Status(..., conditions=wire_conditions(conditions, old.conditions, generation=..., now=...))
+    written = await write_status(cluster, KIND, obj, old, new, manager="m", others=("record",), always=("backends",))
+    if written is not None:
+        emit_transitions(events, KIND, obj, transitions(old.conditions, new.conditions), good={...}, quiet=...)
+
+In: an object as it was read, its status and the next one. Out: at most one server-side apply, and Events.
+Ready and Stalled are added to the conditions of our kinds here, so they go with the same write.
+Never: a write that changes nothing, or one to an object of the same name that was created later.
+``fairlead.api.meta`` has the pure part: ``wire_conditions``, ``with_summary`` and ``transitions``.
+
+When a status is written depends on how it differs from the written one:
+
+    the first status only awaits an answer                               waits ``first_s``
+    Programmed was true, and now only awaits an answer                   waits ``patience_s``
+    a condition awaits its first answer                                  waits ``AWAITED_S``, with the counts
+    counts and messages (*progress*)                                     gathered for a moment, at most once a second
+    a condition is decided, appears or disappears; an address, the
+    answer for pods that wait, or the generation changes                 at once
+
+A status that waits when a term ends is left to the next leader, which compares every status.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Mapping
+import math
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from fairlead.api.meta import AnyResource, JSONObject, KubeObject, ObjectKey, Resource, is_newer
+from fairlead.api.meta import (
+    SUMMARIES,
+    AnyResource,
+    JSONObject,
+    KubeObject,
+    ObjectKey,
+    Resource,
+    Transition,
+    Wire,
+    WireCondition,
+    condition_of,
+    is_newer,
+    with_summary,
+)
+from fairlead.api.names import GROUP
 from fairlead.errors import NotFound
 from fairlead.kube.cache import AnyCache, ObjectStore, WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.events import RESOLVED, EventRecorder, resolved_message
+from fairlead.model.condition import ConditionReason, ConditionType
+from fairlead.runtime.clock import Clock
+from fairlead.runtime.queue import doubled_s
 
 
 async def hold(cluster: Cluster, resource: Resource[T], obj: T, finalizer: str, *, manager: str) -> T:
@@ -229,3 +272,332 @@ class Overlay(Generic[T]):
 
 def _version(obj: KubeObject | None) -> str:
     return obj.metadata.resource_version if obj is not None else ""
+
+
+S = TypeVar("S", bound=Wire)
+
+
+async def write_status(
+    cluster: Cluster,
+    resource: Resource[T],
+    obj: T,
+    old: S,
+    new: S,
+    *,
+    manager: str,
+    others: Collection[str] = (),
+    always: Collection[str] = (),
+    force: bool = True,
+) -> T | None:
+    """Apply ``new`` as the status of ``obj``; return the object as written, or None when ``new`` is ``old``.
+
+    A field that ``manager`` has applied before and that has its default in ``new`` is removed by the server.
+    ``others``: fields (their names on the wire) that have another manager; they are left out, and so not touched.
+    ``always``: fields that are written though they have their default, such as a count of 0.
+    ``force``: fields of other managers are taken over.
+
+    Raises:
+        Conflict: another object has this name by now; without ``force``, or another manager owns a field.
+        NotFound: there is none.
+    """
+    new = summarized(resource, old, new)
+    after = msgspec.to_builtins(new)
+    # Twice, since to_builtins leaves out defaults by identity: a decoded default is not left out, ours is.
+    if new == old or after == msgspec.to_builtins(old):
+        return None
+    status = {name: value for name, value in after.items() if name not in others}
+    if always:
+        values = {field.encode_name: getattr(new, field.name) for field in msgspec.structs.fields(new)}
+        status |= {name: msgspec.to_builtins(values[name]) for name in always}
+    return await apply_status(cluster, resource, obj, status, manager=manager, force=force)
+
+
+def summarized(resource: Resource[Any], old: S, new: S) -> S:
+    """Return a status of one of our kinds with Ready and Stalled; another status, or a part of one, as it is."""
+    conditions: list[WireCondition] | None = getattr(new, "conditions", None)
+    if resource.group != GROUP or not conditions:
+        return new
+    held = bool(getattr(new, "held_total", 0))
+    summary = with_summary(conditions, getattr(old, "conditions", None), held=held)
+    return msgspec.structs.replace(new, conditions=summary)
+
+
+async def apply_status(
+    cluster: Cluster, resource: Resource[T], obj: T, status: JSONObject, *, manager: str, force: bool = True
+) -> T:
+    """Apply fields of the status of ``obj``; fields that ``manager`` applied before are given up.
+
+    Raises:
+        Conflict: another object has this name by now; without ``force``, or another manager owns a field.
+        NotFound: there is none.
+    """
+    meta = obj.metadata
+    # The uid makes it a Conflict when the object was deleted and created again.
+    body: JSONObject = {"metadata": {"name": meta.name, "uid": meta.uid}, "status": status}
+    if resource.namespaced:
+        body["metadata"]["namespace"] = meta.namespace
+    return await cluster.apply(resource, body, manager=manager, force=force, subresource="status")
+
+
+async def replace_status(cluster: Cluster, resource: Resource[T], obj: T, status: Wire, *, manager: str) -> T:
+    """Write a status whose lists are replaced as a whole, only onto the version of ``obj`` that it was made from.
+
+    Raises:
+        Conflict: the object has changed, or another one has this name by now.
+        NotFound: there is none.
+    """
+    patch: JSONObject = {"metadata": {"uid": obj.metadata.uid}, "status": msgspec.to_builtins(status)}
+    return await patch_version(cluster, resource, obj, patch, manager=manager, subresource="status")
+
+
+def emit_transitions(
+    events: EventRecorder,
+    resource: AnyResource,
+    obj: KubeObject,
+    changes: Iterable[Transition],
+    *,
+    good: Mapping[str, str] | None = None,
+    quiet: Callable[[Transition], bool] = lambda _: False,
+) -> None:
+    """Emit a Warning for each condition that became bad, and a Normal Event for those that became good.
+
+    One that became Unknown has no Event.
+
+    ``good``: the message of the Normal Event by condition type; of a type that is not in it, the Warning is resolved.
+    ``quiet``: bad conditions without an Event, besides those that are only Pending.
+    """
+    messages = good or {}
+    for change in changes:
+        condition = change.condition
+        if condition.status == "Unknown":
+            continue
+        if change.good:
+            if condition.type in messages:
+                message = messages[condition.type]
+                events.emit_about(resource, obj, warning=False, reason=condition.reason, message=message)
+            elif (before := change.before) is not None and _is_warned(was := Transition(before, None), quiet):
+                message = resolved_message(was.condition.reason, was.condition.message or was.condition.type)
+                events.emit_about(resource, obj, warning=False, reason=RESOLVED, message=message)
+        elif _is_warned(change, quiet):
+            message = condition.message or condition.type
+            events.emit_about(resource, obj, warning=True, reason=condition.reason, message=message)
+
+
+def _is_warned(change: Transition, quiet: Callable[[Transition], bool]) -> bool:
+    """Return whether a condition that became like this has a Warning."""
+    condition = change.condition
+    bad = condition.status != "Unknown" and not change.good
+    return bad and condition.reason != ConditionReason.PENDING and not quiet(change)
+
+
+#: How long progress is gathered, and how long when a condition awaits its first answer: proxies check twice a second.
+SETTLE_S = 0.25
+AWAITED_S = 2.0
+#: The least time between two writes of progress.
+GATHER_S = 1.0
+#: How long a status that only awaits an answer is held back: the first one, and a later one.
+FIRST_S = 1.0
+PATIENCE_S = 5.0
+#: This many writes of progress in a minute keep that pace; each further one takes twice as long.
+_QUICK_WRITES = 5
+_SLOWEST = 16
+_WINDOW_S = 60.0
+
+_SEEN = frozenset({ConditionType.PROGRAMMED, ConditionType.SERVING})
+_MAY_PASS = frozenset({ConditionReason.PENDING, ConditionReason.NO_PROXY_CONNECTED})
+#: Reasons of conditions that await an answer.
+_AWAITED = _MAY_PASS | {ConditionReason.WAITING_FOR_FIRST_CHECK}
+_UNDECIDED = _AWAITED | {ConditionReason.NOT_CHECKED}
+
+
+class PacedStatus(Protocol):
+    """The fields of every paced status; some kinds also have addresses, in ``load_balancer``."""
+
+    @property
+    def observed_generation(self) -> int:
+        """Return the generation that the status is about."""
+        ...
+
+    @property
+    def conditions(self) -> Sequence[WireCondition] | None:
+        """Return the conditions."""
+        ...
+
+
+def is_passing(old: Sequence[WireCondition] | None, new: Sequence[WireCondition] | None) -> bool:
+    """Return whether ``new`` only awaits an answer of a provider, a proxy or the first read-back, and still serves."""
+    before = condition_of(old, ConditionType.PROGRAMMED)
+    return before is not None and before.reason not in _MAY_PASS and awaits(new) and not has_stopped(old, new)
+
+
+def awaits(conditions: Sequence[WireCondition] | None) -> bool:
+    """Return whether Programmed is false only because an answer is awaited."""
+    after = condition_of(conditions, ConditionType.PROGRAMMED)
+    return after is not None and after.status == "False" and after.reason in _MAY_PASS
+
+
+def only_seen(old: PacedStatus, new: PacedStatus) -> bool:
+    """Return whether two statuses of one generation differ only in Programmed and Serving."""
+
+    def rest(status: PacedStatus) -> list[WireCondition]:
+        seen = _SEEN | SUMMARIES
+        return [condition for condition in status.conditions or () if condition.type not in seen]
+
+    return old.observed_generation == new.observed_generation and rest(old) == rest(new)
+
+
+def without_seen(old: PacedStatus, new: PacedStatus) -> list[WireCondition] | None:
+    """Return the conditions of ``new`` with the Programmed and Serving of ``old``.
+
+    None when ``old`` has none, or is about another generation: what it says would no longer be true of this one.
+    """
+    if not old.conditions or old.observed_generation != new.observed_generation:
+        return None
+    kept = {condition.type: condition for condition in old.conditions if condition.type in _SEEN}
+    return [kept.get(condition.type, condition) for condition in new.conditions or ()]
+
+
+def has_stopped(old: Sequence[WireCondition] | None, new: Sequence[WireCondition] | None) -> bool:
+    """Return whether Serving became false; without a condition Serving before, no."""
+    before, after = (condition_of(conditions, ConditionType.SERVING) for conditions in (old, new))
+    return after is not None and after.status == "False" and before is not None and before.status != "False"
+
+
+def is_progress(old: PacedStatus, new: PacedStatus) -> bool:
+    """Return whether two statuses differ only in counts, messages, and conditions that await an answer."""
+    if old.observed_generation != new.observed_generation or _read_at_once(old) != _read_at_once(new):
+        return False
+    before = {condition.type: condition for condition in old.conditions or ()}
+    after = {condition.type: condition for condition in new.conditions or ()}
+    # A status of an earlier release has no summaries; what they summarize is the same.
+    if before.keys() != after.keys() - (SUMMARIES - before.keys()):
+        return False
+    return all(_is_same_or_awaits(condition, after[kind]) for kind, condition in before.items())
+
+
+def awaits_more(old: PacedStatus, new: PacedStatus) -> bool:
+    """Return whether a condition of ``new`` awaits an answer that it did not await before."""
+    awaited = {condition.type: condition.reason for condition in old.conditions or ()}
+    return any(
+        condition.reason in _AWAITED and awaited.get(condition.type) != condition.reason
+        for condition in new.conditions or ()
+    )
+
+
+def _is_same_or_awaits(before: WireCondition, after: WireCondition) -> bool:
+    if (before.status, before.reason) == (after.status, after.reason):
+        return True
+    return before.status != "True" and after.status != "True" and after.reason in _UNDECIDED
+
+
+def _read_at_once(status: PacedStatus) -> object:
+    """Return the addresses that users read in a status, and the pods that wait for it; some kinds have neither."""
+    return getattr(status, "load_balancer", None), getattr(status, "gated_pods", None)
+
+
+class Pace(msgspec.Struct):
+    """When the next status of one object is written; all times are monotonic seconds."""
+
+    first_s: float = FIRST_S
+    patience_s: float = PATIENCE_S
+    settle_s: float = SETTLE_S
+    #: Since when a status is held back that only awaits an answer, and since when one that shows progress.
+    awaits_since_s: float | None = None
+    progress_since_s: float | None = None
+    written_s: float = -math.inf
+    #: The writes of progress since the last quiet minute.
+    writes: int = 0
+
+    def wait_s(self, old: PacedStatus, new: PacedStatus, *, now_s: float) -> float:
+        """Return for how many seconds ``new`` is held back, 0 when it is due."""
+        first = not old.conditions and awaits(new.conditions)
+        if first or is_passing(old.conditions, new.conditions):
+            if self.awaits_since_s is None:
+                self.awaits_since_s = now_s
+            return max(0.0, self.awaits_since_s + (self.first_s if first else self.patience_s) - now_s)
+        self.awaits_since_s = None
+        if not is_progress(old, new):
+            return 0.0
+        if self.progress_since_s is None:
+            self.progress_since_s = now_s
+        settles_s = self.progress_since_s + (AWAITED_S if awaits_more(old, new) else self.settle_s)
+        return max(0.0, settles_s - now_s, self.written_s + self._gather_s(now_s) - now_s)
+
+    def rest(self) -> None:
+        """Note that the written status is the present one, so nothing is held back."""
+        self.awaits_since_s = self.progress_since_s = None
+
+    def written(self, now_s: float, *, progress: bool) -> None:
+        """Note a write; ``progress``: only counts and the like have changed."""
+        self.rest()
+        self.writes = self.writes + 1 if progress and now_s - self.written_s < _WINDOW_S else int(progress)
+        self.written_s = now_s
+
+    def _gather_s(self, now_s: float) -> float:
+        """Return the least time between the last write and one of progress."""
+        if now_s - self.written_s > _WINDOW_S:
+            return GATHER_S
+        return doubled_s(self.writes - _QUICK_WRITES + 1, base_s=GATHER_S, limit_s=GATHER_S * _SLOWEST)
+
+
+class CoalescingWriter(Generic[T]):
+    """Writes the statuses of one kind, each at its own pace.
+
+    ``objects`` are those of the cache with our own writes on top; the next status is composed from them. ``manager``
+    owns the written fields, another field manager those in ``others``; ``always`` are written even if they are 0.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        resource: Resource[T],
+        *,
+        objects: Overlay[T],
+        clock: Clock,
+        manager: str,
+        others: Collection[str] = (),
+        always: Collection[str] = (),
+        first_s: float = FIRST_S,
+        patience_s: float = PATIENCE_S,
+        settle_s: float = SETTLE_S,
+    ) -> None:
+        self._cluster = cluster
+        self._resource = resource
+        self._objects = objects
+        self._clock = clock
+        self._manager = manager
+        self._others = others
+        self._always = always
+        self._new_pace = lambda: Pace(first_s, patience_s, settle_s)
+        self._paces: dict[ObjectKey, Pace] = {}
+
+    async def write(self, obj: T, old: Any, new: Any, *, at_least_s: float = 0.0) -> tuple[T | None, float]:
+        """Write ``new`` when it differs from ``old``, the status of ``obj``, and is due.
+
+        Returns the object as written, None for no write, and seconds until the next comparison, 0 for none.
+        ``at_least_s``: how long a status that differs is held back in any case.
+        """
+        new = summarized(self._resource, old, new)
+        pace, now_s = self._paces.get(obj.key) or self._new_pace(), self._clock.monotonic()
+        self._paces[obj.key] = pace
+        if new == old or msgspec.to_builtins(new) == msgspec.to_builtins(old):
+            pace.rest()
+            return None, 0.0
+        if (wait_s := max(pace.wait_s(old, new, now_s=now_s), at_least_s)) > 0:
+            return None, wait_s
+        pace.written(now_s, progress=is_progress(old, new))
+        answer = await write_status(
+            self._cluster,
+            self._resource,
+            obj,
+            old,
+            new,
+            manager=self._manager,
+            others=self._others,
+            always=self._always,
+        )
+        return (self._objects.written(answer, before=obj) if answer is not None else None), 0.0
+
+    def forget(self, namespace: str, name: str) -> None:
+        """Forget the pace of an object that is gone."""
+        self._paces.pop(ObjectKey(namespace, name), None)

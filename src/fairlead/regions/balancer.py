@@ -29,8 +29,7 @@ from fairlead.errors import Invalid, NotFound
 from fairlead.kube.cache import AnyCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.status import CoalescingWriter, emit_transitions
-from fairlead.kube.writes import hold, release
+from fairlead.kube.writes import CoalescingWriter, emit_transitions, hold, release
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.publish.objects import Present, Refused, plan_publication
 from fairlead.publish.publisher import Publisher, published_load_balancers, published_slices

@@ -28,7 +28,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.discovery import install_crds
 from fairlead.kube.lease import LeaderElector
-from fairlead.kube.status import PATIENCE_S
+from fairlead.kube.writes import PATIENCE_S
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.kubernetes.manifests import GROUP_LABEL, DeploymentSettings, group_name, service_name
 from fairlead.providers.envoy.kubernetes.objects import WRITTEN

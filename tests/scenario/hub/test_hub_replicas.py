@@ -13,7 +13,7 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import MANAGER_HUB, SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.hub.intents.tcp import TCPStatus
-from fairlead.kube.status import write_status
+from fairlead.kube.writes import write_status
 from fairlead.testing.builders import lb_key
 from tests.scenario.hub.hub_world import POOL, RunningHub
 

@@ -12,7 +12,7 @@ from fairlead.hub.intents.tcp import TCPStatus
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.status import is_passing
+from fairlead.kube.writes import is_passing
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.observed import Health, Observed

@@ -15,7 +15,7 @@ from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.status import FIRST_S, PATIENCE_S
+from fairlead.kube.writes import FIRST_S, PATIENCE_S
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import VirtualClock

@@ -10,7 +10,7 @@ import pytest
 from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
 from fairlead.api.meta import WireCondition
 from fairlead.api.tcploadbalancer import TCPLoadBalancerStatus
-from fairlead.kube.status import (
+from fairlead.kube.writes import (
     AWAITED_S,
     FIRST_S,
     GATHER_S,

@@ -13,7 +13,7 @@ from fairlead.api.tenant import TENANTS
 from fairlead.errors import Conflict, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.status import emit_transitions, write_status
+from fairlead.kube.writes import emit_transitions, write_status
 
 ACCEPTED = WireCondition("Accepted", "True", "Accepted")
 

@@ -88,8 +88,7 @@ from fairlead.hub.inventory import Inventory
 from fairlead.hub.names.ownership import Domains, object_name
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.lease import check_leads
-from fairlead.kube.status import emit_transitions, write_status
-from fairlead.kube.writes import Overlay
+from fairlead.kube.writes import Overlay, emit_transitions, write_status
 from fairlead.model.condition import Condition, ConditionReason, ConditionType, reason_from
 from fairlead.model.desired import FairOrder
 from fairlead.runtime.queue import KeyedLock, KeyedQueue

@@ -29,8 +29,7 @@ from fairlead.hub.inventory import IntentObjects, Inventory, first_broken
 from fairlead.hub.providers.runner import ProviderRunner, observed_of
 from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.status import CoalescingWriter, emit_transitions
-from fairlead.kube.writes import Overlay, hold, release
+from fairlead.kube.writes import CoalescingWriter, Overlay, emit_transitions, hold, release
 from fairlead.model.condition import CAPI_CONDITIONS, Condition, ConditionReason, ConditionType
 from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.model.keys import LoadBalancerKey

@@ -42,8 +42,7 @@ from fairlead.hub.inventory import IntentObjects, first_broken
 from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import remains_of
 from fairlead.kube.lease import check_leads
-from fairlead.kube.status import replace_status, write_status
-from fairlead.kube.writes import Overlay
+from fairlead.kube.writes import Overlay, replace_status, write_status
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Counted, Totals, added

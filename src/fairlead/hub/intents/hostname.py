@@ -31,8 +31,7 @@ from fairlead.hub.tenants.addresses import NOTHING
 from fairlead.hub.validation import build_in_use
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.status import CoalescingWriter
-from fairlead.kube.writes import Overlay, hold, release
+from fairlead.kube.writes import CoalescingWriter, Overlay, hold, release
 from fairlead.ledger.records import load_balancer_of
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.keys import LoadBalancerKey

@@ -39,8 +39,7 @@ from fairlead.hub.providers.migration import Placement
 from fairlead.hub.validation import ProviderValidation, ValidationCache, as_recorded_verdicts
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import check_leads
-from fairlead.kube.status import write_status
-from fairlead.kube.writes import hold
+from fairlead.kube.writes import hold, write_status
 from fairlead.ledger.records import listener_of, load_balancer_of, target_of
 from fairlead.model.change import TargetChange
 from fairlead.model.condition import Condition, ConditionReason, ConditionType

@@ -35,8 +35,7 @@ from fairlead.hub.tenants.addresses import NOTHING
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import check_leads
-from fairlead.kube.status import write_status
-from fairlead.kube.writes import hold
+from fairlead.kube.writes import hold, write_status
 from fairlead.ledger.frontends import ledger_manager
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import Family, ListenerKey, LoadBalancerKey

@@ -18,7 +18,7 @@ from fairlead.api.names import MANAGER_SHIFT
 from fairlead.hub.intents.intent import Controller, IntentContext
 from fairlead.hub.inventory import IntentObjects
 from fairlead.kube.lease import check_leads
-from fairlead.kube.status import write_status
+from fairlead.kube.writes import write_status
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Counted

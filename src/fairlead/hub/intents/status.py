@@ -4,7 +4,7 @@
     report      ─┼─► conditions ─► status ─► one write, Events about what changed
     observation ─┘
 
-``kube/status.py`` decides when a status is worth a write; ``Damping`` holds back targets that flap. The status that an
+``kube/writes.py`` decides when a status is worth a write; ``Damping`` holds back targets that flap. The status that an
 earlier process wrote is kept until this process has observed the provider, and until proxies have had time to apply
 what a starting hub sends. A deleted load balancer that still exists after ``patience_s`` has a status that says what it
 waits for. In: decisions, reports of workers, observed state. Never: a write while another replica leads.
@@ -43,7 +43,7 @@ from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.providers.runner import observed_of
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.status import (
+from fairlead.kube.writes import (
     FIRST_S,
     PATIENCE_S,
     CoalescingWriter,

@@ -33,7 +33,7 @@ from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.status import emit_transitions, write_status
+from fairlead.kube.writes import emit_transitions, write_status
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.providers.envoy.certificates import data_of
 from fairlead.translate.announcing import Announcements, PlacedAddress, accept

@@ -69,8 +69,7 @@ from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import Heartbeat
-from fairlead.kube.status import emit_transitions, write_status
-from fairlead.kube.writes import Overlay
+from fairlead.kube.writes import Overlay, emit_transitions, write_status
 from fairlead.model.forwarding import ForwardingTable
 from fairlead.model.machine import (
     EnrolAnswer,

@@ -24,7 +24,7 @@ from fairlead.hub.inventory import Inventory
 from fairlead.hub.machines.plans import MachinePlans, interfaces_of
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.status import apply_status
+from fairlead.kube.writes import apply_status
 from fairlead.model.machine import AnnouncedAddress, MachineReport
 from fairlead.translate.egress import NOT_POSSIBLE, Egress, EgressRequest, decide_egress
 from fairlead.translate.endpoints import TargetPolicy

@@ -29,7 +29,7 @@ from fairlead.hub.machines.plans import machines_by_address
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.status import apply_status, emit_transitions, write_status
+from fairlead.kube.writes import apply_status, emit_transitions, write_status
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.in_words import counted
 from fairlead.model.keys import LoadBalancerKey

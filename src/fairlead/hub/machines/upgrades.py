@@ -24,7 +24,7 @@ from fairlead.hub.machines.plans import only_announced_by
 from fairlead.hub.machines.states import FEW_CONNECTIONS, ready_condition
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.status import apply_status
+from fairlead.kube.writes import apply_status
 from fairlead.model.in_words import listed
 from fairlead.model.machine import MachineReport
 from fairlead.runtime.clock import Clock, wait_for

@@ -60,8 +60,7 @@ from fairlead.hub.names.ownership import (
 from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import UNNAMED, Cluster
 from fairlead.kube.lease import check_leads
-from fairlead.kube.status import write_status
-from fairlead.kube.writes import LAG_S, Overlay
+from fairlead.kube.writes import LAG_S, Overlay, write_status
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.in_words import listed
 from fairlead.model.keys import LoadBalancerKey, family_of

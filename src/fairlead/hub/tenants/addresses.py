@@ -24,8 +24,7 @@ from fairlead.api.times import wire_time
 from fairlead.errors import NotFound
 from fairlead.hub.inventory import AddressesInUse, AddressSource, Inventory, first_broken
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.status import CoalescingWriter
-from fairlead.kube.writes import Overlay
+from fairlead.kube.writes import CoalescingWriter, Overlay
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind
 from fairlead.model.in_words import listed

@@ -30,8 +30,7 @@ from fairlead.errors import FairleadError, NamespaceNotFound, NotFound, Retry, W
 from fairlead.hub.inventory import Inventory, service_of_shared
 from fairlead.hub.tenants.tenants import MemberHealth
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.status import write_status
-from fairlead.kube.writes import Overlay
+from fairlead.kube.writes import Overlay, write_status
 from fairlead.model.condition import ConditionType
 from fairlead.model.keys import family_of
 from fairlead.publish.objects import canonical_slice, object_from_slice, slice_difference

@@ -74,9 +74,8 @@ from fairlead.hub.tenants.usage import keep_usage
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.status import CoalescingWriter, emit_transitions
 from fairlead.kube.transport import NOTICEABLE_S
-from fairlead.kube.writes import Overlay, hold, release
+from fairlead.kube.writes import CoalescingWriter, Overlay, emit_transitions, hold, release
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.in_words import counted
 from fairlead.model.keys import LoadBalancerKey

@@ -25,7 +25,7 @@ from fairlead.hub.names.controller import HELD_AGAIN_S, Names
 from fairlead.hub.names.ownership import ClaimSource
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.status import apply_status
+from fairlead.kube.writes import apply_status
 from fairlead.runtime.clock import SystemClock
 from tests.scenario.installed_kinds import server_with_kinds
 from tests.unit.hub.hub_parts import intent_context
