@@ -251,13 +251,7 @@ class GatewayReports:
             return None
         obj: KubeObject | None = writer.get(*name)
         if obj is not None and not obj.deleting:
-            show: Mapping[str, Callable[[Any], Any]] = {
-                GATEWAYS.kind: self._gateway,
-                GATEWAY_CLASSES.kind: self._class,
-                LISTENER_SETS.kind: self._listener_set,
-                BACKEND_TLS_POLICIES.kind: self._policy,
-            }
-            return await (show[kind](obj) if kind in show else self._route(kind, obj))
+            return await self._show(kind, obj)
         self._pace.forget(key)
         writer.events.forget((key[1], key[2]))
         self._refusals.put(key, "")
@@ -268,6 +262,15 @@ class GatewayReports:
                 status = msgspec.structs.replace(gateway.status, addresses=None)
                 await self._apply(self._gateways, gateway, gateway.status, status)
         return None
+
+    async def _show(self, kind: str, obj: Any) -> float | None:
+        show: Mapping[str, Callable[[Any], Any]] = {
+            GATEWAYS.kind: self._gateway,
+            GATEWAY_CLASSES.kind: self._class,
+            LISTENER_SETS.kind: self._listener_set,
+            BACKEND_TLS_POLICIES.kind: self._policy,
+        }
+        return await (show[kind](obj) if kind in show else self._route(kind, obj))
 
     async def _class(self, gateway_class: GatewayClass) -> None:
         if not gateway_class.is_ours:
