@@ -268,7 +268,7 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "step": "Percentage of all connections that each step moves.",
         "every": "Time between two steps.",
         "stopOn": "Share of errors since the last step that stops the shift and goes back a step. 5xx>1%: of answers "
-        "over HTTP. failed>1%: of connections. Never when empty.",
+        "over HTTP, and of connections without HTTP. failed>1%: of the latter only. Never when empty.",
         "request": "Any text; another one begins again after a stop.",
     },
     "ShiftedMember": {
@@ -306,8 +306,8 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "service": "GlobalService, or the Service it is of, as namespace/name; all that list the member when empty.",
         "mode": "Drain sends new connections elsewhere; Dark reports the endpoints as unhealthy at the proxies.",
         "duration": "Time for which the member is out of service, from 5s to 24h.",
-        "stopOn": "Share of errors that ends the drill as failed. 5xx>1%: of answers over HTTP. failed>1%: of "
-        "connections. Never when empty.",
+        "stopOn": "Share of errors that ends the drill as failed. 5xx>1%: of answers over HTTP, and of "
+        "connections without HTTP. failed>1%: of the latter only. Never when empty.",
         "region": "Region of the hub that runs the drill; the hub without a region when empty.",
         "stop": "Whether the drill ends now.",
     },

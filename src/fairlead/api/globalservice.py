@@ -33,8 +33,9 @@ GlobalMemberState = Literal[
 #: A time after which something is done about a silent member; empty: as its Tenant says.
 _WhenLost = Annotated[str, Meta(pattern=r"^(never|[0-9]{1,9}s|[0-9]{1,7}m|[0-9]{1,5}h)?$", max_length=16)]
 Percent = Annotated[int, Meta(ge=0, le=100)]
+STOP_ON = r"^((5xx|failed)>[0-9]{1,2}([.][0-9]{1,3})?%)?$"
 #: A share of errors that ends what is under way.
-StopOn = Annotated[str, Meta(max_length=32, pattern=r"^((5xx|failed)>[0-9]{1,3}([.][0-9]{1,3})?%)?$")]
+StopOn = Annotated[str, Meta(max_length=32, pattern=STOP_ON)]
 
 
 class GlobalPort(Wire, frozen=True, gc=False):
@@ -67,8 +68,8 @@ class GlobalShift(Wire, frozen=True, gc=False):
     """Weights that change do so in steps.
 
     Every so often, step percent of all connections move. stopOn goes back to the step before and ends the shift when
-    more than a share of the answers since the last step are errors: 5xx>1% of routes, failed>1% of connections. Another
-    request begins again after a stop.
+    more than a share of the answers since the last step are errors: 5xx>1% of routes over HTTP and of all other
+    connections, failed>1% of connections only. Another request begins again after a stop.
     """
 
     step: Annotated[int, Meta(ge=1, le=100)] = 10

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -64,6 +65,25 @@ def directory(text: str | Path) -> Path:
     return Path(text)
 
 
+def _stop_on(text: str) -> str:
+    from fairlead.api.globalservice import STOP_ON
+
+    if not re.fullmatch(STOP_ON, text):
+        raise typer.BadParameter(
+            f"{text!r} is not a limit such as '5xx>1%' or 'failed>0.5%', with quotes for the shell"
+        )
+    return text
+
+
+StopOnOption = Annotated[
+    str,
+    typer.Option(
+        "--stop-on",
+        metavar="LIMIT",
+        help="End at more errors: '5xx>1%', or 'failed>1%' of connections without HTTP.",
+        callback=_stop_on,
+    ),
+]
 Verbose = Annotated[
     bool,
     typer.Option("--verbose", "-v", help="Show the detail behind errors.", callback=_verbose, show_default=False),

@@ -39,6 +39,7 @@ from fairlead.cli.options import (
     OutputOption,
     PlainCommand,
     PlainGroup,
+    StopOnOption,
     TokenFile,
     ValidDays,
     ValidFor,
@@ -963,12 +964,7 @@ def drill_member(
             "--mode", metavar="MODE", help="drain: no new connections. dark: endpoints count as unhealthy at proxies."
         ),
     ] = DrillMode.DRAIN,
-    stop_on: Annotated[
-        str,
-        typer.Option(
-            metavar="LIMIT", help="End it as failed at more errors: 5xx>1% of routes, failed>1% of connections."
-        ),
-    ] = "",
+    stop_on: StopOnOption = "",
     region: Annotated[str, typer.Option("--region", metavar="NAME", help="Region of the hub that runs it.")] = "",
     preview: Annotated[bool, typer.Option("--preview", help="Only show what would happen; write nothing.")] = False,
     output: OutputOption = Output.TABLE,
@@ -1158,12 +1154,7 @@ def shift(
         int, typer.Option(min=1, max=100, metavar="PERCENT", help="Percentage of connections that a step moves.")
     ] = 10,
     every: Annotated[str, typer.Option(metavar="DURATION", help="Time between two steps.")] = "1m",
-    stop_on: Annotated[
-        str,
-        typer.Option(
-            metavar="LIMIT", help="Go back a step and stop at more errors: 5xx>1% of routes, failed>1% of connections."
-        ),
-    ] = "",
+    stop_on: StopOnOption = "",
     stay: Annotated[bool, typer.Option("--stay", help="End the shift that is under way where it is.")] = False,
     output: OutputOption = Output.TABLE,
     *,

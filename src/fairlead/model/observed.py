@@ -432,7 +432,7 @@ class Totals(msgspec.Struct, frozen=True, gc=False):
     requests: Classes = NO_ANSWERS
     p50_ms: float | None = None
     p99_ms: float | None = None
-    #: Connections for which no target was found, or that none accepted; counted for GlobalServices.
+    #: Connections for which no target was found, or that none accepted; of GlobalServices and of backends without HTTP.
     failed: int = 0
 
 

@@ -15,7 +15,7 @@ is on record, so a hub that dies goes on where another one was.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ from fairlead.api.globalservice import (
     ShiftedMember,
 )
 from fairlead.api.times import parsed_time, seconds_from_duration, wire_time
+from fairlead.model.observed import Totals
 
 #: Fewer answers say nothing of a share of errors.
 _LEAST_ANSWERS = 20
@@ -37,10 +38,11 @@ _WHOLE = 1000
 
 
 class Errors(NamedTuple):
-    """The answers since the last step, and how many of them were errors."""
+    """The answers or connections since the last step, and how many of them were errors: ``what``, in words."""
 
     answers: int = 0
     errors: int = 0
+    what: str = "answers were 5xx"
 
 
 def begun(spec: GlobalServiceSpec, status: GlobalServiceStatus) -> GlobalShiftStatus:
@@ -113,18 +115,44 @@ def wait_s(wanted: GlobalShift, shift: GlobalShiftStatus, *, now: datetime) -> f
     return min(every_s, (last + timedelta(seconds=every_s) - now).total_seconds())
 
 
+def errors_in(counted: Collection[Totals], stop_on: str) -> Errors:
+    """Return the requests or the connections in ``counted``, whichever have the larger share of errors.
+
+    Of what has answers with a status, 5xx counts these; of all else, as with failed, the connections.
+    """
+    answers = [totals.requests for totals in counted] if stop_on.startswith("5xx") else []
+    connections = [totals for totals in counted if not any(totals.requests)]
+    parts = (
+        Errors(sum(map(sum, answers)), sum(by_class[4] for by_class in answers)),
+        Errors(
+            sum(totals.connections for totals in connections),
+            sum(totals.failed for totals in connections),
+            "connections failed",
+        ),
+    )
+    return max(parts, key=lambda part: (part.answers >= _LEAST_ANSWERS and part.errors / part.answers, part.answers))
+
+
+def unmeasured(counted: Collection[Totals], stop_on: str) -> str:
+    """Return why ``stop_on`` says nothing of this traffic, empty when it does, or while there is too little."""
+    requests, connections = sum(sum(totals.requests) for totals in counted), errors_in(counted, "failed").answers
+    if not stop_on.startswith("failed") or not requests >= _LEAST_ANSWERS > connections:
+        return ""
+    counts = f"{requests} requests of routes and {connections} other connections were counted"
+    return f"{counts}, and {stop_on} is of connections; use {stop_on.replace('failed', '5xx')}"
+
+
 def stop_reason(
     stop_on: str, errors: Errors, *, subject: str = "the last step", field: str = "spec.shift.stopOn"
 ) -> str:
     """Return why ``errors`` end a shift, or another ``subject``, empty when they do not."""
-    match = re.fullmatch(r"(5xx|failed)>([0-9.]+)%", stop_on)
+    match = re.fullmatch(r"(?:5xx|failed)>([0-9.]+)%", stop_on)
     if match is None or errors.answers < _LEAST_ANSWERS:
         return ""
     percent = 100 * errors.errors / errors.answers
-    if percent <= float(match[2]):
+    if percent <= float(match[1]):
         return ""
-    what = "answers were 5xx" if match[1] == "5xx" else "connections failed"
-    return f"{percent:.1f} % of {errors.answers} {what} since {subject}, and {field} is {stop_on}"
+    return f"{percent:.1f} % of {errors.answers} {errors.what} since {subject}, and {field} is {stop_on}"
 
 
 def in_words(shift: GlobalShiftStatus) -> str:

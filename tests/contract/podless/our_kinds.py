@@ -195,6 +195,7 @@ CASES = [
             ({"mode": "Off"}, 'spec.mode: Unsupported value: "Off"'),
             ({"duration": "soon"}, "spec.duration in body should match"),
             ({"stopOn": "5xx"}, "spec.stopOn in body should match"),
+            ({"stopOn": "5xx>100%"}, "spec.stopOn in body should match"),
         ],
         [
             ({"member": "east"}, "member is immutable: create another Drill"),

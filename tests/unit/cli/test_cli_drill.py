@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 from cli_api import api
+from typer.testing import CliRunner
 
 from fairlead.api.drill import DRILLS, Drill, DrillSpec
 from fairlead.api.globalservice import GLOBAL_SERVICES
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.tenant import TENANTS
 from fairlead.cli import drill
+from fairlead.cli.main import app
 from fairlead.cli.options import HubApi, Output
 from fairlead.cli.run import ATTENTION, OK
 from fairlead.errors import BadConfiguration, NotFound, Terminal
@@ -133,3 +135,13 @@ async def test_a_drill_can_be_stopped_by_name(tmp_path):
         assert (await cluster.get(DRILLS, "", "d")).spec.stop
         with pytest.raises(NotFound, match="no drill is named e"):
             await drill.stop_drill("e", hub_api, Output.NAME)
+
+
+@pytest.mark.req("MC-14", "MC-25")
+@pytest.mark.parametrize("limit", ["5xx", "5xx>1", "latency>1%", "failed>100%"])
+@pytest.mark.parametrize("command", ["drill member west", "shift shop/web west=10"])
+def test_a_limit_that_is_none_is_refused_before_anything_is_written(command, limit):
+    result = CliRunner().invoke(app, [*command.split(), "--stop-on", limit])
+    assert result.exit_code == 2
+    assert "--stop-on" in result.output
+    assert limit in result.output

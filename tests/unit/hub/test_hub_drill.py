@@ -15,11 +15,12 @@ from fairlead.api.meta import ObjectKey
 from fairlead.api.times import parsed_time
 from fairlead.errors import Conflict
 from fairlead.kube.cluster import Undecodable
-from fairlead.model.keys import TargetKey
+from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Counted, MemberSeen, Totals
 from fairlead.runtime.clock import VirtualClock
 
 BEGAN = datetime.now(UTC)
+ROUTE = Counted(LoadBalancerKey("HTTPLoadBalancer", "tenant-west", "public"), "web")
 WEST, EAST = (Counted(KEY, target=TargetKey(f"10.{number}.0.1", 8080)) for number in (1, 2))
 
 
@@ -220,6 +221,33 @@ async def test_errors_end_a_drill_as_failed():
         assert hub.localities() == SERVING
         hub.after_s = 65
         assert (await hub.step()).state == "Failed"
+
+
+@pytest.mark.req("MC-25")
+@pytest.mark.parametrize(
+    ("stop_on", "counted", "refusal"),
+    [
+        ("failed>1%", {ROUTE: Totals(connections=9, requests=(0, 50, 0, 0, 0))}, "use 5xx>1%"),
+        ("5xx>1%", {ROUTE: Totals(requests=(0, 50, 0, 0, 1))}, "answers were 5xx"),
+        # A Service without routes over HTTP.
+        ("5xx>1%", {Counted(KEY): Totals(connections=50, failed=1)}, "connections failed"),
+        ("5xx>1%", {Counted(KEY): Totals(connections=50)}, ""),
+        ("failed>1%", {}, ""),
+    ],
+)
+async def test_a_stop_condition_that_fails_or_cannot_be_measured_refuses_a_drill(stop_on, counted, refusal):
+    async with api() as cluster:
+        await create(cluster, stopOn=stop_on)
+        hub = Hub(cluster)
+        hub.drills._routes = hub.drills._errors._routes = lambda _key: [ROUTE]
+        for reading in ({}, {}, counted):
+            assert (await hub.step()).state == "Before"
+            hub.context.watched.add(reading)
+        hub.after_s = 31
+        status = await hub.step()
+        assert status.state == ("Refused" if refusal else "Drilling")
+        assert refusal in status.message
+        assert ("spec.stopOn" in status.message) == bool(refusal)
 
 
 @pytest.mark.req("MC-25")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hub_parts import GLOBAL as KEY
 from hub_parts import GlobalHub, apply_global, global_api, show_members
@@ -97,15 +98,59 @@ async def test_failed_connections_since_the_last_step_stop_it():
         assert hub.weights() == {"west": 1000, "east": 0}
 
 
+async def counted_steps(hub, *counts):
+    """Return the shift after the first two readings of proxies, and then after each of ``counts``."""
+    await hub.reconcile()
+    await hub.step()
+    hub.context.watched.add({})
+    await hub.step()
+    shifts = []
+    for counted in counts:
+        hub.context.watched.add(counted)
+        shifts.append(await hub.step())
+    return shifts
+
+
 @pytest.mark.req("MC-14")
-async def test_a_share_of_5xx_needs_a_route_that_counts_them():
+async def test_5xx_counts_failed_connections_where_nothing_speaks_http():
+    async with api(100, 0) as cluster:
+        await apply(cluster, 0, 100, step=20, every="1m", stopOn="5xx>1%")
+        good, bad = Totals(connections=100), Totals(connections=100, failed=5)
+        hub = Hub(cluster)
+        # The first count after a step is the base of those that follow.
+        first, _, second = await counted_steps(hub, *({Counted(KEY): part} for part in (good, good, bad)))
+        assert first.moved == 20
+        assert (second.state, second.moved) == ("Stopped", 0)
+        assert "connections failed" in second.message
+
+
+@pytest.mark.req("MC-14")
+async def test_a_condition_on_connections_moves_nothing_while_clients_only_send_requests():
+    async with api(100, 0) as cluster:
+        await apply(cluster, 0, 100, step=20, every="1m", stopOn="failed>1%")
+        hub, route = Hub(cluster), Counted(LoadBalancerKey("HTTPLoadBalancer", "tenant-west", "public"), "web")
+        hub.intent._shifts._errors._routes = lambda _key: [route]
+        requests = {route: Totals(connections=40, requests=(0, 100, 0, 0, 0))}
+        (shift,) = await counted_steps(hub, requests)
+        assert (shift.state, shift.moved) == ("Shifting", 0)
+        assert "spec.shift.stopOn" in shift.message
+        assert "use 5xx>1%" in shift.message
+        # Connections of TCPRoutes, and of the load balancer, count.
+        hub.context.watched.add({Counted(KEY): Totals(connections=100)})
+        assert (await hub.step()).moved == 20
+
+
+@pytest.mark.req("MC-14")
+async def test_a_class_that_counts_no_failed_connections_needs_a_route_over_http():
     async with api(100, 0) as cluster:
         await apply(cluster, 0, 100, step=20, every="1m", stopOn="5xx>1%")
         hub = Hub(cluster)
-        await hub.reconcile()
-        shift = await hub.step()
+        known = hub.context.providers.capabilities
+        for name, capabilities in known.items():
+            known[name] = msgspec.structs.replace(capabilities, localities=False)
+        (shift,) = await counted_steps(hub, {})
         assert (shift.state, shift.moved) == ("Shifting", 0)
-        assert "route" in shift.message
+        assert "no route" in shift.message
 
 
 @pytest.mark.req("MC-14")

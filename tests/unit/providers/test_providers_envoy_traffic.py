@@ -87,6 +87,17 @@ def test_answers_and_refusals_of_a_target_are_counted() -> None:
     }
 
 
+@pytest.mark.req("MC-14")
+def test_failed_connections_of_routes_without_http_are_counted() -> None:
+    name = "cluster.HTTPLoadBalancer/tenant-east/edge/backend/shop/db_5432"
+    text = f"{name}.upstream_cx_total: 9\n{name}.upstream_cx_none_healthy: 2\n"
+    counted = Counted(EDGE.load_balancer, "shop/db:5432")
+    assert TrafficCounts().take(text) == {counted: Totals(connections=9, failed=2)}
+    # Over HTTP, they are requests that are answered 503.
+    text += f"{name}.upstream_rq_5xx: 2\n"
+    assert TrafficCounts().take(text) == {counted: Totals(connections=9, requests=(0, 0, 0, 0, 2))}
+
+
 @pytest.mark.req("OP-11")
 def test_only_what_has_changed_is_returned() -> None:
     counts = TrafficCounts()

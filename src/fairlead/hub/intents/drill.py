@@ -151,7 +151,7 @@ class Drills:
         self._targets = targets
         self._routes = routes
         self._judge = judge
-        self._errors = ErrorCounts(context, routes, since="beginning of the drill")
+        self._errors = ErrorCounts(context, routes, since="beginning of the drill", field="spec.stopOn")
         self._queue: KeyedQueue[str] = KeyedQueue(clock=context.clock)
         self._schedule_queue: KeyedQueue[str] = KeyedQueue(clock=context.clock)
         self._measured: dict[str, _Measured] = {}
@@ -228,6 +228,9 @@ class Drills:
                 )
                 or self._unable(drill, services)
             )
+            if status.state == "Before" and not refusal:
+                # What stopOn says of the traffic is known when the member is about to be taken out.
+                refusal = next(filter(None, self._errors_of(drill, services, status.starts_at)), "")
         after = next_status(
             drill,
             now=now,
@@ -285,37 +288,42 @@ class Drills:
         """Return what the class of a GlobalService cannot do that the drill asks for, empty for nothing."""
         for obj in services:
             capabilities = self._context.providers.capabilities.get(obj.status.serving_provider)
-            if capabilities is None or capabilities.localities:
-                continue
-            subject = f"GlobalService {name_of(obj)}: its class"
-            if drill.spec.mode == "Dark":
-                return f"spec.mode: {subject} cannot report endpoints as unhealthy; use mode Drain"
-            if drill.spec.stop_on.startswith("failed"):
-                return f"spec.stopOn: {subject} does not count failed connections; use 5xx, or none"
+            subject = f"GlobalService {name_of(obj)}"
+            if drill.spec.mode == "Dark" and capabilities is not None and not capabilities.localities:
+                return f"{subject}: spec.mode: its class cannot report endpoints as unhealthy; use mode Drain"
+            if problem := self._errors.unable(obj, drill.spec.stop_on):
+                return f"{subject}: {problem}"
         return ""
 
     def _why_stop(self, drill: Drill, services: Sequence[GlobalService]) -> str:
         """Return why a drill ends before its time, empty for no reason."""
-        name, spec, measured = drill.metadata.name, drill.spec, self._measured[drill.metadata.name]
+        spec, measured = drill.spec, self._measured[drill.metadata.name]
         if spec.stop:
             return "stopped by spec.stop"
         if not services:
             return f"no GlobalService of the drill lists member {spec.member} any longer"
         if problem := next(filter(None, (no_other(obj, spec.member) for obj in services)), ""):
             return problem
-        unknown = ""
-        for obj in services:
-            key = self._objects.key(obj)
-            watch = (name, key, "errors of stopOn")
-            measured.watches.add(watch)
-            errors, waits = self._errors.errors(watch, key, spec.stop_on, drill.status.ends_at)
-            if problem := stop_reason(spec.stop_on, errors or Errors(), subject="the drill began", field="spec.stopOn"):
-                return f"GlobalService {name_of(obj)}: {problem}"
-            if waits and self._context.watched.problem():
-                unknown = f"GlobalService {name_of(obj)}: {waits}"
+        problem, unknown = self._errors_of(drill, services, drill.status.ends_at)
+        if problem:
+            return problem
         now_s = self._context.clock.monotonic()
         measured.unknown_s = None if not unknown else now_s if measured.unknown_s is None else measured.unknown_s
         return unknown if measured.unknown_s is not None and now_s - measured.unknown_s >= _UNKNOWN_S else ""
+
+    def _errors_of(self, drill: Drill, services: Iterable[GlobalService], moment: str) -> tuple[str, str]:
+        """Return which errors since ``moment`` stopOn does not allow, and why others are unknown; empty for none."""
+        name, stop_on = drill.metadata.name, drill.spec.stop_on
+        unknown = ""
+        for obj in services:
+            watch = (name, self._objects.key(obj), "errors of stopOn")
+            self._measured[name].watches.add(watch)
+            errors, waits = self._errors.errors(watch, obj, stop_on, moment)
+            if problem := stop_reason(stop_on, errors or Errors(), subject="the drill began", field="spec.stopOn"):
+                return f"GlobalService {name_of(obj)}: {problem}", ""
+            if waits:
+                unknown = f"GlobalService {name_of(obj)}: {waits}"
+        return "", unknown
 
     def _announce(self, drill: Drill, services: Sequence[GlobalService]) -> None:
         """Say what has changed: in the log, as Events, and to the GlobalServices."""

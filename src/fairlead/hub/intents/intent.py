@@ -202,6 +202,11 @@ class WatchedCounts:
 
     def of(self, key: Hashable, counted: Iterable[Counted]) -> Totals | None:
         """Return the sum of ``counted`` since ``key`` watches them; None before the first reading."""
+        apart = self.apart(key, counted)
+        return summed(apart.values()) if apart is not None else None
+
+    def apart(self, key: Hashable, counted: Iterable[Counted]) -> Mapping[Counted, Totals] | None:
+        """Return all of ``counted`` since ``key`` watches them; None before the first reading."""
         self.ask()
         before, wanted = self._watched.get(key, frozenset()), frozenset(counted)
         self._watched[key] = wanted
@@ -209,7 +214,7 @@ class WatchedCounts:
         for subject in wanted - self._sums.keys():
             self._sums[subject] = Totals()
             self._new.add(subject)
-        return summed(map(self._sums.__getitem__, wanted)) if wanted.isdisjoint(self._new) else None
+        return {subject: self._sums[subject] for subject in wanted} if wanted.isdisjoint(self._new) else None
 
     def with_targets(self) -> set[LoadBalancerKey]:
         """Return the load balancers whose targets are watched one by one."""

@@ -1,14 +1,14 @@
 """Moves the weights of GlobalServices in steps, and stops on errors.
 
 Each step is a write of ``status.shift``, and in force once it is on record: a hub that dies leaves the shift where it
-is, and the next one goes on. Errors are those that the proxies have counted since the last step: 5xx of all routes to
-the Services of the members, and failed connections of the load balancer itself. After a restart they are counted again
-from zero. No step is taken before the first count, nor while a proxy does not report.
+is, and the next one goes on. Errors are those that the proxies have counted since the last step, of the load balancer
+itself and of all routes to the Services of the members. After a restart they are counted again from zero. No step is
+taken before the first count, nor while a proxy does not report, nor while stopOn says nothing of the traffic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import NamedTuple
 
 import structlog
@@ -21,9 +21,9 @@ from fairlead.kube.lease import check_leads
 from fairlead.kube.writes import write_status
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.observed import Counted
+from fairlead.model.observed import Counted, Totals, added
 from fairlead.runtime.queue import KeyedQueue
-from fairlead.translate.shift import Errors, begun, in_words, next_step, wait_s
+from fairlead.translate.shift import Errors, begun, errors_in, in_words, next_step, unmeasured, wait_s
 
 _log = structlog.get_logger(__name__)
 #: Errors are looked at this often between two steps.
@@ -36,50 +36,67 @@ class _Base(NamedTuple):
     """What had been counted at a moment: ``since`` is its time, and stopOn."""
 
     since: tuple[str, str]
-    counted: frozenset[Counted]
-    errors: Errors
+    counted: Mapping[Counted, Totals]
 
 
 class ErrorCounts:
     """The errors of GlobalServices since a moment, as stopOn counts them.
 
-    ``routes`` returns whose answers over HTTP count for one of them.
+    ``routes`` returns the backends of routes that one of them shares; ``since`` and ``field`` name the moment and
+    stopOn in sentences.
     """
 
     def __init__(
-        self, context: IntentContext, routes: Callable[[LoadBalancerKey], Iterable[Counted]], *, since: str
+        self, context: IntentContext, routes: Callable[[LoadBalancerKey], Iterable[Counted]], *, since: str, field: str
     ) -> None:
         self._watched = context.watched
+        self._capabilities = context.providers.capabilities
         self._routes = routes
         self._since = since
+        self._field = field
         self._base: dict[Hashable, _Base] = {}
 
-    def errors(self, watch: Hashable, key: LoadBalancerKey, stop_on: str, moment: str) -> tuple[Errors | None, str]:
-        """Return the errors since ``moment``, None while they are not known; and why they never will be.
+    def errors(self, watch: Hashable, obj: GlobalService, stop_on: str, moment: str) -> tuple[Errors | None, str]:
+        """Return the errors since ``moment``, None while they are not known; and why they do not become known.
 
         ``watch`` names who counts them.
         """
         if not stop_on:
             return Errors(), ""
-        of_routes = stop_on.startswith("5xx")
-        counted = frozenset(self._routes(key)) if of_routes else frozenset({Counted(key)})
-        if not counted:
-            return Errors(), "no route to the Services of its members counts 5xx; stopOn failed>1% is of connections"
+        if problem := self.unable(obj, stop_on):
+            return Errors(), problem
+        key = LoadBalancerKey(GLOBAL_SERVICES.kind, *obj.key)
+        counted = {*self._routes(key), *([Counted(key)] if self._counts_failed(obj) else [])}
         since, base = (moment, stop_on), self._base.get(watch)
-        if base is not None and base.since == since:
-            # A route that was deleted meanwhile has been answered all the same.
-            counted |= base.counted
-        totals, problem = self._watched.of(watch, counted), self._watched.problem()
-        waits = f"the errors since the {self._since} are unknown: {problem}" if problem else ""
-        if totals is None:
+        before = base.counted if base is not None and base.since == since else None
+        # A route that was deleted meanwhile has been answered all the same.
+        now, problem = self._watched.apart(watch, counted.union(before or ())), self._watched.problem()
+        waits = f"{self._field}: the errors since the {self._since} are unknown: {problem}" if problem else ""
+        if now is not None:
+            self._base[watch] = _Base(
+                since, {each: before.get(each, Totals()) for each in now} if before is not None else now
+            )
+        if now is None or before is None:
             return (Errors(), waits) if waits else (None, "")
-        errors = totals.requests[4] if of_routes else totals.failed
-        now = Errors(sum(totals.requests) if of_routes else totals.connections, errors)
-        if base is None or base.since != since:
-            self._base[watch] = _Base(since, counted, now)
-            return (Errors(), waits) if waits else (None, "")
-        self._base[watch] = base._replace(counted=counted)
-        return Errors(now.answers - base.errors.answers, now.errors - base.errors.errors), waits
+        grown = [added(before.get(each, Totals()), totals) for each, totals in now.items()]
+        if not waits and (problem := unmeasured(grown, stop_on)):
+            waits = f"{self._field}: {problem}"
+        return errors_in(grown, stop_on), waits
+
+    def unable(self, obj: GlobalService, stop_on: str) -> str:
+        """Return why nothing counts what ``stop_on`` is of, empty when something does."""
+        if not stop_on or self._counts_failed(obj):
+            return ""
+        what = f"{self._field}: the class of the GlobalService does not count failed connections"
+        if stop_on.startswith("failed"):
+            return f"{what}; use 5xx, or none"
+        if any(self._routes(LoadBalancerKey(GLOBAL_SERVICES.kind, *obj.key))):
+            return ""
+        return f"{what}, and no route to the Services of its members counts 5xx; use a class with provider envoy"
+
+    def _counts_failed(self, obj: GlobalService) -> bool:
+        capabilities = self._capabilities.get(obj.status.serving_provider)
+        return capabilities is None or capabilities.localities
 
     def forget(self, watch: Hashable) -> None:
         """Count no longer."""
@@ -98,7 +115,7 @@ class Shifts:
     ) -> None:
         self._context = context
         self._objects = objects
-        self._errors = ErrorCounts(context, counted, since="last step")
+        self._errors = ErrorCounts(context, counted, since="last step", field="spec.shift.stopOn")
         self._queue: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=context.clock)
 
     def controller(self) -> Controller:
@@ -132,7 +149,7 @@ class Shifts:
             return None
         if not _gaining(shift) <= {member.tenant for member in obj.status.members or ()}:
             return _LOOK_S  # The status is older than the list of members: whether one of them serves is unknown.
-        errors, waits = self._errors.errors(key, key, wanted.stop_on, shift.stepped_at)
+        errors, waits = self._errors.errors(key, obj, wanted.stop_on, shift.stepped_at)
         if errors is None:
             return _LOOK_S
         now = self._context.clock.now()

@@ -22,7 +22,8 @@ _FILTER = (
     r"|^udp\.[A-Za-z]+/.*\.downstream_sess_(total|active|[rt]x_bytes)$"
     r"|^cluster\.(TCPLoadBalancer|LoadBalancer)/.*\.upstream_cx_(active|connect_ms)$"
     r"|^cluster\.GlobalService/.*\.upstream_cx_(connect_attempts_exceeded|none_healthy|connect_ms)$"
-    r"|^cluster\.HTTPLoadBalancer/.*/backend/.*\.upstream_(cx_total|cx_active|cx_[rt]x_bytes_total|rq_[1-5]xx|rq_time)$"
+    r"|^cluster\.HTTPLoadBalancer/.*/backend/.*\.upstream_(cx_(total|active|[rt]x_bytes_total|none_healthy"
+    r"|connect_attempts_exceeded)|rq_[1-5]xx|rq_time)$"
     r"|^vhost\..*\.route\.HTTPLoadBalancer/.*\.upstream_rq_([1-5]xx|time)$"
     r"|^server\.uptime$"
 )
@@ -142,6 +143,8 @@ class TrafficCounts:
                 classes[int(number) - 1] += value
             elif (count := _COUNTS.get(statistic)) is not None:
                 sums[count] = sums.get(count, 0) + value
+        if key.backend and any(classes):
+            sums.pop("failed", None)  # requests, which were answered 503
         times = self._times.get(key, {}).values()
         return Totals(
             **sums,
