@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self, cast
 
 import msgspec
 
+from fairlead.api.globalservice import GlobalService
 from fairlead.api.httploadbalancer import (
     FAILING_LISTED,
     HTTP_LOAD_BALANCERS,
@@ -37,6 +38,7 @@ from fairlead.kube.cache import WatchCache
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import TableSource, VisibleItem
 from fairlead.status.fleet import (
+    MEMBER_TROUBLES,
     LoadBalancerRow,
     ObjectFault,
     Trouble,
@@ -47,6 +49,7 @@ from fairlead.status.fleet import (
 )
 from fairlead.status.machines import AnnouncedRow
 from fairlead.status.object_ref import IN_MEMBERS, SERVICE, ObjectRef
+from fairlead.translate.global_service import share_in_words
 
 #: Hosts and Services that a row names; more are counted.
 _NAMED = 3
@@ -353,6 +356,8 @@ class ChainBackend(NamedTuple):
     source: str
     trouble: Trouble
     note: str
+    #: Of a GlobalService.
+    member: str = ""
 
 
 def chain_of(
@@ -367,6 +372,7 @@ def chain_of(
     for backend in backends:
         by_backend[backend.behind].append(backend)
     served = ServedRoutes.of(obj) if isinstance(obj, HTTPLoadBalancer) else None
+    members = {each.tenant: each for each in obj.status.members or ()} if isinstance(obj, GlobalService) else {}
     columns: list[tuple[str, list[ChainNode]]] = [("Clients", [ChainNode("clients", "Clients", row.state)])]
     links: list[tuple[str, str]] = []
     addresses = _addresses(obj, row, announced)
@@ -410,15 +416,19 @@ def chain_of(
             ports.setdefault(f"{port.protocol}/{port.port}", Trouble.NONE if row.programmed else Trouble.NOT_SERVING)
         listeners = [ChainNode(f"listener {port}", port, trouble) for port, trouble in sorted(ports.items())]
         columns.append(("Listener", listeners))
-        services = {row.title: sorted(by_backend)}
-        links += [(node.id, f"service {row.title}") for node in listeners]
+        services = {name: sorted(by_backend) for name in members or (row.title,)}
+        links += [(node.id, f"service {name}") for node in listeners for name in services]
     links += [(address.id, listener.id) for address in addresses for listener in listeners]
     of_services: list[ChainNode] = []
     targets: dict[str, ChainNode] = {}
     for service, names in services.items():
-        parts = [part for name in dict.fromkeys(names) for part in by_backend[name]]
-        trouble = _trouble_of(parts)
-        note = "" if parts else "no backend"
+        member = members.get(service)
+        listed = (part for name in dict.fromkeys(names) for part in by_backend[name])
+        parts = [part for part in listed if member is None or part.member == service]
+        trouble, note = _trouble_of(parts), "" if parts else "no backend"
+        if member is not None:
+            trouble = MEMBER_TROUBLES.get(member.state, Trouble.NONE)
+            note = "; ".join(filter(None, (f"{share_in_words(member)}, tier {member.tier}", member.message)))
         of_services.append(ChainNode(f"service {service}", service, trouble, note))
         for part in parts:
             node = ChainNode(f"backend {part.address}", part.address, part.trouble, part.note or part.source)
@@ -426,7 +436,7 @@ def chain_of(
             if before is None or part.trouble.rank < Trouble(before.state).rank:
                 targets[node.id] = node
             links.append((f"service {service}", node.id))
-    columns += [("Service", of_services), ("Backends", list(targets.values()))]
+    columns += [("Members" if members else "Service", of_services), ("Backends", list(targets.values()))]
     if row.state in (Trouble.NOT_KNOWN, Trouble.UNCONFIRMED, Trouble.IDLE):
         # Nothing says that a part serves; the fault of a part is known all the same.
         replace = msgspec.structs.replace

@@ -17,6 +17,7 @@ import msgspec
 
 from fairlead.api.addresspool import ADDRESS_POOLS, AddressPool
 from fairlead.api.backendgroup import BackendGroup, BackendRecord
+from fairlead.api.globalservice import GlobalMemberStatus, GlobalService
 from fairlead.api.hostname import DNSZone, Hostname
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, LoadBalancerRoute, RouteKey
 from fairlead.api.intent import IntentObject
@@ -24,6 +25,7 @@ from fairlead.api.kinds import LOAD_BALANCER_KINDS
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import ManagedCertificate
 from fairlead.api.meta import KubeObject, ObjectKey, Resource, WireCondition, condition_of
+from fairlead.api.multicluster import ExportedService, ImportedService
 from fairlead.api.names import AGENT_LEASE, ANNOTATION_PAUSED
 from fairlead.api.poolservice import PoolService
 from fairlead.api.proxymachine import ProxyMachine
@@ -45,10 +47,12 @@ from fairlead.page.routes import Chain, ChainBackend, ServedRoutes, chain_of
 from fairlead.runtime.clock import Clock
 from fairlead.status.fleet import (
     ACCEPTED,
+    MEMBER_TROUBLES,
     PROGRAMMED,
     SERVING,
     AnyLoadBalancer,
     ProxyRow,
+    SetKey,
     Trouble,
     certificate_faults,
     class_faults,
@@ -65,6 +69,8 @@ from fairlead.status.fleet import (
     refusal_faults,
     region_faults,
     region_row,
+    set_key,
+    shared_service_rows,
     title_with_kind,
     worst_of,
     zone_faults,
@@ -75,6 +81,7 @@ from fairlead.status.object_ref import ObjectRef
 from fairlead.status.plan_rows import Row, rows_of, source_of
 from fairlead.sync.tracker import Registered
 from fairlead.translate.addresses import OWN_POOL
+from fairlead.translate.global_service import share_in_words
 
 #: Addresses of a machine that are listed; more are counted.
 MOST_ADDRESSES = 10
@@ -122,6 +129,16 @@ class MemberItem(Item, frozen=True, gc=False):
     connection: str = ""
     heard: str = ""
     refused: tuple[str, ...] = ()
+
+
+class SharedItem(Item, frozen=True, gc=False):
+    """One Service of a cluster set, as namespace/name, and the members that export and import it."""
+
+    service: str
+    cluster_set: str = ""
+    exported_by: tuple[str, ...] = ()
+    imported_by: tuple[str, ...] = ()
+    reason: str = ""
 
 
 class CertificateItem(Item, frozen=True, gc=False):
@@ -444,6 +461,22 @@ class BackendItem(msgspec.Struct, frozen=True, rename="camel"):
     state: str
     since: str = ""
     why: str = ""
+    #: Of a GlobalService.
+    member: str = ""
+
+
+class MemberShareItem(msgspec.Struct, frozen=True, rename="camel"):
+    """One member of a GlobalService; ``share`` in words, and ``trouble`` is the class of its state."""
+
+    member: str
+    service: str
+    share: str
+    tier: int
+    endpoints: str
+    state: str
+    trouble: Trouble
+    message: str
+    silent_since: str
 
 
 class RegisteredStatus(msgspec.Struct, frozen=True):
@@ -510,6 +543,7 @@ class Detail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     more_held: int = 0
     #: The addresses that proxy machines announce, and why none does.
     announced: list[AnnouncedRow] = msgspec.field(default_factory=list[AnnouncedRow])
+    members: list[MemberShareItem] = msgspec.field(default_factory=list[MemberShareItem])
     #: What requests pass; None for what has no object any longer.
     chain: Chain | None = None
     #: Whether its own annotation holds all changes, and whether hosts of it are in maintenance.
@@ -561,6 +595,9 @@ def detail_of(
         ],
         more_held=max(0, total - len(held)),
         announced=announced_rows,
+        members=[_member_share(member) for member in obj.status.members or ()]
+        if isinstance(obj, GlobalService)
+        else [],
         chain=_chain(obj, [route for route, _ in routes], backends, announced_rows) if obj is not None else None,
         paused=obj is not None and obj.annotation(ANNOTATION_PAUSED, "false") != "false",
         maintenance=bool(getattr(obj.status, "maintenance", ())) if obj is not None else False,
@@ -586,10 +623,25 @@ def _chain(
             backend.source,
             trouble(backend.state),
             "" if backend.state in _GOOD_STATES else f"{backend.state}: {backend.why}".removesuffix(": "),
+            backend.member,
         )
         for backend in backends
     ]
     return chain_of(obj, load_balancer_row(obj), routes, parts, announced)
+
+
+def _member_share(member: GlobalMemberStatus) -> MemberShareItem:
+    return MemberShareItem(
+        member.tenant,
+        member.service,
+        share_in_words(member),
+        member.tier,
+        member.endpoints,
+        member.state,
+        MEMBER_TROUBLES.get(member.state, Trouble.NONE),
+        member.message,
+        member.silent_since or "",
+    )
 
 
 def _condition(condition: WireCondition) -> ConditionItem:
@@ -606,13 +658,13 @@ def _backends(registered: Mapping[Place, RegisteredStatus], records: Iterable[Ba
         record = by_place.get(place)
         standing = registered.get(place)
         target = standing.target if standing is not None else target_of(record) if record is not None else None
-        source = source_of(target) if target is not None else ""
+        source, member = (source_of(target), target.locality) if target is not None else ("", "")
         if record is not None:
             state = "Deregistering" if record.deleting else record.status.state or "Pending"
             why = record.status.message or (reason_text(record.status.reason) if record.status.reason else "")
-            yield BackendItem(listener, address, source, state, record.status.since or "", why)
+            yield BackendItem(listener, address, source, state, record.status.since or "", why, member)
         elif standing is not None:
-            yield BackendItem(listener, address, source, standing.state, standing.since, standing.why)
+            yield BackendItem(listener, address, source, standing.state, standing.since, standing.why, member)
 
 
 def _routes(
@@ -734,6 +786,69 @@ class Members(TableSource):
             return None
         lease = self._inventory.leases.get(tenant.namespace, AGENT_LEASE)
         return VisibleItem(member_item(tenant, lease, self._now()), TENANTS.plural)
+
+
+class SharedServices(TableSource):
+    """The Services that members of cluster sets share; a key is a ``SetKey``."""
+
+    table = "shared"
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._caches: tuple[WatchCache[ExportedService] | WatchCache[ImportedService], ...] = (
+            inventory.exports,
+            inventory.imports,
+        )
+
+    def watch(self, changed: Changed) -> None:
+        """Call ``changed`` for each export and import that changes, and for those of a member that changes its set."""
+
+        def shared_changed(old: Any, new: Any) -> None:
+            changed(self._key(_any(old, new)))
+
+        def tenant_changed(old: Tenant | None, new: Tenant | None) -> None:
+            if old is None or new is None or old.spec != new.spec:
+                for tenant in filter(None, (old, new)):
+                    for obj in self._objects():
+                        if obj.metadata.namespace == tenant.namespace:
+                            changed(set_key(obj, tenant))
+
+        for cache in self._caches:
+            cache.on_change(shared_changed)
+        self._inventory.tenants.on_change(tenant_changed)
+
+    def all_keys(self) -> Iterable[Hashable]:
+        """Return the keys of all."""
+        return {self._key(obj) for obj in self._objects()}
+
+    def visible_item(self, key: Hashable) -> VisibleItem | None:
+        """Return the item of one."""
+        if not isinstance(key, SetKey):
+            return None
+        inventory, place = self._inventory, (key.namespace, key.name)
+        exports, imports = inventory.exports.by_index("service", place), inventory.imports.by_index("service", place)
+        tenants = (inventory.tenant_of(obj.metadata.namespace) for obj in (*exports, *imports))
+        row = shared_service_rows(exports, imports, filter(None, tenants)).get(key)
+        if row is None:
+            return None
+        item = SharedItem(
+            id="/".join(key),
+            state=row.state,
+            problems=(row.message,) if row.message else (),
+            service=row.service,
+            cluster_set=row.cluster_set,
+            exported_by=tuple(row.exported_by),
+            imported_by=tuple(row.imported_by),
+            reason=row.reason,
+        )
+        return VisibleItem(item, TENANTS.plural)
+
+    def _objects(self) -> Iterator[ExportedService | ImportedService]:
+        for cache in self._caches:
+            yield from cache.values()
+
+    def _key(self, obj: ExportedService | ImportedService) -> SetKey:
+        return set_key(obj, self._inventory.tenant_of(obj.metadata.namespace))
 
 
 class Objects(TableSource, Generic[T]):

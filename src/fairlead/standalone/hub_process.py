@@ -63,6 +63,7 @@ from fairlead.page.tables import (
     Plans,
     PoolTable,
     Proxies,
+    SharedServices,
     ThisHub,
     certificate_item,
     class_item,
@@ -687,6 +688,7 @@ def make_page(
             LoadBalancers(inventory),
             *_routes(inventory),
             Members(inventory, now),
+            SharedServices(inventory),
             # Certificates end without a change of their object.
             Objects(
                 "certificate",

@@ -33,7 +33,7 @@ import msgspec
 
 from fairlead.api.addresspool import ADDRESS_POOLS, COUNTED, AddressPool
 from fairlead.api.backendgroup import BackendGroup
-from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalService
+from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalMemberState, GlobalService
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES, DNSZone, Hostname
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
 from fairlead.api.intent import MachinePlacement
@@ -350,7 +350,7 @@ def build_status(read: FleetObjects, *, now: datetime) -> FleetStatus:
         machines=machine_rows(read.machines, read.machine_leases, now),
         pools=pools,
         regions=regions,
-        shared_services=shared_service_rows(read.exports, read.imports, read.tenants),
+        shared_services=list(shared_service_rows(read.exports, read.imports, read.tenants).values()),
         problems=[fault.sentence for fault in faults],
         troubles=[fault.problem for fault in faults],
     )
@@ -376,6 +376,14 @@ def _on_own_proxies(read: FleetObjects) -> list[AnyLoadBalancer]:
     """Return the load balancers whose addresses proxy machines may announce."""
     own = {cls.metadata.name for cls in read.classes if cls.spec.provider in MACHINE_PROVIDERS}
     return [lb for lb in read.load_balancers if (lb.class_name or DEFAULT_CLASS) in own]
+
+
+#: Of a member of a GlobalService; all other states are well.
+MEMBER_TROUBLES: Mapping[GlobalMemberState, Trouble] = {
+    **dict.fromkeys(("Down", "Dropped", "NoEndpoints", "Missing"), Trouble.NOT_SERVING),
+    **dict.fromkeys(("UnreachableFromSomeProxies", "Returning", "Flapping"), Trouble.ATTENTION),
+    **dict.fromkeys(("Standby", "Draining", "Drilled"), Trouble.IDLE),
+}
 
 
 def load_balancer_row(lb: AnyLoadBalancer, announced: Mapping[str, AnnouncedRow] | None = None) -> LoadBalancerRow:
@@ -632,36 +640,48 @@ def region_faults(regions: Iterable[RegionRow]) -> Iterator[ObjectFault]:
             yield ObjectFault(row.state, "PoolService", row.namespace, row.service, row.reason, subject, text)
 
 
+class SetKey(NamedTuple):
+    """A Service of a cluster set; without a set, ``member`` is the only one that it is of."""
+
+    namespace: str
+    name: str
+    cluster_set: str
+    member: str = ""
+
+
+def set_key(obj: ExportedService | ImportedService, tenant: Tenant | None) -> SetKey:
+    """Return which Service of which set an object is of; ``tenant`` is the member in whose namespace it is."""
+    cluster_set = tenant.spec.cluster_set if tenant is not None else ""
+    member = tenant.metadata.name if tenant is not None else obj.metadata.namespace
+    return SetKey(obj.spec.namespace, obj.spec.name, cluster_set, "" if cluster_set else member)
+
+
 def shared_service_rows(
     exports: Iterable[ExportedService], imports: Iterable[ImportedService], tenants: Iterable[Tenant]
-) -> list[SharedServiceRow]:
-    """Return a row for each Service of each set; exports of members in no set are rows of their own."""
+) -> dict[SetKey, SharedServiceRow]:
+    """Return the row of each Service of each set, ordered; exports of members in no set are rows of their own."""
     by_namespace = {tenant.namespace: tenant for tenant in tenants}
-    importers: dict[tuple[str, str, str], list[str]] = {}
+    importers: dict[SetKey, list[str]] = {}
     for obj in imports:
         if (tenant := by_namespace.get(obj.metadata.namespace)) is not None:
-            key = (obj.spec.namespace, obj.spec.name, tenant.spec.cluster_set)
-            importers.setdefault(key, []).append(tenant.metadata.name)
-    shared: dict[tuple[str, str, str], dict[str, ExportedService]] = {key: {} for key in importers}
+            importers.setdefault(set_key(obj, tenant), []).append(tenant.metadata.name)
+    shared: dict[SetKey, dict[str, ExportedService]] = {key: {} for key in importers}
     for obj in exports:
-        member, cluster_set = _exporter(obj, by_namespace)
-        # Without a set, members share nothing with each other.
-        key = (obj.spec.namespace, obj.spec.name, cluster_set or f"\0{member}")
-        shared.setdefault(key, {})[member] = obj
-    rows: list[SharedServiceRow] = []
-    for (namespace, name, cluster_set), by_member in sorted(shared.items()):
+        tenant = by_namespace.get(obj.metadata.namespace)
+        shared.setdefault(set_key(obj, tenant), {})[_exporter(obj, by_namespace)] = obj
+    rows: dict[SetKey, SharedServiceRow] = {}
+    for key, by_member in sorted(shared.items()):
         faults = [fault for obj in by_member.values() for fault in _export_faults(obj)]
         ready = [member for member, obj in by_member.items() if is_true(obj.status.conditions, READY)]
-        row = SharedServiceRow(
-            service=f"{namespace}/{name}",
-            cluster_set=cluster_set.partition("\0")[0],
+        rows[key] = SharedServiceRow(
+            service=f"{key.namespace}/{key.name}",
+            cluster_set=key.cluster_set,
             exported_by=sorted(ready),
-            imported_by=sorted(importers.get((namespace, name, cluster_set), ())),
+            imported_by=sorted(importers.get(key, ())),
             state=Trouble.ATTENTION if faults else Trouble.NONE,
             reason=faults[0].reason if faults else "Exported" if ready else ConditionReason.PENDING,
             message=faults[0].text if faults else "",
         )
-        rows.append(row)
     return rows
 
 
@@ -669,16 +689,16 @@ def export_faults(exports: Iterable[ExportedService], tenants: Iterable[Tenant])
     """Yield the exports that no member can import, and those that differ from others."""
     by_namespace = {tenant.namespace: tenant for tenant in tenants}
     for obj in sorted(exports, key=lambda obj: obj.key):
-        member, _ = _exporter(obj, by_namespace)
+        member = _exporter(obj, by_namespace)
         for fault in _export_faults(obj):
             subject = f"export of Service {obj.spec.namespace}/{obj.spec.name} by member {member}"
             yield ObjectFault(fault.trouble, EXPORTED_SERVICES.kind, *obj.key, fault.reason, subject, fault.text)
 
 
-def _exporter(obj: ExportedService, by_namespace: Mapping[str, Tenant]) -> tuple[str, str]:
-    """Return the member that exports a Service, and its cluster set; its namespace while its Tenant is unknown."""
+def _exporter(obj: ExportedService, by_namespace: Mapping[str, Tenant]) -> str:
+    """Return the member that exports a Service; its namespace while its Tenant is unknown."""
     tenant = by_namespace.get(obj.metadata.namespace)
-    return (tenant.metadata.name, tenant.spec.cluster_set) if tenant is not None else (obj.metadata.namespace, "")
+    return tenant.metadata.name if tenant is not None else obj.metadata.namespace
 
 
 def _export_faults(obj: ExportedService) -> list[ConditionFault]:

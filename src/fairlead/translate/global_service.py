@@ -671,10 +671,11 @@ def _parts(
 
 def shares_in_line(statuses: Collection[GlobalMemberStatus]) -> str:
     """Return the members in one line for a column, as west 60%, east 40%, north standby."""
-    return ", ".join(f"{status.tenant} {_in_words(status)}" for status in statuses)
+    return ", ".join(f"{status.tenant} {share_in_words(status)}" for status in statuses)
 
 
-def _in_words(status: GlobalMemberStatus) -> str:
+def share_in_words(status: GlobalMemberStatus) -> str:
+    """Return the share of a member, such as 60%; of one without connections its state, such as standby."""
     if status.state == "UnreachableFromSomeProxies":
         return f"{status.share} from some proxies"
     if status.state == "Returning":

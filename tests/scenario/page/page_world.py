@@ -27,6 +27,7 @@ from fairlead.page.tables import (
     PoolItem,
     ProxyItem,
     RegionItem,
+    SharedItem,
     ZoneItem,
     load_balancer_item,
     member_item,
@@ -48,6 +49,7 @@ class Fleet:
         self.agent_age_s = 3.0
         self.plans: dict[str, PlanItem] = {}
         self.regions: dict[str, RegionItem] = {}
+        self.shared: dict[str, SharedItem] = {}
         self.names: dict[str, NameItem] = {}
         self.zones: dict[str, ZoneItem] = {}
         self.certificates: dict[str, CertificateItem] = {}
@@ -97,6 +99,7 @@ class Fleet:
                     ("event", self.events, ""),
                     ("plan", self.plans, "tcploadbalancers"),
                     ("region", self.regions, "poolservices"),
+                    ("shared", self.shared, "tenants"),
                     ("name", self.names, "hostnames"),
                     ("zone", self.zones, "dnszones"),
                     ("certificate", self.certificates, "managedcertificates"),

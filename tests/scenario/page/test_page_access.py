@@ -17,14 +17,17 @@ from fairlead.page.tables import (
     GroupItem,
     HeldItem,
     HubItem,
+    MemberShareItem,
     NameItem,
     PlanItem,
     PlanRow,
     PoolItem,
     RegionItem,
+    SharedItem,
     ZoneItem,
 )
 from fairlead.page.timeline import EventItem, EventKind
+from fairlead.status.fleet import Trouble
 from tests.fleet_objects import GOOD, condition
 
 pytestmark = [pytest.mark.slow, pytest.mark.req("OP-10")]
@@ -90,6 +93,7 @@ def full() -> Fleet:
         fleet.regions[state] = RegionItem(
             id=state, state=state, problems=said, namespace="n", service=state, region="r", reason="R"
         )
+        fleet.shared[state] = SharedItem(id=state, state=state, problems=said, service=state, exported_by=("east",))
         fleet.names[state] = NameItem(id=state, state=state, problems=said, host=state)
         fleet.certificates[state] = CertificateItem(
             id=state, state=state, problems=said, namespace="n", hosts=(state,), step="Issued", ends=AT
@@ -117,6 +121,7 @@ def full() -> Fleet:
             tuple(itertools.pairwise(STATES)),
         ),
         held=[HeldItem("Drain a", "Paused", "it is paused")],
+        members=[MemberShareItem("east", "shop/web", "60%", 0, "2/2", state, state, "a note", AT) for state in Trouble],
         backends=[
             BackendItem("TCP/80", f"10.0.0.{number}:80", "Pod/a/b", state, AT, "why")
             for number, state in enumerate(("Served", "Unhealthy", "Draining", "Pending"))
@@ -188,7 +193,7 @@ async def test_the_focus_goes_from_the_views_to_what_is_shown_in_the_order_of_th
             "Fleet",
             "Plan, 1 held",
             "Regions, 3 with a problem",
-            "Members, 1 with a problem",
+            "Members, 4 with a problem",
             "Classes and proxies, 1 with a problem",
             "Names and certificates, 6 with a problem",
             "Colours: system setting",

@@ -18,11 +18,12 @@ from fairlead.kube.discovery import install_crds
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Counted, Totals
 from fairlead.page.routes import Chain, ChainColumn, ChainNode, RouteRow
-from fairlead.page.tables import Detail
+from fairlead.page.tables import Detail, MemberShareItem, SharedItem
 from fairlead.page.timeline import EventItem, EventKind
 from fairlead.page.traffic import Traffic
 from fairlead.page.web import TokenGate
 from fairlead.runtime.clock import SystemClock
+from fairlead.status.fleet import Trouble
 from fairlead_demo.worlds.processes import wait_until
 from podless import ApiServer
 from tests.fleet_objects import GOOD
@@ -32,6 +33,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.req("OP-10")]
 ADMIN = "for-these-tests-only"
 EDGE = "HTTPLoadBalancer/tenant-east/ingressclass.edge"
 S1 = "TCPLoadBalancer/tenant-east/shop.s1"
+AT = "2029-12-31T00:00:00Z"
 WHY = "requests for shop.example.com fail: no healthy target behind backend shop/cart:80"
 ROUTE = RouteRow(
     id="Ingress/tenant-east/shop/cart", state="NotServing", problems=(WHY,), kind="Ingress", namespace="tenant-east",
@@ -88,6 +90,42 @@ async def test_a_route_has_a_row_with_its_sentence_its_hour_and_its_chain(browse
         ]
         kinds = "[...document.querySelectorAll('#detail .diagram path')].map((path) => path.getAttribute('class'))"
         assert await browser.js(kinds) == ["NotServing", "Serving"]
+        assert await browser.js("document.documentElement.scrollWidth <= innerWidth") is True
+    assert all("ERR_" in error for error in browser.errors), browser.errors
+
+
+@pytest.mark.req("MC-1", "MC-9")
+@pytest.mark.parametrize("width", [1280, 420])
+async def test_members_of_a_global_service_and_what_a_set_shares_are_in_tables(browser, width):
+    fleet = Fleet()
+    fleet.put("s1", *GOOD)
+    fleet.shared["web"] = SharedItem(
+        id="shop/web/prod/", state="NeedsAttention", service="shop/web", cluster_set="prod",
+        exported_by=("east", "west"), imported_by=("north",), reason="PortConflict",
+        problems=("the exports have different ports",),
+    )  # fmt: skip
+    members = [
+        MemberShareItem("west", "shop/web", "100%", 0, "2/2 healthy", "Serving", Trouble.NONE, "", ""),
+        MemberShareItem("east", "shop/web", "down", 0, "0/2 healthy", "Down", Trouble.NOT_SERVING, WHY, AT),
+    ]
+    fleet.details[S1] = Detail(id=S1, conditions=[], providers=[], history=[], members=members)
+    await browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+    async with served(fleet) as server:
+        await browser.open(f"{server.url}/#/members")
+        await browser.until("document.querySelector('#title-shared + .card tbody tr')", "the shared Service is shown")
+        row = await browser.text("#title-shared + .card tbody tr")
+        assert all(
+            part in row for part in ("shop/web", "prod", "east, west", "north", "PortConflict", "different ports")
+        )
+        assert await browser.text("nav a[href$=members] .badge") == "1"
+        await browser.open(f"{server.url}/#/load-balancers/{S1}")
+        table = "[...document.querySelectorAll('#detail table')].find((each) => each.caption.textContent === 'Members')"
+        await browser.until(table, "the members are shown")
+        text = await browser.js(f"[...{table}.querySelectorAll('tbody tr')].map((each) => each.innerText)")
+        assert "100%, tier 0" in text[0]
+        assert all(part in text[1] for part in ("down, tier 0", "0/2 healthy", "Down", WHY, "agent silent for"))
+        labels = await browser.js(f"[...{table}.querySelector('tbody tr').cells].map((each) => each.dataset.label)")
+        assert labels == ["Member", "Share", "Endpoints", "State"], "a narrow screen has the heads in the cells"
         assert await browser.js("document.documentElement.scrollWidth <= innerWidth") is True
     assert all("ERR_" in error for error in browser.errors), browser.errors
 

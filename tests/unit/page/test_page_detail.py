@@ -7,13 +7,14 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from fairlead.api.globalservice import GlobalService
 from fairlead.api.httploadbalancer import (
-    HTTPLoadBalancer,
     HTTPLoadBalancerStatus,
     LoadBalancerRoute,
     LoadBalancerRouteSpec,
     RefusedPartStatus,
 )
+from fairlead.api.intent import IntentObject
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.hub.inspect.preview import KeyState
@@ -26,7 +27,7 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.tables import MOST_BACKENDS, RegisteredStatus, detail_of, target_status_of
 from fairlead.status.machines import AnnouncedRow
 from fairlead.sync.tracker import Registered
-from fairlead.testing.builders import HTTP, lb_key, target
+from fairlead.testing.builders import HTTP, decoded, lb_key, target
 from tests.fleet_objects import http_load_balancer
 
 KEY = lb_key()
@@ -36,10 +37,10 @@ EDGE = LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "ingressclass.edge")
 class Objects:
     """A cache of one object."""
 
-    def __init__(self, obj: HTTPLoadBalancer) -> None:
+    def __init__(self, obj: IntentObject) -> None:
         self._obj = obj
 
-    def get(self, _namespace: str, _name: str) -> HTTPLoadBalancer:
+    def get(self, _namespace: str, _name: str) -> IntentObject:
         return self._obj
 
 
@@ -141,3 +142,43 @@ def test_addresses_name_who_announces_them(inventory: Inventory, monkeypatch: py
     detail = detail_of(EDGE, KeyState(*EDGE, True, [], []), inventory, announced=lambda _obj: [row])
     assert detail is not None
     assert detail.announced == [row]
+
+
+@pytest.mark.req("MC-9", "MC-11", "OP-10")
+def test_a_global_service_has_its_members_with_shares_states_and_backends(
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = [
+        {"tenant": "west", "service": "shop/web", "share": "100%", "state": "Serving", "endpoints": "1/1 healthy"},
+        {"tenant": "east", "share": "0%", "state": "Down", "message": "none of 1 endpoints is healthy"},
+        {"tenant": "north", "tier": 1, "share": "0%", "state": "Standby", "silentSince": "2029-12-31T00:00:00Z"},
+    ]
+    ports = [{"port": 80}]
+    body = {
+        "metadata": {"name": "web", "namespace": "tenant-west"},
+        "spec": {"members": [{"tenant": "west"}], "ports": ports},
+        "status": {"members": members, "address": "192.0.2.9", "addresses": ["192.0.2.9"]},
+    }
+    key = LoadBalancerKey("GlobalService", "tenant-west", "web")
+    cache = Objects(decoded(body, GlobalService))
+    monkeypatch.setattr(inventory, "intents", {key.kind: SimpleNamespace(cache=cache)})
+    registered = {
+        (HTTP, at.key): RegisteredStatus(msgspec.structs.replace(at, locality=name), state)
+        for at, name, state in ((target("1"), "west", "Served"), (target("2"), "east", "Unhealthy"))
+    }
+    detail = detail_of(key, KeyState(*key, True, [], []), inventory, registered)
+    assert detail is not None
+    assert [(each.member, each.share, each.tier, each.trouble) for each in detail.members] == [
+        ("west", "100%", 0, "Serving"),
+        ("east", "down", 0, "NotServing"),
+        ("north", "standby", 1, "Idle"),
+    ]
+    assert [each.member for each in detail.backends] == ["west", "east"]
+    assert detail.chain is not None
+    (column,) = (column for column in detail.chain.columns if column.title == "Members")
+    notes = {node.text: node.note for node in column.nodes}
+    assert notes["east"] == "down, tier 0; none of 1 endpoints is healthy"
+    assert {link for link in detail.chain.links if link[1].startswith("backend ")} == {
+        ("service west", "backend 10.0.0.1:8080"),
+        ("service east", "backend 10.0.0.2:8080"),
+    }

@@ -11,6 +11,7 @@ import pytest
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
+from fairlead.api.multicluster import ExportedService, ImportedService
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS
 from fairlead.hub.inventory import IntentObjects, Inventory
@@ -24,12 +25,14 @@ from fairlead.page.tables import (
     Members,
     Objects,
     Proxies,
+    SharedServices,
     ThisHub,
     certificate_item,
     detail_of,
     name_item,
 )
-from fairlead.status.fleet import ProxyRow
+from fairlead.status.fleet import ProxyRow, SetKey
+from fairlead.testing.builders import decoded, tenant
 from fairlead_demo.worlds.processes import wait_until
 from tests.fleet_objects import NOW
 from tests.scenario.installed_kinds import server_with_kinds
@@ -95,6 +98,46 @@ async def test_load_balancers_and_members_follow_their_caches(cluster):
         assert detail_of(LoadBalancerKey(*key), None, inventory) is None
         for task in tasks:
             task.cancel()
+
+
+@pytest.mark.req("MC-1", "OP-10")
+async def test_what_a_cluster_set_shares_follows_exports_imports_and_tenants():
+    inventory = Inventory(Cluster(ClusterConfig(server="http://192.0.2.1", sign_in=bearer("none")), name="hub"))
+    table, marked = SharedServices(inventory), set[Hashable]()
+    table.watch(marked.add)
+
+    def put(cache: Any, new: Any, old: Any = None) -> None:
+        marked.clear()
+        cache._notify(cache._store.put(new), new)
+
+    def shared(kind: type[Any], member: str, **status: object) -> Any:
+        meta, spec = {"name": "shop.web", "namespace": f"tenant-{member}"}, {"namespace": "shop", "name": "web"}
+        return decoded({"metadata": meta, "spec": spec, "status": status}, kind)
+
+    def rows() -> list[tuple[object, ...]]:
+        items = [item(table.visible_item(key)) for key in sorted(table.all_keys(), key=str)]
+        return [(each.service, each.cluster_set, each.exported_by, each.imported_by, each.reason) for each in items]
+
+    for name in ("east", "west"):
+        put(inventory.tenants, tenant(name, spec={"clusterSet": "prod"}))
+    ready = {"type": "Ready", "status": "True", "reason": "Exported", "message": ""}
+    put(inventory.exports, shared(ExportedService, "west", conditions=[ready]))
+    key = SetKey("shop", "web", "prod")
+    assert marked == {key}
+    put(inventory.imports, shared(ImportedService, "east"))
+    assert marked == {key}
+    assert rows() == [("shop/web", "prod", ("west",), ("east",), "Exported")]
+    # Another set: nothing is shared with the first one any longer.
+    put(inventory.tenants, tenant("west", spec={"clusterSet": "test"}))
+    assert marked == {key, SetKey("shop", "web", "test")}
+    assert rows() == [("shop/web", "prod", (), ("east",), "Pending"), ("shop/web", "test", ("west",), (), "Exported")]
+    put(
+        inventory.exports,
+        shared(ExportedService, "west", conditions=[{**ready, "status": "False", "message": "it is not"}]),
+    )
+    shown = table.visible_item(SetKey("shop", "web", "test"))
+    assert (item(shown).state, item(shown).problems) == ("NeedsAttention", ("it is not",))
+    assert shown.resource == "tenants", "who may not list members does not see what they share"
 
 
 def test_proxies_come_and_go():

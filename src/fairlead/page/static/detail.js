@@ -118,12 +118,17 @@ const backendState = (each) => make("span", { class: `state ${GOOD.has(each.stat
 function sections(detail, command) {
   return [
     ...rows("Held changes", ["Change", "Held by"], detail.held.map((each) => [each.what, make("div", { class: "said" }, sentence(`${each.heldBy}: ${each.message}`))]), detail.moreHeld),
+    ...rows("Members", ["Member", "Share", "Endpoints", "State"], (detail.members ?? []).map((each) => [
+      make("span", {}, each.member, each.service ? make("p", { class: "quiet" }, each.service) : null),
+      `${each.share}, tier ${each.tier}`, each.endpoints || "-",
+      make("span", {}, make("span", { class: `state ${each.trouble}` }, each.state), each.message ? make("p", { class: "quiet" }, each.message) : null,
+        each.silentSince ? make("p", { class: "quiet" }, "agent silent for ", ago(each.silentSince)) : null)])),
     ...rows("Addresses on proxy machines", ["Address", "Announced by", "For"], (detail.announced ?? []).map((each) => [
       make("span", { class: "mono" }, each.address), announcedBy(each), each.machines.length && each.since ? ago(each.since) : "-"])),
     ...rows("Backends", ["Backend", "State", "Object"], detail.backends.map((each) => [
       make("span", { class: "mono" }, `${each.listener} ${each.address}`),
       make("span", {}, backendState(each), each.since ? [" ", ago(each.since)] : null, each.why ? make("p", { class: "quiet" }, each.why) : null),
-      each.source || "-"]), detail.moreBackends),
+      [each.member, each.source].filter(Boolean).join(" ") || "-"]), detail.moreBackends),
     ...rows("Routes", ["Route", "Requests and backends"], detail.routes.map((each) => [
       make("span", {}, `${each.kind} ${each.origin}`, make("p", { class: "mono quiet" }, (each.hosts ?? []).join(", ") || "all hosts")),
       make("div", { class: "said" }, each.refused ? make("p", { class: "state NotServing" }, `not served: ${each.refused}`) : null, rules(each))]), detail.moreRoutes),

@@ -10,7 +10,7 @@ import * as views from "./views.js";
 
 const $ = (id) => document.getElementById(id);
 // The items that each view is about: what is not well of them is counted next to its name.
-const ABOUT = { "load-balancers": ["lb", "route"], fleet: ["event"], plan: ["plan"], regions: ["region"], members: ["member"], proxies: ["class", "proxy", "machine", "pool", "group"], names: ["name", "zone", "certificate"] };
+const ABOUT = { "load-balancers": ["lb", "route"], fleet: ["event"], plan: ["plan"], regions: ["region"], members: ["member", "shared"], proxies: ["class", "proxy", "machine", "pool", "group"], names: ["name", "zone", "certificate"] };
 // What else a view is drawn from: it is drawn again only when something in these has changed.
 const ALSO_FROM = { fleet: ["hub", "member", "proxy", "machine", "pool", "lb", "route"], plan: ["hub"], members: ["lb"] };
 const VIEWS = Object.keys(ABOUT);

@@ -92,15 +92,20 @@ export function regions(tables) {
     "No Service has an access point in each region. Annotate a Service, and run: fairlead regions");
 }
 
-/** Members with their regions. */
+/** Members with their regions, and the Services that those of a cluster set share. */
 export function members(tables) {
   const counts = new Map();
   for (const lb of tables.lb.values()) counts.set(lb.namespace, (counts.get(lb.namespace) ?? 0) + 1);
   const rows = byId(tables.member).map((item) => row(item, item.id, cell(item.region),
     stateCell(item, [item.connection, item.heard ? [", last seen ", ago(item.heard), " ago"] : null]),
     cell([String(counts.get(item.namespace) ?? 0), (item.refused ?? []).map((each) => problem(each, "NotServing"))])));
-  return section("Members", "title-members", ["Member", "Region", "Agent", "Load balancers"], rows,
-    "No members yet. Add one with: fairlead tenant add NAME", "fairlead tenant list");
+  const shared = byId(tables.shared).map((item) => row(item, item.service, cell(item.clusterSet),
+    cell((item.exportedBy ?? []).join(", ")), cell((item.importedBy ?? []).join(", ")), stateCell(item, item.reason)));
+  return [
+    ...section("Members", "title-members", ["Member", "Region", "Agent", "Load balancers"], rows,
+      "No members yet. Add one with: fairlead tenant add NAME", "fairlead tenant list"),
+    ...(shared.length ? section("Shared Services", "title-shared", ["Service", "Cluster set", "Exported by", "Imported by", "State"], shared, "", "fairlead status -o wide") : []),
+  ];
 }
 
 /** Classes, proxies that are connected, proxy machines, the pools that they get addresses from, and groups of backends. */
