@@ -12,10 +12,12 @@ from typing import Any, TypeVar
 
 import pytest
 
+from fairlead.api.multicluster import MULTICLUSTER_VERSIONS, SERVICE_EXPORTS, SERVICE_IMPORTS
 from fairlead_demo.worlds.acme_server import AcmeServer
 from fairlead_demo.worlds.clusterapi_kinds import cluster_api_crds
 from fairlead_demo.worlds.loopback import service_port
 from tests.docs.docs_console import ROOT, Shell, blocks_of, pages
+from tests.scenario.multicluster.multicluster_world import definition
 from tests.worlds.powerdns import PowerDNS, installed
 
 T = TypeVar("T")
@@ -345,6 +347,32 @@ def test_how_to_share_a_service_among_members(world: Shell) -> None:
     world.type("export KUBECONFIG=$PWD/hub/kubeconfig")
     world.play(page("docs/how-to/global-services.md"))
     world.play(page("docs/how-to/fail-over-by-plan.md"))
+
+
+#: Contexts as a user's own kubeconfig has them, and the definitions that are elsewhere.
+_CONTEXTS = """
+kubectl() { local member=$2; shift 2; command kubectl --kubeconfig "$member/kubeconfig" "$@"; }
+export KUBECONFIG=$PWD/hub/kubeconfig
+""".strip()
+
+
+@pytest.mark.req("X-19", "MC-1", "MC-4")
+def test_how_to_export_services_to_other_clusters(world: Shell) -> None:
+    kinds = (definition(kind, MULTICLUSTER_VERSIONS) for kind in (SERVICE_EXPORTS, SERVICE_IMPORTS))
+    listing = [{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", **kind} for kind in kinds]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": listing})
+    (world.directory / "mcs.json").write_text(text, encoding="utf-8")
+    (world.directory / "deploy").symlink_to(ROOT / "deploy")
+    official = "-k https://github.com/kubernetes-sigs/mcs-api/config/crd"
+    own = {official: "-f mcs.json", "10.96.14.201": "...", "10.61.": world.substitutions["127.61."]}
+    world.substitutions = {**world.substitutions, **own}
+    world.type("kubectl create namespace shop")
+    objects = world.substitute(_OBJECTS.replace("NUMBER", "2"))
+    (world.directory / "west.yaml").write_text(objects, encoding="utf-8")
+    for line in (*_MEMBER.splitlines(), *_CONTEXTS.splitlines()):
+        world.type(line.replace("NAME", "west").replace("NUMBER", "2"))
+    world.type("fairlead status --wait")
+    world.play(page("docs/how-to/multi-cluster-services.md"))
 
 
 @pytest.mark.req("X-19")

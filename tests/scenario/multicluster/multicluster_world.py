@@ -91,6 +91,14 @@ _SPECS: dict[str, JSONObject] = {
         "trafficDistribution": _TEXT,
     },
 }
+_COLUMNS: dict[str, list[JSONObject]] = {
+    "ServiceExport": [],
+    "ServiceImport": [
+        {"name": "Type", "type": "string", "jsonPath": ".spec.type"},
+        {"name": "IP", "type": "string", "jsonPath": ".spec.ips"},
+    ],
+}
+_AGE: JSONObject = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 _CLUSTERS: JSONObject = {
     "type": "array",
     "x-kubernetes-list-type": "map",
@@ -120,6 +128,7 @@ def definition(kind: Resource[Any], versions: tuple[str, ...]) -> JSONObject:
                     "served": True,
                     "storage": version == versions[0],
                     "subresources": {"status": {}},
+                    "additionalPrinterColumns": [*_COLUMNS[kind.kind], _AGE],
                     "schema": {"openAPIV3Schema": schema},
                 }
                 for version in versions
