@@ -13,8 +13,7 @@ import msgspec
 
 from fairlead.api.meta import JSONMapping, JSONObject
 from fairlead.model.change import Action, FrontendChange, Reason, TargetChange
-from fairlead.model.desired import Target
-from fairlead.model.http import L7Config
+from fairlead.model.desired import FrontendSpec, Shares, Target
 from fairlead.sync.plan import PAUSED
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def _machines(lb: Previewed, choice: Choice) -> Row:
     return Row(Action.ENSURE, Reason.CHANGED, "", choice.problem, "", "", "", fields)
 
 
-def _of_spec(spec: Any) -> dict[str, str]:
+def _of_spec(spec: FrontendSpec | None) -> dict[str, str]:
     if spec is None:
         return {}
     body: JSONObject = msgspec.to_builtins(spec)
@@ -117,17 +116,36 @@ def _of_spec(spec: Any) -> dict[str, str]:
         f"{listener['protocol']}/{listener['port']}": listener["name"] or "unnamed" for listener in body["listeners"]
     }
     # What serves requests has the private keys of certificates in it.
-    for omitted in ("key", "group", "listeners", "owner", "l7"):
+    for omitted in ("key", "group", "listeners", "owner", "l7", "shares", "backend_shares"):
         del body[omitted]
-    return flat(body) | {f"listeners.{name}": text for name, text in listeners.items()} | _of_requests(spec.l7)
+    return (
+        flat(body)
+        | {f"listeners.{name}": text for name, text in listeners.items()}
+        | _of_members("members", spec.shares)
+        | _of_requests(spec)
+    )
 
 
-def _of_requests(l7: L7Config | None) -> dict[str, str]:
-    """Return what people compare of the part that serves requests; of certificates their digests."""
-    if l7 is None:
+def _of_members(name: str, shares: Shares | None) -> dict[str, str]:
+    """Return the weight and tier of each member."""
+    if shares is None:
         return {}
-    rules = {f"routes.{route.name}": f"rules: {len(route.rules)}" for route in l7.routes}
-    return rules | {f"certificates.{name}": certificate.digest for name, certificate in l7.certificates.items()}
+    members = {
+        f"{name}.{member.name}": (f"weight {member.weight}, tier {member.tier}" if member.weight else "weight 0")
+        + (", reported as unhealthy" if member.dark else "")
+        for member in shares.localities
+    }
+    return members | {f"{name}.spillover": shares.spillover}
+
+
+def _of_requests(spec: FrontendSpec) -> dict[str, str]:
+    """Return what people compare of the part that serves requests; of certificates their digests."""
+    if spec.l7 is None:
+        return {}
+    fields = {f"routes.{route.name}": f"rules: {len(route.rules)}" for route in spec.l7.routes}
+    for name, shares in spec.backend_shares.items():
+        fields |= _of_members(f"backends.{name}.members", shares)
+    return fields | {f"certificates.{name}": each.digest for name, each in spec.l7.certificates.items()}
 
 
 def _target(lb: Previewed, change: TargetChange, *, held_by: str = "", message: str = "") -> Row:
@@ -157,6 +175,8 @@ def _of_target(target: Target | None) -> dict[str, str]:
         return {}
     fields = {"weight": str(target.weight), "owners": ", ".join(target.owners)}
     fields["draining"] = "yes" if target.draining else "no"
+    if target.locality:
+        fields["member"] = target.locality
     return fields | {f"parameters.{name}": value for name, value in target.parameters if name != "weight"}
 
 

@@ -6,8 +6,11 @@ import msgspec
 import pytest
 
 from fairlead.hub.inspect.preview import Previewed
-from fairlead.status.plan_rows import Field, fields_of, flat, held_message
+from fairlead.model.change import Action, FrontendChange, Reason
+from fairlead.model.desired import FrontendSpec, Locality, Shares
+from fairlead.status.plan_rows import Field, fields_of, flat, held_message, rows_of
 from fairlead.sync.plan import Plan
+from fairlead.sync.tracker import LoadBalancerState
 from fairlead.testing.builders import lb_key
 
 LB = Previewed(key=lb_key(), provider="haproxy", plan=Plan(lb_key()))
@@ -41,3 +44,18 @@ def test_only_fields_that_differ_are_rows_with_what_is_there() -> None:
 )  # fmt: skip
 def test_a_pause_names_what_is_paused(held_by: str, paused: tuple[str, ...], message: str) -> None:
     assert held_message(msgspec.structs.replace(LB, paused=paused), held_by, "why") == message
+
+
+@pytest.mark.req("MC-17")
+def test_a_change_of_tiers_is_a_row_for_each_member() -> None:
+    def spec(near: int, far: int) -> FrontendSpec:
+        localities = (Locality("east", 60, near), Locality("west", 40, far), Locality("zero", 0))
+        return FrontendSpec(key=lb_key(), group="east", listeners=(), shares=Shares(localities))
+
+    change = FrontendChange(lb_key(), spec(1, 0), Action.ENSURE, Reason.CHANGED)
+    side = LoadBalancerState(recorded_spec=spec(0, 1))
+    (row,) = rows_of(msgspec.structs.replace(LB, plan=Plan(lb_key(), frontend=change), side=side))
+    assert [(field.field, field.ledger, field.wanted) for field in row.fields] == [
+        ("members.east", "weight 60, tier 0", "weight 60, tier 1"),
+        ("members.west", "weight 40, tier 1", "weight 40, tier 0"),
+    ]
