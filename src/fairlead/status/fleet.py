@@ -641,7 +641,7 @@ def region_faults(regions: Iterable[RegionRow]) -> Iterator[ObjectFault]:
 
 
 class SetKey(NamedTuple):
-    """A Service of a cluster set; without a set, ``member`` is the only one that it is of."""
+    """A Service of a cluster set; without a set, of ``member`` alone."""
 
     namespace: str
     name: str
@@ -650,7 +650,7 @@ class SetKey(NamedTuple):
 
 
 def set_key(obj: ExportedService | ImportedService, tenant: Tenant | None) -> SetKey:
-    """Return which Service of which set an object is of; ``tenant`` is the member in whose namespace it is."""
+    """Return the Service and the set of an export or import; ``tenant`` is the member in whose namespace it is."""
     cluster_set = tenant.spec.cluster_set if tenant is not None else ""
     member = tenant.metadata.name if tenant is not None else obj.metadata.namespace
     return SetKey(obj.spec.namespace, obj.spec.name, cluster_set, "" if cluster_set else member)
