@@ -788,7 +788,7 @@ class Members(TableSource):
         return VisibleItem(member_item(tenant, lease, self._now()), TENANTS.plural)
 
 
-class SharedServices(TableSource):
+class SetServices(TableSource):
     """The Services that members of cluster sets share; a key is a ``SetKey``."""
 
     table = "shared"

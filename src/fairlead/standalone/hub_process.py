@@ -63,7 +63,7 @@ from fairlead.page.tables import (
     Plans,
     PoolTable,
     Proxies,
-    SharedServices,
+    SetServices,
     ThisHub,
     certificate_item,
     class_item,
@@ -688,7 +688,7 @@ def make_page(
             LoadBalancers(inventory),
             *_routes(inventory),
             Members(inventory, now),
-            SharedServices(inventory),
+            SetServices(inventory),
             # Certificates end without a change of their object.
             Objects(
                 "certificate",

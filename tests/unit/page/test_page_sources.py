@@ -25,7 +25,7 @@ from fairlead.page.tables import (
     Members,
     Objects,
     Proxies,
-    SharedServices,
+    SetServices,
     ThisHub,
     certificate_item,
     detail_of,
@@ -103,7 +103,7 @@ async def test_load_balancers_and_members_follow_their_caches(cluster):
 @pytest.mark.req("MC-1", "OP-10")
 async def test_what_a_cluster_set_shares_follows_exports_imports_and_tenants():
     inventory = Inventory(Cluster(ClusterConfig(server="http://192.0.2.1", sign_in=bearer("none")), name="hub"))
-    table, marked = SharedServices(inventory), set[Hashable]()
+    table, marked = SetServices(inventory), set[Hashable]()
     table.watch(marked.add)
 
     def put(cache: Any, new: Any, old: Any = None) -> None:
