@@ -27,8 +27,8 @@ import msgspec
 from bench.figures import Figure, percentile
 from fairlead.errors import Terminal
 from fairlead.machine.kernel import KernelPath
-from fairlead.model.forwarding import ForwardedLoadBalancer, ForwardedPort, ForwardedTarget, ForwardingTable
 from fairlead.model.keys import Protocol
+from fairlead.model.machine import ForwardedLoadBalancer, ForwardedPort, ForwardedTarget, ForwardingTable
 from fairlead.providers.envoy.envoy_process import find_binary
 from fairlead.runtime.file_limit import raise_file_limit
 from fairlead_demo.worlds.forwarding import ADDRESS, ForwardingSite

@@ -26,7 +26,7 @@ from fairlead.api.kubernetes import PODS
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import LABEL_EGRESS
 from fairlead.machine.kernel import egress_rules
-from fairlead.model.forwarding import EgressIdentity
+from fairlead.model.machine import EgressIdentity
 from fairlead_demo.worlds.member import Member
 from fairlead_demo.worlds.networks import connect_inside, inside, ip
 from fairlead_demo.worlds.processes import Child, fairlead

@@ -15,9 +15,15 @@ import pytest
 
 from fairlead.machine import kernel
 from fairlead.machine.kernel import KernelPath
-from fairlead.model.forwarding import ForwardedLoadBalancer, ForwardedPort, ForwardedTarget, ForwardingTable
 from fairlead.model.keys import Protocol
-from fairlead.model.machine import AnnouncedAddress, MachinePlan
+from fairlead.model.machine import (
+    AnnouncedAddress,
+    ForwardedLoadBalancer,
+    ForwardedPort,
+    ForwardedTarget,
+    ForwardingTable,
+    MachinePlan,
+)
 from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.forwarding import ADDRESS, ADDRESS6, CLIENT, CLIENT6, ForwardingSite
 from fairlead_demo.worlds.networks import inside

@@ -17,7 +17,7 @@ from fairlead.model.health import HealthCheck
 from fairlead.providers.envoy.envoy_process import find_running
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.provider import EnvoyProvider, create
-from fairlead.runtime.detached import stop_process
+from fairlead.runtime.commands import stop_process
 from tests.programmed import wait_programmed, wait_proxies
 from tests.xds import hub_process
 from tests.xds.http_world import HttpWorld, config, route, to

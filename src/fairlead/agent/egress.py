@@ -50,7 +50,7 @@ from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder, EventWriter
 from fairlead.model.condition import ObjectEvent, warning_event
-from fairlead.model.forwarding import EGRESS_TABLE
+from fairlead.model.machine import EGRESS_TABLE
 from fairlead.publish.objects import Refused
 from fairlead.runtime.clock import wait_for
 from fairlead.runtime.commands import run_network_program

@@ -32,7 +32,7 @@ from fairlead.announce.routes import AnnouncedRoute, ip_batch, ip_lines
 from fairlead.errors import BadConfiguration, Retry
 from fairlead.model.in_words import host_port
 from fairlead.model.machine import BgpAttributes, BgpPeerPlan, SessionState
-from fairlead.runtime.detached import Running, find_detached, start_detached, stop_process, wait_gone
+from fairlead.runtime.commands import Running, find_detached, start_detached, stop_process, wait_gone
 from fairlead.runtime.private_file import write_private
 
 _CONFIGURATION = "bird.conf"

@@ -25,7 +25,7 @@ from fairlead.announce.bird import find_binary, prefer, router_id, session_probl
 from fairlead.announce.routes import AnnouncedRoute
 from fairlead.errors import BadConfiguration, Retry
 from fairlead.model.machine import BgpAttributes, BgpPeerPlan, SessionState
-from fairlead.runtime.detached import Running, find_detached, start_detached, stop_process, wait_gone
+from fairlead.runtime.commands import Running, find_detached, start_detached, stop_process, wait_gone
 from fairlead.runtime.private_file import write_private
 
 _RESTART_S = 30

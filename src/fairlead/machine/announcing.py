@@ -35,12 +35,11 @@ from fairlead.machine.checks import (
     unhealthy_addresses,
 )
 from fairlead.machine.kernel import KernelPath
-from fairlead.model.forwarding import ForwardingTable
-from fairlead.model.machine import DrainState, MachinePlan, MachineReport, ProxyState
+from fairlead.model.machine import DrainState, ForwardingTable, MachinePlan, MachineReport, ProxyState
 from fairlead.providers.envoy.envoy_process import LocalEnvoy, admin_get, file_limit
 from fairlead.runtime.background import Supervisor
 from fairlead.runtime.clock import SystemClock, wait_for
-from fairlead.runtime.detached import Running
+from fairlead.runtime.commands import Running
 
 #: Of the checks, and of questions to Envoy's admin interface.
 _CHECK_S, _ADMIN_S = 0.25, 1.0

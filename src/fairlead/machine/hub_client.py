@@ -33,11 +33,11 @@ from fairlead.errors import (
     Unauthorized,
     Unreachable,
 )
-from fairlead.model.forwarding import ForwardingTable
 from fairlead.model.machine import (
     HUB_NAME,
     EnrolAnswer,
     EnrolRequest,
+    ForwardingTable,
     HubProblem,
     MachinePlan,
     MachineReport,

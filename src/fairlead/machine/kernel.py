@@ -50,9 +50,16 @@ from fairlead.machine.kernel_maps import (
     skeleton,
     transaction,
 )
-from fairlead.model.forwarding import EGRESS_TABLE, EgressIdentity, ForwardedLoadBalancer, ForwardingTable, target_name
 from fairlead.model.keys import Protocol
-from fairlead.model.machine import ForwardingState, MachinePlan
+from fairlead.model.machine import (
+    EGRESS_TABLE,
+    EgressIdentity,
+    ForwardedLoadBalancer,
+    ForwardingState,
+    ForwardingTable,
+    MachinePlan,
+    target_name,
+)
 from fairlead.runtime.background import watched
 from fairlead.runtime.commands import run_network_program
 from fairlead.runtime.private_file import write_private

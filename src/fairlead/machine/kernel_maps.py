@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fairlead.api.json_text import decode
-from fairlead.model.forwarding import ForwardedLoadBalancer, ForwardedPort, ForwardedTarget, target_name
+from fairlead.model.machine import ForwardedLoadBalancer, ForwardedPort, ForwardedTarget, target_name
 
 TABLE = "inet fairlead"
 #: A chain without rules, by which a later process knows that the chains and maps are those of this module.

@@ -23,17 +23,17 @@ from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetCh
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.desired import Affinity, FrontendSpec, Target
-from fairlead.model.forwarding import (
+from fairlead.model.in_words import listed
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
+from fairlead.model.machine import (
     EgressIdentity,
     ForwardedLoadBalancer,
     ForwardedPort,
     ForwardedTarget,
+    ForwardingState,
     ForwardingTable,
     target_name,
 )
-from fairlead.model.in_words import listed
-from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
-from fairlead.model.machine import ForwardingState
 from fairlead.model.observed import Ensured, Health, Observed, Seen, health_of
 from fairlead.runtime.clock import Clock
 

@@ -22,8 +22,7 @@ from fairlead.hub.machines.control import Machines
 from fairlead.machine.announcing import AnnouncingMachine
 from fairlead.machine.app import MachineSettings, all_announcers
 from fairlead.machine.kernel import KernelPath
-from fairlead.model.forwarding import ForwardingTable
-from fairlead.model.machine import DrainState, MachinePlan, MachineReport
+from fairlead.model.machine import DrainState, ForwardingTable, MachinePlan, MachineReport
 from fairlead.providers.envoy.envoy_process import LocalEnvoy
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.provider import EnvoyProvider

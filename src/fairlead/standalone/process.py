@@ -35,7 +35,7 @@ from fairlead.kube.transport import RetryPolicy
 from fairlead.providers.envoy.envoy_process import envoys_of, hub_of, local_envoys
 from fairlead.runtime.background import Supervisor
 from fairlead.runtime.clock import Clock, SystemClock
-from fairlead.runtime.detached import Running, running_as, stop_process, wait_gone
+from fairlead.runtime.commands import Running, running_as, stop_process, wait_gone
 from fairlead.runtime.queue import backoff_s
 from fairlead.runtime.telemetry import StatusServer
 

@@ -21,8 +21,8 @@ from fairlead.api.kubernetes import Pod, Service
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import LABEL_EGRESS, LABEL_MANAGED_BY, MANAGED_BY
 from fairlead.model.condition import ObjectEvent, warning_event
-from fairlead.model.forwarding import EgressIdentity
 from fairlead.model.in_words import listed
+from fairlead.model.machine import EgressIdentity
 from fairlead.translate.endpoints import TargetPolicy, admit
 
 INVALID_LABEL, NOT_POSSIBLE = "InvalidEgressLabel", "EgressNotPossible"

@@ -19,7 +19,7 @@ import pytest
 
 from fairlead.announce.bird import ALIVE
 from fairlead.model.machine import AnnouncedAddress, BgpAttributes, MachinePlan
-from fairlead.runtime.detached import running_as
+from fairlead.runtime.commands import running_as
 from fairlead.runtime.private_file import readable_by_others
 from fairlead_demo.worlds.bgp import PASSWORD, ROUTER6, BgpWorld, Machine, router_peer
 from fairlead_demo.worlds.networks import inside, ip

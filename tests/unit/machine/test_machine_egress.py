@@ -12,7 +12,7 @@ import pytest
 from fairlead.errors import Retry
 from fairlead.machine import kernel
 from fairlead.machine.kernel import KernelPath, egress_rules
-from fairlead.model.forwarding import EGRESS_TABLE, EgressIdentity, ForwardedLoadBalancer, ForwardingTable
+from fairlead.model.machine import EGRESS_TABLE, EgressIdentity, ForwardedLoadBalancer, ForwardingTable
 
 WEB = EgressIdentity(address="192.0.2.10", sources=("10.0.0.1", "10.0.0.2"), first_port=32_768, last_port=60_999)
 API = EgressIdentity(address="192.0.2.11", sources=("10.0.0.3",), first_port=40_001, last_port=60_999)

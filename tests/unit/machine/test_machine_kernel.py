@@ -11,9 +11,15 @@ import msgspec
 
 from fairlead.machine import kernel
 from fairlead.machine.kernel import KernelPath
-from fairlead.model.forwarding import ForwardedLoadBalancer, ForwardedPort, ForwardedTarget, ForwardingTable
 from fairlead.model.keys import Protocol
-from fairlead.model.machine import AnnouncedAddress, MachinePlan
+from fairlead.model.machine import (
+    AnnouncedAddress,
+    ForwardedLoadBalancer,
+    ForwardedPort,
+    ForwardedTarget,
+    ForwardingTable,
+    MachinePlan,
+)
 
 VIP = "192.0.2.10"
 

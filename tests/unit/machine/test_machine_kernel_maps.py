@@ -17,8 +17,8 @@ from fairlead.machine.kernel_maps import (
     skeleton,
     transaction,
 )
-from fairlead.model.forwarding import ForwardedLoadBalancer, ForwardedPort, ForwardedTarget, target_name
 from fairlead.model.keys import Protocol
+from fairlead.model.machine import ForwardedLoadBalancer, ForwardedPort, ForwardedTarget, target_name
 
 VIP = "192.0.2.10"
 AT = f"{VIP} . tcp . 80"

@@ -14,7 +14,7 @@ import pytest
 from fairlead.machine.upgrade import EnvoyRecord, EnvoyUpgrades, version_in
 from fairlead.model.machine import EnvoyUpgrade
 from fairlead.providers.envoy.envoy_process import LocalEnvoy
-from fairlead.runtime.detached import running_as
+from fairlead.runtime.commands import running_as
 
 
 class Machine:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.model.forwarding import ForwardedLoadBalancer, ForwardingTable
+from fairlead.model.machine import ForwardedLoadBalancer, ForwardingTable
 
 
 def entry(name: str, address: str = "192.0.2.1") -> ForwardedLoadBalancer:

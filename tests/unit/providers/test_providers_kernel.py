@@ -12,10 +12,9 @@ from fairlead.errors import Terminal
 from fairlead.model.change import Action, Reason, TargetChange
 from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import FrontendSpec, Listener, Target
-from fairlead.model.forwarding import EgressIdentity, ForwardingTable
 from fairlead.model.health import HealthCheck, HealthRequest
 from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey
-from fairlead.model.machine import ForwardingState
+from fairlead.model.machine import EgressIdentity, ForwardingState, ForwardingTable
 from fairlead.model.observed import Observed, Seen
 from fairlead.providers.kernel import SILENT_S, KernelProvider
 from fairlead.runtime.clock import VirtualClock

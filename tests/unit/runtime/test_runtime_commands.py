@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.runtime.commands import run_command
-from fairlead.runtime.detached import running_as
+from fairlead.runtime.commands import run_command, running_as
 from fairlead_demo.worlds.processes import wait_until
 
 

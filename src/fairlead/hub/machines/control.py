@@ -70,10 +70,10 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import Heartbeat
 from fairlead.kube.writes import Overlay, emit_transitions, write_status
-from fairlead.model.forwarding import ForwardingTable
 from fairlead.model.machine import (
     EnrolAnswer,
     EnrolRequest,
+    ForwardingTable,
     MachinePlan,
     MachineReport,
     fingerprint_of,

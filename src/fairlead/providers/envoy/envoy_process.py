@@ -25,7 +25,7 @@ import structlog
 
 from fairlead.errors import BadConfiguration
 from fairlead.runtime.background import end, keep_running
-from fairlead.runtime.detached import Running, find_detached, start_detached, stop_process, wait_gone
+from fairlead.runtime.commands import Running, find_detached, start_detached, stop_process, wait_gone
 
 #: The whole path of a unix socket, with its final NUL, must fit into sockaddr_un.
 UNIX_PATH_MAX = 107

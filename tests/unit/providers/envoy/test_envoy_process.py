@@ -20,7 +20,7 @@ from fairlead.errors import BadConfiguration
 from fairlead.providers.envoy import envoy_process
 from fairlead.providers.envoy import envoy_process as local_envoy
 from fairlead.providers.envoy.envoy_process import LocalEnvoy
-from fairlead.runtime import detached
+from fairlead.runtime import commands
 
 
 def test_missing_envoy_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_a_program_that_only_names_the_bootstrap_is_not_an_envoy(
     running = envoy_process.find_running(tmp_path)
     assert running is not None
     assert running.pid == pid
-    monkeypatch.setattr(detached, "_user_of", lambda _pid: os.geteuid() + 1)  # the same, of another user
+    monkeypatch.setattr(commands, "_user_of", lambda _pid: os.geteuid() + 1)  # the same, of another user
     assert envoy_process.find_running(tmp_path) is None
 
 
@@ -90,8 +90,8 @@ WITHOUT_FILES = """
 import os, resource, sys
 from pathlib import Path
 from fairlead.providers.envoy import envoy_process
-from fairlead.runtime import detached
-ours = detached.running_as(os.getpid())
+from fairlead.runtime import commands
+ours = commands.running_as(os.getpid())
 resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
 for ask in (ours.alive, lambda: envoy_process.find_running(Path(sys.argv[1]))):
     try:
