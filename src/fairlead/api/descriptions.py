@@ -117,6 +117,8 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "are kept.",
         "maxCertificates": "Maximum number of certificates that the hub orders for the member; 0 means no limit. "
         "Existing certificates are kept and renewed.",
+        "maxTargets": "Maximum number of targets of all load balancers together, counted for each port; 0 means no "
+        "limit. From this number on a new load balancer waits; served ones still get new targets.",
         "maxMetricSeries": "Number of load balancers, and of routes, with metrics of their own; 0 means that the "
         "member shares 100 of each with others.",
         "targetRanges": "CIDR ranges that traffic may be sent to; when empty, all except loopback, link-local and "

@@ -45,6 +45,7 @@ class TenantSpec(Wire, frozen=True, gc=False):
     host names it may have, generated ones among them; 0 means 2000. maxChecksPerSecond is how many health checks a
     second the proxies may make for it; 0 means no limit. maxRoutes is how many Ingresses and routes it may have, and
     maxCertificates how many certificates the hub orders for it; 0 means no limit, and a lower limit takes nothing away.
+    maxTargets is how many targets its load balancers may have before a new one waits; 0 means no limit.
     maxMetricSeries is how many of its load
     balancers, and of its routes, have metrics of their own; 0 means that it shares 100 of each with other members.
     targetRanges are the only addresses that its load
@@ -74,6 +75,7 @@ class TenantSpec(Wire, frozen=True, gc=False):
     max_checks_per_second: Annotated[int, Meta(ge=0)] = 0
     max_routes: Annotated[int, Meta(ge=0)] = 0
     max_certificates: Annotated[int, Meta(ge=0)] = 0
+    max_targets: Annotated[int, Meta(ge=0)] = 0
     max_metric_series: Annotated[int, Meta(ge=0, le=10_000)] = 0
     target_ranges: Annotated[
         list[Annotated[str, Meta(max_length=43)]], Meta(max_length=64, extra_json_schema=LIST_ATOMIC)
@@ -98,11 +100,26 @@ class FormerDomain(Wire, frozen=True, gc=False):
     until: str | None = None
 
 
+class TenantUsed(Wire, frozen=True, gc=False):
+    """How much a member has of what its Tenant can limit, also what waits above a limit.
+
+    addresses are those of AddressPools; targets counts a backend once for each port that uses it.
+    """
+
+    load_balancers: int = 0
+    ports: int = 0
+    routes: int = 0
+    certificates: int = 0
+    hostnames: int = 0
+    addresses: int = 0
+    targets: int = 0
+
+
 class TenantStatus(Wire, frozen=True, gc=False):
     """State of its agent: Engaged, Stale (silent for a while), Lost (silent for long), Pending (never reported).
 
     domain is where names of its objects are made, empty for none; formerDomains are those where names are kept since
-    domain has changed.
+    domain has changed. used says how much of its limits it uses, unset until the hub has counted.
     """
 
     namespace: str = ""
@@ -110,6 +127,7 @@ class TenantStatus(Wire, frozen=True, gc=False):
     former_domains: Annotated[list[FormerDomain] | None, Meta(extra_json_schema=LIST_ATOMIC)] = None
     state: TenantState = ""
     last_sync_time: str | None = None
+    used: TenantUsed | None = None
     observed_generation: int = 0
     conditions: Conditions = None
 
@@ -171,6 +189,8 @@ TENANT_CRD = Crd(
         Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
         Column("State", ".status.state"),
         Column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
+        Column("Load-Balancers", ".status.used.loadBalancers", "integer", priority=1),
+        Column("Targets", ".status.used.targets", "integer", priority=1),
         Column("Domain", ".status.domain", priority=1),
         Column("Cluster-Set", ".spec.clusterSet", priority=1),
         Column("Reachability", ".spec.reachability", priority=1),

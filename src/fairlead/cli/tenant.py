@@ -23,12 +23,10 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from fairlead.api.hostname import HOSTNAMES
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.intent import IntentObject
 from fairlead.api.kubernetes import SERVICE_ACCOUNTS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.meta import JSONObject, Resource, condition_of
 from fairlead.api.names import (
     AGENT_LEASE,
@@ -37,7 +35,6 @@ from fairlead.api.names import (
     ANNOTATION_STOP_SERVING,
     LABEL_DO_NOT_DELETE,
     MANAGER_CLI,
-    SYSTEM_NAMESPACE,
     TENANT_NAMESPACE_PREFIX,
     did_you_mean,
     region_problem,
@@ -69,7 +66,6 @@ from fairlead.model.in_words import counted, listed
 from fairlead.runtime.private_file import readable_by_others, write_private
 from fairlead.standalone.right_cluster import await_hub, check_has_hub, ensure_place
 from fairlead.status.formatting import age_text, columns
-from fairlead.translate.generated import is_domain_certificate
 from fairlead.translate.tenant import QuotaRow, quota_rows
 
 _POLL_S = 0.5
@@ -515,13 +511,7 @@ async def tenant_quotas(
     async def ask() -> VerbAnswer:
         async with connect_hub(api) as cluster:
             await check_kinds(cluster)
-            tenants, served, routes, certificates, hostnames = await asyncio.gather(
-                cluster.list(TENANTS),
-                load_balancers_of(cluster),
-                cluster.list(LOAD_BALANCER_ROUTES),
-                cluster.list(MANAGED_CERTIFICATES),
-                cluster.list(HOSTNAMES, SYSTEM_NAMESPACE),
-            )
+            tenants = await cluster.list(TENANTS)
             chosen = [
                 tenant
                 for tenant in sorted(tenants, key=lambda tenant: tenant.metadata.name)
@@ -529,21 +519,18 @@ async def tenant_quotas(
             ]
             if name and not chosen:
                 raise await no_tenant(cluster, name)
-        ordered = [obj for obj in certificates if not is_domain_certificate(obj.metadata.name)]
-        rows = [
-            row
-            for tenant in chosen
-            for row in quota_rows(
-                tenant,
-                [obj for _, obj in served if obj.metadata.namespace == tenant.namespace],
-                routes=sum(obj.metadata.namespace == tenant.namespace for obj in routes),
-                certificates=sum(obj.metadata.namespace == tenant.namespace for obj in ordered),
-                hostnames=sum(obj.spec.owner.member == tenant.metadata.name for obj in hostnames),
-            )
-        ]
+        rows = [row for tenant in chosen for row in quota_rows(tenant)]
+        uncounted = [tenant.metadata.name for tenant in chosen if tenant.status.used is None]
         return VerbAnswer(
             rows,
-            lambda: columns([QUOTA_HEADER, *map(quota_cells, rows)], indent="") if rows else ["No members yet."],
+            lambda: [
+                *(columns([QUOTA_HEADER, *map(quota_cells, rows)], indent="") if rows else ()),
+                *(
+                    f"Tenant {tenant} is not counted yet; check that a hub runs: fairlead status"
+                    for tenant in uncounted
+                ),
+                *(() if chosen else ["No members yet."]),
+            ],
             lambda: dict.fromkeys(f"tenant/{row.tenant}" for row in rows),
             ATTENTION if any(row.is_near for row in rows) else OK,
         )

@@ -41,7 +41,7 @@ from fairlead.hub.providers.migration import AGAIN_S, ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.tenants.addresses import AddressPools
 from fairlead.hub.tenants.cluster_sets import ClusterSets
-from fairlead.hub.tenants.tenants import MemberHealth, Tenants, concerned_by
+from fairlead.hub.tenants.tenants import COUNT_AFTER_S, MemberHealth, MemberQuotas, Tenants, concerned_by
 from fairlead.hub.validation import ClassProtection, default_class
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import install_crds
@@ -134,6 +134,7 @@ class Hub:
         )
         self._queue, self._status_queue = queues
         self._tenant_queue: KeyedQueue[str] = KeyedQueue(clock=self._clock)
+        self._quota_queue: KeyedQueue[str] = KeyedQueue(clock=self._clock)
         self.publication = FirstPublication(self._clock)
         self._first_pass = FirstPass()
         self._lead = self._prepared = False
@@ -161,6 +162,9 @@ class Hub:
             target_ref=self._target_ref,
         )
         self._migration = ProviderMigration(providers=self.providers, clock=self._clock)
+        self._quotas = MemberQuotas(
+            self.inventory, self.allocator, lambda tenant: self._quota_queue.add_after(tenant, COUNT_AFTER_S)
+        )
         context = IntentContext(
             cluster=cluster,
             inventory=self.inventory,
@@ -168,6 +172,7 @@ class Hub:
             migration=self._migration,
             allocator=self.allocator,
             member_health=self.member_health,
+            quotas=self._quotas,
             events=self._events,
             clock=self._clock,
             leading=self._may_write,
@@ -233,6 +238,8 @@ class Hub:
             clock=self._clock,
             events=self._events,
             leading=self._may_write,
+            quotas=self._quotas,
+            queue=self._tenant_queue,
             domain=self._config.domain,
         )
         workers = self._config.workers
@@ -241,6 +248,7 @@ class Hub:
             Controller("loadbalancer", self._queue, reconcile, workers),
             Controller("status", self._status_queue, self._write_status, workers),
             Controller("tenant", self._tenant_queue, tenants.reconcile),
+            Controller("quota", self._quota_queue, tenants.recount),
             Controller("hostname", self._names.hosts, self._names.reconcile_host, workers),
             Controller("names", self._names.sources, self._names.reconcile_source, workers),
             Controller("addresspool", self._pools.queue, self._pools.reconcile),
@@ -352,7 +360,8 @@ class Hub:
         for intent in self.intents.values():
             intent.watch()
         for part in (
-            self._classes, self._pools, self._names, self._cluster_sets, self._certificates, self._changes,
+            self._quotas, self._classes, self._pools, self._names, self._cluster_sets, self._certificates,
+            self._changes,
         ):  # fmt: skip
             part.watch()
         for provider in self._served.values():

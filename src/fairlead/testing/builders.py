@@ -81,9 +81,10 @@ def tcp(
     return decoded({**body, "status": dict(status or {})}, TCPLoadBalancer)
 
 
-def tenant(name: str = "east", *, spec: JSONMapping | None = None) -> Tenant:
+def tenant(name: str = "east", *, spec: JSONMapping | None = None, status: JSONMapping | None = None) -> Tenant:
     """Return a Tenant as in a watch cache."""
-    return decoded({"metadata": {"name": name, "uid": f"uid-{name}", "generation": 1}, "spec": spec or {}}, Tenant)
+    metadata = {"name": name, "uid": f"uid-{name}", "generation": 1}
+    return decoded({"metadata": metadata, "spec": spec or {}, "status": status or {}}, Tenant)
 
 
 def lb_class(

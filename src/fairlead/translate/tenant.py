@@ -7,13 +7,11 @@ It may not write any status, or see another member.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from operator import attrgetter
 
 import msgspec
 
-from fairlead.api.httploadbalancer import HTTPLoadBalancer
-from fairlead.api.intent import IntentObject
 from fairlead.api.kubernetes import NAMESPACES, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource
 from fairlead.api.names import (
@@ -24,7 +22,6 @@ from fairlead.api.names import (
     MANAGED_BY,
     SYSTEM_NAMESPACE,
 )
-from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import DEFAULT_MAX_HOSTNAMES, TENANTS, Tenant
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 
@@ -144,30 +141,19 @@ class QuotaRow(msgspec.Struct, frozen=True, rename="camel"):
         return self.percent is not None and self.percent >= _NEAR_PERCENT
 
 
-def quota_rows(
-    tenant: Tenant, load_balancers: Sequence[IntentObject], *, routes: int, certificates: int, hostnames: int
-) -> list[QuotaRow]:
-    """Return what a member uses, and its limits."""
-    spec, ports = tenant.spec, 0
-    for obj in load_balancers:
-        if isinstance(obj, TCPLoadBalancer):
-            ports += len((obj.status.accepted or obj.spec).ports)
-        elif isinstance(obj, HTTPLoadBalancer):
-            ports += len(
-                {(listener.port, listener.protocol) for listener in (obj.status.accepted or obj.spec).listeners}
-            )
+def quota_rows(tenant: Tenant) -> list[QuotaRow]:
+    """Return what a member uses, and its limits; none before the hub has counted."""
+    spec, used = tenant.spec, tenant.status.used
+    if used is None:
+        return []
     rows = (
-        ("load balancers", len(load_balancers), spec.max_load_balancers, "spec.maxLoadBalancers"),
-        ("ports", ports, spec.max_ports, "spec.maxPorts, or --tenant-ports of the hub"),
-        ("routes", routes, spec.max_routes, "spec.maxRoutes"),
-        ("certificates", certificates, spec.max_certificates, "spec.maxCertificates"),
-        ("host names", hostnames, spec.max_hostnames or DEFAULT_MAX_HOSTNAMES, "spec.maxHostnames"),
-        (
-            "addresses",
-            len({address for obj in load_balancers for address in obj.status.addresses}),
-            0,
-            "spec.maxPerTenant of each AddressPool",
-        ),
+        ("load balancers", used.load_balancers, spec.max_load_balancers, "spec.maxLoadBalancers"),
+        ("ports", used.ports, spec.max_ports, "spec.maxPorts, or --tenant-ports of the hub"),
+        ("targets", used.targets, spec.max_targets, "spec.maxTargets"),
+        ("routes", used.routes, spec.max_routes, "spec.maxRoutes"),
+        ("certificates", used.certificates, spec.max_certificates, "spec.maxCertificates"),
+        ("host names", used.hostnames, spec.max_hostnames or DEFAULT_MAX_HOSTNAMES, "spec.maxHostnames"),
+        ("addresses", used.addresses, 0, "spec.maxPerTenant of each AddressPool"),
     )
     return [
         QuotaRow(
@@ -180,7 +166,16 @@ def quota_rows(
 def has_limits(tenant: Tenant) -> bool:
     """Return whether a Tenant sets a limit of its own."""
     spec = tenant.spec
-    return any((spec.max_load_balancers, spec.max_ports, spec.max_routes, spec.max_certificates, spec.max_hostnames))
+    return any(
+        (
+            spec.max_load_balancers,
+            spec.max_ports,
+            spec.max_targets,
+            spec.max_routes,
+            spec.max_certificates,
+            spec.max_hostnames,
+        )
+    )
 
 
 def domain_holders(tenants: Iterable[Tenant]) -> dict[str, Tenant]:

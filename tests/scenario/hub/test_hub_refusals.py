@@ -120,6 +120,7 @@ async def test_a_bad_source_range_leaves_the_last_good_version_through_a_restart
         )
 
     assert as_before()
+    await world.quiet()
     await world.stop(hub)
     again = await world.start()
     await world.quiet()

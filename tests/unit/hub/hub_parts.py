@@ -20,7 +20,7 @@ from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.migration import ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.tenants.addresses import AddressAllocator
-from fairlead.hub.tenants.tenants import MemberHealth
+from fairlead.hub.tenants.tenants import MemberHealth, MemberQuotas
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.discovery import install_crds
@@ -77,12 +77,14 @@ def intent_context(
         history=History(now=clock.now),
     )
     providers.capabilities.update(capabilities or {})
+    allocator = AddressAllocator(pool, clock=clock)
     return IntentContext(
         cluster=cluster,
         inventory=inventory,
         providers=providers,
         migration=ProviderMigration(providers=providers, clock=clock),
-        allocator=AddressAllocator(pool, clock=clock),
+        allocator=allocator,
+        quotas=MemberQuotas(inventory, allocator, lambda _tenant: None),
         member_health=MemberHealth(clock=clock, changed=lambda _namespace: None),
         events=EventRecorder(cluster, component="fairlead-hub"),
         clock=clock,

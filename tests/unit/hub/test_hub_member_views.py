@@ -6,13 +6,15 @@ import msgspec
 import pytest
 from hub_parts import intent_context
 
+from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import ANNOTATION_STALE
-from fairlead.hub.intents import member_intent
+from fairlead.hub.intents.http import HTTPIntent
 from fairlead.hub.intents.tcp import TCPIntent
+from fairlead.hub.tenants import tenants
 from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.keys import ListenerKey, Protocol
-from fairlead.testing.builders import endpoint_slice, lb_class, lb_key, tcp, tenant
+from fairlead.testing.builders import NAMESPACE, decoded, endpoint_slice, lb_class, lb_key, tcp, tenant
 from fairlead.translate.addresses import AddressRanges, allocate_address
 
 POOL = AddressRanges.parse("192.0.2.0/28")
@@ -28,6 +30,8 @@ class Gathering:
         self.inventory.tenants._store.put(tenant())
         self.inventory.classes._store.put(lb_class())
         self.leads = True
+        self.quotas = context.quotas
+        self.http = HTTPIntent(context)
         self.intent = TCPIntent(msgspec.structs.replace(context, leading=lambda: self.leads))
         self.objects, self.views = self.intent.objects, self.intent._views
 
@@ -120,8 +124,8 @@ async def test_among_those_that_wait_the_oldest_comes_first_and_then_the_name(ga
 
 async def test_of_hundreds_above_a_quota_not_each_counts_all_others(gathering, monkeypatch):
     ranked = []
-    rank = member_intent._rank
-    monkeypatch.setattr(member_intent, "_rank", lambda obj: ranked.append(obj) or rank(obj))
+    rank = tenants._rank
+    monkeypatch.setattr(tenants, "_rank", lambda obj: ranked.append(obj) or rank(obj))
     gathering.inventory.tenants._store.put(tenant(spec={"maxLoadBalancers": 1}))
     names = [f"lb-{number:03}" for number in range(200)]
     for name in names:
@@ -130,6 +134,43 @@ async def test_of_hundreds_above_a_quota_not_each_counts_all_others(gathering, m
     assert len(ranked) == len(names)
     gathering.put(tcp("a", spec=PODS))
     assert gathering.view("lb-000").over_quota
+
+
+@pytest.mark.req("F-31")
+async def test_a_quota_counts_load_balancers_of_both_kinds_together(gathering):
+    gathering.inventory.tenants._store.put(tenant(spec={"maxLoadBalancers": 1}))
+    metadata = {"name": "a-served", "namespace": NAMESPACE}
+    served = decoded(
+        {
+            "metadata": metadata,
+            "status": {"accepted": {"listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]}},
+        },
+        HTTPLoadBalancer,
+    )
+    cache = gathering.http.objects.cache
+    cache._notify(cache._store.put(served), served)
+    gathering.put(tcp("b", spec=PODS))
+    assert "uses 1 load balancers" in gathering.view("b").over_quota
+    cache._notify(cache._store.remove(served.key), None)
+    assert not gathering.view("b").over_quota
+
+
+@pytest.mark.req("F-31")
+async def test_from_the_limit_of_targets_on_a_new_load_balancer_waits_also_after_a_restart(gathering):
+    put = gathering.inventory.tenants._store.put
+    put(tenant(spec={"maxTargets": 3}))
+    gathering.put(tcp("web", spec=PODS, status={"accepted": {"ports": [{"port": 80}]}}))
+    gathering.put(tcp("api", spec=PODS))
+    gathering.quotas.note(lb_key("web"), 2)
+    assert not gathering.view("api").over_quota
+    gathering.quotas.note(lb_key("web"), 5)
+    assert not gathering.view("web").over_quota
+    assert "have 5 targets, and spec.maxTargets" in gathering.view("api").over_quota
+    # A hub that has not decided about web yet trusts the status.
+    gathering.quotas.note(lb_key("web"), None)
+    assert not gathering.view("api").over_quota
+    put(tenant(spec={"maxTargets": 3}, status={"used": {"targets": 4}}))
+    assert "have 4 targets" in gathering.view("api").over_quota
 
 
 async def test_without_a_tenant_or_a_limit_there_is_no_quota(gathering):

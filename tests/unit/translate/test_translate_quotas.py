@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.testing.builders import tcp, tenant
+from fairlead.testing.builders import tenant
 from fairlead.translate.tenant import has_limits, quota_rows
+
+_USED = {"loadBalancers": 2, "ports": 3, "targets": 7, "routes": 80, "certificates": 3, "hostnames": 1}
 
 
 @pytest.mark.req("F-31")
 def test_each_limit_is_compared_with_what_is_used() -> None:
-    limited = tenant(spec={"maxLoadBalancers": 4, "maxPorts": 10, "maxRoutes": 100, "maxCertificates": 1})
+    limits = {"maxLoadBalancers": 4, "maxPorts": 10, "maxTargets": 8, "maxRoutes": 100, "maxCertificates": 1}
+    limited = tenant(spec=limits, status={"used": _USED})
     assert has_limits(limited)
-    web, api = tcp("web", ports=[{"port": 80}, {"port": 443}]), tcp("api", ports=[{"port": 80}])
-    rows = {row.resource: row for row in quota_rows(limited, [web, api], routes=80, certificates=3, hostnames=1)}
+    rows = {row.resource: row for row in quota_rows(limited)}
     used = {resource: (row.used, row.limit, row.percent, row.is_near) for resource, row in rows.items()}
     assert used == {
         "load balancers": (2, 4, 50, False),
         "ports": (3, 10, 30, False),
+        "targets": (7, 8, 88, True),
         "routes": (80, 100, 80, True),
         "certificates": (3, 1, 300, True),
         "host names": (1, 2000, 0, False),
@@ -28,7 +31,9 @@ def test_each_limit_is_compared_with_what_is_used() -> None:
 
 @pytest.mark.req("F-31")
 def test_a_tenant_without_limits_is_near_none() -> None:
-    assert not has_limits(tenant())
-    rows = quota_rows(tenant(), [tcp("web")], routes=5, certificates=5, hostnames=5)
+    unlimited = tenant(status={"used": _USED})
+    assert not has_limits(unlimited)
+    rows = quota_rows(unlimited)
     assert [row.resource for row in rows if row.limit is not None] == ["host names"]
     assert not any(row.is_near for row in rows)
+    assert quota_rows(tenant()) == []

@@ -11,19 +11,16 @@ from collections.abc import Callable, Iterable
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
 from fairlead.hub.intents.status import TargetCounts
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.tenants.addresses import AddressAllocator
 from fairlead.hub.tenants.tenants import MemberHealth
-from fairlead.hub.tenants.usage import LOAD_BALANCER_KINDS
 from fairlead.ledger.records import load_balancer_of
 from fairlead.model.condition import ConditionType
 from fairlead.runtime.clock import Clock
 from fairlead.sync.worker import Worker
 from fairlead.translate.certificates import first_ends
-from fairlead.translate.generated import is_domain_certificate
 from fairlead.translate.tenant import has_limits, quota_rows
 
 
@@ -137,25 +134,8 @@ class HubCollector(Collector):
         limits = GaugeMetricFamily(
             "fairlead_hub_tenant_limit", "A limit that a Tenant sets.", labels=["tenant", "resource"]
         )
-        limited = [tenant for tenant in self._inventory.tenants.values() if has_limits(tenant)]
-        routes = self._inventory.caches.get(LOAD_BALANCER_ROUTES.plural)
-        names = Counter(obj.spec.owner.member for obj in self._inventory.hostnames.values()) if limited else Counter()
-        for tenant in limited:
-            namespace = tenant.namespace
-            certificates = self._inventory.managed.indexed("namespace", namespace)
-            rows = quota_rows(
-                tenant,
-                [
-                    obj
-                    for kind in LOAD_BALANCER_KINDS
-                    if (objects := self._inventory.intents.get(kind)) is not None
-                    for obj in objects.cache.indexed("namespace", namespace)
-                ],
-                routes=len(routes.indexed("namespace", namespace)) if routes is not None else 0,
-                certificates=sum(not is_domain_certificate(obj.metadata.name) for obj in certificates),
-                hostnames=names[tenant.metadata.name],
-            )
-            for row in rows:
+        for tenant in self._inventory.tenants.values():
+            for row in quota_rows(tenant) if has_limits(tenant) else ():
                 if row.limit is not None:
                     used.add_metric([row.tenant, row.resource], row.used)
                     limits.add_metric([row.tenant, row.resource], row.limit)

@@ -50,7 +50,7 @@ from fairlead.hub.providers.migration import ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry, installed_providers
 from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
 from fairlead.hub.tenants.addresses import AddressAllocator
-from fairlead.hub.tenants.tenants import MemberHealth
+from fairlead.hub.tenants.tenants import MemberHealth, MemberQuotas
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.ledger.frontends import held_changes
@@ -208,13 +208,15 @@ class _Parts:
             raise_epoch=_no_term,
             history=History(now=self.clock.now),
         )
+        allocator = AddressAllocator(None, clock=self.clock, given=self.inventory.in_use)
         self.intents = Intents(
             IntentContext(
                 cluster=cluster,
                 inventory=self.inventory,
                 providers=self.providers,
                 migration=ProviderMigration(providers=self.providers, clock=self.clock),
-                allocator=AddressAllocator(None, clock=self.clock, given=self.inventory.in_use),
+                allocator=allocator,
+                quotas=MemberQuotas(self.inventory, allocator, lambda _tenant: None),
                 member_health=MemberHealth(clock=self.clock, changed=lambda _namespace: None),
                 events=EventRecorder(cluster, component="fairlead-preview"),
                 clock=self.clock,

@@ -255,6 +255,8 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
 
     default_families = (IPV4,)
 
+    limited = False
+
     def __init__(self, context: IntentContext, objects: GlobalObjects) -> None:
         super().__init__(context, objects)
         self._global_objects = objects

@@ -33,7 +33,7 @@ from fairlead.hub.inventory import IntentObjects, Inventory, first_broken
 from fairlead.hub.providers.migration import Placement, ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.tenants.addresses import AddressAllocator
-from fairlead.hub.tenants.tenants import MemberHealth
+from fairlead.hub.tenants.tenants import MemberHealth, MemberQuotas
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder, EventWriter
 from fairlead.kube.writes import release
@@ -293,6 +293,7 @@ class IntentContext(msgspec.Struct, frozen=True, kw_only=True):
     migration: ProviderMigration
     allocator: AddressAllocator
     member_health: MemberHealth
+    quotas: MemberQuotas
     events: EventRecorder
     clock: Clock
     leading: Callable[[], bool]

@@ -10,7 +10,6 @@ A kind adds its objects, endpoints, ports, and decision.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -90,6 +89,8 @@ class MemberViews(Generic[Obj, V]):
     """
 
     default_families: tuple[Family, ...] = ()
+    #: Whether spec.maxLoadBalancers of a Tenant counts them.
+    limited = True
 
     def __init__(self, context: IntentContext, objects: MemberObjects[Obj]) -> None:
         self.objects = objects
@@ -97,10 +98,8 @@ class MemberViews(Generic[Obj, V]):
         self._context = context
         self._allocator = context.allocator
         self._nodes: dict[str, tuple[tuple[str, ...], NodeAddresses]] = {}
-        #: The quota and the names within it, by namespace: each of thousands above it would count all others.
-        self._within: dict[str, tuple[int, frozenset[str]]] = {}
-        objects.cache.on_change(self._forget_within)
-        objects.cache.broken.on_change(lambda _obj: self._within.clear())
+        if self.limited:
+            context.quotas.add(objects)
         self._remains = RemainsHolder(objects, self._allocator, self.listeners)
 
     # --- defined by each kind ----------------------------------------------------------------------------------
@@ -222,31 +221,7 @@ class MemberViews(Generic[Obj, V]):
             return ""
         if why := self.inventory.tenant_problem(namespace):
             return f"the quota of this member is unknown: {why}"
-        limit = tenant.spec.max_load_balancers if tenant else 0
-        if not tenant or not limit:
-            return ""
-        known = self._within.get(namespace)
-        if known is None or known[0] != limit:
-            objects = self.objects.cache.indexed("namespace", namespace)
-            # A lower limit takes nothing away: more than it allows may be served.
-            unread = sum(key.namespace == namespace for key in self.objects.cache.remains())
-            first = heapq.nsmallest(max(0, limit - unread), objects, key=_rank)
-            served = [obj for obj in objects if obj.status.accepted is not None]
-            known = self._within[namespace] = (limit, frozenset(obj.metadata.name for obj in (*first, *served)))
-        if load_balancer.metadata.name in known[1]:
-            return ""
-        return (
-            f"member {tenant.metadata.name} uses {len(known[1])} load balancers, and spec.maxLoadBalancers of its "
-            f"Tenant allows {limit}; delete load balancers, or ask the operator for more"
-        )
-
-    def _forget_within(self, old: Obj | None, new: Obj | None) -> None:
-        for obj in filter(None, (old, new)):
-            self._within.pop(obj.metadata.namespace, None)
-
-
-def _rank(obj: TCPLoadBalancer | HTTPLoadBalancer | GlobalService) -> tuple[bool, str, str]:
-    return (obj.status.accepted is None, obj.metadata.creation_timestamp or "", obj.metadata.name)
+        return self._context.quotas.excess(self.objects.key(load_balancer), tenant) if tenant is not None else ""
 
 
 class MemberIntent(Intent[V, Decision]):
@@ -326,9 +301,12 @@ class MemberIntent(Intent[V, Decision]):
         super().forget(key)
         tenant = self._inventory.tenant_of(key.namespace)
         self._note(key, 0.0, tenant)
+        self._context.quotas.note(key, None)
 
     def _note_checks(self, view: V, decision: Decision) -> None:
         self._note(view.key, decision.checks_per_s, view.tenant)
+        if decision.desired is not None:
+            self._context.quotas.note(view.key, sum(map(len, decision.desired.targets.values())))
 
     def _note(self, key: LoadBalancerKey, per_s: float, tenant: Tenant | None) -> None:
         limit = tenant.spec.max_checks_per_second if tenant is not None else 0

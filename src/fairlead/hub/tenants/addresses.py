@@ -140,6 +140,10 @@ class AddressAllocator:
         self.pools = pools
         self._wake_waiting(cause)
 
+    def used(self, namespace: str) -> tuple[int, int]:
+        """Return how many ports and addresses a member has."""
+        return self._open_of_member[namespace], len(self._addresses_of_member.get(namespace, ()))
+
     def given(self) -> Iterable[tuple[str, str]]:
         """Return each address of each load balancer with its pool, in no order."""
         return [place for holding in self._held.values() for place in holding.places]

@@ -23,19 +23,24 @@ a namespace that is not the Tenant's.
 
 from __future__ import annotations
 
+import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 import structlog
 
 from fairlead.api.hostname import Hostname
+from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
 from fairlead.api.intent import IntentObject
 from fairlead.api.kubernetes import NAMESPACES, ROLES
 from fairlead.api.meta import (
     AnyResource,
     JSONObject,
+    KubeObject,
     condition_of,
     is_true,
     only_status_changed,
@@ -64,12 +69,14 @@ from fairlead.api.tenant import (
     TenantSpec,
     TenantState,
     TenantStatus,
+    TenantUsed,
     age_s,
     state_by_age,
 )
 from fairlead.api.times import parsed_time, seconds_from_duration, wire_time
 from fairlead.errors import FairleadError, NotFound, Terminal
-from fairlead.hub.inventory import Inventory
+from fairlead.hub.inventory import IntentObjects, Inventory
+from fairlead.hub.tenants.addresses import AddressAllocator
 from fairlead.hub.tenants.usage import keep_usage
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
@@ -80,7 +87,8 @@ from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.in_words import counted
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
-from fairlead.translate.generated import member_domain
+from fairlead.runtime.queue import KeyedQueue
+from fairlead.translate.generated import is_domain_certificate, member_domain
 from fairlead.translate.tenant import build_domains_taken, domains_of, tenant_objects
 from fairlead.translate.view import MemberState
 
@@ -229,6 +237,141 @@ class MemberHealth:
             self._changed(namespace)
 
 
+#: Changes of what a member uses are gathered for so long, so that a burst is one write.
+COUNT_AFTER_S = 5.0
+
+
+class MemberQuotas:
+    """Counts what each member uses of the limits of its Tenant, and decides whether a new load balancer exceeds one.
+
+    ``changed`` is called with the name of a Tenant that may use more or less.
+    """
+
+    def __init__(self, inventory: Inventory, allocator: AddressAllocator, changed: Callable[[str], None]) -> None:
+        self._changed = changed
+        self._inventory = inventory
+        self._allocator = allocator
+        self._kinds: list[IntentObjects[Any]] = []
+        #: The limit and the load balancers within it, by namespace: each above it would count all others.
+        self._within: dict[str, tuple[int, frozenset[LoadBalancerKey]]] = {}
+        self._targets: dict[str, dict[LoadBalancerKey, int]] = {}
+        self._hostnames: Counter[str] = Counter()
+
+    def add(self, objects: IntentObjects[Any]) -> None:
+        """Count the load balancers of one kind."""
+        self._kinds.append(objects)
+        objects.cache.on_change(self._load_balancer_changed)
+        objects.cache.broken.on_change(lambda _obj: self._within.clear())
+
+    def watch(self) -> None:
+        """Subscribe to the other objects that count."""
+        caches = self._inventory.caches
+        for cache in (caches.get(LOAD_BALANCER_ROUTES.plural), self._inventory.managed):
+            if cache is not None:
+                cache.on_change(self._counted_changed)
+        self._inventory.hostnames.on_change(self._hostname_changed)
+
+    def note(self, key: LoadBalancerKey, targets: int | None) -> None:
+        """Take the number of targets of a load balancer, None if it has gone."""
+        of_member = self._targets.setdefault(key.namespace, {})
+        if of_member.get(key) == targets:
+            return
+        if targets is None:
+            of_member.pop(key, None)
+        else:
+            of_member[key] = targets
+        self._changed_in(key.namespace)
+
+    def used(self, tenant: Tenant) -> TenantUsed:
+        """Return what a member uses now."""
+        namespace, routes = tenant.namespace, self._inventory.caches.get(LOAD_BALANCER_ROUTES.plural)
+        certificates = self._inventory.managed.indexed("namespace", namespace)
+        ports, addresses = self._allocator.used(namespace)
+        return TenantUsed(
+            load_balancers=sum(len(objects.cache.indexed("namespace", namespace)) for objects in self._kinds),
+            ports=ports,
+            routes=len(routes.indexed("namespace", namespace)) if routes is not None else 0,
+            certificates=sum(not is_domain_certificate(obj.metadata.name) for obj in certificates),
+            hostnames=self._hostnames[tenant.metadata.name],
+            addresses=addresses,
+            targets=self._targets_of(tenant),
+        )
+
+    def excess(self, key: LoadBalancerKey, tenant: Tenant) -> str:
+        """Return why a load balancer that is not served yet exceeds a limit of its Tenant, empty when it does not."""
+        spec, name = tenant.spec, tenant.metadata.name
+        if spec.max_load_balancers and key not in (
+            within := self._within_limit(key.namespace, spec.max_load_balancers)
+        ):
+            return (
+                f"member {name} uses {len(within)} load balancers, and spec.maxLoadBalancers of its "
+                f"Tenant allows {spec.max_load_balancers}; delete load balancers, or ask the operator for more"
+            )
+        if spec.max_targets and (targets := self._targets_of(tenant)) >= spec.max_targets:
+            return (
+                f"the load balancers of member {name} have {targets} targets, and spec.maxTargets of its Tenant allows "
+                f"{spec.max_targets}; delete load balancers or scale down, or ask the operator for more"
+            )
+        return ""
+
+    def wake_waiting(self, namespace: str) -> None:
+        """Wake the load balancers that are not served yet: the member uses less."""
+        waiting = [objects.key(obj) for objects, obj in self._objects(namespace) if obj.status.accepted is None]
+        self._inventory.wake(waiting, "the member uses less of its limits")
+
+    def _objects(self, namespace: str) -> Iterator[tuple[IntentObjects[Any], Any]]:
+        for objects in self._kinds:
+            for obj in objects.cache.indexed("namespace", namespace):
+                yield objects, obj
+
+    def _targets_of(self, tenant: Tenant) -> int:
+        """Return the number of targets; a hub that has just started still trusts the status."""
+        counts = self._targets.get(tenant.namespace, {})
+        total = sum(counts.values())
+        served = (objects.key(obj) for objects, obj in self._objects(tenant.namespace) if obj.status.accepted)
+        if tenant.status.used is None or all(key in counts for key in served):
+            return total
+        return max(total, tenant.status.used.targets)
+
+    def _within_limit(self, namespace: str, limit: int) -> frozenset[LoadBalancerKey]:
+        known = self._within.get(namespace)
+        if known is None or known[0] != limit:
+            present = list(self._objects(namespace))
+            # A lower limit takes nothing away: more than it allows may be served.
+            unread = sum(key.namespace == namespace for objects in self._kinds for key in objects.cache.remains())
+            first = heapq.nsmallest(max(0, limit - unread), present, key=_rank)
+            served = [entry for entry in present if entry[1].status.accepted is not None]
+            keys = frozenset(objects.key(obj) for objects, obj in (*first, *served))
+            known = self._within[namespace] = (limit, keys)
+        return known[1]
+
+    def _load_balancer_changed(self, old: Any, new: Any) -> None:
+        for obj in filter(None, (old, new)):
+            self._within.pop(obj.metadata.namespace, None)
+        if old and new and old.status.allocation != new.status.allocation:
+            self._changed_in(new.metadata.namespace)
+        self._counted_changed(old, new)
+
+    def _counted_changed(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        if (obj := new or old) is not None and not (old and new and only_status_changed(old, new)):
+            self._changed_in(obj.metadata.namespace)
+
+    def _hostname_changed(self, old: Hostname | None, new: Hostname | None) -> None:
+        for obj, change in ((old, -1), (new, 1)):
+            if obj is not None and (member := obj.spec.owner.member):
+                self._hostnames[member] += change
+                self._changed(member)
+
+    def _changed_in(self, namespace: str) -> None:
+        if (tenant := self._inventory.tenant_of(namespace)) is not None:
+            self._changed(tenant.metadata.name)
+
+
+def _rank(entry: tuple[IntentObjects[Any], Any]) -> tuple[bool, str, str]:
+    obj = entry[1]
+    return (obj.status.accepted is None, obj.metadata.creation_timestamp or "", obj.metadata.name)
+
+
 _ANNOTATION_HASH = "fairlead.dev/applied"
 #: Objects that were deleted by hand are created again within this time; the check only reads.
 _CHECK_AFTER_S = 300.0
@@ -257,10 +400,14 @@ class Tenants:
         clock: Clock,
         events: EventRecorder,
         leading: Callable[[], bool],
+        quotas: MemberQuotas,
+        queue: KeyedQueue[str],
         bound_in_tenants: bool = False,
         domain: str = "",
     ) -> None:
         self._domain = domain
+        self._quotas = quotas
+        self._queue = queue
         self._bound_in_tenants = bound_in_tenants
         self._cluster = cluster
         self._inventory = inventory
@@ -293,6 +440,17 @@ class Tenants:
         if problem and again_s >= _FORMER_S:  # else a status is held back, which is written first
             raise Terminal(problem, reason="Invalid")
         return again_s
+
+    async def recount(self, name: str) -> None:
+        """Have the status of one Tenant written if the member uses more or less than it says."""
+        tenant = self._present.get("", name)
+        if tenant is None or tenant.deleting or not self._leading():
+            return
+        before, used = tenant.status.used or TenantUsed(), self._quotas.used(tenant)
+        if used != tenant.status.used:
+            self._queue.add(name)
+        if used.targets < before.targets:
+            self._quotas.wake_waiting(tenant.namespace)
 
     async def _remove(self, tenant: Tenant) -> float | None:
         step = await self._removal.step(tenant)
@@ -352,6 +510,7 @@ class Tenants:
         new = next_status(
             tenant, ensured, agent, now=now, removal=removal, domain=domain, former=former, domains_taken=taken
         )
+        new = msgspec.structs.replace(new, used=None if tenant.refused else self._quotas.used(tenant))
         written, wait_s = await self._writer.write(tenant, old, new)
         if written is not None:
             changes = transitions(old.conditions, new.conditions)

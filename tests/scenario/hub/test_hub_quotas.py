@@ -1,0 +1,61 @@
+"""What a member uses of its limits: counted in the status of its Tenant, and above a limit what is new waits."""
+
+from __future__ import annotations
+
+import pytest
+from hub_world import HubWorld
+
+from fairlead.api.tenant import TENANTS, TenantUsed
+
+PODS = [f"10.1.0.{number}" for number in range(1, 5)]
+
+
+async def used(world: HubWorld) -> TenantUsed | None:
+    tenant = await world.find(TENANTS, "", "east")
+    return tenant.status.used if tenant is not None else None
+
+
+async def uses(world: HubWorld, expected: TenantUsed) -> None:
+    async def as_expected() -> bool:
+        return await used(world) == expected
+
+    await world.until(as_expected, what=f"the status says {expected}")
+
+
+@pytest.mark.req("F-31")
+async def test_a_burst_is_counted_in_few_writes_and_rest_in_none(world: HubWorld) -> None:
+    hub = await world.start()
+    await world.tenant()
+    await world.quiet()
+    hub.cluster.written.clear()
+    for number in range(5):
+        await world.lb(f"web-{number}", spec={"targets": "Pod"})
+        await world.slice(f"web-{number}", *PODS[:2])
+    await uses(world, TenantUsed(load_balancers=5, ports=5, addresses=5, targets=10))
+    assert hub.written.count("apply/status Tenant east") <= 2
+    await world.quiet(20)
+    hub.cluster.written.clear()
+    await world.quiet(60)
+    assert "apply/status Tenant east" not in hub.written
+
+
+@pytest.mark.req("F-31")
+async def test_a_new_load_balancer_waits_for_targets_and_served_ones_grow(world: HubWorld) -> None:
+    hub = await world.start()
+    await world.tenant(maxTargets=3)
+    await world.lb("web", spec={"targets": "Pod"})
+    await world.slice("web", *PODS[:3])
+    await world.programmed("web")
+    await world.lb("api", spec={"targets": "Pod"})
+    await world.slice("api", "10.1.0.9")
+    condition = await world.said("Accepted", "False", name="api")
+    assert (condition.reason, "spec.maxTargets" in condition.message) == ("QuotaExceeded", True)
+    await world.slice("web", *PODS)
+    await world.until(lambda: world.at_cloud() == {f"{pod}:8080" for pod in PODS}, what="what is served grows")
+    await uses(world, TenantUsed(load_balancers=2, ports=1, addresses=1, targets=4))
+    await world.stop(hub)
+    await world.start()
+    await world.quiet()
+    assert (await world.said("Accepted", "False", name="api")).reason == "QuotaExceeded"
+    await world.slice("web", *PODS[:2])
+    await world.programmed("api")
