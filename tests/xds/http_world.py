@@ -103,13 +103,15 @@ class EchoBackend:
             return await self._web_socket(request)
         transport = request.transport
         tls = transport.get_extra_info("ssl_object") if transport is not None else None
+        peer = tls.getpeercert() if tls else None
         seen = {
             "name": self.name,
             "path": request.raw_path,
             "host": request.headers.get("Host", ""),
             "method": request.method,
             "headers": lower(request.headers),
-            "client_certificate": bool(tls and tls.getpeercert()),
+            "client_certificate": bool(peer),
+            "client_serial": f"{int(peer['serialNumber'], 16):x}" if peer else "",
         }
         self.seen.append(seen)
         if delay := request.query.get("delay"):
@@ -195,11 +197,16 @@ class Authority:
 
 def load(context: ssl.SSLContext, certificate: Certificate, directory: Path) -> ssl.SSLContext:
     """Give a context a certificate; the library reads it from files only."""
+    context.load_cert_chain(*written(certificate, directory))
+    return context
+
+
+def written(certificate: Certificate, directory: Path) -> tuple[Path, Path]:
+    """Write a certificate and its key; return the files."""
     chain, key = directory / f"{certificate.digest}.crt", directory / f"{certificate.digest}.key"
     chain.write_bytes(certificate.chain)
     key.write_bytes(certificate.key)
-    context.load_cert_chain(chain, key)
-    return context
+    return chain, key
 
 
 def server_context(certificate: Certificate, directory: Path, *, clients: Authority | None = None) -> ssl.SSLContext:

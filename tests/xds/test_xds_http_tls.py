@@ -12,10 +12,22 @@ import msgspec
 import pytest
 from grpc import aio
 
-from fairlead.model.http import Backend, BackendTls, Certificate, ClientValidation, L7Listener, SubjectAltName
+from fairlead.model.http import Backend, BackendTls, Certificate, ClientValidation, L7Config, L7Listener, SubjectAltName
 from fairlead.providers.envoy.resources import ResourceType
 from tests.xds.grpc_echo import GrpcBackend
-from tests.xds.http_world import HTTP, Authority, HttpWorld, config, get, prefix, route, server_context, to, with_config
+from tests.xds.http_world import (
+    HTTP,
+    Authority,
+    HttpWorld,
+    config,
+    get,
+    prefix,
+    route,
+    server_context,
+    to,
+    with_config,
+    written,
+)
 from tests.xds.world import ask
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
@@ -223,6 +235,51 @@ async def test_tls_to_backends(http: HttpWorld, authority: Authority, tmp_path: 
     }  # fmt: skip
     assert answers["good"].echo["client_certificate"] is False
     assert answers["certificate"].echo["client_certificate"] is True
+
+
+@pytest.mark.req("F-10")
+async def test_client_certificate_and_authorities_of_a_backend_rotate_without_a_failed_request(
+    http: HttpWorld, authority: Authority, tmp_path: Path
+) -> None:
+    uri = "spiffe://cluster.local/ns/shop/sa/web"
+    context = server_context(authority.issue("server", uris=(uri,)), tmp_path, clients=authority)
+    backend = await http.echo("web", context=context)
+
+    def tls(bundle: str) -> Backend:
+        name = SubjectAltName("URI", uri)
+        return Backend(
+            "web", tls=BackendTls("web.internal", bundle, subject_alt_names=(name,), client_certificate="client")
+        )
+
+    def rotated(certificate: Certificate, bundle: str) -> L7Config:
+        return config(route("r", to("web")), backends=[tls(bundle)], certificates=[certificate])
+
+    spec = http.spec(rotated(authority.issue("client"), authority.pem))
+    await http.serve(spec, {"web": [backend.target]})
+    clusters = http.provider.counters.resources[ResourceType.CLUSTER]
+    stop, statuses = asyncio.Event(), []
+
+    async def load() -> None:
+        while not stop.is_set():
+            statuses.append((await get(spec, "/")).status)
+
+    running = [asyncio.create_task(load()) for _ in range(3)]
+    new = Authority("new")
+    for bundle in (authority.pem, authority.pem + new.pem):
+        last = authority.issue("client")
+        await http.provider.ensure(with_config(spec, rotated(last, bundle)))
+        await http.programmed(spec)
+    # From now on the backend has a certificate of the new authority.
+    context.load_cert_chain(*written(new.issue("server", uris=(uri,)), tmp_path))
+    async with asyncio.timeout(60):
+        while True:
+            answer = await get(spec, "/", headers={"X-Echo-Set": "Connection:close"})
+            if answer.echo["client_serial"] == last.digest:
+                break
+    stop.set()
+    await asyncio.gather(*running)
+    assert set(statuses) == {200}
+    assert http.provider.counters.resources[ResourceType.CLUSTER] == clusters
 
 
 @pytest.mark.req("G-79", "G-91", "G-113")

@@ -55,6 +55,9 @@ ANNOTATION_LIMITS = "fairlead.dev/limits"
 ANNOTATION_EXTERNAL_AUTH = "fairlead.dev/external-auth"
 #: On an Ingress, HTTPRoute or GRPCRoute: the issuers whose tokens (JWT) requests must have, a JSON object.
 ANNOTATION_JWT = "fairlead.dev/jwt"
+#: On an Ingress: how its backends are reached over TLS, a JSON object with the fields secret, hostname,
+#: subjectAltNames and wellKnownCACertificates.
+ANNOTATION_BACKEND_TLS = "fairlead.dev/backend-tls"
 #: On a Gateway: the ConfigMap of its namespace with error pages, whose keys are status codes such as 404 or 5xx.
 ANNOTATION_ERROR_PAGES = "fairlead.dev/error-pages"
 #: On a Service, Gateway, IngressClass, Ingress, HTTPRoute or GRPCRoute: what of it is logged, as in parameter

@@ -520,6 +520,50 @@ async def test_an_ingress_that_a_finalizer_holds_gives_up_its_address(world: Wor
     assert (await world.member.get(INGRESSES, "shop", "shop")).deleting
 
 
+@pytest.mark.req("F-10")
+async def test_an_ingress_reaches_its_backends_over_tls_as_its_secret_says_now(world: World) -> None:
+    await served(world)
+    await ingress(world, "shop", path())
+    await world.start()
+    await until(lambda: routes(world))
+    annotation = json.dumps({"hostname": "web.internal", "secret": "cert"})
+    patch = {"metadata": {"annotations": {"fairlead.dev/backend-tls": annotation}}}
+    await world.member.merge_patch(INGRESSES, "shop", "shop", patch, manager=USER)
+
+    async def bundles() -> set[str]:
+        backends = [backend for route in await routes(world) for backend in route.spec.backends]
+        return {backend.tls.ca_bundle if backend.tls else "" for backend in backends}
+
+    async def trusts(bundle: str) -> bool:
+        return await bundles() == {bundle}
+
+    async def is_closed() -> bool:
+        return all(rule.filters.auth == ExternalAuth() for route in await routes(world) for rule in route.spec.rules)
+
+    async def is_reported(part: str) -> bool:
+        return any(part in message for _, _, message in await world.events("shop"))
+
+    await until(is_closed, what="no request in plain text")
+    await until(lambda: is_reported("Secret shop/cert"), what="an Event about the Secret")
+    await secret(world, "client")
+    await until(lambda: is_reported("ca.crt"), what="an Event about the authorities")
+    assert await is_closed()
+    # Other authorities alone are a change, too.
+    for host in ("one.internal", "two.internal"):
+        bundle = self_signed(host)[0].decode()
+        data = {"data": {"ca.crt": base64.b64encode(bundle.encode()).decode()}}
+        await world.member.merge_patch(SECRETS, "shop", "cert", data, manager=USER)
+        await until(lambda text=bundle: trusts(text), what="the backend with these authorities")
+    (certificate,) = (await load_balancer(world)).spec.certificates
+    assert {backend.tls.client_certificate for route in await routes(world) for backend in route.spec.backends} == {
+        certificate.name
+    }
+    await world.member.delete(SECRETS, "shop", "cert")
+    await until(lambda: is_reported("last version"), what="an Event about the deleted Secret")
+    assert await trusts(bundle)
+    assert [ref.name for ref in (await load_balancer(world)).spec.certificates] == [certificate.name]
+
+
 @pytest.mark.req("X-41", "X-42")
 async def test_a_missing_secret_and_a_misspelt_class_reach_the_hub(world: World) -> None:
     await served(world)

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
 import pytest
 
-from fairlead.agent.sources.ingress.plan import IngressRoutes, IngressView, translate_ingress
+from fairlead.agent.identity import certificate_name
+from fairlead.agent.sources.http import CertificateState
+from fairlead.agent.sources.ingress.plan import IngressRoutes, IngressView, is_protected, translate_ingress
 from fairlead.api.kubernetes import IngressObject, Service
-from fairlead.model.http import Attachment, L7Config, L7Listener, PathMatch, Route
+from fairlead.api.names import ANNOTATION_BACKEND_TLS
+from fairlead.model.http import (
+    Attachment,
+    BackendTls,
+    ExternalAuth,
+    L7Config,
+    L7Listener,
+    PathMatch,
+    Route,
+    SubjectAltName,
+)
 from fairlead.providers.envoy.http.route_lookup import ClientRequest, lookup
+from fairlead_demo.worlds.certificates import self_signed
 
 
 def service(name: str = "web", **port: Any) -> Service:
@@ -27,12 +41,13 @@ def translate(
     *services: Service,
     tls: dict[str, str] | None = None,
     annotations: dict[str, str] | None = None,
+    **view: Any,
 ) -> IngressRoutes:
     meta: dict[str, Any] = {"name": "main", "namespace": "shop", "uid": "u", "annotations": annotations or {}}
     meta["creationTimestamp"] = "2026-01-01T00:00:00Z"
     ingress = msgspec.convert({"metadata": meta, "spec": spec}, IngressObject)
     named = {each.metadata.name: each for each in services}
-    return translate_ingress(IngressView(ingress, "ingressclass.fairlead", named, tls or {}))
+    return translate_ingress(IngressView(ingress, "ingressclass.fairlead", named, tls or {}, **view))
 
 
 def paths(*entries: tuple[str, str]) -> list[dict[str, Any]]:
@@ -148,7 +163,72 @@ def test_a_backend_that_speaks_tls_is_not_spoken_to_in_plain_text(app: str) -> N
     assert made.routes["a.example"].rules[0].backends[0].backend == ""
     (problem,) = made.problems
     assert problem.startswith(f"port http of Service web speaks {app}, which an Ingress cannot verify")
-    assert "BackendTLSPolicy" in problem
+    assert "fairlead.dev/backend-tls" in problem
+
+
+_BUNDLE = self_signed("backends.internal")[0].decode()
+_WEB = [{"host": "a.example", "http": {"paths": paths(("/", "Prefix"))}}]
+
+
+def over_tls(annotation: str, **view: Any) -> IngressRoutes:
+    given: dict[str, Any] = {"certificate": CertificateState("digest"), "authorities": _BUNDLE, **view}
+    return translate(
+        {"rules": _WEB}, service(appProtocol="https"), annotations={ANNOTATION_BACKEND_TLS: annotation}, **given
+    )
+
+
+@pytest.mark.req("F-10")
+def test_backends_are_reached_over_tls_with_a_client_certificate_and_names() -> None:
+    names = ["spiffe://cluster.local/ns/shop/sa/web", "other.internal"]
+    made = over_tls(json.dumps({"hostname": "web.internal", "secret": "client", "subjectAltNames": names}))
+    (backend,) = made.routes["a.example"].backends
+    assert backend.name == "shop/web:80/tls/main"
+    assert backend.tls == BackendTls(
+        "web.internal",
+        _BUNDLE,
+        subject_alt_names=(SubjectAltName("URI", names[0]), SubjectAltName("Hostname", names[1])),
+        client_certificate=certificate_name("shop", "client"),
+    )
+    assert made.problems == ()
+    (backend,) = (
+        over_tls('{"hostname": "web.internal", "wellKnownCACertificates": "System"}', authorities="")
+        .routes["a.example"]
+        .backends
+    )
+    assert backend.tls == BackendTls("web.internal", system_ca=True)
+
+
+@pytest.mark.req("F-10")
+@pytest.mark.parametrize(
+    ("annotation", "view", "parts"),
+    [
+        ("", {}, ["annotation fairlead.dev/backend-tls"]),
+        ('{"secret": "client"}', {}, ["hostname"]),
+        ('{"hostname": "web.internal"}', {}, ["secret", "wellKnownCACertificates"]),
+        ('{"hostname": "web.internal", "secret": "client", "verify": false}', {}, ["verify"]),
+        ('{"hostname": "*.internal", "secret": "client"}', {}, ["$.hostname"]),
+        (
+            '{"hostname": "web.internal", "secret": "client"}',
+            {"certificate": CertificateState(problem="does not exist", missing=True)},
+            ["Secret shop/client", "does not exist"],
+        ),
+        # The copy at the hub has the key, and nobody has the authorities any longer.
+        ('{"hostname": "web.internal", "secret": "client"}', {"authorities": ""}, ["Secret shop/client", "ca.crt"]),
+        ('{"hostname": "web.internal", "secret": "client"}', {"authorities": "x"}, ["Secret shop/client", "ca.crt"]),
+    ],
+)
+def test_backends_that_cannot_be_verified_are_not_reached(
+    annotation: str, view: dict[str, Any], parts: list[str]
+) -> None:
+    made = over_tls(annotation, **view)
+    route = made.routes["a.example"]
+    assert route.rules[0].filters.auth == ExternalAuth(), "every request is answered 500"
+    assert all(part in made.problems[0] for part in parts)
+    assert not any(backend.tls for backend in route.backends)
+    # What is published with TLS stays, and what is published in plain text does not.
+    published = over_tls('{"hostname": "web.internal", "secret": "client"}').routes["a.example"]
+    assert is_protected(published, made.undecided)
+    assert not is_protected(translate({"rules": _WEB}, service()).routes["a.example"], made.undecided)
 
 
 def test_a_host_without_paths_and_default_backend_is_reported() -> None:

@@ -13,7 +13,7 @@ import msgspec
 from fairlead.agent.identity import ServiceKey, origin_key
 from fairlead.agent.probes import ReadinessProbes
 from fairlead.agent.slices import Departed, compact_node, compact_pod, with_gated_pods, without_last_applied
-from fairlead.agent.sources.ingress.plan import places_of, services_of
+from fairlead.agent.sources.ingress.plan import client_secret, places_of, services_of
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.kubernetes import (
     ENDPOINT_SLICES,
@@ -351,7 +351,7 @@ class IngressCaches(CachesOfBothSides):
 
 def secrets_of(ingress: IngressObject) -> frozenset[str]:
     """Return the names of the Secrets that an Ingress names."""
-    return frozenset(tls.secret_name for tls in ingress.spec.tls or () if tls.secret_name)
+    return frozenset({*(tls.secret_name for tls in ingress.spec.tls or ()), client_secret(ingress)} - {""})
 
 
 def services_named(ingress: IngressObject) -> list[tuple[str, str]]:

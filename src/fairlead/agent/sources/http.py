@@ -34,6 +34,7 @@ from fairlead.api.names import (
     ANNOTATION_ACCEPT_PROXY_PROTOCOL,
     ANNOTATION_ACCESS_LOG,
     ANNOTATION_ALLOWED_SOURCES,
+    ANNOTATION_BACKEND_TLS,
     ANNOTATION_CERTIFICATE_ISSUER,
     ANNOTATION_DENIED_SOURCES,
     ANNOTATION_DRAIN,
@@ -61,12 +62,14 @@ from fairlead.model.http import (
     MAX_SOURCES,
     Backend,
     BackendProtocol,
+    BackendTls,
     ClaimToHeader,
     ExternalAuth,
     Filters,
     JWTProvider,
     RequiredClaim,
     Rule,
+    SubjectAltName,
     unsafe_parts,
 )
 from fairlead.model.in_words import listed, whole_number
@@ -643,6 +646,54 @@ def _keys_problem(jwks: str) -> str:
     if "oct" in kinds or any("d" in key for key in keys):
         return "has a secret or private key; write the public keys"
     return ""
+
+
+# --- TLS towards backends --------------------------------------------------------------------------------------------
+
+
+class BackendTlsRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The annotation of an Ingress: how its backends are verified, and the Secret with the client certificate.
+
+    The Secret also has the authorities (``ca.crt``), unless ``wellKnownCACertificates`` is System.
+    """
+
+    hostname: Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+    secret: Annotated[str, Meta(max_length=253)] = ""
+    subject_alt_names: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...], Meta(max_length=16)
+    ] = ()
+    well_known_ca_certificates: Literal["", "System"] = msgspec.field(name="wellKnownCACertificates", default="")
+
+    def as_tls(self, authorities: str, certificate: str) -> BackendTls:
+        """Return what a backend has, with the certificates in ``ca.crt`` and the name of the client certificate."""
+        return BackendTls(
+            server_name=self.hostname,
+            ca_bundle="" if self.well_known_ca_certificates else authorities,
+            system_ca=bool(self.well_known_ca_certificates),
+            subject_alt_names=tuple(
+                SubjectAltName("URI" if "://" in name else "Hostname", name) for name in self.subject_alt_names
+            ),
+            client_certificate=certificate,
+        )
+
+
+def backend_tls_request(of: KubeObject) -> BackendTlsRequest | None:
+    """Return how an Ingress has its backends reached over TLS; None for in plain text.
+
+    Raises:
+        ValueError: names the field, and what is wrong with it.
+    """
+    if ANNOTATION_BACKEND_TLS not in (of.metadata.annotations or {}):
+        return None
+    try:
+        request = decode(of.annotation(ANNOTATION_BACKEND_TLS), BackendTlsRequest)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"annotation {ANNOTATION_BACKEND_TLS}: {error}") from error
+    if not request.secret and not request.well_known_ca_certificates:
+        raise ValueError(
+            f"annotation {ANNOTATION_BACKEND_TLS}: name a secret with ca.crt, or set wellKnownCACertificates to System"
+        )
+    return request
 
 
 # --- access logs -----------------------------------------------------------------------------------------------------

@@ -355,6 +355,14 @@ class Shared(Source):
             problem = state.problem
         return CertificateState(self.digest_of(copy_name), problem, missing=secret is None)
 
+    def authorities(self, namespace: str, name: str) -> str:
+        """Return the authorities in entry ca.crt of a Secret of the member as text, empty for none."""
+        secret = self._caches.secrets.get(namespace, name)
+        try:
+            return base64.b64decode((secret.data or {}).get("ca.crt", "") if secret is not None else "").decode()
+        except ValueError:
+            return ""
+
     async def look_for(self, namespace: str, name: str) -> bool:
         """Read the type of a Secret that is needed and not watched; return whether that changes why it is not served.
 

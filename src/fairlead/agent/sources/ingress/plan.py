@@ -14,6 +14,7 @@ Source: https://kubernetes.io/docs/concepts/services-networking/ingress/
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -34,8 +35,10 @@ from fairlead.agent.sources.http import (
     annotation_problem,
     auth_request,
     backend_of,
+    backend_tls_request,
     families_by_annotation,
     find_port,
+    is_bundle,
     issuer_of,
     limit_problem,
     limited,
@@ -49,6 +52,7 @@ from fairlead.agent.sources.http import (
 )
 from fairlead.api.hostname import WILDCARD, wildcards_over
 from fairlead.api.httploadbalancer import CertificateRef, HTTPLoadBalancerSpec, LoadBalancerRouteSpec
+from fairlead.api.json_text import decode
 from fairlead.api.kubernetes import (
     ANNOTATION_DEFAULT_CLASS,
     ANNOTATION_LEGACY_CLASS,
@@ -63,6 +67,7 @@ from fairlead.api.kubernetes import (
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import (
     ANNOTATION_ACCEPT_PROXY_PROTOCOL,
+    ANNOTATION_BACKEND_TLS,
     ANNOTATION_EXTERNAL_AUTH,
     ANNOTATION_IGNORED_ANNOTATIONS,
     ANNOTATION_JWT,
@@ -76,6 +81,7 @@ from fairlead.model.http import (
     Attachment,
     Backend,
     BackendRef,
+    BackendTls,
     ExternalAuth,
     Filters,
     JWTProvider,
@@ -107,7 +113,8 @@ class IngressView(msgspec.Struct, frozen=True):
 
     ``load_balancer`` is the name of the HTTPLoadBalancer of its class. ``services`` are those of its namespace that it
     names, by name, ``unreachable`` says of some why they are not reached as they should be. ``tls_listeners`` maps the
-    hosts that its class serves over HTTPS to their listener.
+    hosts that its class serves over HTTPS to their listener. ``certificate`` and ``authorities`` (PEM) are those of the
+    Secret that its annotation for TLS towards backends names.
     """
 
     ingress: IngressObject
@@ -115,6 +122,8 @@ class IngressView(msgspec.Struct, frozen=True):
     services: Mapping[str, Service] = {}
     tls_listeners: Mapping[str, str] = {}
     unreachable: Mapping[str, str] = {}
+    certificate: CertificateState = CertificateState(problem=NOT_IN_MEMBER, missing=True)
+    authorities: str = ""
 
 
 class IngressRoutes(msgspec.Struct, frozen=True):
@@ -183,7 +192,7 @@ def translate_ingress(view: IngressView) -> IngressRoutes:
     ignored = _ignored(view.ingress)
     if refusal := unprotected(view.ingress):
         return IngressRoutes({}, (refusal,), ignored)
-    undecided = _undecided(view.ingress)
+    undecided = _undecided(view)
     translated = _Translation(view, closed=bool(undecided)).routes()
     if undecided:
         text = (
@@ -197,9 +206,46 @@ def translate_ingress(view: IngressView) -> IngressRoutes:
     return msgspec.structs.replace(translated, ignored=ignored)
 
 
-def _undecided(ingress: IngressObject) -> dict[str, str]:
-    """Return what is wrong with each annotation that decides about requests: an external service, tokens."""
-    problems = {ANNOTATION_EXTERNAL_AUTH: _asked_service(ingress)[1], ANNOTATION_JWT: tokens_of(ingress).problem}
+def client_secret(ingress: IngressObject) -> str:
+    """Return the name of the Secret that an Ingress names for TLS towards its backends, empty for none.
+
+    What is published needs it also while another field is invalid.
+    """
+    with suppress(ValueError):
+        return decode(ingress.annotation(ANNOTATION_BACKEND_TLS, "{}"), _NamedSecret).secret
+    return ""
+
+
+class _NamedSecret(msgspec.Struct, frozen=True):
+    secret: str = ""
+
+
+def backend_tls(view: IngressView) -> tuple[BackendTls | None, str]:
+    """Return how the backends of an Ingress are reached over TLS, and why they cannot be."""
+    try:
+        request = backend_tls_request(view.ingress)
+    except ValueError as error:
+        return None, str(error)
+    if request is None:
+        return None, ""
+    namespace, problem = view.ingress.metadata.namespace, ""
+    if request.secret and view.certificate.problem:
+        problem = view.certificate.problem
+    elif not request.well_known_ca_certificates and not is_bundle(view.authorities):
+        problem = "it has no certificates in PEM in its entry ca.crt: add the authorities of the backends"
+    if problem:
+        return None, f"annotation {ANNOTATION_BACKEND_TLS}: Secret {namespace}/{request.secret}: {problem}"
+    return request.as_tls(view.authorities, certificate_name(namespace, request.secret) if request.secret else ""), ""
+
+
+def _undecided(view: IngressView) -> dict[str, str]:
+    """Return what is wrong with each annotation that decides about requests: an external service, tokens, TLS."""
+    ingress = view.ingress
+    problems = {
+        ANNOTATION_EXTERNAL_AUTH: _asked_service(ingress)[1],
+        ANNOTATION_JWT: tokens_of(ingress).problem,
+        ANNOTATION_BACKEND_TLS: backend_tls(view)[1],
+    }
     return {name: problem for name, problem in problems.items() if problem}
 
 
@@ -209,7 +255,13 @@ def is_protected(route: LoadBalancerRouteSpec, undecided: Collection[str]) -> bo
         (ANNOTATION_EXTERNAL_AUTH not in undecided or rule.filters.auth is not None)
         and (ANNOTATION_JWT not in undecided or rule.jwt)
         for rule in route.rules
-    )
+    ) and (ANNOTATION_BACKEND_TLS not in undecided or all(backend.tls for backend in _answering(route)))
+
+
+def _answering(route: LoadBalancerRouteSpec) -> Iterator[Backend]:
+    """Yield the backends that answer requests of a route, without those that are only asked about them."""
+    names = {ref.backend for rule in route.rules for ref in rule.backends}
+    return (backend for backend in route.backends if backend.name in names)
 
 
 def _ignored(ingress: IngressObject) -> str:
@@ -234,6 +286,7 @@ def _listed(names: Sequence[str]) -> str:
 class _Translation:
     def __init__(self, view: IngressView, *, closed: bool) -> None:
         self._view, self._closed = view, closed
+        self._tls = None if closed else backend_tls(view)[0]
         self._backends: dict[str, Backend] = {}
         self._problems: dict[str, None] = {}
 
@@ -313,10 +366,10 @@ class _Translation:
     def _rule(self, path: IngressPath) -> Rule:
         exact = path.path_type == "Exact"
         match = PathMatch(type="Exact" if exact else "PathPrefix", value=path.path or "/")
-        return Rule(matches=(RequestMatch(path=match),), backends=(BackendRef(self._backend(path.backend)),))
+        return Rule(matches=(RequestMatch(path=match),), backends=(BackendRef(self._backend(path.backend, self._tls)),))
 
     def _default_rule(self, backend: IngressBackend | None) -> Rule | None:
-        return None if backend is None else Rule(backends=(BackendRef(self._backend(backend)),))
+        return None if backend is None else Rule(backends=(BackendRef(self._backend(backend, self._tls)),))
 
     def _defaults(self, backend: IngressBackend | None) -> tuple[Rule, ...]:
         rule = self._default_rule(backend)
@@ -342,7 +395,7 @@ class _Translation:
         self._backends[spoken.name] = spoken
         return spoken.name
 
-    def _backend(self, backend: IngressBackend) -> str:
+    def _backend(self, backend: IngressBackend, tls: BackendTls | None = None) -> str:
         """Return the name of the backend, empty when there is none; why is among the problems then."""
         if backend.service is None:
             description = f"{backend.resource.kind} {backend.resource.name}" if backend.resource else "an empty backend"
@@ -365,14 +418,18 @@ class _Translation:
             port_text = named.port.name or str(named.port.number)
             self._problems[f"Service {named.name} has no TCP port {port_text}{ports_of(service)}"] = None
             return ""
-        if port.app_protocol in TLS_ONLY:
+        if port.app_protocol in TLS_ONLY and tls is None:
             # In plain text it would answer 400 to each request, and nothing would say why.
             self._problems[
                 f"port {port.name or port.port} of Service {named.name} speaks {port.app_protocol}, which an Ingress "
-                "cannot verify: use an HTTPRoute with a BackendTLSPolicy, or correct appProtocol for plain HTTP"
+                f"cannot verify: say in annotation {ANNOTATION_BACKEND_TLS} how, or correct appProtocol for plain HTTP"
             ] = None
             return ""
         made = backend_of(service, port)
+        if tls is not None:
+            # The name does not depend on certificates: another one is no reason for new connections.
+            name = f"{made.name}/tls/{self._view.ingress.metadata.name}"
+            made = msgspec.structs.replace(made, name=name, tls=tls)
         self._backends[made.name] = made
         return made.name
 
@@ -494,6 +551,7 @@ def plan_class(view: ClassView) -> ClassPlan:
     for ingress in sorted(view.ingresses, key=attrgetter("age_order")):
         for section in sections_of(ingress, lookup):
             hosts.add(ingress, section)
+        hosts.add_client_certificate(ingress, view.certificates)
     sources = source_lists(view.ingress_class)
     problems = [annotation_problem(view.ingress_class), access_log_problem(view.ingress_class)]
     limits, wrong = view.ingress_class.annotation(ANNOTATION_LIMITS), limits_problem(view.ingress_class)
@@ -569,6 +627,15 @@ class _Hosts:
         taken = [self._add_host(ingress, host, section, sentences) for host in section.hosts]
         if section.problem and (not section.hosts or any(taken)):
             sentences.append(section.problem)
+
+    def add_client_certificate(
+        self, ingress: IngressObject, certificates: Mapping[tuple[str, str], CertificateState]
+    ) -> None:
+        """Add the certificate that an Ingress shows to its backends; what is wrong with it concerns its routes."""
+        key = (ingress.metadata.namespace, client_secret(ingress))
+        if key in certificates and (digest := certificates[key].digest):
+            name = certificate_name(*key)
+            self.used[name] = CertificateRef(name, digest)
 
     def _add_host(self, ingress: IngressObject, host: str, section: Section, sentences: list[str]) -> bool:
         """Return whether the host is this Ingress's, and no older one's."""

@@ -46,6 +46,7 @@ from fairlead.agent.sources.ingress.plan import (
     ClassView,
     IngressView,
     class_of,
+    client_secret,
     is_protected,
     overlaps,
     plan_class,
@@ -277,7 +278,7 @@ class IngressSource(Source):
         plan = self.plan_of(of_class)
         if plan is None:
             return False
-        names = services_of(ingress)
+        names, tls_secret = services_of(ingress), client_secret(ingress)
         for service in names:
             await self._shared.service(namespace, service)
         nodes = plan.spec.targets == "Node"
@@ -295,6 +296,8 @@ class IngressSource(Source):
                     for service_name, (service, problem) in reached.items()
                     if problem or service is None
                 },
+                certificate=self._shared.certificate(namespace, tls_secret),
+                authorities=self._shared.authorities(namespace, tls_secret),
             )
         )
         wanted = [
