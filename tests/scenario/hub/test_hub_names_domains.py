@@ -180,6 +180,7 @@ async def test_former_names_are_kept_for_an_hour_after_the_new_ones(world, east)
     await gateway(world, "west")
     await route(world, NAME, member="west", name="guess")
     await answered(world, "DomainReserved", member="west", name="guess")
+    await world.quiet()  # what the members use is counted
     await world.stop(east)
     again = await world.start()
     await world.quiet()
