@@ -238,7 +238,7 @@ async def test_tls_to_backends(http: HttpWorld, authority: Authority, tmp_path: 
 
 
 @pytest.mark.req("F-10")
-async def test_client_certificate_and_authorities_of_a_backend_rotate_without_a_failed_request(
+async def test_tls_settings_of_a_backend_rotate_without_a_failed_request(
     http: HttpWorld, authority: Authority, tmp_path: Path
 ) -> None:
     uri = "spiffe://cluster.local/ns/shop/sa/web"

@@ -212,7 +212,7 @@ def test_backends_are_reached_over_tls_with_a_client_certificate_and_names() -> 
             {"certificate": CertificateState(problem="does not exist", missing=True)},
             ["Secret shop/client", "does not exist"],
         ),
-        # The copy at the hub has the key, and nobody has the authorities any longer.
+        # The copy at the hub has the key alone.
         ('{"hostname": "web.internal", "secret": "client"}', {"authorities": ""}, ["Secret shop/client", "ca.crt"]),
         ('{"hostname": "web.internal", "secret": "client"}', {"authorities": "x"}, ["Secret shop/client", "ca.crt"]),
     ],

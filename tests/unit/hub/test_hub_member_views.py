@@ -156,7 +156,7 @@ async def test_a_quota_counts_load_balancers_of_both_kinds_together(gathering):
 
 
 @pytest.mark.req("F-31")
-async def test_from_the_limit_of_targets_on_a_new_load_balancer_waits_also_after_a_restart(gathering):
+async def test_a_new_load_balancer_waits_at_the_limit_of_targets(gathering):
     put = gathering.inventory.tenants._store.put
     put(tenant(spec={"maxTargets": 3}))
     gathering.put(tcp("web", spec=PODS, status={"accepted": {"ports": [{"port": 80}]}}))
@@ -165,12 +165,12 @@ async def test_from_the_limit_of_targets_on_a_new_load_balancer_waits_also_after
     assert not gathering.view("api").over_quota
     gathering.quotas.note(lb_key("web"), 5)
     assert not gathering.view("web").over_quota
-    assert "have 5 targets, and spec.maxTargets" in gathering.view("api").over_quota
+    assert "has 5 targets, and spec.maxTargets" in gathering.view("api").over_quota
     # A hub that has not decided about web yet trusts the status.
     gathering.quotas.note(lb_key("web"), None)
     assert not gathering.view("api").over_quota
     put(tenant(spec={"maxTargets": 3}, status={"used": {"targets": 4}}))
-    assert "have 4 targets" in gathering.view("api").over_quota
+    assert "has 4 targets" in gathering.view("api").over_quota
 
 
 async def test_without_a_tenant_or_a_limit_there_is_no_quota(gathering):

@@ -309,8 +309,8 @@ class MemberQuotas:
             )
         if spec.max_targets and (targets := self._targets_of(tenant)) >= spec.max_targets:
             return (
-                f"the load balancers of member {name} have {targets} targets, and spec.maxTargets of its Tenant allows "
-                f"{spec.max_targets}; delete load balancers or scale down, or ask the operator for more"
+                f"member {name} has {targets} targets, and spec.maxTargets of its Tenant allows {spec.max_targets}; "
+                "delete load balancers or scale down, or ask the operator for more"
             )
         return ""
 

@@ -232,7 +232,7 @@ def backend_tls(view: IngressView) -> tuple[BackendTls | None, str]:
     if request.secret and view.certificate.problem:
         problem = view.certificate.problem
     elif not request.well_known_ca_certificates and not is_bundle(view.authorities):
-        problem = "it has no certificates in PEM in its entry ca.crt: add the authorities of the backends"
+        problem = "ca.crt has no certificates in PEM: add the authorities of the backends"
     if problem:
         return None, f"annotation {ANNOTATION_BACKEND_TLS}: Secret {namespace}/{request.secret}: {problem}"
     return request.as_tls(view.authorities, certificate_name(namespace, request.secret) if request.secret else ""), ""
@@ -427,7 +427,7 @@ class _Translation:
             return ""
         made = backend_of(service, port)
         if tls is not None:
-            # The name does not depend on certificates: another one is no reason for new connections.
+            # A new certificate must keep the cluster, and so the name.
             name = f"{made.name}/tls/{self._view.ingress.metadata.name}"
             made = msgspec.structs.replace(made, name=name, tls=tls)
         self._backends[made.name] = made
