@@ -135,7 +135,17 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "reachability": "Pods if pods of the other members reach the pods of this one. Hub if they reach only the "
         "address that the hub gave to a Service.",
     },
+    "TenantUsed": {
+        "loadBalancers": "Load balancers of Services, Ingresses and Gateways.",
+        "ports": "Ports of all load balancers.",
+        "routes": "Ingress hosts, and routes at Gateways.",
+        "certificates": "Certificates that the hub orders for the member.",
+        "hostnames": "Host names, including generated ones.",
+        "addresses": "Addresses of AddressPools.",
+        "targets": "Targets of all load balancers, once for each port.",
+    },
     "TenantStatus": {
+        "used": "What the member uses of its limits, including what waits above them; unset until the hub has counted.",
         **OBSERVED,
         "namespace": "Namespace at the hub for the objects of this member.",
         "domain": "Domain of the names that the hub generates; empty for none.",
