@@ -167,7 +167,7 @@ Refusal = tuple[ConditionReason, str]
 def decide_tcp(view: TCPView, allocate: Callable[[TCPView], Allocated] | None = None) -> Decision:
     """Return the desired load balancer of ``view``, with its conditions; ``allocate`` is called once it is valid."""
     spec, accepted = view.load_balancer.spec, view.load_balancer.status.accepted
-    return decide_version(view, spec, accepted, validate_tcp(view, spec), allocate, _serve_tcp)
+    return decide_version(view, spec, accepted, validate_tcp(view, spec), allocate, serve_tcp)
 
 
 def decide_http(
@@ -184,7 +184,7 @@ def decide_http(
 
 def recorded_tcp(view: TCPView) -> Decision | None:
     """Return what is on record as it is served, whatever the present spec asks for; None when nothing is."""
-    return recorded_version(view, view.load_balancer.status.accepted, _serve_tcp)
+    return recorded_version(view, view.load_balancer.status.accepted, serve_tcp)
 
 
 def recorded_http(view: HTTPView, before: Translated | None = None) -> Decision | None:
@@ -507,14 +507,15 @@ def not_admitted(admission: Admission) -> Condition | None:
     return unresolved(ConditionReason.INVALID, message)
 
 
-def _serve_tcp(view: TCPView, spec: TCPLoadBalancerSpec) -> Decision:
+def serve_tcp(view: TCPView, spec: TCPLoadBalancerSpec, frontend: FrontendSpec | None = None) -> Decision:
+    """Return the decision to serve ``spec``; ``frontend`` is that of an earlier decision about the same, if any."""
     admission, loop_targets = Admission(target_policy(view)), set[TargetKey]()
     families = tcp_node_families(spec, admission.policy)
     targets = without_load_balancers(view, tcp_targets(view, spec, families, admission), loop_targets)
     by_nodes, owner = spec.targets == "Node", _owner(view)
     return serve_frontend(
         view,
-        connection_frontend(view, spec, view.load_balancer.spec.origin),
+        frontend or connection_frontend(view, spec, view.load_balancer.spec.origin),
         targets,
         {} if by_nodes or not owner else dict.fromkeys(targets, frozenset({owner})),
         leads_to_load_balancers(view, loop_targets) or _tcp_resolved(view, spec, targets, families, admission),

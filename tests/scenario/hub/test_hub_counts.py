@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 import pytest
 from hub_world import EVENT, HubWorld
 
@@ -35,6 +38,39 @@ async def serve(world: HubWorld, *, address: str) -> None:
     for name in NAMES:
         await world.said("Programmed", "True" if address else "False", name=name)
     await world.quiet(70)
+
+
+async def test_a_changed_node_is_one_decision_and_no_allocation_for_each_load_balancer(world: HubWorld):
+    running = await world.start()
+    await world.tenant()
+    await world.nodes("10.1.0.1", "10.1.0.2")
+    for number, name in enumerate(NAMES):
+        await world.lb(name, ports=[{"port": 80, "nodePort": 30_080 + number}], spec={"targets": "Node"})
+        await world.programmed(name)
+    await world.quiet(30)
+    intent, calls = running.hub.intents["TCPLoadBalancer"], Counter[str]()
+    running.cluster.written.clear()
+    for owner, name in ((intent, "decide"), (intent.status, "write"), (running.hub.allocator, "allocate")):
+        counted(owner, name, calls)
+    await world.nodes("10.1.0.1", "10.1.0.3")
+    await world.quiet(30)
+    assert all(
+        "10.1.0.3" in str(world.at_cloud(name)) and "10.1.0.2" not in str(world.at_cloud(name)) for name in NAMES
+    )
+    # This provider reports its state after each call: the new target, and the removal of the other.
+    assert calls == {"decide": len(NAMES), "write": 2 * len(NAMES)}
+    assert [text for text in running.written if "TCPLoadBalancer" in text] == []
+
+
+def counted(owner: object, name: str, calls: Counter[str]) -> None:
+    """Count the calls of a method of one object."""
+    method = getattr(owner, name)
+
+    def counting(*arguments: Any, **fields: Any) -> Any:
+        calls[name] += 1
+        return method(*arguments, **fields)
+
+    setattr(owner, name, counting)
 
 
 async def events(world: HubWorld) -> set[tuple[str, str]]:

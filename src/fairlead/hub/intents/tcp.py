@@ -23,10 +23,11 @@ from fairlead.hub.inventory import Inventory, slice_labels
 from fairlead.hub.tenants.addresses import listeners_of
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import IPV4, ListenerKey, LoadBalancerKey
 from fairlead.model.observed import Observed
-from fairlead.translate.member import decide_tcp, recorded_tcp
-from fairlead.translate.view import Decision, TCPView
+from fairlead.translate.member import decide_tcp, recorded_tcp, serve_tcp
+from fairlead.translate.view import Decision, NodeAddresses, TCPView
 
 
 class TCPIntent(MemberIntent[TCPView]):
@@ -36,10 +37,25 @@ class TCPIntent(MemberIntent[TCPView]):
         objects = TCPObjects(context.cluster, context.inventory)
         rules = TCPStatus(events=context.events, resource=TCP_LOAD_BALANCERS)
         super().__init__(context, views=TCPViews(context, objects), rules=rules)
+        #: By key, the last view without targets and the frontend of that decision, where its allocation is on record.
+        self._settled: dict[LoadBalancerKey, tuple[TCPView, FrontendSpec]] = {}
 
     def decide(self, view: TCPView) -> Decision:
-        """Return the decision about ``view``."""
-        return decide_tcp(view, self.allocation_of(view))
+        """Return the decision about ``view``; while only targets differ, nothing is validated and allocated again."""
+        key, basis = view.key, _without_targets(view)
+        may_settle = self._context.may_write(key) and not self._context.allocator.is_waiting(key)
+        if may_settle and (settled := self._settled.get(key)) is not None and settled[0] == basis:
+            return serve_tcp(view, view.load_balancer.spec, settled[1])
+        decision = decide_tcp(view, self.allocation_of(view))
+        self._settled.pop(key, None)
+        if decision.desired is not None and may_settle and _is_settled(view, decision):
+            self._settled[key] = (basis, decision.desired.spec)
+        return decision
+
+    def forget(self, key: LoadBalancerKey) -> None:
+        """Drop the state of a load balancer that is to be removed."""
+        super().forget(key)
+        self._settled.pop(key, None)
 
     def decision_on_record(self, view: TCPView) -> Decision | None:
         """Return the decision about the accepted version."""
@@ -113,6 +129,24 @@ class TCPObjects(MemberObjects[TCPLoadBalancer]):
     def keys_of_slice(self, endpoint_slice: EndpointSlice) -> Collection[LoadBalancerKey]:
         """Return the load balancers that a slice is labelled with."""
         return [key for label in slice_labels(endpoint_slice) for key in self.keys_by_index("label", label)]
+
+
+_NO_NODES = NodeAddresses()
+
+
+def _without_targets(view: TCPView) -> TCPView:
+    """Return ``view`` without endpoints and nodes, and without the part of the status that follows from decisions."""
+    obj = view.load_balancer
+    recorded = {name: getattr(obj.status, name) for name in TCPStatus.owned_elsewhere}
+    metadata = msgspec.structs.replace(obj.metadata, resource_version="")
+    bare = msgspec.structs.replace(obj, metadata=metadata, status=TCPLoadBalancerStatus(**recorded))
+    return msgspec.structs.replace(view, slices=(), nodes=_NO_NODES, load_balancer=bare)
+
+
+def _is_settled(view: TCPView, decision: Decision) -> bool:
+    """Return whether ``decision`` serves the present spec, at the recorded allocation, with unchanged health checks."""
+    recorded = decision.allocation == view.allocation and not decision.serving_last_accepted
+    return recorded and view.checks.slowdown == 1
 
 
 def _global_service_of(obj: TCPLoadBalancer) -> list[tuple[str, str]]:

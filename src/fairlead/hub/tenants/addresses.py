@@ -240,6 +240,10 @@ class AddressAllocator:
             self._wake_waiting(f"{key} released an address or a port", but=key)
         return not kept
 
+    def is_waiting(self, key: LoadBalancerKey) -> bool:
+        """Return whether ``key`` waits for an address or a port, or for another one than it has."""
+        return key in self._waiting
+
     def _wake_waiting(self, cause: str, *, but: LoadBalancerKey | None = None) -> None:
         if keys := self._waiting - {but}:
             self._wake(keys, cause)

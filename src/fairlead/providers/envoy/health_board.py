@@ -431,12 +431,20 @@ class HealthStream:
                 if name not in self._asked or self._raw.get(name) == cluster:
                     continue
                 self._raw[name] = cluster
+                shown = self._shown(name)
                 seen = self._seen[name] = self._schema.read_cluster_health(cluster)
                 before = self._unhealthy.pop(name, {})
                 if down := {target: before.get(target, now) for target, healthy in seen.items() if not healthy}:
                     self._unhealthy[name] = down
-                changed.add(name)
+                if self._shown(name) != shown:
+                    changed.add(name)
         return changed
+
+    def _shown(self, name: str) -> dict[TargetKey, bool]:
+        """Return the targets of a cluster that ``seen`` shows as healthy or unhealthy."""
+        _, fresh = self._fresh.get(name, (0.0, frozenset[TargetKey]()))
+        asked, seen = self._asked[name], self._seen.get(name, {})
+        return {key: healthy for key, healthy in seen.items() if key in asked and not (healthy and key in fresh)}
 
 
 def report_interval_s(targets: int, *, quick: bool) -> float:

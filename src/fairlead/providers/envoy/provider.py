@@ -554,6 +554,8 @@ class StatusNotifier:
     def _compare(self, key: LoadBalancerKey) -> None:
         seen = self._observe(key)
         now, last = None if seen is None else _without_unknown(seen), self._last.get(key)
+        if now is not None and now is seen and now.programmed:
+            self._expecting.pop(key, None)  # all is acknowledged and checked
         if now == last:
             return
         if key in self._expecting and seen is not None and last is not None and _only_pending(seen, last):

@@ -212,7 +212,7 @@ def test_a_new_target_is_waited_for_until_its_first_check_has_ended():
 def test_the_end_of_the_wait_is_a_change_though_the_report_is_the_same():
     group = both()
     same = report(**{NAME: {ONE: "HEALTHY", TWO: "HEALTHY"}})
-    assert group.stream.on_report(same, now=0.5) == {NAME}
+    assert group.stream.on_report(same, now=0.5) == set(), "both are waited for, as before"
     assert group.stream.on_report(same, now=1.0) == set()
     assert group.stream.on_report(same, now=CHECKED_S) == {NAME}
     assert group.stream.on_report(same, now=2.0) == set()
