@@ -7,10 +7,11 @@ member may be drained, or none is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from fairlead.api.drill import DRILLS, Drill, DrillSpec
 from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalMember, GlobalService, GlobalShift
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import MANAGER_CLI
@@ -18,9 +19,12 @@ from fairlead.api.times import wire_time
 from fairlead.cli.hub_reader import connect_hub
 from fairlead.cli.options import HubApi, Output
 from fairlead.cli.output import emit
-from fairlead.errors import BadConfiguration, Terminal
+from fairlead.errors import BadConfiguration, Forbidden, NotFound, Terminal
 from fairlead.kube.cluster import Cluster
 from fairlead.model.in_words import counted
+
+#: A member may get so many times the highest rate that a drill has measured of it.
+_ABOVE_PEAK = 1.2
 
 
 async def change_drain(name: str, api: HubApi, output: Output, *, drained: bool, force: bool) -> None:
@@ -40,6 +44,8 @@ async def change_drain(name: str, api: HubApi, output: Output, *, drained: bool,
         changes = {obj.key: _with(obj, name, changed) for obj in listing}
         if drained:
             _check(name, [changes[obj.key] for obj in listing])
+        if drained and not force:
+            _check_peaks(name, listing, await _drills(cluster))
         differing = [obj for obj in listing if changes[obj.key].spec != obj.spec]
         await asyncio.gather(*(_write(cluster, changes[obj.key]) for obj in differing))
     done = "is drained" if drained else "is in use again"
@@ -69,6 +75,28 @@ def _check(name: str, objects: list[GlobalService]) -> None:
             )
         if problem := drain_problem(with_served_tiers(obj)):
             raise Terminal(f"{subject}: {problem}; {name} was not drained anywhere (--force drains it all the same)")
+
+
+def _check_peaks(name: str, objects: Iterable[GlobalService], drills: Sequence[Drill]) -> None:
+    """Raise ``Terminal`` when another member would get far more than any drill has measured of it."""
+    from fairlead.status.drill import preview_of
+
+    for preview in preview_of(DrillSpec(name), objects, drills):
+        for member in preview.members:
+            if member.peak and member.expected and member.expected > _ABOVE_PEAK * member.peak:
+                raise Terminal(
+                    f"GlobalService {preview.name}: with {name} drained, {member.tenant} would get up to "
+                    f"{member.expected:.1f}/s, and drills have measured at most {member.peak:.1f}/s of it. Nothing "
+                    f"was drained (--force drains it all the same). Rehearse with: fairlead drill member {name}"
+                )
+
+
+async def _drills(cluster: Cluster) -> Sequence[Drill]:
+    """Return the drills; none where they cannot be listed, since nothing is known of peaks then."""
+    try:
+        return await cluster.list(DRILLS)
+    except (Forbidden, NotFound):
+        return ()
 
 
 async def _write(cluster: Cluster, obj: GlobalService) -> None:

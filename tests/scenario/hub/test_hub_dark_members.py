@@ -15,7 +15,7 @@ from tests.scenario.hub.hub_world import store
 KEY = LoadBalancerKey(GLOBAL_SERVICES.kind, "tenant-east", "web")
 
 
-async def make(world: HubWorld, *members: str) -> None:
+async def make(world: HubWorld, *members: str, **spec: object) -> None:
     for number, member in enumerate(members, 1):
         await world.tenant(member)
         await world.heartbeat(f"tenant-{member}")
@@ -23,7 +23,7 @@ async def make(world: HubWorld, *members: str) -> None:
         await world.slice("shop.web", f"10.{number}.0.1", namespace=f"tenant-{member}")
     body = {
         "metadata": {"name": "web", "namespace": "tenant-east"},
-        "spec": {"service": "shop/web", "members": [{"tenant": member} for member in members]},
+        "spec": {"service": "shop/web", "members": [{"tenant": member} for member in members], **spec},
     }
     await world.user.apply(GLOBAL_SERVICES, body, manager="operator")
     await world.until(lambda: len(at(world.cloud)) == len(members), what="all members to join")
@@ -39,10 +39,20 @@ async def members(world: HubWorld) -> dict[str, GlobalMemberStatus]:
 
 
 async def beat(world: HubWorld, seconds: float, *names: str) -> None:
+    """Let time pass while the agents of these members report."""
     for _ in range(int(seconds / 10)):
         for name in names:
             await world.heartbeat(f"tenant-{name}")
-        await world.quiet(10)
+        await world.quiet(1)
+        await world.clock.advance(9)
+
+
+async def shows(world: HubWorld, targets: set[str], **states: str) -> None:
+    async def so() -> bool:
+        shown = {name: member.state for name, member in (await members(world)).items()}
+        return at(world.cloud) == targets and shown == states
+
+    await world.until(so, what=f"{targets} with {states}")
 
 
 def without_ports(obj: JSONObject) -> None:
@@ -68,6 +78,27 @@ async def test_a_hub_that_starts_serves_what_is_recorded_of_dark_members(world: 
     states = await members(world)
     assert {name: member.state for name, member in states.items()} == dict.fromkeys(states, "Serving")
     assert [name for name, member in sorted(states.items()) if member.silent_since] == ["north", "west"]
+
+
+@pytest.mark.req("MC-18", "MC-19")
+async def test_a_silent_member_is_drained_and_dropped_in_time_but_not_when_all_are_silent(
+    world: HubWorld, hub: RunningHub
+):
+    await make(world, "east", "west", drainWhenLost="5m", dropWhenLost="7m")
+    both, east = {"10.1.0.1:8080", "10.2.0.1:8080"}, {"10.1.0.1:8080"}
+    await beat(world, 270, "east")
+    await shows(world, both, east="Serving", west="Serving")
+    await beat(world, 60, "east")
+    await shows(world, both, east="Serving", west="Draining")
+    await beat(world, 120, "east")
+    await shows(world, east, east="Serving", west="Dropped")
+    # The last one that is heard falls silent, too: what the other one had is better than nothing.
+    await beat(world, 450)
+    await shows(world, both, east="Serving", west="Serving")
+    await world.heartbeat("tenant-east")
+    await shows(world, east, east="Serving", west="Dropped")
+    await world.heartbeat("tenant-west")
+    await shows(world, both, east="Serving", west="Serving")
 
 
 @pytest.mark.req("MC-20")

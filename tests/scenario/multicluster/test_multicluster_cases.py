@@ -67,6 +67,10 @@ async def test_an_export_waits_for_its_service_and_ends_with_it(west: Member, ea
     await west.user.delete(SERVICES, west.home, "hello")
     await west.condition("Valid", "False", reason="NoService")
     await east.no_import()
+    # The same export takes up a Service that comes again.
+    await west.service("hello", "10.1.0.2")
+    await west.condition("Ready", "True", reason="Exported")
+    await east.until_endpoints({"west": ["10.1.0.2"]})
 
 
 @pytest.mark.req("MC-3")

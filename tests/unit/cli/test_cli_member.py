@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from cli_api import api
 
+from fairlead.api.drill import DRILLS
 from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalShift
 from fairlead.api.kubernetes import NAMESPACES
+from fairlead.api.meta import JSONObject
 from fairlead.cli import member
 from fairlead.cli.options import HubApi, Output
 from fairlead.errors import BadConfiguration, Terminal
@@ -62,6 +64,36 @@ async def test_nothing_is_drained_when_one_service_cannot_be_without_the_member(
         assert await drained(cluster) == {"a": ["west"], "small": ["west"]}
         with pytest.raises(Terminal, match="no other member"):
             await change("east", hub_api, force=True)
+
+
+@pytest.mark.req("MC-13")
+async def test_a_drain_gives_no_member_far_more_than_drills_have_measured_of_it(tmp_path):
+    async with hub(tmp_path, web=[{"tenant": "east"}, {"tenant": "west"}]) as (cluster, hub_api):
+        shown = [{"tenant": name, "share": "50%", "state": "Serving"} for name in ("east", "west")]
+        patch = {"status": {"members": shown}}
+        await cluster.merge_patch(GLOBAL_SERVICES, "tenant-east", "web", patch, subresource="status", manager="t")
+        await cluster.create(DRILLS, {"metadata": {"name": "d"}, "spec": {"member": "west"}})
+
+        async def measured(**connections: int) -> None:
+            members = [{"tenant": name, "connections": count} for name, count in connections.items()]
+            phase = {"phase": "Before", "seconds": 10, "connections": 600, "members": members}
+            status: JSONObject = {"status": {"services": [{"name": "tenant-east/web", "phases": [phase]}]}}
+            await cluster.merge_patch(DRILLS, "", "d", status, subresource="status", manager="t")
+
+        # Both together have had 60 connections a second.
+        await measured(east=499, west=101)
+        with pytest.raises(
+            Terminal, match=r"east would get up to 60\.0/s.*at most 49\.9/s.*fairlead drill member west"
+        ):
+            await change("west", hub_api)
+        assert await drained(cluster) == {"web": []}
+        await measured(east=500, west=100)
+        await change("west", hub_api)
+        assert await drained(cluster) == {"web": ["west"]}
+        await change("west", hub_api, drained=False)
+        await measured(east=100, west=500)
+        await change("west", hub_api, force=True)
+        assert await drained(cluster) == {"web": ["west"]}
 
 
 async def test_an_unknown_member_is_an_error_that_says_where_to_look(tmp_path):
