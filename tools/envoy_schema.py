@@ -55,6 +55,8 @@ ROOTS = (
     "envoy/extensions/matching/common_inputs/network/v3/network_inputs.proto",
     "envoy/extensions/matching/input_matchers/ip/v3/ip.proto",
     "envoy/extensions/retry/host/previous_hosts/v3/previous_hosts.proto",
+    "envoy/extensions/tracers/opentelemetry/samplers/v3/parent_based_sampler.proto",
+    "envoy/extensions/tracers/opentelemetry/samplers/v3/trace_id_ratio_based_sampler.proto",
     "envoy/extensions/transport_sockets/proxy_protocol/v3/upstream_proxy_protocol.proto",
     "envoy/extensions/transport_sockets/quic/v3/quic_transport.proto",
     "envoy/extensions/transport_sockets/raw_buffer/v3/raw_buffer.proto",

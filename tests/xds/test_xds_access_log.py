@@ -64,16 +64,22 @@ async def ask_many(spec: FrontendSpec, paths: list[str]) -> None:
 class Collector:
     """A collector of OTLP that keeps what it is sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, service: str = "logs.v1.LogsService", credentials: grpc.ServerCredentials | None = None) -> None:
         self.text = b""
+        self.requests: list[bytes] = []
         self.server = grpc.aio.server()
         handler = grpc.unary_unary_rpc_method_handler(self._export)
-        service = "opentelemetry.proto.collector.logs.v1.LogsService"
+        service = f"opentelemetry.proto.collector.{service}"
         self.server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {"Export": handler})])
-        self.port = self.server.add_insecure_port("127.0.0.1:0")
+        self.port = (
+            self.server.add_insecure_port("127.0.0.1:0")
+            if credentials is None
+            else self.server.add_secure_port("127.0.0.1:0", credentials)
+        )
 
     async def _export(self, request: bytes, _context: object) -> bytes:
         self.text += request
+        self.requests.append(request)
         return b""
 
     def gets(self, **log: Any) -> dict[str, str]:

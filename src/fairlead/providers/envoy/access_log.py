@@ -1,10 +1,13 @@
-"""Access logs: what a class asks for, and the loggers of Envoy that write it.
+"""Access logs and traces: what a class asks for, and the loggers and the tracer of Envoy that write it.
 
     accessLog       off, json (requests alone, all fields), or a JSON object with the fields of ``AccessLog``
-    accessLogSink   stdout, file:/PATH, or otlp://HOST:PORT (OTLP over gRPC)
+    accessLogSink   stdout, file:/PATH, or a collector
+    tracing         off, or a JSON object with the fields of ``Tracing``
+    tracingSink     a collector: otlp://HOST:PORT (OTLP over gRPC), or otlps:// over TLS
+    collectorCA     the authorities of collectors over TLS, PEM; those of the proxy's system by default
 
-In: parameters of a class. Out: what is wrong with them; loggers for requests, connections and UDP sessions. Envoy drops
-and counts what a sink does not take, so a dead sink delays no request.
+In: parameters of a class. Out: what is wrong with them; loggers for requests, connections and UDP sessions; the tracer
+of requests. Envoy drops and counts what a sink does not take, so a dead sink delays no request.
 Source: https://www.envoyproxy.io/docs/envoy/latest/configuration/observability/access_log/usage
 """
 
@@ -12,16 +15,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from typing import Annotated, Literal
 
 import msgspec
+from cryptography import x509
+from msgspec import Meta
 
 from fairlead.api.annotations import FIELDS, AccessLog, Kind, read_access_log
+from fairlead.api.json_text import decode
 from fairlead.model.in_words import split_host_port, whole_number
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.resources import Fields, Schema, duration
 
 ACCESS_LOG = "accessLog"
 ACCESS_LOG_SINK = "accessLogSink"
+COLLECTOR_CA = "collectorCA"
 #: Envoy compares each request with each of them.
 MAX_ROUTE_LOGS = 16
 _MILLION = 1_000_000
@@ -33,22 +41,34 @@ class LogSettings(msgspec.Struct, frozen=True):
     log: AccessLog
     sink: str = "stdout"
     plain: bool = False
+    authorities: str = ""
 
 
 def invalid_access_log(parameters: Mapping[str, str]) -> Iterator[str]:
     """Yield what is wrong with the parameters."""
     text, sink = parameters.get(ACCESS_LOG, "off"), parameters.get(ACCESS_LOG_SINK, "stdout")
     kind, _, place = sink.partition(":")
-    if kind == "otlp":
-        host, port = split_host_port(place.removeprefix("//"))
-        if not place.startswith("//") or not host or whole_number(port, least=1, most=65535) is None:
-            yield f"{ACCESS_LOG_SINK} is {sink[:80]!r}; write it as otlp://HOST:PORT"
+    if kind in {"otlp", "otlps"}:
+        yield from _invalid_collector(ACCESS_LOG_SINK, sink)
     elif not (sink == "stdout" or (kind == "file" and place.startswith("/"))):
-        yield f"{ACCESS_LOG_SINK} is {sink[:80]!r}; choose stdout, file:/PATH or otlp://HOST:PORT"
+        yield f"{ACCESS_LOG_SINK} is {sink[:80]!r}; choose stdout, file:/PATH, otlp://HOST:PORT or otlps://HOST:PORT"
+    try:
+        if bundle := parameters.get(COLLECTOR_CA, ""):
+            x509.load_pem_x509_certificates(bundle.encode())
+    except ValueError:
+        yield f"{COLLECTOR_CA} has no certificates in PEM; write the authorities of the collector"
     try:
         read_access_log(text)
     except ValueError as error:
         yield f"{ACCESS_LOG}: {error}"
+
+
+def _invalid_collector(name: str, sink: str) -> Iterator[str]:
+    scheme, slashes, place = sink.partition("://")
+    host, port = split_host_port(place)
+    is_number = whole_number(port, least=1, most=65535) is not None
+    if scheme not in {"otlp", "otlps"} or not slashes or not host or not is_number:
+        yield f"{name} is {sink[:80]!r}; write it as otlp://HOST:PORT, or otlps://HOST:PORT for TLS"
 
 
 def access_log_of(parameters: Mapping[str, str]) -> LogSettings | None:
@@ -57,7 +77,8 @@ def access_log_of(parameters: Mapping[str, str]) -> LogSettings | None:
     log = read_access_log(text)
     if log.format == "off" and sink == "stdout":
         return None
-    return LogSettings(log, sink, plain=(text, sink) == ("json", "stdout"))
+    plain = (text, sink) == ("json", "stdout")
+    return LogSettings(log, sink, plain=plain, authorities=parameters.get(COLLECTOR_CA, ""))
 
 
 def access_logs(
@@ -74,11 +95,11 @@ def access_logs(
         own = None if settings.plain else _filter(settings.log, kind)
         others = [_of_others(schema, texts)] if texts else []
         loggers.append(_with_filter(_logger(schema, settings, kind, key), [own, *others]))
-    sink = "stdout" if settings is None else settings.sink
+    of_class = settings or LogSettings(AccessLog())
     for text in texts:
         log = read_access_log(text)
         if log.format != "off":
-            logger = _logger(schema, LogSettings(log, sink), kind, key)
+            logger = _logger(schema, msgspec.structs.replace(of_class, log=log, plain=False), kind, key)
             loggers.append(_with_filter(logger, [_filter(log, kind), _of_route(schema, text)]))
     return loggers
 
@@ -120,17 +141,14 @@ def _with_filter(logger: Fields, filters: Iterable[Fields | None]) -> Fields:
 def _logger(schema: Schema, settings: LogSettings, kind: Kind, key: LoadBalancerKey) -> Fields:
     log, sink = settings.log, settings.sink
     fields = dict(FIELDS["request"]) if settings.plain else _fields(log, kind, key)
-    if sink.startswith("otlp:"):
+    if sink.startswith("otlp"):
         values = fields if log.format == "json" else {}
         body = log.template if log.format == "template" else kind
         config: dict[str, object] = {
             "common_config": {
                 "log_name": "fairlead",
                 "transport_api_version": "V3",
-                "grpc_service": {
-                    "google_grpc": {"target_uri": sink.removeprefix("otlp://"), "stat_prefix": "access_log"},
-                    "timeout": duration(5.0),
-                },
+                "grpc_service": _collector(sink, "access_log", settings.authorities),
             },
             "stat_prefix": "access_log.",
             "body": {"string_value": body},
@@ -149,6 +167,15 @@ def _logger(schema: Schema, settings: LogSettings, kind: Kind, key: LoadBalancer
         return schema.extension("envoy.access_loggers.file", kind_of, config)
     kind_of = "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog"
     return schema.extension("envoy.access_loggers.stdout", kind_of, {"log_format": written})
+
+
+def _collector(sink: str, stat_prefix: str, authorities: str) -> Fields:
+    scheme, _, target = sink.partition("://")
+    client: dict[str, object] = {"target_uri": target, "stat_prefix": stat_prefix}
+    if scheme == "otlps":
+        roots = {"root_certs": {"inline_string": authorities}} if authorities else {}
+        client["channel_credentials"] = {"ssl_credentials": roots}
+    return {"google_grpc": client, "timeout": duration(5.0)}
 
 
 def _fields(log: AccessLog, kind: Kind, key: LoadBalancerKey) -> dict[str, str]:
@@ -201,3 +228,114 @@ def _joined(name: str, filters: list[Fields]) -> Fields | None:
 
 def _at_least(value: int, name: str) -> Fields:
     return {"op": "GE", "value": {"default_value": value, "runtime_key": f"fairlead.access_log.{name}"}}
+
+
+# --- traces ----------------------------------------------------------------------------------------------------------
+
+TRACING = "tracing"
+TRACING_SINK = "tracingSink"
+_SAMPLERS = "envoy.extensions.tracers.opentelemetry.samplers.v3"
+_SAMPLER_NAMES = "envoy.tracers.opentelemetry.samplers"
+
+
+class Fraction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of all requests."""
+
+    numerator: Annotated[int, Meta(ge=0)]
+    denominator: Annotated[int, Meta(ge=1, le=_MILLION)] = 100
+
+
+class ParentBasedSampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether the sampling decision in ``traceparent`` of a request counts; at the edge, clients write it."""
+
+    mode: Literal["Enabled", "Disabled"] = "Disabled"
+
+
+class TraceAttribute(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """An attribute of every span."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=253)]
+    literal_value: Annotated[str, Meta(max_length=253)]
+    type: Literal["Literal"] = "Literal"
+
+
+class Tracing(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The traces of a class; the names are those of TelemetryPolicy in GEP-4768."""
+
+    sampling_rate: Fraction = Fraction(1)
+    parent_based_sampling: ParentBasedSampling = ParentBasedSampling()
+    service_name: Annotated[str, Meta(min_length=1, max_length=253)] = "fairlead"
+    attributes: Annotated[tuple[TraceAttribute, ...], Meta(max_length=16)] = ()
+
+
+class TraceSettings(msgspec.Struct, frozen=True):
+    """The traces of a class, and where they go."""
+
+    tracing: Tracing
+    sink: str
+    authorities: str = ""
+
+
+def _read_tracing(text: str) -> Tracing | None:
+    if text == "off":
+        return None
+    tracing = decode(text, Tracing)
+    rate = tracing.sampling_rate
+    if rate.numerator > rate.denominator:
+        raise ValueError(f"samplingRate: numerator {rate.numerator} is above denominator {rate.denominator}")
+    return tracing
+
+
+def invalid_tracing(parameters: Mapping[str, str]) -> Iterator[str]:
+    """Yield what is wrong with the parameters."""
+    try:
+        tracing = _read_tracing(parameters.get(TRACING, "off"))
+    except ValueError as error:
+        yield f'{TRACING}: {error}; write off, or a JSON object such as {{"samplingRate": {{"numerator": 5}}}}'
+        return
+    sink = parameters.get(TRACING_SINK, "")
+    if tracing is not None or sink:
+        yield from _invalid_collector(TRACING_SINK, sink)
+
+
+def tracing_of(parameters: Mapping[str, str]) -> TraceSettings | None:
+    """Return the traces of a class, None for none; the parameters must have passed ``invalid_tracing``."""
+    tracing = _read_tracing(parameters.get(TRACING, "off"))
+    if tracing is None:
+        return None
+    return TraceSettings(tracing, parameters[TRACING_SINK], parameters.get(COLLECTOR_CA, ""))
+
+
+def tracer(schema: Schema, settings: TraceSettings, key: LoadBalancerKey) -> Fields:
+    """Build the tracer of a listener; its spans have the names of routes."""
+    tracing, rate = settings.tracing, settings.tracing.sampling_rate
+    share = {"numerator": round(rate.numerator * _MILLION / rate.denominator), "denominator": "MILLION"}
+    sampler = schema.extension(
+        f"{_SAMPLER_NAMES}.trace_id_ratio_based",
+        f"{_SAMPLERS}.TraceIdRatioBasedSamplerConfig",
+        {"sampling_percentage": share},
+    )
+    if tracing.parent_based_sampling.mode == "Enabled":
+        kind = f"{_SAMPLERS}.ParentBasedSamplerConfig"
+        sampler = schema.extension(f"{_SAMPLER_NAMES}.parent_based", kind, {"wrapped_sampler": sampler})
+    config = {
+        "grpc_service": _collector(settings.sink, "tracing", settings.authorities),
+        "service_name": tracing.service_name,
+        "sampler": sampler,
+    }
+    tags = {
+        **{attribute.name: attribute.literal_value for attribute in tracing.attributes},
+        "fairlead.member": key.namespace.removeprefix("tenant-"),
+        "fairlead.load_balancer": str(key),
+    }
+    return {
+        # The sampler decides: Envoy's own shares would ignore what a request says about the trace.
+        "client_sampling": {"value": 100.0},
+        "random_sampling": {"value": 100.0},
+        "overall_sampling": {"value": 100.0},
+        "operation": "%ROUTE_NAME%",
+        "custom_tags": [{"tag": name, "literal": {"value": value}} for name, value in tags.items()],
+        "provider": schema.extension(
+            "envoy.tracers.opentelemetry", "envoy.config.trace.v3.OpenTelemetryConfig", config
+        ),
+    }

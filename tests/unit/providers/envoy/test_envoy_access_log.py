@@ -10,12 +10,17 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.access_log import (
     ACCESS_LOG,
     ACCESS_LOG_SINK,
+    COLLECTOR_CA,
+    TRACING,
+    TRACING_SINK,
     Kind,
     access_log_of,
     access_logs,
     invalid_access_log,
+    invalid_tracing,
 )
 from fairlead.providers.envoy.resources import packaged_schema
+from fairlead_demo.worlds.certificates import self_signed
 
 pytestmark = pytest.mark.req("F-14")
 
@@ -44,6 +49,38 @@ def test_a_sink_is_a_file_or_a_collector() -> None:
     assert collector == ["envoy.access_loggers.open_telemetry"]
 
 
+def test_a_collector_over_tls_is_verified_by_the_authorities_of_the_class() -> None:
+    bundle = self_signed("collector.internal")[0].decode()
+    parameters = {ACCESS_LOG: "{}", ACCESS_LOG_SINK: "otlps://collector:4317", COLLECTOR_CA: bundle}
+    assert list(invalid_access_log(parameters)) == []
+    for of_routes in ((), ("json",)):  # also the log of a route
+        built = access_logs(packaged_schema(), access_log_of(parameters), "request", KEY, of_routes)
+        assert all(bundle.encode() in logger["typed_config"]["value"] for logger in built)  # type: ignore[index]
+        assert len(built) == 1 + len(of_routes)
+
+
+@pytest.mark.req("F-15")
+@pytest.mark.parametrize(
+    ("tracing", "named"),
+    [
+        ({TRACING: "{}"}, TRACING_SINK),
+        ({TRACING_SINK: "http://collector:4318"}, TRACING_SINK),
+        ({TRACING: "on"}, TRACING),
+        ({TRACING: '{"samplingRate": {"numerator": 3, "denominator": 2}}'}, "samplingRate"),
+        ({TRACING: '{"samplingRate": {"numerator": 1, "denominator": 0}}'}, "denominator"),
+        ({TRACING: '{"samplingRate": 5}'}, "samplingRate"),
+        ({TRACING: '{"parentBasedSampling": {"mode": "ImplementationDefault"}}'}, "mode"),
+        ({TRACING: '{"sampling": 5}'}, "sampling"),
+        ({TRACING: '{"attributes": [{"name": "a", "type": "Attribute", "literalValue": "b"}]}'}, "attributes"),
+    ],
+)
+def test_an_invalid_parameter_of_traces_is_named(tracing: dict[str, str], named: str) -> None:
+    (problem,) = invalid_tracing(
+        {TRACING_SINK: "otlp://collector:4317", **tracing} if named != TRACING_SINK else tracing
+    )
+    assert named in problem
+
+
 @pytest.mark.parametrize(
     ("parameters", "named"),
     [
@@ -54,6 +91,7 @@ def test_a_sink_is_a_file_or_a_collector() -> None:
         ({ACCESS_LOG_SINK: "syslog"}, ACCESS_LOG_SINK),
         ({ACCESS_LOG: json.dumps({"sampling": 200})}, "sampling"),
         ({ACCESS_LOG: "xml"}, ACCESS_LOG),
+        ({COLLECTOR_CA: "-----BEGIN"}, COLLECTOR_CA),
     ],
 )
 def test_an_invalid_parameter_is_named(parameters: dict[str, str], named: str) -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.http import Backend, ClientValidation, JWTProviders, L7Listener, Rule, SubjectAltName
-from fairlead.providers.envoy.access_log import access_logs
+from fairlead.providers.envoy.access_log import access_logs, tracer
 from fairlead.providers.envoy.connection_frontend import LISTENER, UDP_SOCKET, udp_proxy
 from fairlead.providers.envoy.http.names import (
     HttpSettings,
@@ -207,8 +207,9 @@ class ListenerEncoder:
         asked = port.jwt.get(listener.name, frozenset[JWTProviders]())
         tokens = jwt_filters(self._schema, asked, self._cluster_of) if guarded else ()
         settings, replies = self._settings, self._replies
+        tracing = tracer(self._schema, settings.tracing, self._spec.key) if settings.tracing is not None else None
         return connection_manager(
-            self._schema, routes, settings, loggers, replies, tokens=tokens, guarded=guarded, quic=quic
+            self._schema, routes, settings, loggers, replies, tokens=tokens, guarded=guarded, quic=quic, tracing=tracing
         )
 
     def _stream(self, listener: L7Listener, rule: Rule | None) -> list[Fields]:
@@ -358,6 +359,7 @@ def connection_manager(
     tokens: Sequence[Fields] = (),
     guarded: bool = False,
     quic: bool = False,
+    tracing: Fields | None = None,
 ) -> Fields:
     """Build the filter; ``routes`` is the name of its route configuration, and of its statistics.
 
@@ -427,6 +429,8 @@ def connection_manager(
         fields["http3_protocol_options"] = {}
     if loggers:
         fields["access_log"] = list(loggers)
+    if tracing is not None:
+        fields["tracing"] = tracing
     if replies is not None:
         fields["local_reply_config"] = replies
     return schema.extension("envoy.filters.network.http_connection_manager", HTTP_CONNECTION_MANAGER, fields)

@@ -25,7 +25,14 @@ from fairlead.api.annotations import (
 from fairlead.model.http import Route
 from fairlead.model.in_words import whole_number
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.envoy.access_log import LogSettings, access_log_of, invalid_access_log
+from fairlead.providers.envoy.access_log import (
+    LogSettings,
+    TraceSettings,
+    access_log_of,
+    invalid_access_log,
+    invalid_tracing,
+    tracing_of,
+)
 
 #: Represents the empty hostname (every host).
 ANY_HOST = "*"
@@ -112,6 +119,7 @@ class HttpSettings(msgspec.Struct, frozen=True):
     """
 
     access_log: LogSettings | None = None
+    tracing: TraceSettings | None = None
     trusted_hops: int = 0
     #: Envoy's name of what is done with %2F and %5C in a path.
     escaped_slashes: str = "UNESCAPE_AND_REDIRECT"
@@ -127,7 +135,7 @@ class HttpSettings(msgspec.Struct, frozen=True):
 
 def invalid_settings(parameters: Mapping[str, str]) -> list[str]:
     """Return what is wrong with the parameters; empty when nothing is."""
-    reasons = list(invalid_access_log(parameters))
+    reasons = [*invalid_access_log(parameters), *invalid_tracing(parameters)]
     if parameters.get(ESCAPED_SLASHES, "redirect") not in _ESCAPED_SLASHES:
         choices = ", ".join(_ESCAPED_SLASHES)
         reasons.append(f"{ESCAPED_SLASHES} is {parameters[ESCAPED_SLASHES]!r}; choose one of {choices}")
@@ -182,6 +190,7 @@ def http_settings(parameters: Mapping[str, str]) -> HttpSettings:
     """Read the settings; they must have passed ``invalid_settings``."""
     return HttpSettings(
         access_log=access_log_of(parameters),
+        tracing=tracing_of(parameters),
         trusted_hops=int(parameters.get(TRUSTED_HOPS, "0")),
         escaped_slashes=_ESCAPED_SLASHES[parameters.get(ESCAPED_SLASHES, "redirect")],
         accept_proxy_protocol=read_accept_proxy_protocol(parameters.get(ACCEPT_PROXY_PROTOCOL, "")),
