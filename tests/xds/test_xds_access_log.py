@@ -8,16 +8,16 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import grpc
 import msgspec
 import pytest
 import pytest_asyncio
 
 from fairlead.model.change import Action
-from fairlead.model.desired import FrontendSpec, Listener
+from fairlead.model.desired import Listener
 from fairlead.model.http import Filters, L7Listener, Redirect, Rule
 from fairlead.model.keys import Protocol
 from fairlead.providers.envoy.access_log import ACCESS_LOG, ACCESS_LOG_SINK
+from tests.xds.collector import BROKEN, Collector, ask_many
 from tests.xds.http_world import HttpWorld, config, get, prefix, route, to
 from tests.xds.world import World, ask, ask_udp, local_envoy
 
@@ -25,10 +25,7 @@ pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session"), pyte
 
 _PATIENCE_S = 120
 _MANY = 10_000
-_CONNECTIONS = 16
 ANSWERED = Rule(matches=(prefix("/"),), filters=Filters(redirect=Redirect("https")))
-#: A rule without a backend answers 500.
-BROKEN = Rule(matches=(prefix("/broken"),))
 
 
 def logged_to(path: Path, **log: Any) -> dict[str, str]:
@@ -45,51 +42,6 @@ async def lines_of(path: Path, enough: Callable[[list[str]], bool]) -> list[str]
         while not enough(lines()):  # noqa: ASYNC110 (Envoy writes it every second)
             await asyncio.sleep(0.05)
     return lines()
-
-
-async def ask_many(spec: FrontendSpec, paths: list[str]) -> None:
-    """Send requests over some connections that stay open, and read all answers."""
-
-    async def over_one(part: list[str]) -> None:
-        reader, writer = await asyncio.open_connection(spec.address, 80)
-        for path in part:
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
-            head = await reader.readuntil(b"\r\n\r\n")
-            assert b"content-length: 0" in head.lower()
-        writer.close()
-
-    await asyncio.gather(*(over_one(paths[start::_CONNECTIONS]) for start in range(_CONNECTIONS)))
-
-
-class Collector:
-    """A collector of OTLP that keeps what it is sent."""
-
-    def __init__(self, service: str = "logs.v1.LogsService", credentials: grpc.ServerCredentials | None = None) -> None:
-        self.text = b""
-        self.requests: list[bytes] = []
-        self.server = grpc.aio.server()
-        handler = grpc.unary_unary_rpc_method_handler(self._export)
-        service = f"opentelemetry.proto.collector.{service}"
-        self.server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {"Export": handler})])
-        self.port = (
-            self.server.add_insecure_port("127.0.0.1:0")
-            if credentials is None
-            else self.server.add_secure_port("127.0.0.1:0", credentials)
-        )
-
-    async def _export(self, request: bytes, _context: object) -> bytes:
-        self.text += request
-        self.requests.append(request)
-        return b""
-
-    def gets(self, **log: Any) -> dict[str, str]:
-        return {ACCESS_LOG: json.dumps(log), ACCESS_LOG_SINK: f"otlp://127.0.0.1:{self.port}"}
-
-    async def until(self, enough: Callable[[bytes], bool]) -> None:
-        """Wait until it has enough; Envoy sends what it has every second."""
-        async with asyncio.timeout(_PATIENCE_S):
-            while not enough(self.text):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 
 from fairlead.providers.envoy.access_log import COLLECTOR_CA, TRACING, TRACING_SINK
+from tests.xds.collector import BROKEN, Collector, ask_many
 from tests.xds.http_world import Authority, HttpWorld, config, get, prefix, route, to
-from tests.xds.test_xds_access_log import BROKEN, Collector, ask_many
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session"), pytest.mark.req("F-15")]
 

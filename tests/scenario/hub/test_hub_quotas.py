@@ -33,6 +33,9 @@ async def test_a_burst_is_counted_in_few_writes_and_rest_in_none(world: HubWorld
         await world.slice(f"web-{number}", *PODS[:2])
     await uses(world, TenantUsed(load_balancers=5, ports=5, addresses=5, targets=10))
     assert hub.written.count("apply/status Tenant east") <= 2
+    for number in range(1, 5):
+        await world.delete_lb(f"web-{number}")
+    await uses(world, TenantUsed(load_balancers=1, ports=1, addresses=1, targets=2))
     await world.quiet(20)
     hub.cluster.written.clear()
     await world.quiet(60)

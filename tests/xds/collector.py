@@ -1,0 +1,65 @@
+"""A collector of OpenTelemetry, and many requests for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from fairlead.model.desired import FrontendSpec
+from fairlead.model.http import Rule
+from fairlead.providers.envoy.access_log import ACCESS_LOG, ACCESS_LOG_SINK
+from tests.xds.http_world import prefix
+
+_PATIENCE_S = 120
+_CONNECTIONS = 16
+#: A rule without a backend answers 500.
+BROKEN = Rule(matches=(prefix("/broken"),))
+
+
+async def ask_many(spec: FrontendSpec, paths: list[str]) -> None:
+    """Send requests over some connections that stay open, and read all answers."""
+
+    async def over_one(part: list[str]) -> None:
+        reader, writer = await asyncio.open_connection(spec.address, 80)
+        for path in part:
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert b"content-length: 0" in head.lower()
+        writer.close()
+
+    await asyncio.gather(*(over_one(paths[start::_CONNECTIONS]) for start in range(_CONNECTIONS)))
+
+
+class Collector:
+    """A collector of OTLP that keeps what it is sent."""
+
+    def __init__(self, service: str = "logs.v1.LogsService", credentials: grpc.ServerCredentials | None = None) -> None:
+        self.text = b""
+        self.requests: list[bytes] = []
+        self.server = grpc.aio.server()
+        handler = grpc.unary_unary_rpc_method_handler(self._export)
+        service = f"opentelemetry.proto.collector.{service}"
+        self.server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {"Export": handler})])
+        self.port = (
+            self.server.add_insecure_port("127.0.0.1:0")
+            if credentials is None
+            else self.server.add_secure_port("127.0.0.1:0", credentials)
+        )
+
+    async def _export(self, request: bytes, _context: object) -> bytes:
+        self.text += request
+        self.requests.append(request)
+        return b""
+
+    def gets(self, **log: Any) -> dict[str, str]:
+        return {ACCESS_LOG: json.dumps(log), ACCESS_LOG_SINK: f"otlp://127.0.0.1:{self.port}"}
+
+    async def until(self, enough: Callable[[bytes], bool]) -> None:
+        """Wait until it has enough; Envoy sends what it has every second."""
+        async with asyncio.timeout(_PATIENCE_S):
+            while not enough(self.text):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
