@@ -11,8 +11,7 @@ from bench.figures import Figure, percentile
 from fairlead.model.change import DONE
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
-from fairlead.sync.plan import plan_load_balancer
-from fairlead.sync.tracker import Tracker
+from fairlead.sync.plan import Tracker, plan_load_balancer
 
 PER_SERVICE = 100
 HTTP = Listener(80)

@@ -31,7 +31,6 @@ PURE = (
     "fairlead.model",
     "fairlead.api",
     "fairlead.translate",
-    "fairlead.sync.tracker",
     "fairlead.sync.plan",
     "fairlead.sync.history",
 )

@@ -37,8 +37,7 @@ from fairlead.hub.intents.intent import Controller, Finalization, Intent, Intent
 from fairlead.hub.intents.status import FirstPublication, decision_text
 from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.hub.names.controller import Names
-from fairlead.hub.providers.migration import AGAIN_S, ProviderMigration
-from fairlead.hub.providers.registry import ProviderRegistry
+from fairlead.hub.providers.registry import AGAIN_S, ProviderMigration, ProviderRegistry
 from fairlead.hub.tenants.addresses import AddressPools
 from fairlead.hub.tenants.cluster_sets import ClusterSets
 from fairlead.hub.tenants.tenants import COUNT_AFTER_S, MemberHealth, MemberQuotas, Tenants, concerned_by

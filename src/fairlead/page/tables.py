@@ -79,7 +79,7 @@ from fairlead.status.formatting import actions_of, match_text, reason_text
 from fairlead.status.machines import AnnouncedRow, machine_rows
 from fairlead.status.object_ref import ObjectRef
 from fairlead.status.plan_rows import Row, rows_of, source_of
-from fairlead.sync.tracker import Registered
+from fairlead.sync.plan import Registered
 from fairlead.translate.addresses import OWN_POOL
 from fairlead.translate.global_service import share_in_words
 

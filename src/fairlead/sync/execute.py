@@ -47,8 +47,7 @@ from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.runtime.clock import Clock
 from fairlead.sync.history import Report, Result, failure_of
-from fairlead.sync.plan import Plan, SeenOf, guard_plan, order_changes, unseen
-from fairlead.sync.tracker import LoadBalancerState, Tracker
+from fairlead.sync.plan import LoadBalancerState, Plan, SeenOf, Tracker, guard_plan, order_changes, unseen
 
 
 class Concurrency:

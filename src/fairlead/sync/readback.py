@@ -29,7 +29,7 @@ from fairlead.model.observed import Observed, with_health
 from fairlead.runtime.clock import Clock, wait_for
 from fairlead.runtime.queue import doubled_s
 from fairlead.sync.execute import in_time
-from fairlead.sync.tracker import LoadBalancerState, Registered, Tracker
+from fairlead.sync.plan import LoadBalancerState, Registered, Tracker
 
 
 class Drift(msgspec.Struct, frozen=True):

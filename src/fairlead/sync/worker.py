@@ -35,8 +35,7 @@ from fairlead.sync.history import (
     result_of,
     result_of_error,
 )
-from fairlead.sync.plan import Plan, guard_plan, plan_load_balancer
-from fairlead.sync.tracker import LoadBalancerState, Tracker
+from fairlead.sync.plan import LoadBalancerState, Plan, Tracker, guard_plan, plan_load_balancer
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

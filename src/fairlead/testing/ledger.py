@@ -13,7 +13,7 @@ from fairlead.model.change import Action, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Ensured
-from fairlead.sync.tracker import Recorded, Registered
+from fairlead.sync.plan import Recorded, Registered
 
 #: The resource of a kind of intent, as a ledger asks for it.
 resource_of: Callable[[str], AnyResource] = {kind.kind: kind for kind in INTENT_KINDS}.__getitem__

@@ -16,7 +16,7 @@ from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import VirtualClock, settle
 from fairlead.sync.history import Report
-from fairlead.sync.tracker import Tracker
+from fairlead.sync.plan import Tracker
 from fairlead.sync.worker import Worker
 
 

@@ -25,8 +25,8 @@ from fairlead.providers.webhook.provider import WebhookProvider
 from fairlead.runtime.clock import Clock, SystemClock, VirtualClock
 from fairlead.runtime.queue import BACKOFF_LIMIT_S
 from fairlead.sync.history import Report
+from fairlead.sync.plan import Tracker
 from fairlead.sync.readback import Readback
-from fairlead.sync.tracker import Tracker
 from fairlead.sync.worker import Worker
 from fairlead.testing.ledger import PersistentLedger
 from tests.contract.providers.provider_processes import HAProxy

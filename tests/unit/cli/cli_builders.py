@@ -19,8 +19,7 @@ from fairlead.api.meta import ObjectMeta
 from fairlead.cli.explain import BackendRow, explained
 from fairlead.hub.inspect.preview import Previewed
 from fairlead.model.desired import DesiredLoadBalancer
-from fairlead.sync.plan import guard_plan, plan_load_balancer
-from fairlead.sync.tracker import LoadBalancerState, Registered
+from fairlead.sync.plan import LoadBalancerState, Registered, guard_plan, plan_load_balancer
 from fairlead.testing.builders import desired, lb_key
 from fairlead.translate.view import Decision
 

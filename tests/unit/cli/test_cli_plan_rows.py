@@ -12,8 +12,7 @@ from fairlead.ledger.frontends import held_changes
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed, ObservedTarget
-from fairlead.sync.plan import plan_load_balancer
-from fairlead.sync.tracker import LoadBalancerState
+from fairlead.sync.plan import LoadBalancerState, plan_load_balancer
 from fairlead.testing.builders import HTTP, target
 from fairlead.translate.view import Decision
 

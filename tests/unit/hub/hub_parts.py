@@ -17,8 +17,7 @@ from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.status import FirstPublication
 from fairlead.hub.intents.tcp import TCPIntent
 from fairlead.hub.inventory import Inventory
-from fairlead.hub.providers.migration import ProviderMigration
-from fairlead.hub.providers.registry import ProviderRegistry
+from fairlead.hub.providers.registry import ProviderMigration, ProviderRegistry
 from fairlead.hub.tenants.addresses import AddressAllocator
 from fairlead.hub.tenants.tenants import MemberHealth, MemberQuotas
 from fairlead.kube.cluster import Cluster

@@ -12,7 +12,7 @@ from fairlead.hub.intents.backend_groups import BackendLister, count_awaited
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed
-from fairlead.sync.tracker import LoadBalancerState, Registered
+from fairlead.sync.plan import LoadBalancerState, Registered
 from fairlead.testing.builders import decoded
 from fairlead.translate.view import LoadBalancerDecision
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from fairlead.api.intent import IntentStatus
-from fairlead.hub.providers.migration import HeldTargets, as_held
+from fairlead.hub.providers.registry import HeldTargets, as_held
 from fairlead.ledger.frontends import held_wire
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.desired import DesiredLoadBalancer

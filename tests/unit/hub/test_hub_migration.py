@@ -9,7 +9,7 @@ import pytest
 from hub_parts import intent_context
 
 from fairlead.api.intent import Allocation, ProxyPort
-from fairlead.hub.providers.migration import Phase, Placement
+from fairlead.hub.providers.registry import Phase, Placement
 from fairlead.ledger.frontends import held_wire
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.contract import AllocationKind
@@ -17,7 +17,7 @@ from fairlead.model.observed import Observed
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import settle
 from fairlead.sync.history import Report
-from fairlead.sync.tracker import Registered
+from fairlead.sync.plan import Registered
 from fairlead.testing.builders import ABLE, HTTP, desired, lb_key, target, tcp
 from fairlead.testing.faults import FaultyProvider
 from fairlead.translate.view import Decision

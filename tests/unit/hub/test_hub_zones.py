@@ -9,12 +9,12 @@ from hub_parts import intent_context
 from fairlead.api.hostname import DNSZone, DNSZoneSpec, Hostname
 from fairlead.api.meta import ObjectMeta
 from fairlead.hub.intents.hostname import HostnameObjects, ZoneController, moving, suffixes
-from fairlead.hub.providers.migration import Phase
+from fairlead.hub.providers.registry import Phase
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import Capabilities
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
-from fairlead.sync.tracker import Registered
+from fairlead.sync.plan import Registered
 from fairlead.translate.hostname import HostnameView, decide_hostname
 
 

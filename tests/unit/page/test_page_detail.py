@@ -26,7 +26,7 @@ from fairlead.model.http import Attachment, BackendRef, Filters, PathMatch, Redi
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.tables import MOST_BACKENDS, RegisteredStatus, detail_of, target_status_of
 from fairlead.status.machines import AnnouncedRow
-from fairlead.sync.tracker import Registered
+from fairlead.sync.plan import Registered
 from fairlead.testing.builders import HTTP, decoded, lb_key, target
 from tests.fleet_objects import http_load_balancer
 

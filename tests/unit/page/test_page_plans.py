@@ -11,8 +11,7 @@ from fairlead.hub.inspect.preview import Previewed, planned
 from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.model.http import Certificate, L7Config, Route, Rule
 from fairlead.page.tables import MOST_ROWS, plan_item
-from fairlead.sync.plan import Plan
-from fairlead.sync.tracker import LoadBalancerState, Registered
+from fairlead.sync.plan import LoadBalancerState, Plan, Registered
 from fairlead.testing.builders import HTTP, desired, lb_key, target
 from tests.fleet_objects import condition, load_balancer
 

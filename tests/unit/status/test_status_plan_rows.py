@@ -9,8 +9,7 @@ from fairlead.hub.inspect.preview import Previewed
 from fairlead.model.change import Action, FrontendChange, Reason
 from fairlead.model.desired import FrontendSpec, Locality, Shares
 from fairlead.status.plan_rows import Field, fields_of, flat, held_message, rows_of
-from fairlead.sync.plan import Plan
-from fairlead.sync.tracker import LoadBalancerState
+from fairlead.sync.plan import LoadBalancerState, Plan
 from fairlead.testing.builders import lb_key
 
 LB = Previewed(key=lb_key(), provider="haproxy", plan=Plan(lb_key()))

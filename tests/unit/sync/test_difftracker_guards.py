@@ -12,8 +12,8 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.sync.execute import PARK_S
+from fairlead.sync.plan import Registered, Tracker
 from fairlead.sync.readback import Readback
-from fairlead.sync.tracker import Registered, Tracker
 from fairlead.testing.builders import HTTP, lb_key, target
 from fairlead.testing.faults import Fault
 from fairlead.testing.ledger import PersistentLedger

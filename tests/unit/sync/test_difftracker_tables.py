@@ -16,8 +16,7 @@ from fairlead.errors import Bug
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import GuardPolicy
-from fairlead.sync.plan import Plan, plan_load_balancer
-from fairlead.sync.tracker import Registered, Tracker
+from fairlead.sync.plan import Plan, Registered, Tracker, plan_load_balancer
 from fairlead.testing.builders import (
     ABLE,
     HTTP,

@@ -19,8 +19,7 @@ from fairlead.hub.providers.runner import DrainStarts, registered_of
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.sync.execute import PARK_S
-from fairlead.sync.plan import plan_load_balancer
-from fairlead.sync.tracker import Registered, Tracker
+from fairlead.sync.plan import Registered, Tracker, plan_load_balancer
 from fairlead.testing.builders import (
     ABLE,
     HTTP,

@@ -11,8 +11,7 @@ from fairlead.model.desired import GuardPolicy
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.sync.execute import Concurrency, Executor, Operation, Quarantine
-from fairlead.sync.plan import plan_load_balancer
-from fairlead.sync.tracker import Tracker
+from fairlead.sync.plan import Tracker, plan_load_balancer
 from fairlead.testing.builders import HTTP, desired, lb_key, target
 from fairlead.testing.ledger import PersistentLedger
 

@@ -19,10 +19,12 @@ from fairlead.sync.plan import (
     UNHEALTHY_REPLACEMENT,
     WARM_S,
     WARMING,
+    LoadBalancerState,
+    Registered,
+    Tracker,
     guard_plan,
     plan_load_balancer,
 )
-from fairlead.sync.tracker import LoadBalancerState, Registered, Tracker
 from fairlead.testing.builders import HTTP, desired, target
 
 NOW_S = 50.0

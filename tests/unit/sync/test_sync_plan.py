@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from fairlead.model.change import Action, Outcome, OutcomeStatus, Reason
 from fairlead.model.desired import Listener, Target
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey
-from fairlead.sync.plan import plan_load_balancer
-from fairlead.sync.tracker import LoadBalancerState, Registered, Tracker
+from fairlead.sync.plan import LoadBalancerState, Registered, Tracker, plan_load_balancer
 from fairlead.testing.builders import HTTP, desired, lb_key, target
 from tests.call_count import count_calls
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from fairlead.model.change import DONE, Action, Reason
 from fairlead.model.desired import GuardPolicy
-from fairlead.sync.plan import guard_plan, order_changes, plan_load_balancer
-from fairlead.sync.tracker import LoadBalancerState, Registered, Tracker
+from fairlead.sync.plan import LoadBalancerState, Registered, Tracker, guard_plan, order_changes, plan_load_balancer
 from fairlead.testing.builders import HTTP, desired, target
 
 NOW_S = 1000.0

@@ -6,8 +6,7 @@ import pytest
 
 from fairlead.errors import Bug
 from fairlead.model.change import DONE, Action, FrontendChange, Outcome, OutcomeStatus, Reason, TargetChange
-from fairlead.sync.plan import plan_load_balancer
-from fairlead.sync.tracker import Registered, Tracker
+from fairlead.sync.plan import Registered, Tracker, plan_load_balancer
 from fairlead.testing.builders import HTTP, desired, lb_key, target
 
 RETRY = Outcome(OutcomeStatus.RETRY, "busy")

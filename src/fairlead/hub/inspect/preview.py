@@ -46,8 +46,7 @@ from fairlead.hub.intents import INTENTS
 from fairlead.hub.intents.intent import Exclusion, IntentContext, Intents
 from fairlead.hub.intents.status import FirstPublication
 from fairlead.hub.inventory import Inventory
-from fairlead.hub.providers.migration import ProviderMigration
-from fairlead.hub.providers.registry import ProviderRegistry, installed_providers
+from fairlead.hub.providers.registry import ProviderMigration, ProviderRegistry, installed_providers
 from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
 from fairlead.hub.tenants.addresses import AddressAllocator
 from fairlead.hub.tenants.tenants import MemberHealth, MemberQuotas
@@ -66,9 +65,8 @@ from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.sync.execute import in_time
 from fairlead.sync.history import History
-from fairlead.sync.plan import Plan, guard_plan, plan_load_balancer
+from fairlead.sync.plan import LoadBalancerState, Plan, guard_plan, plan_load_balancer
 from fairlead.sync.readback import Drift, drift_of
-from fairlead.sync.tracker import LoadBalancerState
 from fairlead.translate.placement import Choice, Placed, final_choices, joined_machine, placeable, placement_on_hub
 from fairlead.translate.shift import in_words
 from fairlead.translate.view import Decision, is_leaving

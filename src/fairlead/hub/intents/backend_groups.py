@@ -34,7 +34,7 @@ from fairlead.model.condition import CAPI_CONDITIONS, Condition, ConditionReason
 from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.queue import KeyedQueue
-from fairlead.sync.tracker import LoadBalancerState, Registered
+from fairlead.sync.plan import LoadBalancerState, Registered
 from fairlead.translate.loadbalancer import is_node_ready, node_port_of, refuse_group
 from fairlead.translate.view import (
     GroupView,

@@ -25,8 +25,7 @@ from fairlead.hub.intents.intent import Controller, Intent, IntentContext, Recor
 from fairlead.hub.intents.member_intent import AcceptedStatus
 from fairlead.hub.intents.status import StatusRules, missing_readback
 from fairlead.hub.inventory import IntentObjects, Inventory, first_broken
-from fairlead.hub.providers.migration import Phase, Placement, missing_targets
-from fairlead.hub.providers.registry import ProviderRegistry
+from fairlead.hub.providers.registry import Phase, Placement, ProviderRegistry, missing_targets
 from fairlead.hub.tenants.addresses import NOTHING
 from fairlead.hub.validation import build_in_use
 from fairlead.kube.cache import WatchCache

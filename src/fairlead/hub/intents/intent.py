@@ -30,8 +30,7 @@ from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB
 from fairlead.errors import FairleadError, NotFound
 from fairlead.hub.intents.status import FirstPublication, StatusRules, StatusWriter, TargetCounts
 from fairlead.hub.inventory import IntentObjects, Inventory, first_broken
-from fairlead.hub.providers.migration import Placement, ProviderMigration
-from fairlead.hub.providers.registry import ProviderRegistry
+from fairlead.hub.providers.registry import Placement, ProviderMigration, ProviderRegistry
 from fairlead.hub.tenants.addresses import AddressAllocator
 from fairlead.hub.tenants.tenants import MemberHealth, MemberQuotas
 from fairlead.kube.cluster import Cluster

@@ -35,7 +35,7 @@ from fairlead.hub.intents.backend_groups import (
 from fairlead.hub.intents.intent import Controller, Exclusion, Intent, IntentContext, RecordResult, RemainsHolder
 from fairlead.hub.intents.status import StatusRules
 from fairlead.hub.inventory import UNTIL_READ
-from fairlead.hub.providers.migration import Placement
+from fairlead.hub.providers.registry import Placement
 from fairlead.hub.validation import ProviderValidation, ValidationCache, as_recorded_verdicts
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import check_leads

@@ -29,7 +29,7 @@ from fairlead.errors import FairleadError
 from fairlead.hub.intents.intent import Exclusion, Intent, IntentContext, RecordResult, RemainsHolder
 from fairlead.hub.intents.status import StatusRules
 from fairlead.hub.inventory import UNTIL_READ, IntentObjects, Inventory, gated_namespaces, nodes_namespaces
-from fairlead.hub.providers.migration import Phase, Placement
+from fairlead.hub.providers.registry import Phase, Placement
 from fairlead.hub.tenants.addresses import NOTHING
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster

@@ -38,8 +38,7 @@ from fairlead.api.names import DEFAULT_CLASS, MANAGER_HUB
 from fairlead.api.tcploadbalancer import DrainingTargets
 from fairlead.api.times import parsed_time, wire_time
 from fairlead.hub.inventory import IntentObjects
-from fairlead.hub.providers.migration import missing_targets
-from fairlead.hub.providers.registry import ProviderRegistry
+from fairlead.hub.providers.registry import ProviderRegistry, missing_targets
 from fairlead.hub.providers.runner import observed_of
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder

@@ -48,8 +48,8 @@ from fairlead.runtime.background import keep
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.loop import BUG_RETRY_S
 from fairlead.sync.history import Report
+from fairlead.sync.plan import Recorded, Registered, Tracker
 from fairlead.sync.readback import Readback
-from fairlead.sync.tracker import Recorded, Registered, Tracker
 from fairlead.sync.worker import Worker
 
 log = structlog.get_logger(__name__)
