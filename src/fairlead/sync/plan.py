@@ -1,4 +1,4 @@
-"""Which load balancers differ, and the plan for each: rows with reasons, the guard that holds removals, their order.
+"""The tracker of differences, and the plan for each load balancer: rows with reasons, held removals, their order.
 
 ``DiffTracker`` has what is desired, what is recorded as done, and which load balancers differ. Its done side holds only
 what went through our ledger, so nothing foreign can ever be in a plan. The cost of a change depends on the size of its
