@@ -32,7 +32,7 @@ from fairlead.api.times import parsed_time, seconds_from_duration, wire_time
 from fairlead.model.observed import Totals
 
 #: Fewer answers say nothing of a share of errors.
-_LEAST_ANSWERS = 20
+LEAST_ANSWERS = 20
 #: Weights in force are parts of this.
 _WHOLE = 1000
 
@@ -130,13 +130,13 @@ def errors_in(counted: Collection[Totals], stop_on: str) -> Errors:
             "connections failed",
         ),
     )
-    return max(parts, key=lambda part: (part.answers >= _LEAST_ANSWERS and part.errors / part.answers, part.answers))
+    return max(parts, key=lambda part: (part.answers >= LEAST_ANSWERS and part.errors / part.answers, part.answers))
 
 
 def unmeasured(counted: Collection[Totals], stop_on: str) -> str:
     """Return why ``stop_on`` says nothing of this traffic, empty when it does, or while there is too little."""
     requests, connections = sum(sum(totals.requests) for totals in counted), errors_in(counted, "failed").answers
-    if not stop_on.startswith("failed") or not requests >= _LEAST_ANSWERS > connections:
+    if not stop_on.startswith("failed") or not requests >= LEAST_ANSWERS > connections:
         return ""
     counts = f"{requests} requests of routes and {connections} other connections were counted"
     return f"{counts}, and {stop_on} is of connections; use {stop_on.replace('failed', '5xx')}"
@@ -147,7 +147,7 @@ def stop_reason(
 ) -> str:
     """Return why ``errors`` end a shift, or another ``subject``, empty when they do not."""
     match = re.fullmatch(r"(?:5xx|failed)>([0-9.]+)%", stop_on)
-    if match is None or errors.answers < _LEAST_ANSWERS:
+    if match is None or errors.answers < LEAST_ANSWERS:
         return ""
     percent = 100 * errors.errors / errors.answers
     if percent <= float(match[1]):

@@ -112,6 +112,24 @@ async def counted_steps(hub, *counts):
 
 
 @pytest.mark.req("MC-14")
+async def test_errors_of_a_service_with_few_clients_stop_it_after_some_steps():
+    async with api(100, 0) as cluster:
+        await apply(cluster, 0, 100, step=20, every="1m", stopOn="failed>1%")
+        hub, all_failed = Hub(cluster), {Counted(KEY): Totals(connections=9, failed=9)}
+        (first,) = await counted_steps(hub, all_failed)
+        assert first.moved == 20, "errors from before the first step are not its own"
+        assert isinstance(hub.context.clock, VirtualClock)
+        moved = []
+        for _ in range(4):
+            await hub.step()
+            hub.context.watched.add(all_failed)
+            await hub.context.clock.advance(60)
+            shift = await hub.step()
+            moved.append((shift.state, shift.moved))
+        assert moved[:3] == [("Shifting", 40), ("Shifting", 60), ("Stopped", 40)]
+
+
+@pytest.mark.req("MC-14")
 async def test_5xx_counts_failed_connections_where_nothing_speaks_http():
     async with api(100, 0) as cluster:
         await apply(cluster, 0, 100, step=20, every="1m", stopOn="5xx>1%")
