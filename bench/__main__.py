@@ -99,10 +99,7 @@ CASES: dict[str, Callable[[], AsyncIterator[Figure]]] = {
 }
 
 #: Cases whose size is chosen on the command line.
-SIZED: dict[str, Callable[[Settings], AsyncIterator[Figure]]] = {
-    "storm": storm.measured,
-    "peers": peers.measured,
-}
+SIZED: dict[str, Callable[[Settings], AsyncIterator[Figure]]] = {"storm": storm.measured, "peers": peers.measured}
 
 
 async def main(names: list[str], settings: Settings) -> int:

@@ -118,11 +118,7 @@ async def idle(count: int = 1000, seconds: float = 60.0) -> AsyncIterator[Figure
 
 @asynccontextmanager
 async def filled_with(
-    running: Fleet,
-    count: int,
-    certificates: Callable[[str], JSONObject] | None = None,
-    *,
-    one_secret: bool = False,
+    running: Fleet, count: int, certificates: Callable[[str], JSONObject] | None = None, *, one_secret: bool = False
 ) -> AsyncGenerator[None]:
     """Fill a fleet, with the data of a Secret for each host where they are given, and wait until all is programmed.
 

@@ -78,12 +78,7 @@ class _Client(asyncio.Protocol):
 
 
 async def load(
-    address: str,
-    port: int,
-    counts: Counter[str],
-    latencies_ms: list[float],
-    stop: asyncio.Event,
-    host: str = "bench",
+    address: str, port: int, counts: Counter[str], latencies_ms: list[float], stop: asyncio.Event, host: str = "bench"
 ) -> None:
     """Send ``RATE_PER_S`` over kept connections; one that is lost is opened again. ``counts``: sent, good, failed."""
     loop = asyncio.get_running_loop()

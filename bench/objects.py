@@ -23,11 +23,7 @@ def service(name: str, *, node_target: bool = False) -> JSONObject:
 
 def endpoint_slice(name: str, addresses: Sequence[str], *, port: int) -> JSONObject:
     return {
-        "metadata": {
-            "namespace": "default",
-            "name": f"{name}-1",
-            "labels": {"kubernetes.io/service-name": name},
-        },
+        "metadata": {"namespace": "default", "name": f"{name}-1", "labels": {"kubernetes.io/service-name": name}},
         "addressType": "IPv4",
         "ports": [{"name": "http", "port": port, "protocol": "TCP"}],
         "endpoints": [{"addresses": [address], "conditions": {"ready": True}} for address in addresses],

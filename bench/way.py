@@ -177,10 +177,7 @@ async def _route(house: House) -> None:
 
 async def _group(house: House) -> None:
     await _pod(house, "one", 1)
-    spec = {
-        "loadBalancers": ["shared"],
-        "pods": {"byLabel": {"selector": {"app": "group"}}, "ports": [{"port": 8080}]},
-    }
+    spec = {"loadBalancers": ["shared"], "pods": {"byLabel": {"selector": {"app": "group"}}, "ports": [{"port": 8080}]}}
     await house.hub.create(BACKEND_GROUPS, {"metadata": {"namespace": "default", "name": "group"}, "spec": spec})
 
 

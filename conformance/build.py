@@ -62,10 +62,7 @@ def build(settings: RunSettings) -> Programs:
     if not suite.exists():
         _go("suite", "test", "-c", "-o", str(suite), _SUITE)
     return Programs(
-        suite=suite,
-        assets=control_plane(settings),
-        api=source_of("sigs.k8s.io/gateway-api"),
-        tests=source_of(_SUITE),
+        suite=suite, assets=control_plane(settings), api=source_of("sigs.k8s.io/gateway-api"), tests=source_of(_SUITE)
     )
 
 

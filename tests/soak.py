@@ -27,17 +27,7 @@ COMMANDS = {
     "demo": (sys.executable, "-m", "fairlead.cli.main", "demo", "--plain"),
     "http": (sys.executable, "-m", "fairlead.cli.main", "demo", "http", "--plain"),
     "regions": (sys.executable, "-m", "fairlead.cli.main", "demo", "regions", "--plain"),
-    "storm": (
-        *_PYTEST,
-        "-n",
-        "0",
-        "-s",
-        "tests/e2e/test_e2e_storm.py",
-        "--storm-s",
-        "90",
-        "--storm-seed",
-        "0",
-    ),
+    "storm": (*_PYTEST, "-n", "0", "-s", "tests/e2e/test_e2e_storm.py", "--storm-s", "90", "--storm-seed", "0"),
     "test": ("make", "test"),
     "e2e": ("make", "test-e2e"),
 }

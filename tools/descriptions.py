@@ -190,11 +190,7 @@ EVENTS = {
         "Warning",
         "The same, for a load balancer that this agent has not seen serving before.",
     ),
-    "UnknownAnnotation": (
-        "Service",
-        "Warning",
-        "An annotation is unknown; the message names the nearest known one.",
-    ),
+    "UnknownAnnotation": ("Service", "Warning", "An annotation is unknown; the message names the nearest known one."),
     "AffinityTimeoutIgnored": (
         "Service",
         "Warning",
@@ -210,11 +206,7 @@ EVENTS = {
         "Warning",
         "A source range is ambiguous; the message names the range that is used.",
     ),
-    "Conflicted": (
-        "Service",
-        "Warning",
-        "An object of this name at the hub is not Fairlead's; it is not changed.",
-    ),
+    "Conflicted": ("Service", "Warning", "An object of this name at the hub is not Fairlead's; it is not changed."),
     "TenantRemoved": (
         "Service",
         "Warning",

@@ -22,11 +22,7 @@ class Family:
 
 async def registries() -> dict[str, list[Family]]:
     """Return the metrics by process; a running loop is needed to make the parts."""
-    return {
-        "Hub": await _hub(),
-        "Agent": await _agent(),
-        "Embedded API server": _api(),
-    }
+    return {"Hub": await _hub(), "Agent": await _agent(), "Embedded API server": _api()}
 
 
 async def _hub() -> list[Family]:

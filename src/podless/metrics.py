@@ -18,10 +18,7 @@ class Metrics:
     def __init__(self, name: str, *, watchers: Callable[[], int], objects: Callable[[], dict[str, int]]) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
-            f"{name}_apiserver_requests",
-            "Requests answered.",
-            ("verb", "resource", "code"),
-            registry=self._registry,
+            f"{name}_apiserver_requests", "Requests answered.", ("verb", "resource", "code"), registry=self._registry
         )
         self._latency = Histogram(
             f"{name}_apiserver_write_seconds", "Time to answer a write.", buckets=_BUCKETS, registry=self._registry

@@ -112,8 +112,7 @@ def test_without_any_hub_the_alert_about_its_leader_fires() -> None:
 
 
 @pytest.mark.parametrize(
-    "metric",
-    ["fairlead_agent_hub_reachable", "fairlead_agent_last_sync_age_seconds", "fairlead_agent_nodes_stale"],
+    "metric", ["fairlead_agent_hub_reachable", "fairlead_agent_last_sync_age_seconds", "fairlead_agent_nodes_stale"]
 )
 def test_an_agent_that_is_cut_off_or_behind_is_an_alert_of_that_agent(metric: str) -> None:
     """Each member has an agent of its own: a rule over all of them would be silent while another agent is well."""

@@ -42,11 +42,7 @@ LISTENERS = (
     {"name": "tcp", "port": 9000, "protocol": "TCP"},
 )
 #: The objects of this test by their kinds; other tests have others.
-ROUTES = {
-    GATEWAYS.kind: ("gw-web",),
-    HTTP_ROUTES.kind: ("gw-shop", "gw-more", "gw-last"),
-    TCP_ROUTES.kind: ("gw-raw",),
-}
+ROUTES = {GATEWAYS.kind: ("gw-web",), HTTP_ROUTES.kind: ("gw-shop", "gw-more", "gw-last"), TCP_ROUTES.kind: ("gw-raw",)}
 
 
 async def http_route(

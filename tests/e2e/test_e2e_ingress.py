@@ -69,10 +69,7 @@ async def test_ingresses_of_two_members_by_host_and_path(fleet: Fleet) -> None:
         await service(east, "web-shop", shop)
         await service(east, "web-cart", cart)
         await service(west, "web-shop", other)
-        hosts = {
-            "shop.example.com": {"/": "web-shop", "/cart": "web-cart"},
-            "*.shop.example.com": {"/": "web-cart"},
-        }
+        hosts = {"shop.example.com": {"/": "web-shop", "/cart": "web-cart"}, "*.shop.example.com": {"/": "web-cart"}}
         await ingress(east, "of-paths", "web-paths", hosts)
         await ingress(west, "of-paths", "web-paths", {"shop.example.com": {"/": "web-shop"}})
         in_east, in_west = await client_of(east, "web-paths"), await client_of(west, "web-paths")

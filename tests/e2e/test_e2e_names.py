@@ -81,10 +81,7 @@ async def ingress(member: Member) -> None:
     await own_class(member, CLASS)
     to = {"service": {"name": "hosted", "port": {"number": 80}}}
     rules = [{"host": HOST, "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": to}]}}]
-    body = {
-        "metadata": {"name": "hosted", "namespace": "default"},
-        "spec": {"ingressClassName": CLASS, "rules": rules},
-    }
+    body = {"metadata": {"name": "hosted", "namespace": "default"}, "spec": {"ingressClassName": CLASS, "rules": rules}}
     await member.cluster.apply(INGRESSES, body, manager="user")
 
 

@@ -110,11 +110,7 @@ async def test_a_real_authority_issues_for_an_ingress_through_the_proxies(fleet:
     async with echoes((pod, 8080, "proven")):
         await own_class(east, OURS)
         await service(east, "pebbled", pod)
-        path = {
-            "path": "/",
-            "pathType": "Prefix",
-            "backend": {"service": {"name": "pebbled", "port": {"number": 80}}},
-        }
+        path = {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "pebbled", "port": {"number": 80}}}}
         body = {
             "metadata": {
                 "name": "pebbled",

@@ -21,9 +21,7 @@ def reasons(lb: TCPLoadBalancer) -> dict[str, tuple[str, str]]:
     return {condition.type: (condition.status, condition.reason) for condition in lb.status.conditions or ()}
 
 
-async def test_a_port_of_another_program_reads_as_rejected_by_envoy(
-    fleet: Fleet,
-) -> None:
+async def test_a_port_of_another_program_reads_as_rejected_by_envoy(fleet: Fleet) -> None:
     east, port = fleet.members["east"], service_port(80)
     pod, address = east.new_address(), f"{fleet.pool.rpartition('.')[0]}.211"
     at_hub: list[TCPLoadBalancer] = []

@@ -12,12 +12,7 @@ from tests.e2e.e2e_backends import echoes, http, ready
 from tests.e2e.e2e_own import no_services
 from tests.e2e.e2e_restore import AFTER, BEFORE, PORTS, asked, none_failed, published_again, starts_over
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.envoy,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.mark.req("W-10", "I-6", "I-8")

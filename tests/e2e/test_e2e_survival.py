@@ -16,12 +16,7 @@ from fairlead_demo.worlds.traffic import Traffic
 from tests.e2e.e2e_backends import ask, echoes, http, ready, refused
 from tests.e2e.e2e_own import changes_of_envoy, no_services
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.envoy,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 async def holder(fleet: Fleet) -> str:

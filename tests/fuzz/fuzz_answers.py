@@ -56,17 +56,7 @@ from fairlead.providers.zones.rfc2136.provider import UpdateServer
 from fairlead.providers.zones.settings import ServerSettings
 from fairlead.runtime.background import end
 from tests.fuzz.fuzz_harness import Read, Target
-from tests.fuzz.fuzz_hostile_server import (
-    AUTHORITY,
-    CORPUS,
-    DNS,
-    TOKENS,
-    Key,
-    NoPause,
-    World,
-    acme_asks,
-    answer_bytes,
-)
+from tests.fuzz.fuzz_hostile_server import AUTHORITY, CORPUS, DNS, TOKENS, Key, NoPause, World, acme_asks, answer_bytes
 from tests.unit.providers.webhook.scripted_driver import KEY, POD, row, spec
 
 #: What represents the limits of bodies here: to reach those of the product takes seconds.

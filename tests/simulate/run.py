@@ -200,10 +200,7 @@ def prove(names: Sequence[str], *, first: int, seeds: int, workers: int) -> int:
             needed.append(int(count))
         else:
             missed += 1
-        print(
-            f"{name:32} {count:>5} seeds {took_s:5.0f} s  {what or 'NOT FOUND'}",
-            flush=True,
-        )
+        print(f"{name:32} {count:>5} seeds {took_s:5.0f} s  {what or 'NOT FOUND'}", flush=True)
     if needed:
         print(f"{len(needed)} of {len(names)} found, median {sorted(needed)[len(needed) // 2]} seeds", flush=True)
     return missed

@@ -12,11 +12,7 @@ from fairlead_demo.worlds.loopback import free_port
 from tests.xds.http_world import HttpWorld, config, route, to
 from tests.xds.world import TCP, UDP, Backend, World, ask, ask_udp
 
-pytestmark = [
-    pytest.mark.envoy,
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.req("K-4", "K-58"),
-]
+pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session"), pytest.mark.req("K-4", "K-58")]
 V6 = "::1"
 
 

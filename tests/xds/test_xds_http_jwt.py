@@ -155,11 +155,7 @@ async def test_claims_decide_and_become_headers_that_no_client_writes(http: Http
     cors = Cors(allow_origins=("https://app.example.com",), allow_methods=("GET",))
     spec = await serve(http, provider, filters=Filters(cors=cors))
     key = issuer.keys[0]
-    good: dict[str, Any] = {
-        "scope": "read write",
-        "https://example.com/roles": ["buyer", "x"],
-        "email_verified": True,
-    }
+    good: dict[str, Any] = {"scope": "read write", "https://example.com/roles": ["buyer", "x"], "email_verified": True}
     forged = {"X-User": "root", "X-Team": "root"}
     passed = await ask(spec, {**key.token(**good, org={"team": "blue"}), **forged})
     assert (passed.echo["headers"]["x-user"], passed.echo["headers"]["x-team"]) == ("ann", "blue")

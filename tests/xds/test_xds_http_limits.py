@@ -98,10 +98,7 @@ async def test_all_matches_and_hostnames_of_a_rule_share_its_limit(http: HttpWor
     free = to("one", matches=(prefix("/free"),))
     began_s = time.monotonic()
     spec = await http.start(config(route("r", many, redirect, free, hosts=hosts)), backend)
-    counts = [
-        await admitted(spec, 80, *paths, hosts=hosts[:1]),
-        await admitted(spec, 80, "/moved", hosts=hosts),
-    ]
+    counts = [await admitted(spec, 80, *paths, hosts=hosts[:1]), await admitted(spec, 80, "/moved", hosts=hosts)]
     # A bucket gets its tokens each second, so a slow machine admits more.
     most = 5 * (2 + time.monotonic() - began_s)
     assert all(5 <= count <= most for count in counts), counts
@@ -251,10 +248,7 @@ async def http3_client(spec: FrontendSpec, authority: Authority, directory: Path
             "name": "envoy.transport_sockets.quic",
             "typed_config": {
                 "@type": f"{types}.transport_sockets.quic.v3.QuicUpstreamTransport",
-                "upstream_tls_context": {
-                    "sni": "a.example.com",
-                    "common_tls_context": {"validation_context": trusted},
-                },
+                "upstream_tls_context": {"sni": "a.example.com", "common_tls_context": {"validation_context": trusted}},
             },
         },
     }
@@ -269,10 +263,7 @@ async def http3_client(spec: FrontendSpec, authority: Authority, directory: Path
     path.write_text(json.dumps({"static_resources": {"listeners": [listener], "clusters": [cluster]}}))
     with (directory / "client.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            find_binary(),
-            *("-c", str(path), "--concurrency", "1", "--disable-hot-restart"),
-            stdout=log,
-            stderr=log,
+            find_binary(), *("-c", str(path), "--concurrency", "1", "--disable-hot-restart"), stdout=log, stderr=log
         )
         try:
             yield port

@@ -446,11 +446,7 @@ def entries_from_nodes(
 
 
 def build_nodes(
-    entries: Sequence[NodeEntry],
-    existing: Iterable[EndpointSlice],
-    *,
-    place: NodesPlace,
-    needed: bool = True,
+    entries: Sequence[NodeEntry], existing: Iterable[EndpointSlice], *, place: NodesPlace, needed: bool = True
 ) -> NodesExport:
     """Decide which nodes slices of one family the hub should have, given those that it has.
 

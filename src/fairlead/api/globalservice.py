@@ -107,8 +107,7 @@ class GlobalServiceSpec(Wire, frozen=True, gc=False):
     class_name: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = DEFAULT_CLASS
     session_affinity: Literal["None", "ClientIP"] = "None"
     load_balancer_source_ranges: Annotated[
-        list[Annotated[str, Meta(max_length=43, extra_json_schema=ONE_LINE)]],
-        Meta(extra_json_schema=LIST_ATOMIC),
+        list[Annotated[str, Meta(max_length=43, extra_json_schema=ONE_LINE)]], Meta(extra_json_schema=LIST_ATOMIC)
     ] = msgspec.field(default_factory=list[str])
     proxy_protocol: Literal["", "v1", "v2"] = ""
     address: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = ""

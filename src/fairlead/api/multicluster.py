@@ -193,7 +193,5 @@ EXPORTED_SERVICE_CRD = Crd(
     ),
 )
 IMPORTED_SERVICE_CRD = Crd(
-    IMPORTED_SERVICES,
-    short_names=("imsvc",),
-    columns=(*_OF_SERVICE, Column("Clusters", ".spec.clusters"), AGE),
+    IMPORTED_SERVICES, short_names=("imsvc",), columns=(*_OF_SERVICE, Column("Clusters", ".spec.clusters"), AGE)
 )

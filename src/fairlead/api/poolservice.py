@@ -99,8 +99,4 @@ def openyurt_node_pools(version: str) -> Resource[OpenYurtNodePool]:
     return Resource(OPENYURT_GROUP, version, "NodePool", "nodepools", False, OpenYurtNodePool)
 
 
-NODE_POOL_CRD = Crd(
-    NODE_POOLS,
-    short_names=("np",),
-    columns=(Column("Region", ".spec.region"), AGE),
-)
+NODE_POOL_CRD = Crd(NODE_POOLS, short_names=("np",), columns=(Column("Region", ".spec.region"), AGE))

@@ -26,12 +26,7 @@ DEFAULT_GROUP = "default"
 ADDRESSES_LISTED = 1000
 #: Reasons for which a condition is False although nothing is wrong.
 EXPECTED = frozenset(
-    {
-        ConditionReason.DRAINED,
-        ConditionReason.PENDING,
-        ConditionReason.STANDBY,
-        ConditionReason.NOTHING_TO_ANNOUNCE,
-    }
+    {ConditionReason.DRAINED, ConditionReason.PENDING, ConditionReason.STANDBY, ConditionReason.NOTHING_TO_ANNOUNCE}
 )
 ANNOUNCING = '.status.conditions[?(@.type=="Announcing")]'
 

@@ -70,8 +70,7 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     external_traffic_policy: Literal["Cluster", "Local"] = "Cluster"
     session_affinity: Literal["None", "ClientIP"] = "None"
     load_balancer_source_ranges: Annotated[
-        list[Annotated[str, Meta(max_length=43, extra_json_schema=ONE_LINE)]],
-        Meta(extra_json_schema=LIST_ATOMIC),
+        list[Annotated[str, Meta(max_length=43, extra_json_schema=ONE_LINE)]], Meta(extra_json_schema=LIST_ATOMIC)
     ] = msgspec.field(default_factory=list[str])
     proxy_protocol: Literal["", "v1", "v2"] = ""
     address: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = ""
@@ -180,8 +179,4 @@ ORIGIN_COLUMNS = (
     AGE,
 )
 
-TCP_LOAD_BALANCER_CRD = Crd(
-    TCP_LOAD_BALANCERS,
-    short_names=("tcplb",),
-    columns=STATE_COLUMNS + ORIGIN_COLUMNS,
-)
+TCP_LOAD_BALANCER_CRD = Crd(TCP_LOAD_BALANCERS, short_names=("tcplb",), columns=STATE_COLUMNS + ORIGIN_COLUMNS)

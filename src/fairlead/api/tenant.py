@@ -204,8 +204,7 @@ TENANT_CRD = Crd(
             "namespace is immutable: delete the Tenant and create another",
         ),
         CelRule(
-            f"!has(self.domain) || self.domain == '' || self.domain.matches('{DOMAIN_PATTERN}')",
-            f"domain {_NO_DOMAIN}",
+            f"!has(self.domain) || self.domain == '' || self.domain.matches('{DOMAIN_PATTERN}')", f"domain {_NO_DOMAIN}"
         ),
         CelRule(
             f"!has(self.domains) || self.domains.all(each, each.matches('{DOMAIN_PATTERN}'))",

@@ -67,11 +67,7 @@ class Capi:
         self.queue: KeyedQueue[ObjectKey] = KeyedQueue(clock=cluster.clock)
         self.namespaces: KeyedQueue[str] = KeyedQueue(clock=cluster.clock)
         self.inventory = CapiInventory(
-            cluster,
-            hub=self._hub,
-            wake=self.queue.add,
-            wake_namespace=self.namespaces.add,
-            look_s=config.look_s,
+            cluster, hub=self._hub, wake=self.queue.add, wake_namespace=self.namespaces.add, look_s=config.look_s
         )
         self.facts = ClusterFacts(
             cluster, changed=self.queue.add, probe_s=config.probe_s, resolve=resolve, telemetry=self._telemetry

@@ -445,9 +445,7 @@ class Targets:
 
     def _cache(self, _kind: TargetKind, resource: Resource[TargetObject]) -> OptionalCache[TargetObject]:
         cache: OptionalCache[TargetObject] = OptionalCache(
-            self._cluster,
-            resource,
-            indexes={"namespace": _namespace, "cluster": _cluster_of},
+            self._cluster, resource, indexes={"namespace": _namespace, "cluster": _cluster_of}
         )
         cache.on_change(self._changed)
         return cache

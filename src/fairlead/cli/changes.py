@@ -20,10 +20,7 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import WireCondition, condition_of, is_true
 from fairlead.api.names import ANNOTATION_PAUSED, ANNOTATION_REPAIR, MACHINE_PROVIDERS, MANAGER_CLI
 from fairlead.cli.hub_reader import Snapshot, check_kinds, connect_hub, snapshot_of, take_snapshot
-from fairlead.cli.options import (
-    HubApi,
-    Output,
-)
+from fairlead.cli.options import HubApi, Output
 from fairlead.cli.output import VerbAnswer, emit, show
 from fairlead.cli.run import ATTENTION, FAILED, OK
 from fairlead.cli.selection import Selection, resolve_one, select

@@ -10,9 +10,7 @@ from fairlead import __version__
 from fairlead.api.meta import JSONObject
 from fairlead.api.tenant import TENANTS
 from fairlead.cli.hub_reader import connect as connect_to
-from fairlead.cli.options import (
-    Output,
-)
+from fairlead.cli.options import Output
 from fairlead.cli.output import VerbAnswer, emit, say
 from fairlead.cli.run import ATTENTION, NOT_SERVING, OK
 from fairlead.cli.tenant import check_output
@@ -158,12 +156,7 @@ async def collect_bundle(where: Where, path: Path, now: datetime, hub_url: str, 
     pages = await read_pages(hub_url) if hub_url else Texts()
     local = read_logs([*logs, *logs_below(where.data_dir)], last_bytes=LOG_BYTES)
     files = files_of(
-        facts,
-        examine(facts),
-        pages=pages.texts,
-        logs=local.texts,
-        events=events,
-        unread=[*pages.unread, *local.unread],
+        facts, examine(facts), pages=pages.texts, logs=local.texts, events=events, unread=[*pages.unread, *local.unread]
     )
     size = write_bundle(path, files, directory=f"fairlead-{now:%Y%m%dT%H%M%SZ}", time_s=int(now.timestamp()))
     say([f"{path}: {len(files)} files, {max(1, size >> 10)} KiB; read it before you send it on"])

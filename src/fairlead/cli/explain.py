@@ -51,9 +51,7 @@ from fairlead.api.names import (
 )
 from fairlead.api.times import parsed_time
 from fairlead.cli.hub_reader import NO_KINDS, check_kinds, connect_hub, read_machines, take_snapshot
-from fairlead.cli.options import (
-    HubApi,
-)
+from fairlead.cli.options import HubApi
 from fairlead.cli.output import VerbAnswer
 from fairlead.cli.selection import Selection, resolve_one
 from fairlead.cli.top import ask_hub

@@ -24,10 +24,7 @@ from fairlead.api.httploadbalancer import (
 from fairlead.api.names import MANAGER_CLI
 from fairlead.api.times import wire_time
 from fairlead.cli.hub_reader import connect_hub
-from fairlead.cli.options import (
-    HubApi,
-    Output,
-)
+from fairlead.cli.options import HubApi, Output
 from fairlead.cli.output import emit
 from fairlead.cli.selection import member_of, resolve_one
 from fairlead.errors import BadConfiguration, NotFound

@@ -13,10 +13,7 @@ import msgspec
 
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES, DNSZone, Hostname
 from fairlead.cli.hub_reader import check_kinds, connect_hub
-from fairlead.cli.options import (
-    HubApi,
-    Output,
-)
+from fairlead.cli.options import HubApi, Output
 from fairlead.cli.output import VerbAnswer, show
 from fairlead.cli.run import ATTENTION, FAILED, OK
 from fairlead.cli.selection import matcher

@@ -85,8 +85,7 @@ StopOnOption = Annotated[
     ),
 ]
 Verbose = Annotated[
-    bool,
-    typer.Option("--verbose", "-v", help="Show the detail behind errors.", callback=_verbose, show_default=False),
+    bool, typer.Option("--verbose", "-v", help="Show the detail behind errors.", callback=_verbose, show_default=False)
 ]
 Level = Annotated[
     LogLevel,
@@ -127,42 +126,26 @@ Labels = Annotated[
 ]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Keep running, and print again on every change.")]
 Metrics = Annotated[
-    str,
-    typer.Option("--metrics", metavar="HOST:PORT", help="Serve /readyz and /metrics there; empty: off."),
+    str, typer.Option("--metrics", metavar="HOST:PORT", help="Serve /readyz and /metrics there; empty: off.")
 ]
 TokenFile = Annotated[
     Path | None,
     typer.Option("--token-file", metavar="FILE", help="A token of the hub's API, where the page asks for one."),
 ]
 HubMetrics = Annotated[
-    str,
-    typer.Option(
-        "--metrics",
-        metavar="HOST:PORT",
-        help="Serve the page, /readyz and /metrics there; empty: off.",
-    ),
+    str, typer.Option("--metrics", metavar="HOST:PORT", help="Serve the page, /readyz and /metrics there; empty: off.")
 ]
 MachinesAt = Annotated[
-    str,
-    typer.Option(
-        "--machines",
-        metavar="HOST:PORT",
-        help="Serve proxy machines here; empty: off.",
-    ),
+    str, typer.Option("--machines", metavar="HOST:PORT", help="Serve proxy machines here; empty: off.")
 ]
-Announce = Annotated[
-    bool,
-    typer.Option("--announce", help="Announce addresses by ARP or BGP; root."),
-]
+Announce = Annotated[bool, typer.Option("--announce", help="Announce addresses by ARP or BGP; root.")]
 StopProxy = Annotated[
     bool, typer.Option("--stop-proxy", help="End the local Envoy on a clean exit; by default it keeps serving.")
 ]
 AddressPool = Annotated[
     str,
     typer.Option(
-        "--address-pool",
-        metavar="CIDRS",
-        help="Ranges, with commas between, that load balancers get addresses from.",
+        "--address-pool", metavar="CIDRS", help="Ranges, with commas between, that load balancers get addresses from."
     ),
 ]
 Domain = Annotated[
@@ -175,16 +158,14 @@ Listen = Annotated[
     str, typer.Option("--listen", metavar="HOST:PORT", help="Where the API listens; port 0: any free one.")
 ]
 DataDir = Annotated[
-    Path,
-    typer.Option("--data-dir", metavar="DIR", parser=directory, help="Keeps all state; made if it is missing."),
+    Path, typer.Option("--data-dir", metavar="DIR", parser=directory, help="Keeps all state; made if it is missing.")
 ]
 OptionalDataDir = Annotated[
     Path | None,
     typer.Option("--data-dir", metavar="DIR", parser=directory, help="Keeps all state; made if it is missing."),
 ]
 HubDir = Annotated[
-    Path,
-    typer.Option("--data-dir", metavar="DIR", parser=directory, help="Envoy's files and this hub's identity."),
+    Path, typer.Option("--data-dir", metavar="DIR", parser=directory, help="Envoy's files and this hub's identity.")
 ]
 
 StateDir = Annotated[

@@ -80,17 +80,10 @@ Cloud = Annotated[
     ),
 ]
 Target = Annotated[
-    TrafficTarget,
-    typer.Option("--target", metavar="Node|Pod", help="Node: each node's nodePort. Pod: pods directly."),
+    TrafficTarget, typer.Option("--target", metavar="Node|Pod", help="Node: each node's nodePort. Pod: pods directly.")
 ]
-ReadinessGates = Annotated[
-    bool,
-    typer.Option("--readiness-gates", help="Open readiness gates of pods."),
-]
-Egress = Annotated[
-    bool,
-    typer.Option("--egress", help="Serve the egress of labelled pods."),
-]
+ReadinessGates = Annotated[bool, typer.Option("--readiness-gates", help="Open readiness gates of pods.")]
+Egress = Annotated[bool, typer.Option("--egress", help="Serve the egress of labelled pods.")]
 ClusterKubeconfig = Annotated[
     Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The cluster's API"))
 ]
@@ -107,25 +100,16 @@ def hub(
         bool, typer.Option("--new-hub", help="Start even if this cluster is a member of another hub.")
     ] = False,
     envoy: Annotated[
-        EnvoyMode,
-        typer.Option(
-            "--envoy",
-            metavar="MODE",
-            help="local: on this machine. deployment: in the cluster.",
-        ),
+        EnvoyMode, typer.Option("--envoy", metavar="MODE", help="local: on this machine. deployment: in the cluster.")
     ] = EnvoyMode.LOCAL,
     address_pool: AddressPool = "",
     region: Annotated[
-        str,
-        typer.Option("--region", metavar="NAME", help="Serve only this region; empty: regions without a hub."),
+        str, typer.Option("--region", metavar="NAME", help="Serve only this region; empty: regions without a hub.")
     ] = "",
     tenant_ports: Annotated[
         int,
         typer.Option(
-            "--tenant-ports",
-            metavar="N",
-            min=0,
-            help="Port quota of a Tenant without spec.maxPorts; 0: unlimited.",
+            "--tenant-ports", metavar="N", min=0, help="Port quota of a Tenant without spec.maxPorts; 0: unlimited."
         ),
     ] = 2000,
     domain: Domain = "",
@@ -140,13 +124,11 @@ def hub(
         ),
     ] = 0,
     envoys: Annotated[
-        int,
-        typer.Option("--envoys", metavar="N", min=1, max=64, help="local: Envoys to spread the addresses over."),
+        int, typer.Option("--envoys", metavar="N", min=1, max=64, help="local: Envoys to spread the addresses over.")
     ] = 1,
     stop_proxy: StopProxy = False,
     xds_listen: Annotated[
-        str,
-        typer.Option("--xds-listen", metavar="HOST:PORT", help="deployment: address of the xDS server (mTLS)."),
+        str, typer.Option("--xds-listen", metavar="HOST:PORT", help="deployment: address of the xDS server (mTLS).")
     ] = "0.0.0.0:18000",
     xds_address: Annotated[
         str,
@@ -390,8 +372,7 @@ def standalone(
     stop: Annotated[
         bool,
         typer.Option(
-            "--stop",
-            help="Stop the hub and Envoy of --data-dir; without it, every Envoy whose directory was deleted.",
+            "--stop", help="Stop the hub and Envoy of --data-dir; without it, every Envoy whose directory was deleted."
         ),
     ] = False,
     *,
@@ -497,12 +478,7 @@ async def _serve(data_dir: Path, host: str, port: int, service_range: str, *, me
     supervisor.spawn(
         "apiserver",
         lambda: serve_api(
-            data_dir,
-            host,
-            port,
-            memory=memory,
-            ready=lambda path: _print([str(path)]),
-            service_range=service_range,
+            data_dir, host, port, memory=memory, ready=lambda path: _print([str(path)]), service_range=service_range
         ),
     )
     if with_parent:

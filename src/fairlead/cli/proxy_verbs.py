@@ -53,8 +53,7 @@ ExternalRoutes = Annotated[
 DEFAULT_ROUTES = "table:7771"
 MachineName = Annotated[str, typer.Argument(metavar="MACHINE", help="Name of the machine.", show_default=False)]
 DrainTime = Annotated[
-    str,
-    typer.Option("--for", metavar="DURATION", help="How long existing connections may last, such as 90s or 10m."),
+    str, typer.Option("--for", metavar="DURATION", help="How long existing connections may last, such as 90s or 10m.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Even if no other machine can announce some of the addresses.")]
 

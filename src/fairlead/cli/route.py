@@ -18,10 +18,7 @@ import msgspec
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
 from fairlead.api.names import ANNOTATION_ORIGIN, near_names
 from fairlead.cli.hub_reader import connect_hub, snapshot_of
-from fairlead.cli.options import (
-    HubApi,
-    Output,
-)
+from fairlead.cli.options import HubApi, Output
 from fairlead.cli.output import VerbAnswer, show
 from fairlead.cli.run import ATTENTION, OK
 from fairlead.cli.selection import Selection, selection_of
@@ -50,13 +47,7 @@ def selection_of_named(text: str, namespace: str, selector: str) -> Selection:
 
 
 async def show_route(
-    api: HubApi,
-    typed: TypedRequest,
-    selection: Selection,
-    address: str,
-    output: Output,
-    *,
-    watch: bool,
+    api: HubApi, typed: TypedRequest, selection: Selection, address: str, output: Output, *, watch: bool
 ) -> int:
     """Print what the request meets; the exit code says whether it is taken."""
 
@@ -353,13 +344,7 @@ def nearest_first(decision: RouteDecision) -> Sequence[Passed]:
 
 
 def next_step(
-    config: L7Config,
-    decision: RouteDecision,
-    typed: TypedRequest,
-    *,
-    member: str,
-    origin: str,
-    services: Iterable[str],
+    config: L7Config, decision: RouteDecision, typed: TypedRequest, *, member: str, origin: str, services: Iterable[str]
 ) -> str:
     """Return what to do next; ``origin`` is the object whose rule met it, ``services`` those of its backends."""
     if not config.listeners:

@@ -18,10 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlead.cli.hub_reader import connect_hub, gather_status, no_kinds
-from fairlead.cli.options import (
-    HubApi,
-    Output,
-)
+from fairlead.cli.options import HubApi, Output
 from fairlead.cli.output import emit, repeat, say
 from fairlead.cli.run import EXIT_CODE_OF
 from fairlead.cli.selection import in_namespace, matcher
@@ -50,14 +47,7 @@ _POLL_S = 0.5
 
 
 async def show_status(
-    api: HubApi,
-    asked: Filter,
-    output: Output,
-    hub_url: str,
-    *,
-    problems: bool,
-    watch: bool,
-    wait_s: float,
+    api: HubApi, asked: Filter, output: Output, hub_url: str, *, problems: bool, watch: bool, wait_s: float
 ) -> int:
     """Print the status; return the exit code."""
 

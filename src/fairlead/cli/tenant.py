@@ -40,21 +40,10 @@ from fairlead.api.names import (
     region_problem,
 )
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.api.tenant import (
-    ANNOTATION_VERSION,
-    STAMPED_LEASES,
-    TENANTS,
-    StampedLease,
-    Tenant,
-    age_s,
-    state_by_age,
-)
+from fairlead.api.tenant import ANNOTATION_VERSION, STAMPED_LEASES, TENANTS, StampedLease, Tenant, age_s, state_by_age
 from fairlead.api.times import seconds_from_duration
 from fairlead.cli.hub_reader import check_kinds, connect_hub, read_hub
-from fairlead.cli.options import (
-    HubApi,
-    Output,
-)
+from fairlead.cli.options import HubApi, Output
 from fairlead.cli.output import VerbAnswer, emit, say, show
 from fairlead.cli.run import ATTENTION, OK
 from fairlead.errors import BadConfiguration, NotFound, NotServed, Terminal
@@ -72,14 +61,7 @@ _POLL_S = 0.5
 
 
 async def remove_tenant(
-    name: str,
-    api: HubApi,
-    output: Output,
-    *,
-    stop: bool,
-    dry_run: bool,
-    ignore_not_found: bool,
-    wait_s: float,
+    name: str, api: HubApi, output: Output, *, stop: bool, dry_run: bool, ignore_not_found: bool, wait_s: float
 ) -> None:
     """Remove a Tenant, and print what stopped."""
     in_words = output in (Output.TABLE, Output.WIDE)
@@ -197,12 +179,7 @@ async def _watch(cluster: Cluster, tenant: Tenant, wait_s: float, *, say: Callab
 
 
 async def tenant_table(
-    name: str,
-    matches: Callable[[Mapping[str, str] | None], bool],
-    api: HubApi,
-    output: Output,
-    *,
-    watch: bool,
+    name: str, matches: Callable[[Mapping[str, str] | None], bool], api: HubApi, output: Output, *, watch: bool
 ) -> int:
     """Print the members; return the exit code."""
 
@@ -264,14 +241,7 @@ async def _is_file(path: Path) -> bool:
 
 
 async def add_tenant(
-    name: str,
-    *,
-    api: HubApi,
-    output: Path | None,
-    region: str,
-    valid_s: int,
-    server: str,
-    new_hub: bool,
+    name: str, *, api: HubApi, output: Path | None, region: str, valid_s: int, server: str, new_hub: bool
 ) -> None:
     """Create a Tenant, and write the kubeconfig of its agent."""
     if api.kubeconfig is not None:
@@ -499,12 +469,7 @@ def quota_cells(row: QuotaRow) -> tuple[str, ...]:
 
 
 async def tenant_quotas(
-    name: str,
-    matches: Callable[[Mapping[str, str] | None], bool],
-    api: HubApi,
-    output: Output,
-    *,
-    watch: bool,
+    name: str, matches: Callable[[Mapping[str, str] | None], bool], api: HubApi, output: Output, *, watch: bool
 ) -> int:
     """Print what members use of their limits; the exit code is 4 when one is used to 80 percent or more."""
 

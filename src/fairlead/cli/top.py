@@ -13,10 +13,7 @@ import msgspec
 
 from fairlead.api.json_text import decode
 from fairlead.cli.hub_reader import connect_hub, keys_of
-from fairlead.cli.options import (
-    HubApi,
-    Output,
-)
+from fairlead.cli.options import HubApi, Output
 from fairlead.cli.output import ask_until_answered, emit
 from fairlead.cli.selection import Selection
 from fairlead.cli.verbs import FigureKind, Sort

@@ -65,8 +65,7 @@ class ObjectOptions(OptionGroup):
     """KIND/NAME, -n and -l of a verb that reads; all objects without them."""
 
     subject: Annotated[
-        str,
-        typer.Argument(metavar="KIND/NAME", help=f"{_SUBJECT}; all without it.", autocompletion=complete_object),
+        str, typer.Argument(metavar="KIND/NAME", help=f"{_SUBJECT}; all without it.", autocompletion=complete_object)
     ] = ""
     namespace: Namespace = ""
     selector: Labels = ""
@@ -162,8 +161,7 @@ def top(
     options: ObjectOptions,
     count: Annotated[int, typer.Option("--number", metavar="N", min=1, help="Number of rows.")] = 20,
     sort: Annotated[
-        Sort,
-        typer.Option("--sort", metavar="BY", help="Sort by bytes, connections, requests, errors or latency."),
+        Sort, typer.Option("--sort", metavar="BY", help="Sort by bytes, connections, requests, errors or latency.")
     ] = Sort.BYTES,
     backends: Annotated[
         bool, typer.Option("--backends", help="The busiest backends of HTTP load balancers instead: where requests go.")
@@ -203,13 +201,7 @@ def top(
 
 
 @takes_groups
-def plan(
-    options: ObjectOptions,
-    watch: Watch = False,
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
+def plan(options: ObjectOptions, watch: Watch = False, output: OutputOption = Output.TABLE, *, api: HubApi) -> None:
     """Show what would change, and why; exit code 4 when something would.
 
     Field by field, what is on record -> what is wanted, and what is really there where that differs. What is held
@@ -223,13 +215,7 @@ def plan(
 
 
 @takes_groups
-def drift(
-    options: ObjectOptions,
-    watch: Watch = False,
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
+def drift(options: ObjectOptions, watch: Watch = False, output: OutputOption = Output.TABLE, *, api: HubApi) -> None:
     """Show what others changed at the provider, and how it is repaired; exit code 4 when an entry of ours was.
 
     Every load balancer with a ledger is read back. Foreign entries are listed separately and do not count as drift.
@@ -288,12 +274,7 @@ def repair(
 
 
 @takes_groups
-def pause(
-    options: ObjectToChangeOptions,
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
+def pause(options: ObjectToChangeOptions, output: OutputOption = Output.TABLE, *, api: HubApi) -> None:
     """Hold all changes of a load balancer, or of a class.
 
     Nothing is added, changed or removed until resume; the condition Paused reports it. The held changes are shown here,
@@ -308,12 +289,7 @@ def pause(
 
 
 @takes_groups
-def resume(
-    options: ObjectToChangeOptions,
-    output: OutputOption = Output.TABLE,
-    *,
-    api: HubApi,
-) -> None:
+def resume(options: ObjectToChangeOptions, output: OutputOption = Output.TABLE, *, api: HubApi) -> None:
     """Apply the changes that pause held."""
     from fairlead.cli.changes import set_paused
     from fairlead.cli.selection import certain
@@ -812,15 +788,7 @@ def add(
     check_output(output)
     valid_s = validity_s(valid_for, valid_days)
     run_async(
-        lambda: add_tenant(
-            name,
-            api=api,
-            output=output,
-            region=region,
-            valid_s=valid_s,
-            server=server,
-            new_hub=new_hub,
-        )
+        lambda: add_tenant(name, api=api, output=output, region=region, valid_s=valid_s, server=server, new_hub=new_hub)
     )
 
 
@@ -1144,8 +1112,7 @@ def undrain(name: DrainedMember, output: OutputOption = Output.TABLE, *, api: Hu
 @takes_groups
 def shift(
     service: Annotated[
-        str,
-        typer.Argument(metavar="NAMESPACE/NAME", help="A GlobalService, or its Service.", show_default=False),
+        str, typer.Argument(metavar="NAMESPACE/NAME", help="A GlobalService, or its Service.", show_default=False)
     ],
     weights: Annotated[
         list[str] | None, typer.Argument(metavar="MEMBER=WEIGHT", help="New weight of a member.", show_default=False)

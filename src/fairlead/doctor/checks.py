@@ -1434,10 +1434,7 @@ CHECKS = (
     Check("annotations", "Are annotations spelled correctly?", misspelt_annotations, side="member"),
     Check("service-pods", "Do Services have ready pods?", services_without_pods, side="member"),
     Check(
-        "node-ports",
-        "Do Services have node ports where nodes are targets?",
-        services_without_node_ports,
-        side="member",
+        "node-ports", "Do Services have node ports where nodes are targets?", services_without_node_ports, side="member"
     ),
     Check("readiness-gates", "Do pods have the readiness gates that are asked for?", readiness_gates, side="member"),
     Check("service-address", "Do Services have addresses?", services_pending, side="member"),

@@ -699,9 +699,7 @@ async def _ask(issuer: str, config: JSONMapping, tls: ssl.SSLContext) -> _Tokens
     basic = f"{config['client-id']}:{config.get('client-secret') or ''}".encode()
     form = {"grant_type": "refresh_token", "refresh_token": str(config["refresh-token"])}
     async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=tls),
-        raise_for_status=True,
-        timeout=aiohttp.ClientTimeout(total=_ANSWER_S),
+        connector=aiohttp.TCPConnector(ssl=tls), raise_for_status=True, timeout=aiohttp.ClientTimeout(total=_ANSWER_S)
     ) as session:
         async with session.get(f"{issuer}/.well-known/openid-configuration") as answer:
             endpoint = decode(await _body(answer), _Discovery).token_endpoint

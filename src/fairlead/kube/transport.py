@@ -689,8 +689,7 @@ class Transport:
     def _new_session(self, connections: int) -> aiohttp.ClientSession:
         self._refuse_if_closed()
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=connections, keepalive_timeout=60),
-            cookie_jar=aiohttp.DummyCookieJar(),
+            connector=aiohttp.TCPConnector(limit=connections, keepalive_timeout=60), cookie_jar=aiohttp.DummyCookieJar()
         )
 
     def _refuse_if_closed(self) -> None:

@@ -125,13 +125,7 @@ class _Applied(msgspec.Struct):
 class Applier:
     """Applies objects as one field manager, and remembers what it has applied."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        *,
-        manager: str,
-        caches: Mapping[AnyResource, AnyCache] | None = None,
-    ) -> None:
+    def __init__(self, cluster: Cluster, *, manager: str, caches: Mapping[AnyResource, AnyCache] | None = None) -> None:
         self._cluster = cluster
         self._manager = manager
         self._caches = dict(caches or {})

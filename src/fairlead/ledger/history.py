@@ -193,10 +193,7 @@ class HistoryStore:
             return
         # Memory may have forgotten some of it meanwhile, and an earlier leader may have written what it never knew.
         self._history.load(key, entries_of(stored))
-        patch: JSONObject = {
-            "metadata": {"resourceVersion": stored.metadata.resource_version},
-            "data": self._data(key),
-        }
+        patch: JSONObject = {"metadata": {"resourceVersion": stored.metadata.resource_version}, "data": self._data(key)}
         await self._cluster.merge_patch(HISTORY_MAPS, SYSTEM_NAMESPACE, name, patch, manager=MANAGER_LEDGER)
 
     def _data(self, key: LoadBalancerKey) -> JSONObject:

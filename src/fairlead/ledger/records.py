@@ -100,11 +100,7 @@ class RecordsLedger:
         known: KnownObject = unknown_object,
     ) -> None:
         self.frontends = FrontendRecords(
-            cluster=cluster,
-            provider=provider,
-            leads=lambda: epoch() is not None,
-            resource_of=resource_of,
-            known=known,
+            cluster=cluster, provider=provider, leads=lambda: epoch() is not None, resource_of=resource_of, known=known
         )
         self._ensure_only_asks = ensure_only_asks
         self._cluster = cluster
@@ -607,12 +603,7 @@ def _origin(spec: BackendRecordSpec) -> Mapping[str, object]:
         }
         return {"podBackend": {"pod": pod, "port": _port(spec.target.port, protocol)}}
     ports = [{"port": origin.service_port, "nodePort": spec.target.port, "protocol": protocol}]
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": meta,
-        "spec": {"type": "NodePort", "ports": ports},
-    }
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"type": "NodePort", "ports": ports}}
     return {
         "serviceBackend": {
             "service": service,

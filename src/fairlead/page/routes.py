@@ -215,10 +215,7 @@ class RouteRows(TableSource):
     table = "route"
 
     def __init__(
-        self,
-        inventory: Inventory,
-        routes: WatchCache[LoadBalancerRoute],
-        load_balancers: WatchCache[HTTPLoadBalancer],
+        self, inventory: Inventory, routes: WatchCache[LoadBalancerRoute], load_balancers: WatchCache[HTTPLoadBalancer]
     ) -> None:
         self._inventory = inventory
         self._routes = routes

@@ -94,11 +94,7 @@ EVERYBODY = Audience("")
 _FLEET = Audience(TENANTS.plural)
 _RESOURCES = {resource.kind: resource.plural for resource in INTENT_KINDS}
 _BY_TYPE = {resource.type: resource for resource in INTENT_KINDS}
-_STATES_OF_MEMBERS = {
-    "Engaged": "the agent reports",
-    "Stale": "the agent is silent",
-    "Lost": "the agent is lost",
-}
+_STATES_OF_MEMBERS = {"Engaged": "the agent reports", "Stale": "the agent is silent", "Lost": "the agent is lost"}
 
 
 class Timeline(TableSource):

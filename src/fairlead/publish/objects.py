@@ -103,11 +103,7 @@ def origin_labels(*, kind: str, namespace: str, name: str, tenant: str = "") -> 
 
 def slice_labels(origin: dict[str, str], load_balancer: str) -> dict[str, str]:
     """Return the labels of an EndpointSlice of one TCPLoadBalancer, given those of their common origin."""
-    return {
-        **origin,
-        LABEL_SLICE_MANAGED_BY: SLICE_MANAGED_BY,
-        LABEL_LOAD_BALANCER: label_value(load_balancer),
-    }
+    return {**origin, LABEL_SLICE_MANAGED_BY: SLICE_MANAGED_BY, LABEL_LOAD_BALANCER: label_value(load_balancer)}
 
 
 # --- canonical form -------------------------------------------------------------------------------------------------

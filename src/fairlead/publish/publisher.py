@@ -114,10 +114,7 @@ class Publisher(ObjectWriter):
     ) -> None:
         super().__init__(hub, manager=manager, may_write=may_write, on_write=on_write)
         self.load_balancers = Published(
-            self,
-            load_balancers,
-            difference=load_balancer_difference,
-            body=object_from_load_balancer,
+            self, load_balancers, difference=load_balancer_difference, body=object_from_load_balancer
         )
         self.slices = Published(self, slices, difference=slice_difference, body=object_from_slice)
 
@@ -264,11 +261,7 @@ def published_load_balancers(
 ) -> WatchCache[TCPLoadBalancer]:
     """Make a cache of TCPLoadBalancers."""
     return WatchCache(
-        hub,
-        TCP_LOAD_BALANCERS,
-        namespace=namespace,
-        label_selector=label_selector,
-        transform=canonical_load_balancer,
+        hub, TCP_LOAD_BALANCERS, namespace=namespace, label_selector=label_selector, transform=canonical_load_balancer
     )
 
 

@@ -77,8 +77,7 @@ def configure_logging(level: str = "info", json: bool | None = None) -> None:
         shared.append(structlog.processors.format_exc_info)
         last = [redact, as_one_line, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
     formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=shared,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last]
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
@@ -88,11 +87,7 @@ def configure_logging(level: str = "info", json: bool | None = None) -> None:
     for noisy in ("aiohttp.access", "asyncio", "kubernetes", "acme.client", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
+        processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,

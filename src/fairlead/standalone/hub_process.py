@@ -138,11 +138,7 @@ async def _check(settings: HubSettings, cluster: Cluster) -> None:
 
 
 async def _run(
-    settings: HubSettings,
-    cluster: Cluster,
-    registry: CollectorRegistry,
-    supervisor: Supervisor,
-    beside: _SideTask,
+    settings: HubSettings, cluster: Cluster, registry: CollectorRegistry, supervisor: Supervisor, beside: _SideTask
 ) -> None:
     if settings.announce:
         allow_nonlocal_bind()
@@ -332,10 +328,7 @@ def _deployment(settings: HubSettings, cluster: Cluster, registry: CollectorRegi
     defaults = DeploymentSettings()
     host, port = settings.xds_address
     proxies = DeploymentSettings(
-        xds_host=host,
-        xds_port=port,
-        image=settings.proxy_image or defaults.image,
-        replicas=settings.proxy_replicas,
+        xds_host=host, xds_port=port, image=settings.proxy_image or defaults.image, replicas=settings.proxy_replicas
     )
     identity = new_identity()
     options = DeploymentOptions(

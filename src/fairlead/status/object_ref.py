@@ -60,12 +60,7 @@ SHARING = {
 IN_MEMBERS = frozenset({SERVICE, *_SHARING_KINDS})
 _GROUPS = frozenset({"bg", "backendgroup", "backendgroups"})
 #: The short name of each kind on the command line, and the arguments of ``kubectl get`` that list all of them.
-_SHORT = {
-    ANY: "",
-    SERVICE: "svc",
-    **COMMAND_NAMES,
-    **{kind: kind.lower() for kind in _SHARING_KINDS},
-}
+_SHORT = {ANY: "", SERVICE: "svc", **COMMAND_NAMES, **{kind: kind.lower() for kind in _SHARING_KINDS}}
 _LISTED = {
     ANY: "tcplb,httplb,lb,gsvc -A",
     SERVICE: "svc -A",

@@ -309,10 +309,7 @@ async def lose_hub_and_cable(context: ProxiesContext) -> None:
         machine.namespace.set_cable(plugged=False)
 
     await context.observe(
-        event,
-        pull,
-        lambda: _others_announce(context, machine),
-        limits={"ARP": _ARP_GAP_S, "BGP": _BGP_CUT_GAP_S},
+        event, pull, lambda: _others_announce(context, machine), limits={"ARP": _ARP_GAP_S, "BGP": _BGP_CUT_GAP_S}
     )
     context.progress.step_done(f"{event}, while the hub is dead", context.last())
 
@@ -350,9 +347,7 @@ async def drain(context: ProxiesContext) -> None:
     event = f"{machine.name} drained"
     context.progress.step_started(f"{event}: fairlead proxy drain {machine.name}")
     await context.observe(
-        event,
-        lambda: _proxy(context, "drain", machine.name, "--for", "2s"),
-        lambda: _others_announce(context, machine),
+        event, lambda: _proxy(context, "drain", machine.name, "--for", "2s"), lambda: _others_announce(context, machine)
     )
     context.progress.step_done(f"{event}: its addresses move first", context.last())
     event = f"{machine.name} undrained"
@@ -369,9 +364,7 @@ async def upgrade(context: ProxiesContext) -> None:
     event = "Envoy upgraded"
     context.progress.step_started("Envoy is upgraded: fairlead proxy upgrade --binary")
     await context.observe(
-        event,
-        lambda: _proxy(context, "upgrade", "--binary", str(binary), "--for", "2s"),
-        lambda: _as_recorded(context),
+        event, lambda: _proxy(context, "upgrade", "--binary", str(binary), "--for", "2s"), lambda: _as_recorded(context)
     )
     after = [machine.envoy[1] for machine in context.site.machines.values()]
     if any(process in before for process in after):

@@ -124,15 +124,7 @@ def builtin_kinds(
         kind("", "pods", "Pod", "po", PodBehaviour("status"), _STATUS | _ALL, fields=_POD_FIELDS),
         kind("", "secrets", "Secret", behaviour=SecretBehaviour(fill_token), fields="type"),
         accounts,
-        kind(
-            "",
-            "services",
-            "Service",
-            "svc",
-            ServiceBehaviour(allocations),
-            _STATUS | _ALL,
-            fields=_SERVICE_FIELDS,
-        ),
+        kind("", "services", "Service", "svc", ServiceBehaviour(allocations), _STATUS | _ALL, fields=_SERVICE_FIELDS),
         kind("apps", "daemonsets", "DaemonSet", "ds", daemons, _BOTH | _ALL),
         kind("apps", "deployments", "Deployment", "deploy", replicas, _BOTH | _ALL),
         kind("apps", "replicasets", "ReplicaSet", "rs", replicas, _BOTH | _ALL),
@@ -215,11 +207,7 @@ def _ipv6(text: str) -> None:
         raise ValueError  # a zone is a text of any length
 
 
-_PARSERS: dict[str, Callable[[str], object]] = {
-    "FQDN": _host_name,
-    "IPv4": ipaddress.IPv4Address,
-    "IPv6": _ipv6,
-}
+_PARSERS: dict[str, Callable[[str], object]] = {"FQDN": _host_name, "IPv4": ipaddress.IPv4Address, "IPv6": _ipv6}
 
 
 class EndpointSliceBehaviour(Behaviour):

@@ -60,10 +60,9 @@ def check_name(value: str, style: str, field: str) -> list[Cause]:
         if value in {".", ".."}:
             return [invalid_value(field, value, f"may not be '{value}'")]
         return [invalid_value(field, value, f"may not contain '{bad}'") for bad in ("/", "%") if bad in value]
-    pattern, rule, limit = {
-        "label": (DNS_LABEL, LABEL_RULE, 63),
-        "dns1035": (DNS_1035, DNS_1035_RULE, 63),
-    }.get(style, (DNS_SUBDOMAIN, SUBDOMAIN_RULE, 253))
+    pattern, rule, limit = {"label": (DNS_LABEL, LABEL_RULE, 63), "dns1035": (DNS_1035, DNS_1035_RULE, 63)}.get(
+        style, (DNS_SUBDOMAIN, SUBDOMAIN_RULE, 253)
+    )
     if len(value) > limit:
         return [invalid_value(field, value, f"must be no more than {limit} characters")]
     return [] if pattern.match(value) else [invalid_value(field, value, rule)]

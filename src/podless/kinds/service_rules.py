@@ -15,15 +15,7 @@ from podless.failure import (
     required_value,
     unsupported_value,
 )
-from podless.kinds.names import (
-    DNS_LABEL,
-    DNS_SUBDOMAIN,
-    LABEL_RULE,
-    PORT_RULE,
-    SUBDOMAIN_RULE,
-    check_key,
-    check_labels,
-)
+from podless.kinds.names import DNS_LABEL, DNS_SUBDOMAIN, LABEL_RULE, PORT_RULE, SUBDOMAIN_RULE, check_key, check_labels
 from podless.objects import Obj, at, child
 
 SOURCE_RANGES_ANNOTATION = "service.beta.kubernetes.io/load-balancer-source-ranges"

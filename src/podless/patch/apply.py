@@ -14,16 +14,7 @@ from typing import Any, cast
 
 from podless.failure import ApiFailure, Cause, bad_request
 from podless.objects import Obj, clone, meta, rfc3339
-from podless.patch.fields import (
-    ANY,
-    Path,
-    all_fields,
-    applied_fields,
-    compare,
-    is_granular,
-    path_text,
-    step_of,
-)
+from podless.patch.fields import ANY, Path, all_fields, applied_fields, compare, is_granular, path_text, step_of
 from podless.patch.managers import (
     APPLY,
     UPDATE,

@@ -13,15 +13,7 @@ from typing import Any, cast
 
 from podless.auth.rbac import Authorizer, check_escalation
 from podless.bounds import LEASES_BYTES, MAX_NAMESPACE_BYTES
-from podless.failure import (
-    ApiFailure,
-    already_exists,
-    bad_request,
-    forbidden,
-    invalid,
-    not_found,
-    required_value,
-)
+from podless.failure import ApiFailure, already_exists, bad_request, forbidden, invalid, not_found, required_value
 from podless.kinds.catalog import Catalog
 from podless.kinds.kind import Kind, ObjectChange
 from podless.objects import Obj, at, meta, same

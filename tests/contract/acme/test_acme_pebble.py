@@ -93,8 +93,7 @@ async def settled(client: AcmeClient, order: RemoteOrder, *states: str) -> Remot
 
 @pytest.mark.req("K-53")
 @pytest.mark.parametrize(
-    ("hosts", "solver"),
-    [(("a.example.com", "b.example.com"), "HTTP01"), (("*.example.org", "example.org"), "DNS01")],
+    ("hosts", "solver"), [(("a.example.com", "b.example.com"), "HTTP01"), (("*.example.org", "example.org"), "DNS01")]
 )
 async def test_a_real_authority_issues(authority: Authority, hosts: tuple[str, ...], solver) -> None:
     client = await opened(authority.pebble)

@@ -135,10 +135,7 @@ async def change(names: DNSProvider, bind: Bind, *, add: tuple[str, ...] = (), r
             for value in values
         ]
 
-    changes = [
-        *rows(add, Action.REGISTER, Reason.NEW),
-        *rows(remove, Action.DEREGISTER, Reason.OWNER_DELETED),
-    ]
+    changes = [*rows(add, Action.REGISTER, Reason.NEW), *rows(remove, Action.DEREGISTER, Reason.OWNER_DELETED)]
     assert await names.apply(changes) == [DONE] * len(changes)
 
 

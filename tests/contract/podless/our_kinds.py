@@ -181,9 +181,7 @@ CASES = [
             ({"dropWhenLost": "soon"}, "spec.dropWhenLost in body should match"),
             ({"spillover": "some"}, 'spec.spillover: Unsupported value: "some"'),
         ],
-        [
-            ({"service": None, "spillover": "proportional", "members": [{"tenant": "north"}]}, ""),
-        ],
+        [({"service": None, "spillover": "proportional", "members": [{"tenant": "north"}]}, "")],
     ),
     Case(
         "drills",

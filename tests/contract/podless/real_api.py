@@ -95,9 +95,7 @@ def _start(
     key = root / "sa.key"
     key.write_bytes(
         rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.TraditionalOpenSSL,
-            serialization.NoEncryption(),
+            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
         )
     )
     port, client, peer = free_port(), free_port(), free_port()

@@ -40,9 +40,7 @@ async def test_ports_and_addresses_are_not_given_twice(api: Api) -> None:
     held = {"name": "a", "port": 80, "nodePort": first["ports"][0]["nodePort"]}
     taken = await api.post(api.svcs, service("t", ports=[held]))
     taken.refused(
-        422,
-        "Invalid",
-        f"spec.ports[0].nodePort: Invalid value: {held['nodePort']}: provided port is already allocated",
+        422, "Invalid", f"spec.ports[0].nodePort: Invalid value: {held['nodePort']}: provided port is already allocated"
     )
     same_ip = await api.post(api.svcs, service("t", clusterIP=first["clusterIP"]))
     same_ip.refused(422, "Invalid", "provided IP is already allocated")

@@ -36,9 +36,7 @@ async def listed(world: World, uid: str, *, ready: bool = False) -> None:
     body = {
         "metadata": {"name": "web-1", "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"}},
         "addressType": "IPv4",
-        "endpoints": [
-            {"addresses": ["10.1.0.1"], "conditions": conditions, "targetRef": {"kind": "Pod", "uid": uid}},
-        ],
+        "endpoints": [{"addresses": ["10.1.0.1"], "conditions": conditions, "targetRef": {"kind": "Pod", "uid": uid}}],
         "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
     }
     await world.member.apply(ENDPOINT_SLICES, body, manager="endpointslice-controller")

@@ -109,11 +109,7 @@ async def test_a_route_status_keeps_the_entries_of_others(world: World) -> None:
     await served(world)
     await gateway(world)
     await route(world, to="missing")
-    entry = {
-        "parentRef": {"name": "foreign"},
-        "controllerName": "example.com/other",
-        "conditions": [],
-    }
+    entry = {"parentRef": {"name": "foreign"}, "controllerName": "example.com/other", "conditions": []}
     patch = {"status": {"parents": [entry]}}
     await world.member.merge_patch(HTTP_ROUTES, "shop", "shop", patch, subresource="status", manager="other")
     await world.start()

@@ -216,11 +216,7 @@ async def test_load_balancer_to_cluster_ip_and_back(world: World):
 
 @pytest.mark.req("W-12", "X-43")
 @pytest.mark.parametrize(
-    "leaves",
-    [
-        pytest.param({"kind": "NodePort"}, id="NodePort"),
-        pytest.param({"kind": "ClusterIP"}, id="ClusterIP"),
-    ],
+    "leaves", [pytest.param({"kind": "NodePort"}, id="NodePort"), pytest.param({"kind": "ClusterIP"}, id="ClusterIP")]
 )
 async def test_whatever_makes_it_not_ours_gives_all_of_it_back(world: World, leaves: dict[str, str]):
     await world.service()

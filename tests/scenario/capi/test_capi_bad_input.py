@@ -94,9 +94,7 @@ async def test_all_members_are_unhealthy_and_stay(world: World) -> None:
 
 
 @pytest.mark.req("C-25", "C-68")
-async def test_a_manual_endpoint_is_reported_and_not_overwritten(
-    world: World,
-) -> None:
+async def test_a_manual_endpoint_is_reported_and_not_overwritten(world: World) -> None:
     await serving(world)
     await world.until_condition("EndpointPublished", "True")
     before = str((await world.get_lb()).spec.endpoint)

@@ -112,9 +112,7 @@ async def test_t_c_08_infrastructure_of_others_makes_no_difference(world: World)
 
 
 @pytest.mark.req("C-5", "C-12")
-async def test_unrelated_clusters_and_load_balancers_are_unchanged(
-    world: World,
-) -> None:
+async def test_unrelated_clusters_and_load_balancers_are_unchanged(world: World) -> None:
     await world.start()
     await world.cluster("plain")
     await world.machine("p-1", "10.0.0.7", cluster="plain", behind=())

@@ -41,9 +41,7 @@ async def test_clusters_of_another_cluster_get_their_endpoint_at_the_hub(api: Cl
 
 
 @pytest.mark.req("C-7")
-async def test_a_load_balancer_is_deleted_with_a_cluster_it_cannot_reference(
-    api: ClusterConfig,
-) -> None:
+async def test_a_load_balancer_is_deleted_with_a_cluster_it_cannot_reference(api: ClusterConfig) -> None:
     async with embedded_api() as management, new_world(api, management=management) as world:
         await serving(world)
         await world.lb("waiting", cluster="green")

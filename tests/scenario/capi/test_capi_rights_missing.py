@@ -82,9 +82,7 @@ async def forbidden(world: World, what: str, *, reason: str = "Forbidden") -> bo
 
 
 @pytest.mark.req("C-56", "C-65")
-async def test_members_are_served_without_the_right_to_read_secrets(
-    world: World,
-) -> None:
+async def test_members_are_served_without_the_right_to_read_secrets(world: World) -> None:
     world.capi_api = await signed_in(world)
     await allow(world, without=("secrets", frozenset({"get"})))
     body = {"metadata": {"name": "blue-ca", "namespace": NAMESPACE}, "data": {"tls.crt": "QQ=="}}

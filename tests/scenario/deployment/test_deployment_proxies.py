@@ -164,11 +164,7 @@ async def test_certificate_alone_decides_what_is_read(traffic: World, relay: Rel
     assert theirs not in answer, "what a proxy claims does not count"
     foreign = client_certificate(new_authority(datetime.now().astimezone()), theirs, datetime.now().astimezone())
     server = await traffic.secret(SYSTEM_NAMESPACE, SERVER_SECRET)
-    for certificate, key in (
-        (None, None),
-        (foreign.certificate, foreign.key),
-        (server["tls.crt"], server["tls.key"]),
-    ):
+    for certificate, key in ((None, None), (foreign.certificate, foreign.key), (server["tls.crt"], server["tls.key"])):
         with pytest.raises(grpc.aio.AioRpcError):
             await read(certificate, key)
 

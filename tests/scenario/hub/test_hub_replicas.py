@@ -104,13 +104,7 @@ async def test_words_that_are_older_than_the_record_do_not_erase_it(world, hub):
     for each in (before_the_record.status, older):
         obj = await world.get()
         await write_status(
-            world.user,
-            TCP_LOAD_BALANCERS,
-            obj,
-            obj.status,
-            each,
-            manager=MANAGER_HUB,
-            others=TCPStatus.owned_elsewhere,
+            world.user, TCP_LOAD_BALANCERS, obj, obj.status, each, manager=MANAGER_HUB, others=TCPStatus.owned_elsewhere
         )
         status = (await world.get()).status
         assert (status.conditions, status.allocation.address) == (None, address)

@@ -84,11 +84,7 @@ class MachinesWorld:
             cluster=self.cluster,
             providers={"envoy": provider},
             config=HubConfig(
-                identity="hub-0",
-                address_pool=AddressRanges.parse(POOL),
-                workers=2,
-                reclaim_lease=True,
-                machines=True,
+                identity="hub-0", address_pool=AddressRanges.parse(POOL), workers=2, reclaim_lease=True, machines=True
             ),
             on_lead=lambda _leads: self.endpoint.machines.lead(),
         )

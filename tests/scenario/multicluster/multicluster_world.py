@@ -41,10 +41,7 @@ from tests.scenario.installed_kinds import server_with_kinds
 TOKEN = "for-these-tests-only"
 USER = "kubectl"
 HELLO = "hello"
-TCP_AND_UDP = (
-    {"name": "tcp", "port": 42, "protocol": "TCP"},
-    {"name": "udp", "port": 42, "protocol": "UDP"},
-)
+TCP_AND_UDP = ({"name": "tcp", "port": 42, "protocol": "TCP"}, {"name": "udp", "port": 42, "protocol": "UDP"})
 
 _TEXT: JSONObject = {"type": "string"}
 _TEXTS: JSONObject = {"type": "object", "additionalProperties": _TEXT}
@@ -80,10 +77,7 @@ _SPECS: dict[str, JSONObject] = {
         "sessionAffinityConfig": {
             "type": "object",
             "properties": {
-                "clientIP": {
-                    "type": "object",
-                    "properties": {"timeoutSeconds": {"type": "integer", "format": "int32"}},
-                }
+                "clientIP": {"type": "object", "properties": {"timeoutSeconds": {"type": "integer", "format": "int32"}}}
             },
         },
         "ipFamilies": {"type": "array", "maxItems": 2, "items": _TEXT},

@@ -39,10 +39,7 @@ async def test_a_namespace_that_comes_later_gets_its_imports(west: Member, east:
 @pytest.mark.req("MC-6")
 async def test_imports_of_another_controller_are_never_touched(west: Member, east: Member) -> None:
     port = {"port": 1, "name": "theirs"}
-    body = {
-        "metadata": {"name": "hello", "namespace": east.home},
-        "spec": {"type": "ClusterSetIP", "ports": [port]},
-    }
+    body = {"metadata": {"name": "hello", "namespace": east.home}, "spec": {"type": "ClusterSetIP", "ports": [port]}}
     theirs = await east.user.apply(east.imports, body, manager="another-controller")
     await west.service("hello", "10.1.0.1")
     await west.export()

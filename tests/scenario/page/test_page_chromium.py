@@ -149,7 +149,7 @@ async def test_machines_and_who_announces_an_address(browser):
         assert all(part in row for part in ("edge-1", "default", "Ready, for", "192.0.2.9", "and 11 more", "1.38.0"))
         headers = "[...document.querySelectorAll('#title-machines + .card thead th[scope=col]')]"
         assert await browser.js(f"{headers}.map((each) => each.textContent)") == [
-            *("Machine", "Group", "State", "Announcing", "Addresses", "Envoy"),
+            *("Machine", "Group", "State", "Announcing", "Addresses", "Envoy")
         ]
         assert await browser.js("document.querySelector('tr[data-id=edge-1] th').scope") == "row"
         why = "machine edge-1: Envoy does not run"

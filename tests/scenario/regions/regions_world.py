@@ -25,9 +25,7 @@ from tests.scenario.any_api import EVENT, Event, until
 NAMESPACE = "shop"
 FINALIZER = "fairlead.dev/pool-services"
 SELECTOR = "fairlead.dev/nodepool-selector"
-OWNED = {
-    "poolservice.openyurt.io/managed-by": "load-balancer-set-controller",
-}
+OWNED = {"poolservice.openyurt.io/managed-by": "load-balancer-set-controller"}
 _READS = {"get", "list", "watch"}
 _NOISE = {"leases.coordination.k8s.io", "events", "namespaces", "customresourcedefinitions.apiextensions.k8s.io"}
 

@@ -212,9 +212,7 @@ async def test_a_wrong_parameter_is_reported_on_name_and_zone(
     assert (await until(judged, what="the zone is judged again")).status == "True"
 
 
-async def test_a_name_of_an_invalid_zone_is_removed_after_a_restart(
-    world: ZonesWorld,
-):
+async def test_a_name_of_an_invalid_zone_is_removed_after_a_restart(world: ZonesWorld):
     for parameters, text in (
         ({"server": "127.0.0.1:1"}, "127.0.0.1:1"),
         ({"credentials": "missing"}, "Secret fairlead-system/missing is missing"),

@@ -32,12 +32,7 @@ class PowerDNSWorld(ZonesWorld):
     async def at_powerdns(self) -> None:
         """Create the zone, and the Secret with the key."""
         await self.secret("powerdns", self.server.api_key, entry="api-key")
-        parameters = {
-            "server": self.server.server,
-            "url": self.server.url,
-            "credentials": "powerdns",
-            "timeout": "2s",
-        }
+        parameters = {"server": self.server.server, "url": self.server.url, "credentials": "powerdns", "timeout": "2s"}
         spec = {"zone": self.server.zone, "provider": "powerdns", "parameters": parameters}
         await self.user.apply(DNS_ZONES, {"metadata": {"name": "test"}, "spec": spec}, manager="kubectl")
 

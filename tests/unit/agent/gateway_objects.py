@@ -45,10 +45,7 @@ def certificate(**reference: Any) -> dict[str, Any]:
 def grant(
     *, source: str = "Gateway", kind: str = "Secret", namespace: str = "certs", of: str = "infra"
 ) -> ReferenceGrant:
-    spec = {
-        "from": [{"group": GROUP, "kind": source, "namespace": of}],
-        "to": [{"group": "", "kind": kind}],
-    }
+    spec = {"from": [{"group": GROUP, "kind": source, "namespace": of}], "to": [{"group": "", "kind": kind}]}
     return msgspec.convert({"metadata": {"name": "grant", "namespace": namespace}, "spec": spec}, ReferenceGrant)
 
 

@@ -145,11 +145,7 @@ def test_pod_targets_mirror_the_member_s_slices():
     first = result.slices[0]
     assert [
         (e.addresses[0], e.conditions.ready, e.conditions.serving, e.conditions.terminating) for e in first.endpoints
-    ] == [
-        ("10.1.0.1", True, True, False),
-        ("10.1.0.2", False, True, True),
-        ("10.1.0.3", False, True, False),
-    ]
+    ] == [("10.1.0.1", True, True, False), ("10.1.0.2", False, True, True), ("10.1.0.3", False, True, False)]
     assert [(p.name, p.port, p.protocol) for p in first.ports] == [("http", 8080, "TCP")]
     assert first.label(LABEL_LOAD_BALANCER) == "shop.web"
     assert first.label(LABEL_SERVICE_NAME) == ""

@@ -267,10 +267,7 @@ PROGRAMMED = condition("Programmed", "True", "Programmed")
             [PROGRAMMED, condition("Serving", "False", "NoTargets")],
             (True, "NoTargets", "and no target: connections fail until a pod or node takes traffic; no node of the"),
         ),
-        (
-            [PROGRAMMED, condition("Serving", "False", "NoHealthyTargets")],
-            (True, "ServingStopped", "connections fail"),
-        ),
+        ([PROGRAMMED, condition("Serving", "False", "NoHealthyTargets")], (True, "ServingStopped", "connections fail")),
         (
             [PROGRAMMED, condition("Serving", "False", "UnreachableFromSomeProxies")],
             (True, "ServingStopped", "Some connections"),

@@ -124,12 +124,7 @@ def test_a_service_import_is_the_service_with_its_address() -> None:
 @pytest.mark.req("MC-7")
 @pytest.mark.parametrize(
     "present",
-    [
-        (),
-        (service(),),
-        (imported(unused="2030-01-01T00:00:00Z"),),
-        (service("clusterset-web"),),
-    ],
+    [(), (service(),), (imported(unused="2030-01-01T00:00:00Z"),), (service("clusterset-web"),)],
     ids=["none", "headless or only a Service", "no longer exported", "a Service that was not made for it"],
 )
 def test_a_service_import_without_an_address_is_not_found(present: tuple[Service, ...]) -> None:

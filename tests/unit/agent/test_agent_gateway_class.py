@@ -53,8 +53,7 @@ def test_a_new_generation_is_followed_and_the_time_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "status"),
-    [("v1.6.1", "True/SupportedVersion"), ("v1.2.0", "False/UnsupportedVersion")],
+    ("version", "status"), [("v1.6.1", "True/SupportedVersion"), ("v1.2.0", "False/UnsupportedVersion")]
 )
 def test_the_version_of_the_crds(version: str, status: str) -> None:
     conditions = gateway_class_status(gateway_class(), now=NOW, bundle_version=version).conditions or []

@@ -19,8 +19,7 @@ def test_backends_with_weights() -> None:
     rule = {"name": "n", "backendRefs": [ref(weight=7), ref("none", weight=3), ref()]}
     assert connection_rules([msgspec.convert(rule, ConnectionRule), ConnectionRule()], refs) == (
         Rule(
-            name="n",
-            backends=(BackendRef("infra/web:80/tcp", 7), BackendRef("", 3), BackendRef("infra/web:80/tcp", 1)),
+            name="n", backends=(BackendRef("infra/web:80/tcp", 7), BackendRef("", 3), BackendRef("infra/web:80/tcp", 1))
         ),
         Rule(),
     )

@@ -205,10 +205,7 @@ def test_listener_sets() -> None:
     pending = listener_set_status(PLAN, SET, attached={}, hub=None, now=NOW)
     assert shown(pending.conditions)["Programmed"] == "Unknown/Pending"
     refused = listener_set_status(PLAN, REFUSED, attached={}, hub=answer(), now=NOW)
-    assert shown(refused.conditions) == {
-        "Accepted": "False/ListenersNotValid",
-        "Programmed": "False/ListenersNotValid",
-    }
+    assert shown(refused.conditions) == {"Accepted": "False/ListenersNotValid", "Programmed": "False/ListenersNotValid"}
     assert {condition.observed_generation for condition in refused.conditions or ()} == {1}
 
 

@@ -34,12 +34,7 @@ def test_the_families_of_an_annotation(text, families, policy):
 
 @pytest.mark.parametrize(
     ("addresses", "one_each"),
-    [
-        ([], True),
-        (["2001:db8::1", "192.0.2.1"], True),
-        (["192.0.2.1", "192.0.2.2"], False),
-        (["192.0.2.1", ""], False),
-    ],
+    [([], True), (["2001:db8::1", "192.0.2.1"], True), (["192.0.2.1", "192.0.2.2"], False), (["192.0.2.1", ""], False)],
 )
 def test_one_address_of_a_family_at_the_most(addresses, one_each):
     assert of_each_family(addresses) is one_each

@@ -151,10 +151,7 @@ def test_fallback_is_shown_as_insecure() -> None:
     ],
 )
 def test_which_listener_sets_are_allowed(allowed: dict[str, Any] | None, names: list[str]) -> None:
-    sets = (
-        listener_set(http("a", 81), name="own"),
-        listener_set(http("b", 82), name="foreign", namespace="shop"),
-    )
+    sets = (listener_set(http("a", 81), name="own"), listener_set(http("b", 82), name="foreign", namespace="shop"))
     rules = None if allowed is None else {"namespaces": allowed}
     plan = plan_gateway(view(gateway(http(), allowedListeners=rules), *sets))
     refused = {"Accepted": "False/NotAllowed", "Programmed": "False/NotAllowed"}
@@ -203,10 +200,7 @@ def test_the_certificate_of_a_listener_set_needs_a_grant_for_listener_sets() -> 
     of = gateway(http(), allowedListeners=ALL)
     refused = plan_gateway(view(of, of_set, grants=(grant(),)))
     assert of_listeners(refused)["infra/more/a"]["ResolvedRefs"] == "False/RefNotPermitted"
-    assert of_sets(refused)["more"] == {
-        "Accepted": "False/ListenersNotValid",
-        "Programmed": "False/ListenersNotValid",
-    }
+    assert of_sets(refused)["more"] == {"Accepted": "False/ListenersNotValid", "Programmed": "False/ListenersNotValid"}
     assert of_sets(plan_gateway(view(of, of_set, grants=(grant(source="ListenerSet"),)))) == {
         "more": {"Accepted": "True/Accepted"}
     }

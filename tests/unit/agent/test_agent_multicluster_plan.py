@@ -77,8 +77,7 @@ def test_an_export_has_the_properties_of_its_service() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec",
-    [{"exportedLabels": {"a b": ""}}, {"exportedLabels": {"a": "b c"}}, {"exportedAnnotations": {"/": "x"}}],
+    "spec", [{"exportedLabels": {"a b": ""}}, {"exportedLabels": {"a": "b c"}}, {"exportedAnnotations": {"/": "x"}}]
 )
 def test_invalid_metadata_is_named_and_what_was_exported_stays(spec: dict[str, Any]) -> None:
     plan = plan_export(export(**spec), service(), (), SETTINGS)

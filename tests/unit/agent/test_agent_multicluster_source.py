@@ -72,9 +72,7 @@ class World:
             "multicluster.kubernetes.io/source-cluster": "west",
         }
         body = {"metadata": {"name": name, "namespace": "tenant-east", "labels": labels}, "addressType": "IPv4"}
-        self.services.hub_slices._store.put(
-            decoded({**body, "endpoints": [{"addresses": [address]}]}, EndpointSlice),
-        )
+        self.services.hub_slices._store.put(decoded({**body, "endpoints": [{"addresses": [address]}]}, EndpointSlice))
 
     async def report(self, kind: str) -> None:
         await self.caches.slices.refresh()

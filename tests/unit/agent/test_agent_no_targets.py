@@ -32,12 +32,7 @@ PODS = "kubectl get pods -n shop -l app=web,tier=front"
             "Pod",
             f"none of its pods is ready: {PODS}",
         ),
-        (
-            service(),
-            (slice_of(endpoint("10.0.0.1", ready=False)),),
-            "Pod",
-            f"none of its endpoints is ready: {SLICES}",
-        ),
+        (service(), (slice_of(endpoint("10.0.0.1", ready=False)),), "Pod", f"none of its endpoints is ready: {SLICES}"),
         (
             service(selector=APP, ports=NAMED),
             (slice_of(endpoint("10.0.0.1"), ports=OTHER_PORT),),

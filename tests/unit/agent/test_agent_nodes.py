@@ -35,11 +35,7 @@ ENTRY = [
     (node("a", internal="10.0.0.1", ready="False"), "InternalIP", ("10.0.0.1", False, False)),
     (node("a", internal="10.0.0.1", ready="Unknown"), "InternalIP", ("10.0.0.1", False, False)),
     (node("a", internal="10.0.0.1", unschedulable=True), "InternalIP", ("10.0.0.1", True, False)),
-    (
-        node("a", internal="10.0.0.1", taints=["ToBeDeletedByClusterAutoscaler"]),
-        "InternalIP",
-        ("10.0.0.1", True, True),
-    ),
+    (node("a", internal="10.0.0.1", taints=["ToBeDeletedByClusterAutoscaler"]), "InternalIP", ("10.0.0.1", True, True)),
     (
         node("a", internal="10.0.0.1", labels={"node.kubernetes.io/exclude-from-external-load-balancers": ""}),
         "InternalIP",
@@ -189,12 +185,7 @@ def test_a_node_that_is_being_deleted_gets_nothing_new_and_serves_what_it_has():
     assert {
         name: (state.ready is not False, state.serving is not False, state.terminating is True)
         for name, state in conditions.items()
-    } == {
-        "a": (False, True, True),
-        "b": (False, False, False),
-        "c": (False, False, True),
-        "d": (True, True, False),
-    }
+    } == {"a": (False, True, True), "b": (False, False, False), "c": (False, False, True), "d": (True, True, False)}
 
 
 def dual(name, *addresses):

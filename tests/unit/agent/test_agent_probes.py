@@ -28,13 +28,7 @@ def pod(probe: dict[str, Any] | None, **container: Any) -> ProbedPod:
         ({"httpGet": {"path": "/healthz", "port": "http"}}, HealthCheckSettings(type="http", path="/healthz")),
         ({"httpGet": {"path": "ready", "port": "admin"}}, HealthCheckSettings(type="http", path="/ready", port=9090)),
         (
-            {
-                "httpGet": {
-                    "port": 9090,
-                    "scheme": "HTTPS",
-                    "httpHeaders": [{"name": "Host", "value": "shop.example"}],
-                }
-            },
+            {"httpGet": {"port": 9090, "scheme": "HTTPS", "httpHeaders": [{"name": "Host", "value": "shop.example"}]}},
             HealthCheckSettings(type="http", path="/", host="shop.example", port=9090, tls=True),
         ),
         ({"tcpSocket": {"port": 9090}}, HealthCheckSettings(type="tcp", port=9090)),

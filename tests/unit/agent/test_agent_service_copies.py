@@ -54,10 +54,7 @@ def test_the_copy_is_owned_and_has_the_ports_and_the_selector_of_the_original() 
             "type": "NodePort",
             "selector": {"app": "web"},
             "sessionAffinity": "ClientIP",
-            "ports": [
-                {"name": "http", "port": 80, "targetPort": 8080},
-                {"name": "dns", "port": 53, "protocol": "UDP"},
-            ],
+            "ports": [{"name": "http", "port": 80, "targetPort": 8080}, {"name": "dns", "port": 53, "protocol": "UDP"}],
         },
     }
 

@@ -54,11 +54,7 @@ def run(*arguments: str, **environ: str) -> Result:
 def process(*arguments: str) -> Result:
     """Run the command line as a process of its own: for what sets up logging, and for what is really installed."""
     done = subprocess.run(
-        [sys.executable, "-m", "fairlead.cli.main", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+        [sys.executable, "-m", "fairlead.cli.main", *arguments], capture_output=True, text=True, timeout=60, check=False
     )
     return Result(done.returncode, done.stdout, done.stderr)
 

@@ -45,12 +45,7 @@ async def test_what_cannot_be_asked_is_a_failure_and_no_finding(typed: tuple[str
 async def record(hub: Cluster, name: str, provider: str) -> None:
     """Write a record of LoadBalancer shop/``name``."""
     spec = {
-        "loadBalancer": {
-            "kind": "LoadBalancer",
-            "namespace": "shop",
-            "name": name,
-            "provider": provider,
-        },
+        "loadBalancer": {"kind": "LoadBalancer", "namespace": "shop", "name": name, "provider": provider},
         "listener": {"protocol": "TCP", "port": 80},
         "target": {"address": "192.0.2.1", "port": 8080},
         "epoch": 1,

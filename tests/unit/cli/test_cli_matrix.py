@@ -79,11 +79,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "--selector": "--group is what machines are upgraded by",
         "--watch": _WAITS,
     },
-    "proxy remove": {
-        "--namespace": _MACHINE,
-        "--selector": _DRAINED,
-        "--watch": _WAITS,
-    },
+    "proxy remove": {"--namespace": _MACHINE, "--selector": _DRAINED, "--watch": _WAITS},
     "tenant list": {"--namespace": _TENANT},
     "tenant usage": {"--namespace": _TENANT},
     "tenant add": {"--namespace": _TENANT, "--selector": _ONE, "--watch": _ACTS},

@@ -89,8 +89,7 @@ def test_a_load_balancer_that_is_refused_has_a_problem_and_no_rows() -> None:
 
 @pytest.mark.req("X-8")
 @pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "No load balancers found"), (3, "Nothing would change; 3 load balancers compared.")],
+    ("count", "text"), [(0, "No load balancers found"), (3, "Nothing would change; 3 load balancers compared.")]
 )
 def test_no_change_is_reported_in_one_line(count: int, text: str) -> None:
     assert summary([plan_of(previewed(lb(), lb()))] * count).startswith(text)

@@ -23,10 +23,7 @@ from fairlead.providers.envoy.http.route_lookup import ClientRequest
         ),
         (("POST", "http://a.b"), TypedRequest(ClientRequest("a.b", "/", "POST"), False)),
         (("GET", "http://a.b:8080/x"), TypedRequest(ClientRequest("a.b:8080", "/x", port=8080), False)),
-        (
-            ("GET", "https://a.b/", ["host: c.d"]),
-            TypedRequest(ClientRequest("c.d", port=443, server_name="a.b"), True),
-        ),
+        (("GET", "https://a.b/", ["host: c.d"]), TypedRequest(ClientRequest("c.d", port=443, server_name="a.b"), True)),
         (("GET", "https://127.0.0.1/"), TypedRequest(ClientRequest("127.0.0.1", port=443), True, "127.0.0.1")),
         (("GET", "http://[::1]:81/"), TypedRequest(ClientRequest("[::1]:81", port=81), False, "::1")),
     ],

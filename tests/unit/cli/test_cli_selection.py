@@ -55,12 +55,7 @@ async def test_names_are_resolved_to_objects(
     ("subject", "namespace", "selector", "sentence"),
     [
         ("pod/web", "", "", "No load balancer is named 'pod/web'. To list them: fairlead status -o name"),
-        (
-            "east/default/we",
-            "",
-            "",
-            "No load balancer is named 'east/default/we'. Did you mean 'east/default/web' or ",
-        ),
+        ("east/default/we", "", "", "No load balancer is named 'east/default/we'. Did you mean 'east/default/web' or "),
         ("svc/none", "", "", "No load balancer of Service default/none found. The object does not exist"),
         ("", "none", "", "No load balancer is in namespace 'none'"),
         ("", "shop", "in=east", "No load balancer is in namespace 'shop' and has the labels 'in=east' at the hub"),

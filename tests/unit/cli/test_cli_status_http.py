@@ -58,12 +58,7 @@ def test_a_load_balancer_without_routes_is_idle() -> None:
 
 
 def test_everything_is_healthy_only_while_every_backend_is_ready() -> None:
-    fleet = fleet_of(
-        load_balancers=[
-            load_balancer(*GOOD),
-            http_load_balancer(*GOOD, targets="1/3"),
-        ]
-    )
+    fleet = fleet_of(load_balancers=[load_balancer(*GOOD), http_load_balancer(*GOOD, targets="1/3")])
     assert fleet.healthy
     text = shown(fleet)
     assert "everything is healthy" not in text

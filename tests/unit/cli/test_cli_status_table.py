@@ -85,10 +85,7 @@ def test_services_of_a_cluster_set_are_shown_with_members_and_conflicts() -> Non
     exports = [export("west", True, "PortConflict"), export("east", True, "PortConflict"), export("north", False)]
     fleet = fleet_of(tenants=members, exports=exports, imports=imports)
     shown = [(row.cluster_set, row.exported_by, row.imported_by, row.reason) for row in fleet.shared_services]
-    assert shown == [
-        ("", [], [], "Failed"),
-        ("prod", ["east", "west"], ["east", "south", "west"], "PortConflict"),
-    ]
+    assert shown == [("", [], [], "Failed"), ("prod", ["east", "west"], ["east", "south", "west"], "PortConflict")]
     of_exports = [(each.namespace, each.reason) for each in fleet.troubles if each.kind == "ExportedService"]
     assert of_exports == [("tenant-east", "PortConflict"), ("tenant-north", "Failed"), ("tenant-west", "PortConflict")]
     assert fleet.state is not Trouble.NONE

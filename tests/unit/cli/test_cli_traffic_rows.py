@@ -14,8 +14,7 @@ ANSWER = TrafficAnswer("2030-01-01T00:00:00Z", [QUIET, BUSY])
 
 @pytest.mark.req("OP-11")
 @pytest.mark.parametrize(
-    ("by", "first"),
-    [("bytes", BUSY), ("connections", QUIET), ("requests", BUSY), ("errors", BUSY), ("latency", BUSY)],
+    ("by", "first"), [("bytes", BUSY), ("connections", QUIET), ("requests", BUSY), ("errors", BUSY), ("latency", BUSY)]
 )
 def test_the_most_comes_first(by: str, first: Figure) -> None:
     assert sorted_figures(ANSWER.figures, by)[0] is first

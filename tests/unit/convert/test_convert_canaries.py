@@ -27,10 +27,7 @@ def parts(rule: HTTPRule) -> tuple[str, list[tuple[str, int | None]]]:
         ({"canary_weight": "20"}, [("", [("web", 80), ("next", 20)])]),
         ({"canary_weight": "2", "canary_weight_total": "3"}, [("", [("web", 1), ("next", 2)])]),
         ({}, [("", [("web", None)])]),
-        (
-            {"canary_by_header": "x", "canary_by_header_value": "1"},
-            [("x=1", [("next", None)]), ("", [("web", None)])],
-        ),
+        ({"canary_by_header": "x", "canary_by_header_value": "1"}, [("x=1", [("next", None)]), ("", [("web", None)])]),
         (
             {"canary_by_header": "x"},
             [("x=always", [("next", None)]), ("x=never", [("web", None)]), ("", [("web", None)])],

@@ -246,10 +246,7 @@ def with_gate(name: str, resource: Any) -> dict[str, Any]:
 def test_pods_from_before_the_label_are_named(resource: Any) -> None:
     facts = with_more("member", resource, with_gate("default", resource))
     assert facts.member is not None
-    facts.member.objects[PODS.full_name] = [
-        gated_pod("old", gated=False),
-        gated_pod("elsewhere", "other", gated=False),
-    ]
+    facts.member.objects[PODS.full_name] = [gated_pod("old", gated=False), gated_pod("elsewhere", "other", gated=False)]
     finding = only(facts, "readiness-gates")
     assert finding.object == "Namespace/default"
     assert "old" in finding.fault

@@ -6,13 +6,7 @@ import msgspec
 import pytest
 from hub_parts import intent_context
 
-from fairlead.api.backendgroup import (
-    BackendRecord,
-    BackendRecordSpec,
-    RecordListener,
-    RecordLoadBalancer,
-    RecordTarget,
-)
+from fairlead.api.backendgroup import BackendRecord, BackendRecordSpec, RecordListener, RecordLoadBalancer, RecordTarget
 from fairlead.api.meta import ObjectMeta
 from fairlead.hub.validation import ClassProtection, _may_be_of, build_in_use
 from fairlead.model.condition import ConditionReason

@@ -69,9 +69,7 @@ async def test_an_export_is_reconciled_and_one_with_a_made_up_name_is_not(watche
 
 
 @pytest.mark.req("MC-4")
-async def test_slices_of_exports_and_deleted_ones_of_imports_concern_their_service(
-    watched: Watched,
-) -> None:
+async def test_slices_of_exports_and_deleted_ones_of_imports_concern_their_service(watched: Watched) -> None:
     def labelled(label: str) -> EndpointSlice:
         meta = {"name": "s", "namespace": "tenant-west", "labels": {label: "shop.web", **ORIGIN}}
         return decoded({"metadata": meta}, EndpointSlice)

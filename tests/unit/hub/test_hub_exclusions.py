@@ -84,10 +84,7 @@ def test_static_backends_that_may_not_be_backends(sources):
         (pod("web-1", "", ready=False, phase="Pending"), "the pod has no address yet (phase Pending)"),
         (pod("web-1", "", ready=False, phase=""), "the pod has no address yet (phase unknown)"),
         (pod("web-1", "10.0.0.1", ready=False), "the pod is not ready"),
-        (
-            pod("web-1", "127.0.0.1"),
-            "127.0.0.1 may not be a backend",
-        ),
+        (pod("web-1", "127.0.0.1"), "127.0.0.1 may not be a backend"),
     ],
 )
 def test_why_a_pod_is_not_on_the_load_balancer(sources, state, why):
@@ -116,11 +113,7 @@ def test_names_without_a_pod_are_listed_in_order(sources):
 
 
 def test_excepted_pods_are_listed_when_the_selector_would_choose_them(sources):
-    pods = [
-        pod("web-1", "10.0.0.1", app="web"),
-        pod("web-2", "10.0.0.2", app="web"),
-        pod("db-1", "10.0.0.3", app="db"),
-    ]
+    pods = [pod("web-1", "10.0.0.1", app="web"), pod("web-2", "10.0.0.2", app="web"), pod("db-1", "10.0.0.3", app="db")]
     chosen = GroupView(by_label("web-2", "db-1", app="web"), pods=(pods[0],))
     assert excluded(sources, chosen, pods=pods) == [("Pod/shop/web-2", "named in spec.pods.byLabel.except")]
 

@@ -88,10 +88,7 @@ async def test_members_that_publish_the_service_join_and_get_one_address(hub):
     decision = hub.decide()
     assert decision.allocation.address
     (targets,) = decision.desired.targets.values()
-    assert {key.address: target.locality for key, target in targets.items()} == {
-        "10.1.0.1": "east",
-        "10.2.0.1": "west",
-    }
+    assert {key.address: target.locality for key, target in targets.items()} == {"10.1.0.1": "east", "10.2.0.1": "west"}
     assert [listener.port for listener in decision.desired.spec.listeners] == [80]
 
 
@@ -106,8 +103,7 @@ async def test_changes_of_endpoints_nodes_and_members_wake_it(hub):
     hub.put(hub.tcp.objects.cache, part("west"))
     for change in (
         lambda: hub.put(
-            hub.inventory.slices,
-            endpoint_slice("w", ["10.2.0.1"], namespace="tenant-west", load_balancer="shop.web"),
+            hub.inventory.slices, endpoint_slice("w", ["10.2.0.1"], namespace="tenant-west", load_balancer="shop.web")
         ),
         lambda: hub.put(hub.inventory.slices, endpoint_slice("n", ["10.9.0.1"], namespace="tenant-west", nodes=True)),
         lambda: hub.put(hub.inventory.tenants, tenant("west", spec={"maxPorts": 7})),
@@ -147,8 +143,7 @@ async def test_a_service_of_another_name_joins_by_its_annotation(hub):
     hub.put(hub.tcp.objects.cache, other)
     assert KEY in hub.woken
     hub.put(
-        hub.inventory.slices,
-        endpoint_slice("o", ["10.1.0.7"], namespace="tenant-east", load_balancer="shop.other"),
+        hub.inventory.slices, endpoint_slice("o", ["10.1.0.7"], namespace="tenant-east", load_balancer="shop.other")
     )
     (targets,) = hub.decide().desired.targets.values()
     assert [key.address for key in targets] == ["10.1.0.7"]

@@ -80,13 +80,7 @@ def test_slices_of_routes_follow_every_change(steps: list[tuple[Any, ...]], aske
             assert hub.objects.slices_of(key) == expected
 
 
-@given(
-    st.lists(
-        st.tuples(NAMES, st.sampled_from(["one", "two", ""]), st.booleans()),
-        max_size=25,
-    ),
-    st.integers(0, 3),
-)
+@given(st.lists(st.tuples(NAMES, st.sampled_from(["one", "two", ""]), st.booleans()), max_size=25), st.integers(0, 3))
 @settings(max_examples=200, deadline=None)
 def test_the_routes_of_a_load_balancer_follow_every_change(steps: list[tuple[str, str, bool]], asked: int) -> None:
     hub = Hub()

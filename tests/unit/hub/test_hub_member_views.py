@@ -183,8 +183,7 @@ async def test_without_a_tenant_or_a_limit_there_is_no_quota(gathering):
 
 
 @pytest.mark.parametrize(
-    ("max_ports", "tenant_ports", "given"),
-    [(0, 0, True), (1, 0, False), (2, 1, True), (0, 1, False), (0, 2, True)],
+    ("max_ports", "tenant_ports", "given"), [(0, 0, True), (1, 0, False), (2, 1, True), (0, 1, False), (0, 2, True)]
 )
 async def test_the_limit_of_ports_is_the_tenants_own_or_else_the_hubs(max_ports, tenant_ports, given):
     gathering = Gathering(tenant_ports=tenant_ports)

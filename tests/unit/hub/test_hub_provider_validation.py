@@ -122,11 +122,7 @@ async def test_a_change_of_what_was_accepted_is_asked_about_with_the_old_spec(be
 
 @pytest.mark.parametrize(
     ("parameters", "of_class", "asked"),
-    [
-        ({}, {"socket": "/run/b"}, False),
-        ({}, {"timeout.connect": "9s"}, False),
-        ({"size": "large"}, {}, True),
-    ],
+    [({}, {"socket": "/run/b"}, False), ({}, {"timeout.connect": "9s"}, False), ({"size": "large"}, {}, True)],
 )
 async def test_what_the_class_sets_is_not_part_of_what_a_user_is_to_have_accepted(bench, parameters, of_class, asked):
     accepted = frontend_of(view(load_balancer_class=class_({"socket": "/run/a"})))

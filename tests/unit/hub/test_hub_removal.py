@@ -20,12 +20,7 @@ def allowed(value="true"):
 @pytest.mark.req("X-5")
 @pytest.mark.parametrize(
     ("east", "objects", "reason"),
-    [
-        (tenant(), [WEB], "InUse"),
-        (allowed("false"), [WEB], "InUse"),
-        (allowed(), [WEB], ""),
-        (tenant(), [], ""),
-    ],
+    [(tenant(), [WEB], "InUse"), (allowed("false"), [WEB], "InUse"), (allowed(), [WEB], ""), (tenant(), [], "")],
 )
 def test_a_removal_ends_when_nothing_is_served_or_it_may_stop(east, objects, reason):
     held = why_held(east, objects)

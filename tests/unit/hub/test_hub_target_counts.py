@@ -41,12 +41,7 @@ def test_all_load_balancers_of_a_class_are_summed_until_they_are_gone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("health", "expected", "counts"),
-    [
-        (HALF, 9, (1, 3, 2)),
-        (None, 9, (0, 0, 9)),
-        (Health(), 9, (0, 0, 0)),
-    ],
+    ("health", "expected", "counts"), [(HALF, 9, (1, 3, 2)), (None, 9, (0, 0, 9)), (Health(), 9, (0, 0, 0))]
 )
 def test_what_a_provider_says_counts_and_what_it_does_not_say_is_unknown(
     health: Health | None, expected: int, counts: tuple[int, int, int]

@@ -90,8 +90,7 @@ def test_the_former_zone_keeps_a_name_until_the_new_kind_of_server_answers_it(se
     objects = HostnameObjects(context.cluster, context.inventory)
     former = zone("a", provider="old")
     new = DNSZone(
-        metadata=ObjectMeta(name="dev"),
-        spec=DNSZoneSpec(zone="dev.example.test", provider="rfc2136", dry_run=dry_run),
+        metadata=ObjectMeta(name="dev"), spec=DNSZoneSpec(zone="dev.example.test", provider="rfc2136", dry_run=dry_run)
     )
     for each in (former, new):
         objects.zones._store.put(each)

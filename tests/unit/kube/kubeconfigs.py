@@ -30,12 +30,7 @@ class Clock(SystemClock):
 
 
 def write(
-    path: Path,
-    *,
-    user: Fields | None = None,
-    cluster: Fields | None = None,
-    current_context: str = "dev",
-    **more: Any,
+    path: Path, *, user: Fields | None = None, cluster: Fields | None = None, current_context: str = "dev", **more: Any
 ) -> Path:
     content: Fields = {
         "apiVersion": "v1",

@@ -12,14 +12,7 @@ from fairlead.api.gateway import GATEWAYS
 from fairlead.errors import NotServed, Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
-from fairlead.kube.discovery import (
-    LOOK_S,
-    Discovery,
-    OptionalCache,
-    find_kind,
-    served_kinds,
-    served_versions,
-)
+from fairlead.kube.discovery import LOOK_S, Discovery, OptionalCache, find_kind, served_kinds, served_versions
 from fairlead.runtime.background import end
 from fairlead.runtime.clock import VirtualClock, settle
 
@@ -54,14 +47,7 @@ async def test_the_version_that_kubernetes_prefers_and_that_has_the_kind_is_used
         f"/apis/{GROUP}/v1": b"{}",
         f"/apis/{GROUP}/v1beta1": json.dumps({"resources": rows}).encode(),
     }
-    assert await served_versions(api, GROUP) == [
-        "v2",
-        "v1",
-        "v1beta1",
-        "v1alpha1",
-        "odd",
-        "v" + "9" * 5_000,
-    ]
+    assert await served_versions(api, GROUP) == ["v2", "v1", "v1beta1", "v1alpha1", "odd", "v" + "9" * 5_000]
     resource = await find_kind(api, GROUP, "PoolMachine", TargetObject)
     assert resource is not None
     assert (resource.version, resource.plural) == ("v1beta1", "poolmachines")

@@ -213,10 +213,7 @@ def test_a_missing_right_says_where_it_is_to_be_granted(resource: AnyResource, n
 
 @pytest.mark.parametrize(
     ("error", "text"),
-    [
-        (TimeoutError(), "did not answer in time"),
-        (ConnectionResetError("reset"), "the connection to hub:6443 broke"),
-    ],
+    [(TimeoutError(), "did not answer in time"), (ConnectionResetError("reset"), "the connection to hub:6443 broke")],
 )
 def test_no_answer_at_all_is_tried_again(error: Exception, text: str) -> None:
     raised = error_from_exception(call(), error)

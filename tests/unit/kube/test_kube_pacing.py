@@ -10,16 +10,7 @@ import pytest
 from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
 from fairlead.api.meta import WireCondition
 from fairlead.api.tcploadbalancer import TCPLoadBalancerStatus
-from fairlead.kube.writes import (
-    AWAITED_S,
-    FIRST_S,
-    GATHER_S,
-    PATIENCE_S,
-    SETTLE_S,
-    Pace,
-    is_progress,
-    without_seen,
-)
+from fairlead.kube.writes import AWAITED_S, FIRST_S, GATHER_S, PATIENCE_S, SETTLE_S, Pace, is_progress, without_seen
 from tests.fleet_objects import condition
 
 TRUE = {"Accepted": "True Accepted", "Programmed": "True Programmed", "Serving": "True Serving"}

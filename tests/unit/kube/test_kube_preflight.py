@@ -59,11 +59,7 @@ def condition(api: ScriptedApi, kind: str, value: str, message: str = "") -> Non
 
 async def test_missing_rights_are_sentences_in_the_order_of_the_needs(api: ScriptedApi, cluster: Cluster) -> None:
     allow(api, {"list"})
-    needs = [
-        AccessNeed("patch", SERVICES, "a", "status"),
-        AccessNeed("list", SERVICES),
-        AccessNeed("watch", NODES),
-    ]
+    needs = [AccessNeed("patch", SERVICES, "a", "status"), AccessNeed("list", SERVICES), AccessNeed("watch", NODES)]
     first, second = await check_access(cluster, needs)
     assert 'resources: ["services/status"], verbs: ["patch"]' in first
     assert 'in namespace "a"' in first

@@ -96,11 +96,7 @@ class Recorder:
 
 
 async def while_running(
-    hub: Hub,
-    check: Callable[[Recorder], Awaitable[None]],
-    *,
-    plan: MachinePlan | None = None,
-    withdraw: bool = False,
+    hub: Hub, check: Callable[[Recorder], Awaitable[None]], *, plan: MachinePlan | None = None, withdraw: bool = False
 ) -> None:
     recorder, supervisor = Recorder(), Supervisor()
     machine = AnnouncingMachine(

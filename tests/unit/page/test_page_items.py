@@ -29,17 +29,7 @@ from fairlead.page.tables import (
     region_item,
     zone_item,
 )
-from tests.fleet_objects import (
-    EAST,
-    GOOD,
-    NOW,
-    condition,
-    fleet_of,
-    http_load_balancer,
-    lease,
-    load_balancer,
-    status,
-)
+from tests.fleet_objects import EAST, GOOD, NOW, condition, fleet_of, http_load_balancer, lease, load_balancer, status
 
 
 def at(when: str, *args: str) -> WireCondition:
@@ -218,11 +208,7 @@ def test_a_zone_says_where_its_server_is_and_no_password() -> None:
     [
         (AddressPoolStatus(size=14, used=3, reserved=2, free=9), "Serving", ()),
         (AddressPoolStatus(), "Serving", ()),
-        (
-            AddressPoolStatus(size=14, used=12, reserved=2),
-            "Serving",
-            (),
-        ),
+        (AddressPoolStatus(size=14, used=12, reserved=2), "Serving", ()),
         (
             AddressPoolStatus(conditions=[condition("Accepted", "False", "Invalid", "spec.addresses: 1.2 is none")]),
             "NeedsAttention",

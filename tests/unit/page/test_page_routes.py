@@ -30,14 +30,7 @@ from fairlead.hub.inventory import Inventory
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.model.http import Attachment, Backend, BackendRef, L7Listener, Rule
-from fairlead.page.routes import (
-    MOST_PARTS,
-    ChainBackend,
-    RouteRows,
-    ServedRoutes,
-    chain_of,
-    route_row,
-)
+from fairlead.page.routes import MOST_PARTS, ChainBackend, RouteRows, ServedRoutes, chain_of, route_row
 from fairlead.status.fleet import Trouble, load_balancer_row
 from fairlead.status.machines import AnnouncedRow
 from fairlead_demo.worlds.processes import wait_until
@@ -92,11 +85,7 @@ def failing(name: str, backend: str) -> FailingRoute:
             Trouble.NOT_SERVING,
             "load balancer east/edge does not serve: none is healthy",
         ),
-        (
-            edge(refused=(RefusedPartStatus("route", "web.a", "too long"),)),
-            Trouble.ATTENTION,
-            "not served: too long",
-        ),
+        (edge(refused=(RefusedPartStatus("route", "web.a", "too long"),)), Trouble.ATTENTION, "not served: too long"),
         (
             edge(refused=(RefusedPartStatus("rule", "web.a", "too long"),)),
             Trouble.ATTENTION,
@@ -122,11 +111,7 @@ def failing(name: str, backend: str) -> FailingRoute:
             Trouble.UNCONFIRMED,
             "load balancer east/edge is not known to serve yet: no proxy reports",
         ),
-        (
-            edge(routes=0),
-            Trouble.UNCONFIRMED,
-            "load balancer east/edge has not reported a route yet",
-        ),
+        (edge(routes=0), Trouble.UNCONFIRMED, "load balancer east/edge has not reported a route yet"),
         (
             edge(failing_routes=tuple(failing(f"other.{number}", "x") for number in range(200))),
             Trouble.UNCONFIRMED,

@@ -12,12 +12,7 @@ WEB = Counted(LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "web"))
 
 
 def reading(
-    source: str,
-    connections: int,
-    active: int = 0,
-    *,
-    requests: Classes = NO_ANSWERS,
-    p99_ms: float | None = None,
+    source: str, connections: int, active: int = 0, *, requests: Classes = NO_ANSWERS, p99_ms: float | None = None
 ) -> Reading:
     return Reading(source, {WEB: Totals(connections, active, requests=requests, p99_ms=p99_ms)})
 

@@ -26,10 +26,7 @@ def test_protobuf_bodies() -> None:
         "kind": "Service",
         "apiVersion": "v1",
         "metadata": {"name": "web", "labels": {"a": "b"}},
-        "spec": {
-            "ports": [{"name": "http", "port": 80, "targetPort": "name"}],
-            "allocateLoadBalancerNodePorts": False,
-        },
+        "spec": {"ports": [{"name": "http", "port": 80, "targetPort": "name"}], "allocateLoadBalancerNodePorts": False},
     }
 
 

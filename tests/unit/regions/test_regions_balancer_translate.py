@@ -35,8 +35,7 @@ def node_addresses(policy: str) -> set[str]:
 
 @pytest.mark.req("T-survivors")
 @pytest.mark.parametrize(
-    ("policy", "addresses"),
-    [("Cluster", {"10.1.0.1", "10.1.0.2", "10.1.0.3"}), ("Local", {"10.1.0.1"})],
+    ("policy", "addresses"), [("Cluster", {"10.1.0.1", "10.1.0.2", "10.1.0.3"}), ("Local", {"10.1.0.1"})]
 )
 def test_with_local_traffic_only_nodes_with_a_ready_pod_are_backends(policy: str, addresses: set[str]) -> None:
     assert node_addresses(policy) == addresses

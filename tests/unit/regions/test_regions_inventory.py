@@ -30,9 +30,7 @@ async def test_the_pool_services_of_a_service_are_those_labelled_with_it(invento
     assert [region.pool for region, _ in inventory.pool_services_of(KEY)] == ["east", "west"]
 
 
-async def test_concerned_services_are_current_or_have_a_pool_service(
-    inventory: RegionsInventory,
-) -> None:
+async def test_concerned_services_are_current_or_have_a_pool_service(inventory: RegionsInventory) -> None:
     for each in (service("test"), service("plain", selector=None)):
         inventory.services._store.put(each)
     inventory.pool_services._store.put(pool_service("gone", "east"))

@@ -97,10 +97,7 @@ async def test_the_status_page() -> None:
 
 @pytest.mark.req("S-6")
 async def test_the_script_of_another_site_reads_no_figures() -> None:
-    async with (
-        StatusServer("127.0.0.1", 0, CollectorRegistry(), list) as server,
-        aiohttp.ClientSession() as http,
-    ):
+    async with StatusServer("127.0.0.1", 0, CollectorRegistry(), list) as server, aiohttp.ClientSession() as http:
         for host, status in (("evil.example", 403), ("127.0.0.1", 200), ("localhost:1", 200), ("[::1]:80", 200)):
             async with http.get(f"{server.url}/metrics", headers={"Host": host}) as answer:
                 assert answer.status == status, host

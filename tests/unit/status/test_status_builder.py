@@ -136,10 +136,7 @@ def test_each_region_of_a_service_has_a_row_and_its_problem_a_sentence() -> None
         ("nice", True, ""),
         ("paris", True, "Programmed"),
     ]
-    assert fleet.problems == [
-        "region lyon of shop/web: no address left",
-        "region metz of shop/web: Pending",
-    ]
+    assert fleet.problems == ["region lyon of shop/web: no address left", "region metz of shop/web: Pending"]
     out = io.StringIO()
     print_status(fleet, Console(file=out))
     text = out.getvalue()

@@ -186,11 +186,7 @@ def why_of(*machines: ProxyMachine, **given: Any) -> str:
         ([machine("m3")], {}, ("no proxy machine serves",)),
         ([machine("m1", conditions=())], {}, ("none of its machines is ready (m1)", "fairlead proxy list")),
         ([machine("m1", conditions=SILENT)], {}, ("none of its machines is ready (m1)",)),
-        (
-            [machine("m1", AddressStatus(VIP, announced=True), conditions=SILENT)],
-            {},
-            ("the hub does not hear m1 now",),
-        ),
+        ([machine("m1", AddressStatus(VIP, announced=True), conditions=SILENT)], {}, ("the hub does not hear m1 now",)),
         ([machine("m1")], {}, ("no machine announces it yet",)),
     ],
 )
@@ -276,10 +272,7 @@ def test_the_last_machine_of_an_address_is_known():
 def test_a_row_has_the_last_failover_and_its_cause():
     failover = Failover(VIP, "2029-12-31T23:59:00Z", "m2 is silent")
     (row,) = machine_rows([machine("m1", AddressStatus(VIP, announced=True), last_failover=failover)], {}, NOW)
-    assert cells(row, NOW) == (
-        *("m1", "default", "Ready", "Announcing", VIP, "never"),
-        f"{VIP} 60s ago: m2 is silent",
-    )
+    assert cells(row, NOW) == (*("m1", "default", "Ready", "Announcing", VIP, "never"), f"{VIP} 60s ago: m2 is silent")
 
 
 def test_problems_are_those_that_need_attention():

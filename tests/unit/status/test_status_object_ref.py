@@ -27,8 +27,7 @@ def test_an_object_is_typed_as_kubectl_does_or_as_the_verbs_print_it(typed: str,
 
 
 @pytest.mark.parametrize(
-    ("typed", "name"),
-    [("east/default/web", "east/default/web"), ("shop/shared", "shop/shared"), ("web", "here/web")],
+    ("typed", "name"), [("east/default/web", "east/default/web"), ("shop/shared", "shop/shared"), ("web", "here/web")]
 )
 def test_objects_listed_by_status_are_typed_the_same(typed: str, name: str) -> None:
     ref = parse_object_ref(typed, "here")

@@ -26,14 +26,7 @@ def test_weights(text, weight):
 
 @pytest.mark.parametrize(
     ("ready", "recorded", "wanted"),
-    [
-        ("12", "", "12"),
-        ("1", "12", "1"),
-        ("1", "2", "1"),
-        ("", "12", "12"),
-        ("", "1", "1"),
-        ("", "", ""),
-    ],
+    [("12", "", "12"), ("1", "12", "1"), ("1", "2", "1"), ("", "12", "12"), ("", "1", "1"), ("", "", "")],
 )
 def test_nodes_that_are_not_ready(ready, recorded, wanted):
     nodes = tuple(node(f"n{number}", f"10.0.0.{number}", ready=number in ready) for number in "12")

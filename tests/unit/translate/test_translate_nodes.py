@@ -55,12 +55,7 @@ def test_a_member_without_the_family_reads_what_to_change():
 
 @pytest.mark.parametrize(
     ("families", "ipv6", "expected"),
-    [
-        ((), True, (IPV4,)),
-        ((IPV6, IPV4), True, (IPV6, IPV4)),
-        ((IPV6, IPV4), False, (IPV4,)),
-        ((IPV6,), False, ()),
-    ],
+    [((), True, (IPV4,)), ((IPV6, IPV4), True, (IPV6, IPV4)), ((IPV6, IPV4), False, (IPV4,)), ((IPV6,), False, ())],
 )
 def test_a_provider_without_ipv6_reaches_nodes_over_ipv4(families, ipv6, expected):
     assert node_families(families, ipv6=ipv6) == expected

@@ -9,12 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.api.globalservice import (
-    GlobalMember,
-    GlobalServiceSpec,
-    GlobalServiceStatus,
-    GlobalShift,
-)
+from fairlead.api.globalservice import GlobalMember, GlobalServiceSpec, GlobalServiceStatus, GlobalShift
 from fairlead.translate.shift import Errors, begun, in_words, next_step, shifted, wait_s, weights_in_force
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

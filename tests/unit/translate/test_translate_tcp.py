@@ -345,11 +345,7 @@ class TestRefusedAddresses:
 # --- properties --------------------------------------------------------------------------------------------------
 
 some_endpoints = st.lists(
-    st.builds(
-        endpoint,
-        st.integers(1, 9).map(lambda n: f"10.1.0.{n}"),
-        ready=st.sampled_from([None, True, False]),
-    ),
+    st.builds(endpoint, st.integers(1, 9).map(lambda n: f"10.1.0.{n}"), ready=st.sampled_from([None, True, False])),
     max_size=6,
 )
 

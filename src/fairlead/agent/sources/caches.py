@@ -171,9 +171,7 @@ class ServiceCaches(CachesOfBothSides):
         return (self.services, self.slices, self.nodes)
 
     @property
-    def of_hub(
-        self,
-    ) -> tuple[WatchCache[TCPLoadBalancer], WatchCache[EndpointSlice], WatchCache[LoadBalancerClass]]:
+    def of_hub(self) -> tuple[WatchCache[TCPLoadBalancer], WatchCache[EndpointSlice], WatchCache[LoadBalancerClass]]:
         """Return the hub's caches."""
         return (self.load_balancers, self.hub_slices, self.classes)
 

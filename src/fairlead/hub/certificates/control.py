@@ -346,10 +346,7 @@ class CertificateControl:
                 "ownerReferences": [msgspec.to_builtins(MANAGED_CERTIFICATES.owner(meta))],
             },
             "type": "kubernetes.io/tls",
-            "data": {
-                "tls.crt": base64.b64encode(made.chain).decode(),
-                "tls.key": base64.b64encode(made.key).decode(),
-            },
+            "data": {"tls.crt": base64.b64encode(made.chain).decode(), "tls.key": base64.b64encode(made.key).decode()},
         }
         await self._cluster.apply(SECRETS, body, manager=MANAGER_HUB)
         return digest

@@ -283,12 +283,7 @@ _OF_WORKERS: tuple[tuple[str, type[GaugeMetricFamily | CounterMetricFamily], str
         "Backends among those, quarantined so that all others are applied.",
         lambda worker: len(worker.quarantine),
     ),
-    (
-        "draining",
-        GaugeMetricFamily,
-        "Load balancers with backends that are draining.",
-        lambda worker: worker.draining,
-    ),
+    ("draining", GaugeMetricFamily, "Load balancers with backends that are draining.", lambda worker: worker.draining),
 )
 
 _WORTH_COUNTING = frozenset(

@@ -101,10 +101,7 @@ class DrillObjects:
         self.drills: WatchCache[Drill] = WatchCache(
             cluster,
             DRILLS,
-            indexes={
-                "service": _drilled_services,
-                "schedule": lambda drill: [drill.label(LABEL_DRILL_SCHEDULE)],
-            },
+            indexes={"service": _drilled_services, "schedule": lambda drill: [drill.label(LABEL_DRILL_SCHEDULE)]},
         )
         self.schedules: WatchCache[DrillSchedule] = WatchCache(cluster, DRILL_SCHEDULES)
         #: With the writes of this hub.

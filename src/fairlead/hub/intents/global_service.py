@@ -14,12 +14,7 @@ from operator import attrgetter
 import msgspec
 
 from fairlead.api.drill import DRILL_SCHEDULES, DRILLS
-from fairlead.api.globalservice import (
-    GLOBAL_SERVICES,
-    GlobalService,
-    GlobalServiceSpec,
-    GlobalServiceStatus,
-)
+from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalService, GlobalServiceSpec, GlobalServiceStatus
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.kubernetes import EndpointSlice, Ingress, PortStatus
 from fairlead.api.meta import JSONMapping, ObjectKey, Resource, WireCondition

@@ -10,12 +10,7 @@ import msgspec
 from fairlead.api.kubernetes import EndpointSlice, Ingress, PortStatus
 from fairlead.api.meta import JSONMapping, WireCondition
 from fairlead.api.names import label_value
-from fairlead.api.tcploadbalancer import (
-    TCP_LOAD_BALANCERS,
-    TCPLoadBalancer,
-    TCPLoadBalancerSpec,
-    TCPLoadBalancerStatus,
-)
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer, TCPLoadBalancerSpec, TCPLoadBalancerStatus
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.member_intent import MemberIntent, MemberObjects, MemberViews
 from fairlead.hub.intents.status import StatusRules, draining_targets, ingress_of, shown_targets

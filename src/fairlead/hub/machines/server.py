@@ -30,15 +30,7 @@ from aiohttp.typedefs import Handler
 
 from fairlead.api.json_text import decode
 from fairlead.api.proxymachine import ProxyMachine
-from fairlead.errors import (
-    AlreadyExists,
-    BadConfiguration,
-    FairleadError,
-    Forbidden,
-    Invalid,
-    Retry,
-    Unauthorized,
-)
+from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, Forbidden, Invalid, Retry, Unauthorized
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.machines.control import CERTIFICATE_LIFE, Machines
 from fairlead.hub.machines.placement import MachineEnvoys

@@ -69,11 +69,7 @@ def new_token(now: datetime, *, group: str = "", life: timedelta = TOKEN_LIFE) -
     number, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
     text, expires = f"{number}.{secret}", now + life
     data = {"sha256": _digest(text), "expires": wire_time(expires), "group": group or DEFAULT_GROUP}
-    meta = {
-        "namespace": SYSTEM_NAMESPACE,
-        "name": f"{_PREFIX}{number}",
-        "labels": {LABEL_MANAGED_BY: MANAGED_BY},
-    }
+    meta = {"namespace": SYSTEM_NAMESPACE, "name": f"{_PREFIX}{number}", "labels": {LABEL_MANAGED_BY: MANAGED_BY}}
     encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
     return NewToken(text, {"metadata": meta, "type": "fairlead.dev/proxy-token", "data": encoded}, expires)
 

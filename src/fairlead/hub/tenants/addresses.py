@@ -640,12 +640,7 @@ class AddressPools:
     """Keeps the allocator's pools in step with the AddressPools, and writes the status of each."""
 
     def __init__(
-        self,
-        *,
-        cluster: Cluster,
-        inventory: Inventory,
-        own_pool: AddressRanges | None,
-        leading: Callable[[], bool],
+        self, *, cluster: Cluster, inventory: Inventory, own_pool: AddressRanges | None, leading: Callable[[], bool]
     ) -> None:
         self._cluster = cluster
         self._inventory = inventory
@@ -664,11 +659,7 @@ class AddressPools:
         )
         self.queue: KeyedQueue[str] = KeyedQueue(clock=cluster.clock)
         self.allocator = AddressAllocator(
-            own_pool,
-            clock=cluster.clock,
-            given=inventory.in_use,
-            changed=self._given_changed,
-            wake=inventory.wake,
+            own_pool, clock=cluster.clock, given=inventory.in_use, changed=self._given_changed, wake=inventory.wake
         )
 
     def watch(self) -> None:

@@ -16,13 +16,7 @@ from collections.abc import Callable, Iterable
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.meta import KubeObject, ObjectKey, is_true, mirrored_conditions, only_status_changed
 from fairlead.api.multicluster import EXPORTED_SERVICES, ExportedService, ExportedServiceStatus, ImportedService
-from fairlead.api.names import (
-    LABEL_EXPORT,
-    LABEL_ORIGIN_NAME,
-    LABEL_ORIGIN_NAMESPACE,
-    MANAGER_HUB,
-    hub_name,
-)
+from fairlead.api.names import LABEL_EXPORT, LABEL_ORIGIN_NAME, LABEL_ORIGIN_NAMESPACE, MANAGER_HUB, hub_name
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import Tenant
 from fairlead.api.times import wire_time

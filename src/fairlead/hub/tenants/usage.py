@@ -216,9 +216,7 @@ class Usage:
         key = (hour_of(self._clock.now()), str(load_balancer))
         row = self._rows.get(key) or UsageRow(*key, origin=self._origin(load_balancer))
         self._rows[key] = UsageRow(
-            *key,
-            row.origin,
-            *(old + new for old, new in zip(_counts_of_row(row), more, strict=True)),
+            *key, row.origin, *(old + new for old, new in zip(_counts_of_row(row), more, strict=True))
         )
         self._changed = True
 

@@ -227,12 +227,7 @@ def test_of_a_route_only_the_rules_that_cannot_be_said_answer_500(kind: RouteKin
 
 @pytest.mark.parametrize(
     ("status", "generation", "waiting"),
-    [
-        (None, 1, "Programmed"),
-        ("True", 1, ""),
-        ("True", 2, "Programmed"),
-        ("False", 1, "AddressNotUsable: no"),
-    ],
+    [(None, 1, "Programmed"), ("True", 1, ""), ("True", 2, "Programmed"), ("False", 1, "AddressNotUsable: no")],
 )
 def test_a_gateway_serves_when_programmed_for_its_generation(status, generation, waiting):
     reason, message = ("Programmed", "") if status == "True" else ("AddressNotUsable", "no")

@@ -42,10 +42,7 @@ def test_targets_of_a_listener_that_stays_survive_ensure(frontends: EnvoyFronten
     assert removed == {"TCPLoadBalancer/shop/web/TCP/81"}
     frontend = frontends.get(KEY)
     assert frontend is not None
-    assert [port.targets.targets() for port in frontend.ports.values()] == [
-        [Target(TargetKey("10.0.0.1", 8080))],
-        [],
-    ]
+    assert [port.targets.targets() for port in frontend.ports.values()] == [[Target(TargetKey("10.0.0.1", 8080))], []]
 
 
 def test_refused_spec_leaves_the_old_one(frontends: EnvoyFrontends) -> None:

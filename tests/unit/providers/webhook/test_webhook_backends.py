@@ -133,10 +133,7 @@ async def test_injected_info_comes_back_with_later_calls(
     """LT-18: kept on Succ only, and only when there is any; from the ledger, and until it is there."""
     await ready(webhook, scripted)
     scripted.on(
-        "ensureBackend",
-        {"status": "Fail", "injectedInfo": {"task": "0"}},
-        SUCC | {"injectedInfo": {"task": "7"}},
-        SUCC,
+        "ensureBackend", {"status": "Fail", "injectedInfo": {"task": "0"}}, SUCC | {"injectedInfo": {"task": "7"}}, SUCC
     )
     (failed,) = await webhook.apply([row()])
     await clock.advance(10)

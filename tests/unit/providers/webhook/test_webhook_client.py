@@ -114,9 +114,7 @@ async def test_reaching_a_driver_asks_it_for_nothing(webhook: WebhookProvider, s
             await ask(spec(tls))
 
 
-async def test_a_call_that_may_have_arrived_is_not_treated_as_never_made(
-    webhook: WebhookProvider,
-) -> None:
+async def test_a_call_that_may_have_arrived_is_not_treated_as_never_made(webhook: WebhookProvider) -> None:
     async def die(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         server.close()

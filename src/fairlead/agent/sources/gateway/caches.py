@@ -144,11 +144,7 @@ class GatewayCaches:
         self.policies: OptionalCache[BackendTLSPolicy] = _cache(
             member,
             BACKEND_TLS_POLICIES,
-            {
-                BY_SERVICE: _targets,
-                BY_CONFIG_MAP: bundles_of,
-                _NAMES_ONE: lambda obj: [bool(bundles_of(obj))],
-            },
+            {BY_SERVICE: _targets, BY_CONFIG_MAP: bundles_of, _NAMES_ONE: lambda obj: [bool(bundles_of(obj))]},
         )
         self.namespaces: OptionalCache[Namespace] = OptionalCache(member, NAMESPACES, transform=_labels_only)
         self.config_maps: OptionalCache[Bundle] = OptionalCache(member, BUNDLES, transform=_bundle_only)

@@ -353,11 +353,7 @@ def _is_known(route_filter: RouteFilter) -> bool:
 def _modifier(modifier: HeaderFilter | None) -> HeaderModifier | None:
     if modifier is None:
         return None
-    return HeaderModifier(
-        set=_pairs(modifier.set),
-        add=_pairs(modifier.add),
-        remove=tuple(modifier.remove or ()),
-    )
+    return HeaderModifier(set=_pairs(modifier.set), add=_pairs(modifier.add), remove=tuple(modifier.remove or ()))
 
 
 def _pairs(pairs: Iterable[HeaderPair] | None) -> tuple[HeaderValue, ...]:

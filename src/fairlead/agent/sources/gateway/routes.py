@@ -248,11 +248,7 @@ class _Rules:
             return (bad(ACCEPTED, reason, f"{sentences} (answered 500)"), self._resolved)
         names = ", ".join(self._problems)
         message = f"Dropped Rule(s) {names}, which answer 500 now: {sentences}"
-        return (
-            accepted,
-            self._resolved,
-            bad(PARTIALLY_INVALID, "UnsupportedValue", message, status="True"),
-        )
+        return (accepted, self._resolved, bad(PARTIALLY_INVALID, "UnsupportedValue", message, status="True"))
 
 
 def _auth_problem(route: AnyRoute) -> str:
@@ -408,9 +404,7 @@ def _grpc_rule(rule: GRPCRule, refs: BackendRefs) -> PlannedRule:
     def build() -> Rule:
         backends = backends_of(rule.backend_refs, refs)
         return Rule(
-            filters=build_filters(rule.filters, refs),
-            backends=backends,
-            session=session_of(rule.session_persistence),
+            filters=build_filters(rule.filters, refs), backends=backends, session=session_of(rule.session_persistence)
         )
 
     return plan_rule(rule.name, lambda: tuple(_request_match(match) for match in rule.matches or ()), build)

@@ -155,12 +155,7 @@ class _Context:
     """The input of the statuses of all listeners of an object."""
 
     def __init__(
-        self,
-        answer: Judgement,
-        hub: HTTPLoadBalancer | None,
-        attached: Mapping[str, int],
-        generation: int,
-        now: str,
+        self, answer: Judgement, hub: HTTPLoadBalancer | None, attached: Mapping[str, int], generation: int, now: str
     ) -> None:
         self.programmed = _of_listener(answer)
         self.refused = {part.name: part.reason for part in hub.status.refused if part.kind == "listener"} if hub else {}
@@ -487,8 +482,7 @@ def plan_infrastructure(plan: GatewayPlan, gateway: Gateway, addresses: Iterable
         if family := _family(address):
             by_family.setdefault(family, []).append(address)
     return GatewayObjects(
-        service,
-        tuple(_slice(gateway, service, family, by_family[family], ports) for family in sorted(by_family)),
+        service, tuple(_slice(gateway, service, family, by_family[family], ports) for family in sorted(by_family))
     )
 
 

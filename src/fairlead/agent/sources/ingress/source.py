@@ -16,14 +16,7 @@ import msgspec
 
 from fairlead.agent.engine import HTTP_LANE, Engine, Source
 from fairlead.agent.events import failing_changes
-from fairlead.agent.identity import (
-    Key,
-    class_load_balancer_name,
-    fallback_name,
-    key_of,
-    missing_class,
-    route_name,
-)
+from fairlead.agent.identity import Key, class_load_balancer_name, fallback_name, key_of, missing_class, route_name
 from fairlead.agent.sources.caches import (
     BY_PLACE,
     BY_SECRET,

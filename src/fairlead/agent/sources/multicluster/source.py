@@ -72,12 +72,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import Discovery, OptionalCache
 from fairlead.model.condition import ObjectEvent, warning_event
 from fairlead.publish.objects import canonical_slice, object_from_slice, slice_difference
-from fairlead.publish.publisher import (
-    ObjectWriter,
-    Published,
-    slices_of_export,
-    slices_of_import,
-)
+from fairlead.publish.publisher import ObjectWriter, Published, slices_of_export, slices_of_import
 
 EXPORT, IMPORT = SERVICE_EXPORTS.kind, SERVICE_IMPORTS.kind
 _BY_SERVICE, _BY_NAMESPACE = "service", "namespace"
@@ -106,10 +101,7 @@ class MulticlusterCaches:
         )
         self.exported: OptionalCache[ExportedService] = OptionalCache(hub, EXPORTED_SERVICES, namespace=hub_namespace)
         self.imported: OptionalCache[ImportedService] = OptionalCache(
-            hub,
-            IMPORTED_SERVICES,
-            namespace=hub_namespace,
-            indexes={_BY_NAMESPACE: _namespaces_of},
+            hub, IMPORTED_SERVICES, namespace=hub_namespace, indexes={_BY_NAMESPACE: _namespaces_of}
         )
         self._others: dict[OptionalCache[Any], str] = {
             self.namespaces: "v1",

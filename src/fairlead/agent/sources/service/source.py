@@ -44,15 +44,7 @@ from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.errors import Retry
 from fairlead.model.condition import ConditionReason, ObjectEvent, warning_event
 from fairlead.model.keys import IPV4, IPV6, Family
-from fairlead.publish.objects import (
-    IsOurs,
-    Present,
-    PublishPlan,
-    Refused,
-    plan_publication,
-    plan_removal,
-    plan_slices,
-)
+from fairlead.publish.objects import IsOurs, Present, PublishPlan, Refused, plan_publication, plan_removal, plan_slices
 from fairlead.publish.publisher import Publisher, slices_of_nodes
 
 SERVICE, NODE = "Service", "Node"

@@ -50,9 +50,7 @@ routes = st.builds(
 LISTENERS = (L7Listener("any", 80), L7Listener("com", 80, hostname="*.com"), L7Listener("a", 80, hostname="*.a.com"))
 configs = st.builds(
     lambda listed, count: L7Config(
-        LISTENERS[:count],
-        tuple({route.name: route for route in listed}.values()),
-        (Backend("b0"), Backend("b1")),
+        LISTENERS[:count], tuple({route.name: route for route in listed}.values()), (Backend("b0"), Backend("b1"))
     ),
     st.lists(routes, max_size=5),
     st.integers(1, 3),
