@@ -129,6 +129,25 @@ def test_how_to_ask_for_tokens(world: Shell) -> None:
     world.play(page("docs/how-to/tokens.md"))
 
 
+@pytest.mark.req("F-8", "F-14", "F-18", "F-19", "F-22")
+@pytest.mark.skipif(
+    service_port(80) != 80, reason="an Ingress is served at ports 80 and 443, which this user may not open"
+)
+def test_how_to_serve_an_ingress_and_to_change_what_happens_to_requests(world: Shell) -> None:
+    world.play(page("docs/how-to/ingress.md"))
+    world.play(page("docs/how-to/limit-clients.md"))
+    world.play(page("docs/how-to/limits.md"))
+    world.play(page("docs/how-to/maintenance.md"))
+    world.play(page("docs/how-to/access-logs.md"))
+    world.play(page("docs/how-to/external-auth.md"))
+
+
+@pytest.mark.req("F-1", "F-2", "F-24")
+def test_how_to_wait_for_pods_and_for_objects(world: Shell) -> None:
+    world.play(page("docs/how-to/readiness-gates.md"))
+    world.play(page("docs/how-to/gitops.md"))
+
+
 @pytest.mark.req("F-31")
 def test_how_to_limit_a_tenant(world: Shell) -> None:
     world.play(page("docs/how-to/limit-a-tenant.md"))

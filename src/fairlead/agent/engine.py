@@ -198,6 +198,11 @@ class Engine:
         for key in self._keys():
             self.enqueue(key)
 
+    def is_unpublished(self, key: Key) -> bool:
+        """Return whether the hub may not have yet what a key should have there."""
+        source = self._sources[key[0]]
+        return source.name not in self._begun or self.lanes[source.lane].publications.is_pending(key)
+
     def refusal_of(self, key: Key) -> str:
         """Return why the hub rejects what is published for a key; empty when it does not."""
         return self._refusals.get(key, "")

@@ -204,6 +204,9 @@ class ReadinessGates:
     def _missing(self, pod: Pod, now_s: float) -> tuple[list[str], list[str]]:
         """Return the load balancers where the pod is not healthy everywhere, and those that do not answer."""
         uid, missing, silent = pod.metadata.uid, list[str](), list[str]()
+        if self._engine.may_write():
+            services = self._services.services_of_pod(pod)
+            silent += [f"Service {name}" for ns, name in services if self._engine.is_unpublished((SERVICE, ns, name))]
         for obj in self._load_balancers(pod):
             gated = obj.status.gated_pods or GatedPods()
             if uid in gated.serving:

@@ -27,6 +27,11 @@ CHANGEABLE_PARAMETERS = (
     "ipFamilies",
     "drainTimeout",
     "allowedBackends",
+    "accessLog",
+    "accessLogSink",
+    "requestsPerSecond",
+    "connections",
+    "bandwidth",
 )
 Parameters = Annotated[dict[str, Annotated[str, Meta(max_length=4096)]], Meta(max_length=64)]
 
@@ -120,7 +125,7 @@ def _class_parameters() -> CelRule:
     free = f"k in [{names}] || k.startsWith('timeout.')"
     return CelRule(
         f"{new}.all(k, {free} || (k in {old} && {old}[k] == {new}[k])) && {old}.all(k, {free} || k in {new})",
-        f"parameters is immutable, but for {', '.join(CHANGEABLE_PARAMETERS)} and timeout.<hook>: create another class",
+        f"parameters is immutable, except {', '.join(CHANGEABLE_PARAMETERS)} and timeout.<hook>: create another class",
         ".parameters",
     )
 

@@ -30,6 +30,7 @@ from fairlead.model.http import L7Config, L7Listener, RequestMatch, Route, Route
 from fairlead.model.in_words import counted, listed
 from fairlead.model.keys import LoadBalancerKey, backend_key
 from fairlead.model.observed import unhealthy_name
+from fairlead.providers.envoy.http.names import most_specific
 from fairlead.providers.envoy.http.route_action import status_without_backend
 from fairlead.providers.envoy.http.route_lookup import ClientRequest, Passed, RouteDecision, lookup
 from fairlead.status.formatting import actions_of, actions_of_backend, columns, match_text
@@ -315,6 +316,9 @@ def _notes(
         if condition is not None and condition.status == "False" and condition.reason != ConditionReason.ROUTES_REFUSED:
             why = ": ".join(filter(None, (condition.reason, condition.message)))
             yield f"the load balancer is not {name}: {why}"
+    paused = {entry.host: entry for entry in held.obj.status.maintenance}
+    if decision.rule is not None and (host := most_specific(decision.hostname, paused)) is not None:
+        yield f"{paused[host].sentence}: clients get its page"
     for part in held.obj.status.refused:
         if part.name in (decision.route, decision.listener):
             yield f"the proxies do not serve {part.title}: {part.reason}"

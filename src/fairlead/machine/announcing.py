@@ -37,6 +37,7 @@ from fairlead.machine.checks import (
 from fairlead.machine.kernel import KernelPath
 from fairlead.model.machine import DrainState, ForwardingTable, MachinePlan, MachineReport, ProxyState
 from fairlead.providers.envoy.envoy_process import LocalEnvoy, admin_get, file_limit
+from fairlead.providers.envoy.traffic import MachineTraffic
 from fairlead.runtime.background import Supervisor
 from fairlead.runtime.clock import SystemClock, wait_for
 from fairlead.runtime.commands import Running
@@ -106,10 +107,10 @@ class ServingEnvoys(Protocol):
 class AnnouncingMachine:
     """One machine: its Envoys, its kernel and its announcers, which follow the plans of ``hub``.
 
-    ``plan`` is the one of the last run. ``changed`` is set when the hub is to get a report soon.
-    ``authorities`` returns the fingerprint of those that it trusts. ``answered`` is called
-    after each answer of the hub, with a plan if that is new; ``problem_changed`` with each sentence about something,
-    and with an empty one when it is solved.
+    ``plan`` is the one of the last run. ``changed`` is set when the hub is to get a report soon. ``traffic``: what its
+    Envoys count, None where the hub reads that itself. ``authorities`` returns the fingerprint of those
+    that it trusts. ``answered`` is called after each answer of the hub, with a plan if that is new; ``problem_changed``
+    with each sentence about something, and with an empty one when it is solved.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class AnnouncingMachine:
         announcers: Mapping[str, Announcer],
         changed: asyncio.Event,
         plan: MachinePlan | None = None,
+        traffic: MachineTraffic | None = None,
         authorities: Callable[[], str] = lambda: "",
         answered: Callable[[MachinePlan | None], None] = lambda _plan: None,
         problem_changed: Callable[[str, str], None] = lambda _about, _sentence: None,
@@ -133,6 +135,7 @@ class AnnouncingMachine:
         self._kernel = kernel
         self._announcers = announcers
         self._changed = changed
+        self._traffic = traffic
         self._authorities = authorities
         self._answered = answered
         self._problem_changed = problem_changed
@@ -339,10 +342,23 @@ class AnnouncingMachine:
             try:
                 running = [envoy.running.pid for envoy in self._proxies.envoys if envoy.running is not None]
                 files = sum(await asyncio.to_thread(_open_files, running))
+                processes = await self._count_traffic()
                 await self._hub.report(self._state_of_machine(files))
+                if self._traffic is not None:
+                    self._traffic.taken(processes)
             except FairleadError as error:
                 log.debug("not reported", sentence=error.sentence)
             await self._clock.sleep(_REPORT_PAUSE_S)
+
+    async def _count_traffic(self) -> frozenset[str]:
+        """Read what the Envoys have counted; returns the names of the processes that run."""
+        envoys = {f"{run.pid}.{run.start_time}": envoy for envoy in self._proxies.envoys if (run := envoy.running)}
+        present = frozenset(name for name, envoy in envoys.items() if envoy.running and envoy.running.alive())
+        if self._traffic is not None:
+            for name in present:
+                await self._traffic.read(name, envoys[name].admin)
+            self._traffic.ended(present)
+        return present
 
     def _state_of_machine(self, files: int) -> MachineReport:
         announcers: Sequence[Announcer] = tuple(self._announcers.values())
@@ -364,6 +380,7 @@ class AnnouncingMachine:
             unhealthy=unhealthy_addresses(self.plan, self._healthy_here()) if self.plan is not None else (),
             forwarding=self._kernel.state,
             draining=self._proxies.draining(),
+            traffic=self._traffic.report() if self._traffic is not None else (),
             problems=tuple(filter(None, (*self._problems.values(), self._kernel.state.problem))),
         )
 

@@ -45,6 +45,7 @@ from fairlead.providers.envoy.bootstrap import ENVOY_FLAGS, Bootstrap, bootstrap
 from fairlead.providers.envoy.connections import EndpointDrains
 from fairlead.providers.envoy.envoy_process import LocalEnvoy, check_socket_path, file_limit
 from fairlead.providers.envoy.resources import ResourceType, packaged_schema
+from fairlead.providers.envoy.traffic import MachineTraffic
 from fairlead.runtime.background import Supervisor
 from fairlead.runtime.clock import SystemClock
 
@@ -199,6 +200,7 @@ class MachineProcess:
             announcers=all_announcers(settings, state.path, changed.set),
             changed=changed,
             plan=plan,
+            traffic=MachineTraffic(SystemClock()),
             authorities=state.authorities,
             answered=self._answered,
             problem_changed=self._problem_changed,

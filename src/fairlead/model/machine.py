@@ -297,6 +297,28 @@ class DrainState(MachineValue, frozen=True, kw_only=True, rename="camel", omit_d
     since: float = 0.0
 
 
+class CountedTraffic(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What one proxy process has counted for a load balancer since its start; ``active`` is of now.
+
+    ``requests`` are the answers by class of status, 1xx to 5xx.
+    """
+
+    load_balancer: Annotated[str, Meta(pattern="^[^/]+/[^/]+/.+$")]
+    connections: int = 0
+    active: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    requests: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
+
+
+class ProxyTraffic(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The counts of one proxy process that changed lately. ``process`` is its name, ``uptime_s`` its age."""
+
+    process: str
+    uptime_s: int = 0
+    counts: tuple[CountedTraffic, ...] = ()
+
+
 class MachineReport(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The state of a machine: ``plan`` is the version that it follows, ``sent`` its clock in seconds since 1970."""
 
@@ -325,6 +347,8 @@ class MachineReport(MachineValue, frozen=True, kw_only=True, rename="camel", omi
     forwarding: ForwardingState | None = None
     #: What drains for a limited time at its proxy; None from a release that closes no connections.
     draining: tuple[DrainState, ...] | None = None
+    #: What its proxy has counted; of a process that has ended too, until the hub has it.
+    traffic: tuple[ProxyTraffic, ...] = ()
     #: Fingerprint of the authorities of hubs that it trusts.
     authorities: str = ""
     #: Sentences with a next step: what is wrong with the machine as a whole.

@@ -99,6 +99,10 @@ class KeyedQueue(Generic[K]):
         """Return how many keys are being worked on."""
         return len(self._processing)
 
+    def is_pending(self, key: K) -> bool:
+        """Return whether a run of this key is due or under way, or is to be repeated since the last one failed."""
+        return key in self._waiting or key in self._processing or key in self._failures
+
     def add(self, key: K) -> None:
         """Ask for one more run of this key, as soon as possible. Many calls before it starts are one run."""
         if self._closed or key in self._waiting:

@@ -212,7 +212,8 @@ async def _run(
         leading=lambda: hub.leading,
     )
     # Shifts, drains and drills need figures with and without a page.
-    traffic = make_traffic(hub, parts.readers, registry, clock=clock, now=cluster.server_clock.now, taken=usage.take)
+    readers = (*parts.readers, provider.machine_traffic)
+    traffic = make_traffic(hub, readers, registry, clock=clock, now=cluster.server_clock.now, taken=usage.take)
     supervisor.spawn("usage", published(lambda: usage.run(traffic.refresh)), restart=True)
     supervisor.spawn("traffic", traffic.run, restart=True)
     if settings.metrics is not None:

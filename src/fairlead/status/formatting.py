@@ -10,7 +10,11 @@ from collections.abc import Iterator, Sequence
 
 from fairlead.model.change import Reason
 from fairlead.model.http import Filters, HeaderModifier, PathModifier, Redirect, RequestMatch, Rule, ValueMatch
+from fairlead.model.in_words import listed
 from fairlead.runtime.logs import legible
+
+#: So many networks of a list of clients are shown.
+_MOST_SOURCES = 5
 
 REASONS = {
     Reason.NEW: "desired, but not recorded",
@@ -64,7 +68,7 @@ def match_text(match: RequestMatch) -> str:
 
 def actions_of(rule: Rule, match: RequestMatch) -> list[str]:
     """Return what the rule does in addition to choosing a backend, in order."""
-    return [*_filters(rule.filters, match), *_limits(rule)]
+    return [*_admission(rule), *_filters(rule.filters, match), *_limits(rule)]
 
 
 def actions_of_backend(filters: Filters, match: RequestMatch) -> list[str]:
@@ -72,10 +76,24 @@ def actions_of_backend(filters: Filters, match: RequestMatch) -> list[str]:
     return list(_filters(filters, match))
 
 
+def _admission(rule: Rule) -> Iterator[str]:
+    if rule.denied_sources:
+        yield f"answered 403 for clients in {listed(rule.denied_sources, _MOST_SOURCES)}"
+    if rule.allowed_sources:
+        yield f"answered 403 for clients outside of {listed(rule.allowed_sources, _MOST_SOURCES)}"
+    if rule.requests_per_second:
+        yield f"answered 429 above {rule.requests_per_second} requests a second at each proxy"
+    if rule.jwt:
+        yield f"answered 401 without a valid token of {' or '.join(provider.issuer for provider in rule.jwt)}"
+
+
 def _filters(filters: Filters, match: RequestMatch) -> Iterator[str]:
     if filters.cors is not None:
         origins = ", ".join(filters.cors.allow_origins) or "none"
         yield f"CORS: preflight requests are answered here; origins {origins}"
+    if filters.auth is not None and filters.auth.backend:
+        failing = "passed" if filters.auth.fail_open else "answered 503"
+        yield f"passed only if {filters.auth.backend} allows it; {failing} while that does not answer"
     if filters.redirect is not None:
         yield _redirect(filters.redirect, match)
     yield from _modifier("request", filters.request_headers)

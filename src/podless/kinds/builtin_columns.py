@@ -59,6 +59,12 @@ def _pod_ready(obj: Obj) -> str:
     return f"{ready}/{len(items(obj, 'spec', 'containers'))}"
 
 
+def _readiness_gates(obj: Obj) -> str:
+    gates = [gate.get("conditionType") for gate in items(obj, "spec", "readinessGates")]
+    true = {entry.get("type") for entry in items(obj, "status", "conditions") if entry.get("status") == "True"}
+    return f"{sum(gate in true for gate in gates)}/{len(gates)}" if gates else "<none>"
+
+
 def _pod_status(obj: Obj) -> str:
     if at(obj, "metadata", "deletionTimestamp"):
         return "Terminating"
@@ -140,6 +146,8 @@ COLUMNS: dict[str, tuple[PrinterColumn, ...]] = {
         AGE,
         text("IP", "status.podIP", wide=True),
         text("Node", "spec.nodeName", wide=True),
+        text("Nominated Node", "status.nominatedNodeName", wide=True),
+        column("Readiness Gates", _readiness_gates, wide=True),
     ),
     "endpoints": (NAME, column("Endpoints", _endpoints), AGE),
     "endpointslices.discovery.k8s.io": (

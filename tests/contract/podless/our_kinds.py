@@ -61,9 +61,9 @@ CASES = [
             ({"provider": "other"}, "spec.provider: Invalid value: provider is immutable: create another class"),
             (
                 {"parameters": {"url": "https://two"}},
-                "spec.parameters: Invalid value: parameters is immutable, but for",
+                "spec.parameters: Invalid value: parameters is immutable, except",
             ),
-            ({"parameters": {"url": None}}, "parameters is immutable, but for credentials"),
+            ({"parameters": {"url": None}}, "parameters is immutable, except credentials"),
             ({"parameters": None}, "timeout.<hook>: create another class"),
             ({"parameters": {"size": "l"}}, "parameters is immutable"),
             ({"parameters": {"timeouts": "1s"}}, "parameters is immutable"),

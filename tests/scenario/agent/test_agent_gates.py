@@ -106,6 +106,20 @@ async def test_a_gate_opens_once_every_load_balancer_serves_the_pod(world: World
     await opened(world, GateReason.SERVING)
 
 
+@pytest.mark.req("F-1", "F-2")
+async def test_a_pod_waits_for_a_load_balancer_that_is_not_published_yet(world: World) -> None:
+    """An agent that starts sees Service and pod at once."""
+    await world.service(annotations=POD_TARGETS)
+    uid = await pod(world)
+    await listed(world, uid)
+    agent = await world.start(readiness_gates=True)
+    await is_published(world, ready=True, marked=True)
+    await world.settled(agent)
+    assert await gate(world) is None
+    await says(world, serving=[uid], waiting=[])
+    await opened(world, GateReason.SERVING)
+
+
 @pytest.mark.req("F-2")
 async def test_a_pod_in_no_load_balancer_waits_for_nothing(world: World) -> None:
     await world.service(annotations={"fairlead.dev/target": "Node"})

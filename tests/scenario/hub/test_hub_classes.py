@@ -72,7 +72,7 @@ async def test_other_credentials_of_the_class_reach_what_lives(shop):
     await shop.class_("driven")
     await shop.lb_says("Programmed", "True", name="mine")
     assert shop.at_driver() == {"10.9.0.1:8080"}
-    with pytest.raises(Invalid, match="parameters is immutable, but for credentials"):
+    with pytest.raises(Invalid, match="parameters is immutable, except credentials"):
         await shop.class_("driven", parameters={"url": "http://127.0.0.1:1/other"})
 
 

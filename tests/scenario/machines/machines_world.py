@@ -208,6 +208,9 @@ class PromptProxies:
     def is_here(self, key: LoadBalancerKey) -> bool:
         return False
 
+    def note_traffic(self, machine: str, traffic: object) -> None:
+        pass
+
     def note_drains(self, machine: str, drains: object) -> None:
         pass
 

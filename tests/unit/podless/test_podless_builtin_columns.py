@@ -51,3 +51,11 @@ def test_only_three_addresses_of_a_slice_are_shown() -> None:
 @pytest.mark.parametrize("bucket", COLUMNS)
 def test_an_empty_object_has_every_cell(bucket: str) -> None:
     assert len(cells(bucket, {})) == len(COLUMNS[bucket])
+
+
+@pytest.mark.parametrize(("status", "text"), [("True", "1/2"), ("False", "0/2")])
+def test_the_readiness_gates_of_a_pod_that_are_open(status: str, text: str) -> None:
+    gates = [{"conditionType": "a"}, {"conditionType": "b"}]
+    pod = {"spec": {"readinessGates": gates}, "status": {"conditions": [{"type": "a", "status": status}]}}
+    assert cells("pods", pod)["Readiness Gates"] == text
+    assert cells("pods", {})["Readiness Gates"] == "<none>"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fairlead.model.http import (
     Cors,
+    ExternalAuth,
     Filters,
     HeaderModifier,
     HeaderValue,
+    JWTProvider,
     Mirror,
     PathMatch,
     PathModifier,
@@ -73,3 +77,38 @@ def test_limits_retries_and_sessions() -> None:
         "retried up to 2 times on 502, 503, for any method",
         "one session stays at one target, by the cookie sid",
     ]
+
+
+def test_what_admits_a_request_is_listed() -> None:
+    rule = Rule(
+        filters=Filters(auth=ExternalAuth("shop/login:80")),
+        requests_per_second=5,
+        allowed_sources=("192.0.2.0/24",),
+        denied_sources=("192.0.2.9/32",),
+        jwt=(JWTProvider("https://a", jwks="{}"), JWTProvider("https://b", jwks="{}")),
+    )
+    assert actions_of(rule, MATCH) == [
+        "answered 403 for clients in 192.0.2.9/32",
+        "answered 403 for clients outside of 192.0.2.0/24",
+        "answered 429 above 5 requests a second at each proxy",
+        "answered 401 without a valid token of https://a or https://b",
+        "passed only if shop/login:80 allows it; answered 503 while that does not answer",
+    ]
+
+
+def test_every_field_of_a_rule_has_a_sentence() -> None:
+    """A field that a rule gets later must not be silent in ``fairlead route``."""
+    shown_elsewhere = {"name", "matches", "backends", "filters"}
+    of_rule: dict[str, Any] = {
+        "request_timeout_ms": 1, "backend_timeout_ms": 1, "retry": RetryRule(), "session": SessionPersistence(),
+        "requests_per_second": 1, "allowed_sources": ("::/0",), "denied_sources": ("::/0",),
+        "jwt": (JWTProvider("https://a", jwks="{}"),),
+    }  # fmt: skip
+    of_filters: dict[str, Any] = {
+        "request_headers": HEADERS, "response_headers": HEADERS, "redirect": Redirect(), "rewrite": Rewrite("b.org"),
+        "mirrors": (Mirror("m"),), "cors": Cors(), "auth": ExternalAuth("a"),
+    }  # fmt: skip
+    assert of_rule.keys() == set(Rule.__struct_fields__) - shown_elsewhere
+    assert of_filters.keys() == set(Filters.__struct_fields__)
+    assert all(actions_of(Rule(**{name: value}), MATCH) for name, value in of_rule.items())
+    assert all(actions_of(Rule(filters=Filters(**{name: value})), MATCH) for name, value in of_filters.items())

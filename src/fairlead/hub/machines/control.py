@@ -377,6 +377,7 @@ class Machines:
         heard.hear(report, now_s=now_s, skew_s=skew_s)
         self._kernel.reported(machine, report.forwarding)
         self._envoys.note_drains(machine, report.draining)
+        self._envoys.note_traffic(machine, report.traffic)
         if before is None or _able(before) != _able(report):
             self.changed()
         if before is None or (before.addresses, before.max_listeners) != (report.addresses, report.max_listeners):

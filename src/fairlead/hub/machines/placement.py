@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -33,7 +33,7 @@ from fairlead.kube.writes import apply_status, emit_transitions, write_status
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.in_words import counted
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.machine import DrainState, MachineReport
+from fairlead.model.machine import DrainState, MachineReport, ProxyTraffic
 from fairlead.runtime.clock import Clock, wait_for
 from fairlead.translate.placement import (
     Joined,
@@ -82,6 +82,10 @@ class MachineEnvoys(MachineProxies, Protocol):
 
     def note_drains(self, machine: str, drains: tuple[DrainState, ...] | None) -> None:
         """Take in which targets drain at the Envoy of a machine; None: its release closes no connections."""
+        ...
+
+    def note_traffic(self, machine: str, traffic: Sequence[ProxyTraffic]) -> None:
+        """Take in what the Envoy of a machine has counted."""
         ...
 
 

@@ -26,7 +26,7 @@ from fairlead.model.contract import EVERY_FEATURE, Capabilities
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.in_words import listed
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
-from fairlead.model.machine import DrainState, machine_of, node_group
+from fairlead.model.machine import DrainState, ProxyTraffic, machine_of, node_group
 from fairlead.model.observed import DrainFigures, Ensured, Health, Observed, Seen
 from fairlead.providers.envoy.bootstrap import DRAIN_S
 from fairlead.providers.envoy.connections import Drains
@@ -35,7 +35,7 @@ from fairlead.providers.envoy.fleet import NOT_CLOSED, Fleet, ServerCertificate
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.frontends import EnvoyFrontend, EnvoyFrontends
 from fairlead.providers.envoy.health_board import HealthBoard, Place
-from fairlead.providers.envoy.http.names import is_backend_of
+from fairlead.providers.envoy.http.names import invalid_settings, is_backend_of
 from fairlead.providers.envoy.http.route_table import HOLD_S
 from fairlead.providers.envoy.resources import ResourceType, load_balancer_of, packaged_schema
 from fairlead.providers.envoy.server import XdsServer
@@ -48,6 +48,7 @@ from fairlead.providers.envoy.store import (
     UnknownLoadBalancers,
     shortened,
 )
+from fairlead.providers.envoy.traffic import ReportedTraffic
 
 #: What changes with the targets of a load balancer, or with how they are checked; removed after its listeners.
 _WITH_TARGETS = (ResourceType.CLUSTER, ResourceType.ENDPOINTS)
@@ -97,6 +98,8 @@ class EnvoyProvider:
         )
         #: What machines last reported of their drains.
         self._machine_drains: dict[str, tuple[DrainState, ...] | None] = {}
+        #: What the Envoys of machines count.
+        self.machine_traffic = ReportedTraffic(self.machines)
         fleet.on_change(lambda key: self._notifier.hint((key,)))
 
     # --- life -------------------------------------------------------------------------------------------------
@@ -151,6 +154,10 @@ class EnvoyProvider:
             serves_whole_state=True,
             l7=True,
         )
+
+    def class_problem(self, parameters: Mapping[str, str]) -> str:
+        """Return which parameter of a class is wrong; empty when none is."""
+        return f"parameters.{problems[0]}" if (problems := invalid_settings(parameters)) else ""
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
         """Call ``notify`` with each load balancer that ``observe`` reports differently."""
@@ -233,6 +240,10 @@ class EnvoyProvider:
             if session.group.name in frontend.groups
         ]
         return frozenset(name for name, _ in answers if name) - {name for name, has_all in answers if not has_all}
+
+    def note_traffic(self, machine: str, traffic: Sequence[ProxyTraffic]) -> None:
+        """Take in what the Envoy of a machine has counted."""
+        self.machine_traffic.note(machine, traffic)
 
     def note_drains(self, machine: str, drains: tuple[DrainState, ...] | None) -> None:
         """Take in which targets drain at the Envoy of a machine; None: its release closes no connections."""

@@ -4,6 +4,7 @@
 
 In: the admin interface. Out: counts by load balancer, of HTTP by backend, and by route where that is asked for. What
 is idle costs Envoy a line at the most, and us a comparison of one: a line is parsed only when it has changed.
+A proxy machine reports the counts of its own Envoy to the hub.
 Never: all statistics of Envoy; there are hundreds for each.
 Source: https://www.envoyproxy.io/docs/envoy/latest/operations/admin#get--stats
 """
@@ -11,11 +12,16 @@ Source: https://www.envoyproxy.io/docs/envoy/latest/operations/admin#get--stats
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from heapq import nsmallest
 from urllib.parse import quote
 
+import msgspec
+
 from fairlead.model.keys import LoadBalancerKey, TargetKey
-from fairlead.model.observed import Counted, Reading, Totals
+from fairlead.model.machine import CountedTraffic, ProxyTraffic
+from fairlead.model.observed import Counted, Reading, Totals, summed
+from fairlead.runtime.clock import Clock
 
 _FILTER = (
     r"^(tcp|http)\.[A-Za-z]+/.*\.downstream_(cx_total|cx_active|cx_[rt]x_bytes_total|rq_[1-5]xx|rq_time)$"
@@ -177,6 +183,149 @@ class EnvoyTraffic:
         counts = self._counts
         totals = counts.take(text)
         return [Reading(self._name, totals, gone=counts.gone, grown=counts.grown, uptime_s=counts.uptime_s)]
+
+
+#: A machine reports a count once more for so long: a hub that ends may not have stored what it was told.
+_AGAIN_S = 120.0
+#: A report has so many counts, which is half of the largest body that a hub accepts.
+_MOST_REPORTED = 4000
+#: Processes whose counts are kept while no hub takes them; without one, each restart of Envoy adds one.
+_MOST_PROCESSES = 64
+
+
+class _CountingProcess:
+    """One Envoy process of a machine: its counts, which never decrease, and when each changed last."""
+
+    def __init__(self, get: Callable[[str], Awaitable[tuple[int, str]]]) -> None:
+        self._traffic = EnvoyTraffic(get, name="Envoy")
+        self.uptime_s = 0
+        self.counts: dict[LoadBalancerKey, Totals] = {}
+        self.changed_s: dict[LoadBalancerKey, float] = {}
+        self.sent_s: dict[LoadBalancerKey, float] = {}
+        #: Those that no hub has taken yet.
+        self.untaken: set[LoadBalancerKey] = set()
+
+    async def read(self, now_s: float) -> None:
+        for reading in await self._traffic.read():
+            self.uptime_s = reading.uptime_s or self.uptime_s
+            for counted, totals in reading.totals.items():
+                if not counted.whole:
+                    continue
+                key = counted.load_balancer
+                before = self.counts.get(key, Totals())
+                # A listener that is removed takes its counters with it.
+                now = totals if reading.grown is None else summed((before, reading.grown.get(counted, Totals())))
+                self.counts[key] = msgspec.structs.replace(now, active=totals.active)
+                self.changed_s[key] = now_s
+                self.untaken.add(key)
+
+
+class MachineTraffic:
+    """What the Envoys of a machine have counted, as its reports have it; kept until a hub has taken it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._processes: dict[str, _CountingProcess] = {}
+        #: What the last report had.
+        self._reported: list[tuple[str, LoadBalancerKey]] = []
+
+    async def read(self, process: str, get: Callable[[str], Awaitable[tuple[int, str]]]) -> None:
+        """Read the counts of one Envoy process by its admin interface; without an answer they stay as they are."""
+        counting = self._processes.get(process)
+        if counting is None:
+            counting = self._processes[process] = _CountingProcess(get)
+        await counting.read(self._clock.monotonic())
+
+    def report(self) -> tuple[ProxyTraffic, ...]:
+        """Return the counts that changed lately, that are of open connections, or that no hub has taken yet.
+
+        At most ``_MOST_REPORTED``: those that were not reported for longest.
+        """
+        now_s = self._clock.monotonic()
+        due = (
+            (process.sent_s.get(key, 0.0), name, key)
+            for name, process in self._processes.items()
+            for key, totals in process.counts.items()
+            if totals.active or key in process.untaken or process.changed_s[key] > now_s - _AGAIN_S
+        )
+        counts: dict[str, list[CountedTraffic]] = {name: [] for name in self._processes}
+        self._reported = [(name, key) for _, name, key in nsmallest(_MOST_REPORTED, due)]
+        for name, key in self._reported:
+            self._processes[name].sent_s[key] = now_s
+            counts[name].append(_entry(key, self._processes[name].counts[key]))
+        return tuple(
+            ProxyTraffic(process=name, uptime_s=process.uptime_s, counts=tuple(counts[name]))
+            for name, process in self._processes.items()
+        )
+
+    def taken(self, present: Collection[str]) -> None:
+        """Note that a hub has the last report; ``present`` are the processes that still run."""
+        for name, key in self._reported:
+            self._processes[name].untaken.discard(key)
+        again_s = self._clock.monotonic() - _AGAIN_S
+        for name, process in list(self._processes.items()):
+            is_old = all(changed_s <= again_s for changed_s in process.changed_s.values())
+            if name not in present and is_old and not process.untaken:
+                del self._processes[name]
+
+    def ended(self, present: Collection[str]) -> None:
+        """Close the open connections of processes that have ended, and keep at most ``_MOST_PROCESSES`` of these."""
+        others = [name for name in self._processes if name not in present]
+        for name in others[:-_MOST_PROCESSES]:
+            del self._processes[name]
+        for name in others[-_MOST_PROCESSES:]:
+            counts = self._processes[name].counts
+            counts.update({key: msgspec.structs.replace(totals, active=0) for key, totals in counts.items()})
+
+
+def _entry(key: LoadBalancerKey, totals: Totals) -> CountedTraffic:
+    return CountedTraffic(
+        load_balancer=str(key),
+        connections=totals.connections,
+        active=totals.active,
+        bytes_in=totals.bytes_in,
+        bytes_out=totals.bytes_out,
+        requests=totals.requests,
+    )
+
+
+class ReportedTraffic:
+    """Reads at the hub what machines have reported; ``connected`` returns the machines whose proxy is connected."""
+
+    def __init__(self, connected: Callable[[], Collection[str]]) -> None:
+        self._connected = connected
+        self._new: dict[tuple[str, str], dict[Counted, Totals]] = {}
+        self._uptime_s: dict[tuple[str, str], int] = {}
+
+    def note(self, machine: str, traffic: Sequence[ProxyTraffic]) -> None:
+        """Take in the report of a machine."""
+        for proxy in traffic:
+            source = (machine, proxy.process)
+            self._uptime_s[source] = proxy.uptime_s
+            counts = self._new.setdefault(source, {})
+            for entry in proxy.counts:
+                kind, namespace, name = entry.load_balancer.split("/", 2)
+                counts[Counted(LoadBalancerKey(kind, namespace, name))] = Totals(
+                    entry.connections, entry.active, entry.bytes_in, entry.bytes_out, entry.requests
+                )
+        reported = {proxy.process for proxy in traffic}
+        for source in [source for source in self._new if source[0] == machine and source[1] not in reported]:
+            self._forget(source)
+
+    async def read(self) -> Sequence[Reading]:
+        """Return what was reported since the last call."""
+        connected = self._connected()
+        for source in [source for source, counts in self._new.items() if not counts and source[0] not in connected]:
+            self._forget(source)
+        readings: list[Reading] = []
+        for source, counts in self._new.items():
+            name = f"Envoy {source[1]} of machine {source[0]}"
+            readings.append(Reading(name, counts, uptime_s=self._uptime_s[source]))
+            self._new[source] = {}
+        return readings
+
+    def _forget(self, source: tuple[str, str]) -> None:
+        del self._new[source], self._uptime_s[source]
 
 
 def _key_of(name: str) -> Counted | None:

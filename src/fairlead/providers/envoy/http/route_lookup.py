@@ -183,11 +183,14 @@ def _met(
         backend.backend and backend.weight for backend in rule.backends
     )
     drained = any(backend.backend for backend in rule.backends) and not any(backend.weight for backend in rule.backends)
-    reason = "the rule takes it"
+    status, reason = 0, "the rule takes it"
     if answered:
+        status = status_without_backend(candidate.route.kind, rule.backends)
         reason = "all backends have weight 0" if drained else "the rule has no backend that could be resolved"
+    if rule.is_undecided:
+        status, reason = 500, "the external service or the keys of tokens could not be resolved"
     return RouteDecision(
-        status_without_backend(candidate.route.kind, rule.backends) if answered else 0,
+        status,
         reason,
         listener.name,
         hostname,
