@@ -311,7 +311,7 @@ class CountedTraffic(MachineValue, frozen=True, kw_only=True, rename="camel", om
     requests: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
 
 
-class ProxyTraffic(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ProcessTraffic(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The counts of one proxy process that changed lately. ``process`` is its name, ``uptime_s`` its age."""
 
     process: str
@@ -348,7 +348,7 @@ class MachineReport(MachineValue, frozen=True, kw_only=True, rename="camel", omi
     #: What drains for a limited time at its proxy; None from a release that closes no connections.
     draining: tuple[DrainState, ...] | None = None
     #: What its proxy has counted; of a process that has ended too, until the hub has it.
-    traffic: tuple[ProxyTraffic, ...] = ()
+    traffic: tuple[ProcessTraffic, ...] = ()
     #: Fingerprint of the authorities of hubs that it trusts.
     authorities: str = ""
     #: Sentences with a next step: what is wrong with the machine as a whole.

@@ -59,10 +59,7 @@ CASES = [
         ],
         [
             ({"provider": "other"}, "spec.provider: Invalid value: provider is immutable: create another class"),
-            (
-                {"parameters": {"url": "https://two"}},
-                "spec.parameters: Invalid value: parameters is immutable, except",
-            ),
+            ({"parameters": {"url": "https://two"}}, "spec.parameters: Invalid value: parameters is immutable, except"),
             ({"parameters": {"url": None}}, "parameters is immutable, except credentials"),
             ({"parameters": None}, "timeout.<hook>: create another class"),
             ({"parameters": {"size": "l"}}, "parameters is immutable"),

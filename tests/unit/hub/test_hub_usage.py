@@ -20,7 +20,10 @@ from fairlead.hub.intents import INTENTS
 from fairlead.hub.intents.intent import Intents
 from fairlead.hub.tenants.usage import READ_S, SAVE_S, Usage, keep_usage
 from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.machine import ProcessTraffic
 from fairlead.model.observed import Counted, Reading, Totals
+from fairlead.providers.envoy import traffic
+from fairlead.providers.envoy.traffic import MachineTraffic, ReportedTraffic
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import tcp, tenant
 
@@ -593,3 +596,87 @@ async def test_hubs_that_share_a_month_stay_below_the_size_of_an_object(world: W
     world.usage._name = "one"
     await world.usage._store_month("fairlead-system", "2030-01", [UsageRow("2030-01-01T11", "a/b/c", bytes_in=1)])
     assert sum(map(len, world.maps.maps[month]["data"].values())) < 1024 * 1024
+
+
+class Machine:
+    """A proxy machine whose Envoy is restarted, and the reader of its reports at a hub that is restarted, too."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.traffic = MachineTraffic(world.clock)
+        self.sent = 0
+        self.number = 0
+        self.start_envoy()
+        self.start_hub()
+
+    def start_envoy(self) -> None:
+        self.number, self.sent, self.began_s = self.number + 1, 0, self.world.clock.monotonic()
+
+    def start_hub(self) -> None:
+        self.reader = ReportedTraffic(lambda: {"edge-1"})
+        self.world.usage = self.world.hub()
+
+    async def stats(self, _path: str) -> tuple[int, str]:
+        uptime_s = int(self.world.clock.monotonic() - self.began_s)
+        name = f"tcp.{WEB.load_balancer}/TCP/80"
+        return 200, f"{name}.downstream_cx_tx_bytes_total: {self.sent}\nserver.uptime: {uptime_s}\n"
+
+    async def report(self, *, arrives: bool = True, stored: bool = True) -> tuple[ProcessTraffic, ...]:
+        present = {str(self.number)}
+        await self.traffic.read(str(self.number), self.stats)
+        self.traffic.ended(present)
+        report = self.traffic.report()
+        if arrives:
+            self.reader.note("edge-1", report)
+            self.traffic.taken(present)
+            await self.world.clock.advance(SAVE_S)
+            self.world.usage.take(await self.reader.read())
+            if stored:
+                await self.world.usage.store()
+        return report
+
+
+@pytest.mark.req("F-32")
+async def test_a_machine_reports_what_its_envoys_counted_while_no_hub_listened(world: World) -> None:
+    machine = Machine(world)
+    machine.sent = 1000
+    await machine.report()
+    assert world.maps.bytes_out == 1000
+    machine.sent = 5000
+    await machine.report(arrives=False)
+    machine.start_envoy()
+    machine.sent = 300
+    await machine.report(arrives=False)
+    machine.start_hub()
+    await machine.report()
+    assert world.maps.bytes_out == 5300
+    machine.sent = 900
+    await machine.report(stored=False)
+    machine.start_hub()
+    await machine.report()
+    assert world.maps.bytes_out == 5900, "a hub that has not stored a report gets the counts once more"
+    machine.sent = 100
+    await machine.report()
+    assert world.maps.bytes_out == 6000, "a listener that was replaced counts from zero"
+    await world.clock.advance(300.0)
+    await machine.report()
+    assert [len(process.counts) for process in await machine.report()] == [0], "the ended Envoy is forgotten"
+    assert world.maps.bytes_out == 6000
+
+
+@pytest.mark.req("F-32")
+async def test_a_report_has_a_bounded_number_of_counts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic, "_MOST_REPORTED", 2)
+    machine = MachineTraffic(world.clock)
+    names = [f"TCPLoadBalancer/tenant-east/web-{number}" for number in range(5)]
+
+    async def stats(_path: str) -> tuple[int, str]:
+        return 200, "".join(f"tcp.{name}/TCP/80.downstream_cx_total: 1\n" for name in names)
+
+    await machine.read("1", stats)
+    reported: list[str] = []
+    for _ in range(3):
+        await world.clock.advance(5.0)
+        reported += [count.load_balancer for process in machine.report() for count in process.counts]
+        machine.taken({"1"})
+    assert set(reported) == set(names)

@@ -33,7 +33,7 @@ from fairlead.kube.writes import apply_status, emit_transitions, write_status
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.in_words import counted
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.machine import DrainState, MachineReport, ProxyTraffic
+from fairlead.model.machine import DrainState, MachineReport, ProcessTraffic
 from fairlead.runtime.clock import Clock, wait_for
 from fairlead.translate.placement import (
     Joined,
@@ -84,7 +84,7 @@ class MachineEnvoys(MachineProxies, Protocol):
         """Take in which targets drain at the Envoy of a machine; None: its release closes no connections."""
         ...
 
-    def note_traffic(self, machine: str, traffic: Sequence[ProxyTraffic]) -> None:
+    def note_traffic(self, machine: str, traffic: Sequence[ProcessTraffic]) -> None:
         """Take in what the Envoy of a machine has counted."""
         ...
 

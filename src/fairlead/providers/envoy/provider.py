@@ -26,7 +26,7 @@ from fairlead.model.contract import EVERY_FEATURE, Capabilities
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.in_words import listed
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
-from fairlead.model.machine import DrainState, ProxyTraffic, machine_of, node_group
+from fairlead.model.machine import DrainState, ProcessTraffic, machine_of, node_group
 from fairlead.model.observed import DrainFigures, Ensured, Health, Observed, Seen
 from fairlead.providers.envoy.bootstrap import DRAIN_S
 from fairlead.providers.envoy.connections import Drains
@@ -241,7 +241,7 @@ class EnvoyProvider:
         ]
         return frozenset(name for name, _ in answers if name) - {name for name, has_all in answers if not has_all}
 
-    def note_traffic(self, machine: str, traffic: Sequence[ProxyTraffic]) -> None:
+    def note_traffic(self, machine: str, traffic: Sequence[ProcessTraffic]) -> None:
         """Take in what the Envoy of a machine has counted."""
         self.machine_traffic.note(machine, traffic)
 

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import msgspec
 
 from fairlead.model.keys import LoadBalancerKey, TargetKey
-from fairlead.model.machine import CountedTraffic, ProxyTraffic
+from fairlead.model.machine import CountedTraffic, ProcessTraffic
 from fairlead.model.observed import Counted, Reading, Totals, summed
 from fairlead.runtime.clock import Clock
 
@@ -185,7 +185,7 @@ class EnvoyTraffic:
         return [Reading(self._name, totals, gone=counts.gone, grown=counts.grown, uptime_s=counts.uptime_s)]
 
 
-#: A machine reports a count once more for so long: a hub that ends may not have stored what it was told.
+#: A machine reports a count once more for so long: a hub that ends may not have stored the last report.
 _AGAIN_S = 120.0
 #: A report has so many counts, which is half of the largest body that a hub accepts.
 _MOST_REPORTED = 4000
@@ -236,7 +236,7 @@ class MachineTraffic:
             counting = self._processes[process] = _CountingProcess(get)
         await counting.read(self._clock.monotonic())
 
-    def report(self) -> tuple[ProxyTraffic, ...]:
+    def report(self) -> tuple[ProcessTraffic, ...]:
         """Return the counts that changed lately, that are of open connections, or that no hub has taken yet.
 
         At most ``_MOST_REPORTED``: those that were not reported for longest.
@@ -254,7 +254,7 @@ class MachineTraffic:
             self._processes[name].sent_s[key] = now_s
             counts[name].append(_entry(key, self._processes[name].counts[key]))
         return tuple(
-            ProxyTraffic(process=name, uptime_s=process.uptime_s, counts=tuple(counts[name]))
+            ProcessTraffic(process=name, uptime_s=process.uptime_s, counts=tuple(counts[name]))
             for name, process in self._processes.items()
         )
 
@@ -297,7 +297,7 @@ class ReportedTraffic:
         self._new: dict[tuple[str, str], dict[Counted, Totals]] = {}
         self._uptime_s: dict[tuple[str, str], int] = {}
 
-    def note(self, machine: str, traffic: Sequence[ProxyTraffic]) -> None:
+    def note(self, machine: str, traffic: Sequence[ProcessTraffic]) -> None:
         """Take in the report of a machine."""
         for proxy in traffic:
             source = (machine, proxy.process)
