@@ -18,7 +18,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from fairlead.cli.run import set_verbose
+from fairlead.cli.run import epilog_of, set_verbose
 
 
 class LogFormat(StrEnum):
@@ -360,6 +360,19 @@ class PlainGroup(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, without their types."""
         return without_types(super().get_params(ctx))
+
+
+class CommandGroup(typer.Typer):
+    """Commands with a first word in common, such as ``tenant``; ``verb`` declares one of them."""
+
+    def __init__(self, word: str, about: str) -> None:
+        super().__init__(cls=PlainGroup, no_args_is_help=True, help=about)
+        self._word = word
+
+    def verb(self, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        """Declare a command, which may take groups of options."""
+        declare = self.command(name, cls=PlainCommand, epilog=epilog_of(f"{self._word} {name}"))
+        return lambda command: declare(takes_groups(command))
 
 
 def flowing(text: str) -> str:

@@ -13,13 +13,13 @@ from typing import Annotated, Literal
 import typer
 
 from fairlead.cli.options import (
+    CommandGroup,
     HubApi,
     Labels,
     LogOptions,
     Output,
     OutputOption,
     PlainCommand,
-    PlainGroup,
     QuietLogOptions,
     Watch,
     directory,
@@ -57,16 +57,10 @@ DrainTime = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Even if no other machine can announce some of the addresses.")]
 
-app = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Machines that serve load balancers outside the hub.")
+app = CommandGroup("proxy", "Machines that serve load balancers outside the hub.")
 
 
-@app.callback()
-def proxy() -> None:
-    """Machines that serve load balancers outside the hub."""
-
-
-@app.command("token", cls=PlainCommand, epilog=epilog_of("proxy token"))
-@takes_groups
+@app.verb("token")
 def token(
     group: Annotated[
         str, typer.Option("--group", metavar="NAME", help="Group of the machine that joins with it.")
@@ -88,8 +82,7 @@ def token(
     run_async(lambda: create_token(group, api, output))
 
 
-@app.command("list", cls=PlainCommand, epilog=epilog_of("proxy list"))
-@takes_groups
+@app.verb("list")
 def list_machines(
     name: Annotated[str, typer.Argument(metavar="MACHINE", help="Only this machine; all without it.")] = "",
     selector: Labels = "",
@@ -104,8 +97,7 @@ def list_machines(
     run_for_code(lambda: show_machines(name, selector, api, output, watch=watch))
 
 
-@app.command("drain", cls=PlainCommand, epilog=epilog_of("proxy drain"))
-@takes_groups
+@app.verb("drain")
 def drain(
     machine: MachineName,
     for_: DrainTime = "5m",
@@ -126,8 +118,7 @@ def drain(
     run_for_code(lambda: drain_machine(machine, api, output, wait_s=wait_s, force=force))
 
 
-@app.command("undrain", cls=PlainCommand, epilog=epilog_of("proxy undrain"))
-@takes_groups
+@app.verb("undrain")
 def undrain(machine: MachineName, output: OutputOption = Output.TABLE, *, api: HubApi) -> None:
     """Use a drained machine again."""
     from fairlead.cli.proxy import undrain_machine
@@ -135,8 +126,7 @@ def undrain(machine: MachineName, output: OutputOption = Output.TABLE, *, api: H
     run_async(lambda: undrain_machine(machine, api, output))
 
 
-@app.command("remove", cls=PlainCommand, epilog=epilog_of("proxy remove"))
-@takes_groups
+@app.verb("remove")
 def remove(
     machine: MachineName,
     for_: DrainTime = "5m",

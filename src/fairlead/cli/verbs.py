@@ -25,6 +25,7 @@ from fairlead.cli.complete import (
 )
 from fairlead.cli.options import (
     AnyMember,
+    CommandGroup,
     Context,
     HubAddress,
     HubApi,
@@ -37,8 +38,6 @@ from fairlead.cli.options import (
     OptionGroup,
     Output,
     OutputOption,
-    PlainCommand,
-    PlainGroup,
     StopOnOption,
     TokenFile,
     ValidDays,
@@ -51,7 +50,7 @@ from fairlead.cli.options import (
     takes_groups,
 )
 from fairlead.cli.proxy_verbs import DEFAULT_STATE_DIR
-from fairlead.cli.run import epilog_of, run_async, run_for_code
+from fairlead.cli.run import run_async, run_for_code
 from fairlead.status.object_ref import CLASS, kinds_text
 
 if TYPE_CHECKING:
@@ -752,16 +751,10 @@ def collect(
     run_async(lambda: collect_bundle(where, path, now, hub_url, log or []))
 
 
-tenant_app = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Member clusters at the hub.")
+tenant_app = CommandGroup("tenant", "Member clusters at the hub.")
 
 
-@tenant_app.callback()
-def tenant() -> None:
-    """Member clusters at the hub."""
-
-
-@tenant_app.command("add", cls=PlainCommand, epilog=epilog_of("tenant add"))
-@takes_groups
+@tenant_app.verb("add")
 def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the member, such as east.", show_default=False)],
     output: KeyFile = None,
@@ -792,8 +785,7 @@ def add(
     )
 
 
-@tenant_app.command("list", cls=PlainCommand, epilog=epilog_of("tenant list"))
-@takes_groups
+@tenant_app.verb("list")
 def list_tenants(
     name: AnyMember = "",
     selector: Labels = "",
@@ -813,8 +805,7 @@ def list_tenants(
     run_for_code(lambda: tenant_table(name.removeprefix("tenant/"), matches, api, output, watch=watch))
 
 
-@tenant_app.command("usage", cls=PlainCommand, epilog=epilog_of("tenant usage"))
-@takes_groups
+@tenant_app.verb("usage")
 def tenant_usage(
     name: AnyMember = "",
     selector: Labels = "",
@@ -834,8 +825,7 @@ def tenant_usage(
     run_for_code(lambda: tenant_quotas(name.removeprefix("tenant/"), matches, api, output, watch=watch))
 
 
-@tenant_app.command("rotate", cls=PlainCommand, epilog=epilog_of("tenant rotate"))
-@takes_groups
+@tenant_app.verb("rotate")
 def rotate(
     name: MemberName,
     output: KeyFile = None,
@@ -857,8 +847,7 @@ def rotate(
     run_async(lambda: rotate_token(name.removeprefix("tenant/"), api, output=output, valid_s=valid_s, server=server))
 
 
-@tenant_app.command("remove", cls=PlainCommand, epilog=epilog_of("tenant remove"))
-@takes_groups
+@tenant_app.verb("remove")
 def remove(
     name: MemberName,
     stop_serving: Annotated[
@@ -898,7 +887,7 @@ def remove(
     )
 
 
-drill_app = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Rehearse the failure of a member.")
+drill_app = CommandGroup("drill", "Rehearse the failure of a member.")
 
 
 class DrillMode(StrEnum):
@@ -908,13 +897,7 @@ class DrillMode(StrEnum):
     DARK = "dark"
 
 
-@drill_app.callback()
-def drill() -> None:
-    """Rehearse the failure of a member."""
-
-
-@drill_app.command("member", cls=PlainCommand, epilog=epilog_of("drill member"))
-@takes_groups
+@drill_app.verb("member")
 def drill_member(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the member, as its Tenant.", show_default=False)],
     service: Annotated[
@@ -958,8 +941,7 @@ def drill_member(
     run_for_code(lambda: preview_drill(spec, api, output) if preview else run_drill(spec, api, output))
 
 
-@drill_app.command("history", cls=PlainCommand, epilog=epilog_of("drill history"))
-@takes_groups
+@drill_app.verb("history")
 def drill_history(
     name: Annotated[str, typer.Argument(metavar="DRILL", help="Print the report of this one as Markdown.")] = "",
     output: OutputOption = Output.TABLE,
@@ -972,8 +954,7 @@ def drill_history(
     run_for_code(lambda: show_drills(name.removeprefix("drill/"), api, output))
 
 
-@drill_app.command("stop", cls=PlainCommand, epilog=epilog_of("drill stop"))
-@takes_groups
+@drill_app.verb("stop")
 def drill_stop(
     name: Annotated[str, typer.Argument(metavar="DRILL", help="Name of the drill.", show_default=False)],
     output: OutputOption = Output.TABLE,
@@ -986,12 +967,7 @@ def drill_stop(
     run_async(lambda: stop_drill(name.removeprefix("drill/"), api, output))
 
 
-maintenance_app = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Answer requests with a page for a time.")
-
-
-@maintenance_app.callback()
-def maintenance() -> None:
-    """Answer requests with a page for a time."""
+maintenance_app = CommandGroup("maintenance", "Answer requests with a page for a time.")
 
 
 MaintenanceSubject = Annotated[
@@ -1005,8 +981,7 @@ MaintenanceSubject = Annotated[
 Hosts = Annotated[list[str] | None, typer.Option("--host", metavar="HOST", help="Only this host; may be repeated.")]
 
 
-@maintenance_app.command("on", cls=PlainCommand, epilog=epilog_of("maintenance on"))
-@takes_groups
+@maintenance_app.verb("on")
 def on(
     subject: MaintenanceSubject,
     namespace: Namespace = "",
@@ -1048,8 +1023,7 @@ def on(
     run_async(lambda: change_maintenance(ref, hosts or [], api, output, entry))
 
 
-@maintenance_app.command("off", cls=PlainCommand, epilog=epilog_of("maintenance off"))
-@takes_groups
+@maintenance_app.verb("off")
 def off(
     subject: MaintenanceSubject,
     namespace: Namespace = "",
@@ -1066,14 +1040,7 @@ def off(
     run_async(lambda: change_maintenance(ref, hosts or [], api, output, None))
 
 
-member_app = typer.Typer(
-    cls=PlainGroup, no_args_is_help=True, help="Drain a member of GlobalServices, and use it again."
-)
-
-
-@member_app.callback()
-def member() -> None:
-    """Drain a member of GlobalServices, and use it again."""
+member_app = CommandGroup("member", "Drain a member of GlobalServices, and use it again.")
 
 
 DrainedMember = Annotated[
@@ -1081,8 +1048,7 @@ DrainedMember = Annotated[
 ]
 
 
-@member_app.command("drain", cls=PlainCommand, epilog=epilog_of("member drain"))
-@takes_groups
+@member_app.verb("drain")
 def drain(
     name: DrainedMember,
     force: Annotated[bool, typer.Option("--force", help="Even if other members then exceed their maxShare.")] = False,
@@ -1100,8 +1066,7 @@ def drain(
     run_async(lambda: change_drain(name.removeprefix("tenant/"), api, output, drained=True, force=force))
 
 
-@member_app.command("undrain", cls=PlainCommand, epilog=epilog_of("member undrain"))
-@takes_groups
+@member_app.verb("undrain")
 def undrain(name: DrainedMember, output: OutputOption = Output.TABLE, *, api: HubApi) -> None:
     """Use a drained member of GlobalServices again."""
     from fairlead.cli.member import change_drain
