@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Self
@@ -20,15 +21,15 @@ from fairlead_demo.worlds.processes import wait_until
 class Echo:
     """A TCP server that answers each HTTP request with its own name, and remembers how connections began."""
 
-    def __init__(self, host: str, port: int, name: str) -> None:
-        self.host, self.port, self.name = host, port, name
+    def __init__(self, host: str, port: int, name: str, *, tls: ssl.SSLContext | None = None) -> None:
+        self.host, self.port, self.name, self._tls = host, port, name, tls
         self.status = "200 OK"
         self.first_bytes: list[bytes] = []
         self.peers: list[str] = []
         self._server: asyncio.Server | None = None
 
     async def start(self) -> Self:
-        self._server = await asyncio.start_server(self._connected, self.host, self.port)
+        self._server = await asyncio.start_server(self._connected, self.host, self.port, ssl=self._tls)
         return self
 
     async def stop(self) -> None:

@@ -6,13 +6,20 @@ import asyncio
 import base64
 import itertools
 import json
+import ssl
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fairlead.api.kubernetes import INGRESS_CLASSES, INGRESSES, SECRETS, SERVICES
-from fairlead.api.names import ANNOTATION_EXTERNAL_AUTH, ANNOTATION_LIMITS, INGRESS_CONTROLLER
+from fairlead.api.names import (
+    ANNOTATION_BACKEND_TLS,
+    ANNOTATION_EXTERNAL_AUTH,
+    ANNOTATION_LIMITS,
+    INGRESS_CONTROLLER,
+)
 from fairlead_demo.worlds.certificates import self_signed
 from fairlead_demo.worlds.fleet import Fleet
 from fairlead_demo.worlds.loopback import service_port
@@ -236,6 +243,47 @@ async def test_https_a_rotated_certificate_and_pods_that_come_and_go(fleet: Flee
         for name in ("web-tls", "web-empty"):
             await east.delete(name)
         await east.cluster.delete(SECRETS, "default", "web-tls")
+
+
+@pytest.mark.req("F-10")
+async def test_backends_that_ask_for_a_client_certificate_are_reached_over_tls(fleet: Fleet, tmp_path: Path) -> None:
+    east = fleet.members["east"]
+    pod, client_pair, server_pair = east.new_address(), self_signed("client"), self_signed("web.internal")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    for name, part in zip(("chain", "key"), server_pair, strict=True):
+        (tmp_path / name).write_bytes(part)
+    context.load_cert_chain(tmp_path / "chain", tmp_path / "key")
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=client_pair[0].decode())
+    backend = await Echo(pod, 8080, "over tls", tls=context).start()
+    await own_class(east, "of-mtls")
+    await service(east, "mtls", pod)
+    try:
+        await ingress(east, "of-mtls", "mtls", {"mtls.example.com": {"/": "mtls"}})
+        client = await client_of(east, "mtls")
+        request = json.dumps({"hostname": "web.internal", "secret": "mtls"})
+        patch = {"metadata": {"annotations": {ANNOTATION_BACKEND_TLS: request}}}
+        await east.cluster.merge_patch(INGRESSES, "default", "mtls", patch, manager="user")
+        # Without the Secret there is no request in plain text.
+        await answers(lambda: client.get("mtls.example.com"), (500, ""))
+        entries = {"tls.crt": client_pair[0], "tls.key": client_pair[1], "ca.crt": server_pair[0]}
+        data = {name: base64.b64encode(part).decode() for name, part in entries.items()}
+        body = {"metadata": {"name": "mtls", "namespace": "default"}, "type": "kubernetes.io/tls", "data": data}
+        await east.cluster.apply(SECRETS, body, manager="user")
+        await answers(lambda: client.get("mtls.example.com"), (200, "over tls"))
+        data["ca.crt"] = base64.b64encode(self_signed("web.internal")[0]).decode()
+        await east.cluster.apply(SECRETS, body, manager="user")
+        # New connections trust the new authorities alone.
+        await answers(lambda: status_of(client, "mtls.example.com"), (503, ""))
+    finally:
+        await no_ingresses(fleet, east, "of-mtls", "mtls")
+        await east.delete("mtls")
+        await east.cluster.delete(SECRETS, "default", "mtls")
+        await backend.stop()
+
+
+async def status_of(client: HttpClient, host: str) -> tuple[int, str]:
+    return (await client.get(host))[0], ""
 
 
 @pytest.mark.req("K-38", "E-19")

@@ -56,6 +56,10 @@ async def test_a_new_load_balancer_waits_for_targets_and_served_ones_grow(world:
     await world.slice("web", *PODS)
     await world.until(lambda: world.at_cloud() == {f"{pod}:8080" for pod in PODS}, what="what is served grows")
     await uses(world, TenantUsed(load_balancers=2, ports=1, addresses=1, targets=4))
+    # The alert compares these.
+    value, of_targets = hub.hub._telemetry.registry.get_sample_value, {"tenant": "east", "resource": "targets"}
+    assert value("fairlead_hub_tenant_used", of_targets) == 4
+    assert value("fairlead_hub_tenant_limit", of_targets) == 3
     await world.stop(hub)
     await world.start()
     await world.quiet()
