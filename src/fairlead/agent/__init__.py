@@ -1,7 +1,6 @@
 """The agent: exports a member's Services and nodes to the hub, and copies addresses and refusals back.
 
-Pure files answer one question each: ``ownership`` (is this Service ours),
-``warnings`` (what should its author know), ``nodes`` and ``slices`` (which backends), ``export`` (what should the hub
-have), ``feedback`` (what should the Service show).
-The others do the work: ``exporter``, ``node_exporter``, ``feedback_writer``, and ``app``, which wires them up.
+``sources`` has one package for each kind of requests, with a pure plan and a pure status. ``engine`` owns the queues,
+the publisher and the status writers of all sources. ``term`` decides whether this copy may lead. ``app`` assembles
+them.
 """

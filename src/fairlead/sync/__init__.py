@@ -4,7 +4,7 @@
                         ▲                                                          │
                         └───────────────── apply only what succeeded ──────────────┘
 
-``tracker``, ``plan`` (with the guard and the order of its rows) and ``history`` are pure: no clock, no log, no await.
-``worker`` takes dirty keys and says when to retry, ``execute`` makes the calls and parks what the provider rejects,
-``calls`` limits and batches them, and ``readback`` brings what others changed back into the tracker.
+``plan`` (tracker, plan, guard and the order of the rows) and ``history`` are pure: no clock, no log, no await.
+``worker`` takes dirty keys and says when to retry. ``execute`` makes the calls, limits and batches them, and parks
+what the provider rejects. ``readback`` brings what others changed back into the tracker.
 """
