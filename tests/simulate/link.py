@@ -7,6 +7,7 @@ the moment says. A request that was sent takes effect whatever becomes of the pr
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -177,6 +178,8 @@ class Stream:
         self._ended = False
         self._reader: asyncio.Future[None] | None = None
         self._scheduled = False
+        self._read_s = 0.0
+        self._timed = False
         self.closed = False
 
     def woken(self) -> None:
@@ -248,21 +251,31 @@ class Stream:
                 raise self._error
             if self._ended:
                 return b""
-            loop = self.line.network.loop
-            self._reader = reader = loop.create_future()
-            timer = loop.call_later(self._idle_s, _expire, reader)
+            self._reader = reader = self.line.network.loop.create_future()
+            self._read_s = self._awake_s()
+            if not self._timed:
+                self._timed = True
+                self.line.network.loop.call_later(self._idle_s, self._check_idle)
             try:
                 await reader
             finally:
-                timer.cancel()
                 self._reader = None
-            if self._idle_s <= 0:
-                return b""
 
-    def reset(self) -> None:
-        """Break the connection."""
-        self._error = aiohttp.ClientOSError("Connection reset by peer")
-        self._wake()
+    def _awake_s(self) -> float:
+        """Return the seconds that the machine of the client has been awake: its timers count no others."""
+        return self.line.network.loop.now_s - self.line.process.slept_s
+
+    def _check_idle(self) -> None:
+        """End a read that has waited for too long; one timer for all reads of a stream."""
+        if self.closed:
+            return
+        reader, left_s = self._reader, self._read_s + self._idle_s - self._awake_s()
+        if reader is not None and left_s <= 1e-6:
+            self._timed = False
+            if not reader.done():
+                reader.set_exception(aiohttp.SocketTimeoutError("Timeout on reading data from socket"))
+            return
+        self.line.network.loop.call_later(max(left_s, 1e-6) if reader is not None else self._idle_s, self._check_idle)
 
     def close(self) -> None:
         self.closed = True
@@ -270,11 +283,6 @@ class Stream:
             self.watch.end()
         if self in self.line.streams:
             self.line.streams.remove(self)
-
-
-def _expire(reader: asyncio.Future[None]) -> None:
-    if not reader.done():
-        reader.set_exception(aiohttp.SocketTimeoutError("Timeout on reading data from socket"))
 
 
 class _Sending:
@@ -348,11 +356,13 @@ class _Session:
             self._open += 1
         try:
             done: asyncio.Future[_Response] = loop.create_future()
-            timer = loop.call_later(min(deadline_s - loop.now_s, read_s), _time_out, done)
             content_type = headers.get("Content-Type", "") if headers else ""
-            _Wire(line, method, url.raw_path, dict(params or {}), data, content_type, done).send(
-                read_s if watching else None
-            )
+            wire = _Wire(line, method, url.raw_path, dict(params or {}), data, content_type, done)
+            limit_s = min(deadline_s - loop.now_s, read_s)
+            # Most answers are sure to come in time, and a timer costs as much as a message.
+            if wire.send(read_s if watching else None) < limit_s:
+                return await done
+            timer = loop.call_later(limit_s, _time_out, done)
             try:
                 return await done
             finally:
@@ -407,8 +417,11 @@ class _Wire:
         self._content_type = content_type
         self._done = done
 
-    def send(self, idle_s: float | None) -> None:
-        """Put the request on the wire; ``idle_s`` is the longest silence of a watch, None for all else."""
+    def send(self, idle_s: float | None) -> float:
+        """Put the request on the wire; return the seconds to its answer, infinity when that may not come.
+
+        ``idle_s`` is the longest silence of a watch, None for all else.
+        """
         line = self._line
         network, weather, draw = line.network, line.weather, line.random.random
         network.requests += 1
@@ -427,6 +440,7 @@ class _Wire:
             if trouble == "slow-answer":
                 self._back_s += 8.0 * draw()
         network.loop.call_later(there_s, self._arrive, trouble, idle_s, context=OUTSIDE)
+        return math.inf if trouble else there_s + self._back_s
 
     def _arrive(self, trouble: str, idle_s: float | None) -> None:
         line = self._line

@@ -93,8 +93,9 @@ class SimClock:
         if seconds <= 0.0:
             await asyncio.sleep(0)
             return
-        woken = self._loop.create_future()
-        step = self._loop.call_later(seconds, _wake, woken)
+        loop = self._loop
+        woken = loop.create_future()
+        step = loop.call_at(loop.now_s + seconds, _wake, woken)
         try:
             await woken
         finally:
@@ -121,7 +122,7 @@ class SimTask(asyncio.Task[Any]):
         return self._place
 
 
-class Step(msgspec.Struct, eq=False):
+class Step(msgspec.Struct, eq=False, gc=False):
     """A call that is due, in the place of ``asyncio.Handle``: far more of them are made than of anything else."""
 
     run: Any

@@ -52,6 +52,8 @@ RESYNC_S = 600.0
 #: The time between two keys of a resync, in seconds, so that changes do not wait for it.
 _RESYNC_APART_S = 0.01
 _READY_CHECK_S = 0.2
+#: What has a problem is retried seconds apart, sometimes for hours.
+_PROBLEM_CHECK_S = 2.0
 
 STATUS_CONFLICT = "StatusOwnedByAnother"
 
@@ -233,7 +235,7 @@ class Engine:
                     logged = source.problem
                     if logged:
                         self._log.warning(f"{source.name} are not served yet", sentence=logged)
-                await self._member.clock.sleep(_READY_CHECK_S)
+                await self._member.clock.sleep(_READY_CHECK_S if not logged else _PROBLEM_CHECK_S)
             source.kind_came.clear()
             self._begun.add(source.name)
             source.begin()

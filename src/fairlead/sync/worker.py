@@ -64,6 +64,7 @@ class Worker:
         self._provider = provider
         self._clock = clock
         self._keeps = provider if isinstance(provider, KeepsUnread) else None
+        self._domains = provider if isinstance(provider, FailureDomains) else None
         self._parallel = 1 if provider.capabilities.serves_whole_state else parallel
         self._trigger = asyncio.Event()
         self._slots = Concurrency(parallel=self._parallel, freed=self._trigger.set)
@@ -131,11 +132,11 @@ class Worker:
     def failure_domain(self, key: LoadBalancerKey) -> str:
         """Return what answers for one load balancer; empty where the provider does not distinguish."""
         state = self._tracker.state(key)
-        if state is None or not isinstance(self._provider, FailureDomains):
+        if state is None or self._domains is None:
             return ""
         spec = state.desired.spec if state.desired is not None else state.recorded_spec
         try:
-            return self._provider.failure_domain(spec) if spec is not None else ""
+            return self._domains.failure_domain(spec) if spec is not None else ""
         except Exception as error:
             # Promise 7: a provider's bug about one load balancer must not stop the others.
             log.exception("bug", load_balancer=str(key), error=str(error))

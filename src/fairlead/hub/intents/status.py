@@ -69,6 +69,7 @@ from fairlead.translate.member import NODES, missing_families
 from fairlead.translate.view import Decision, is_leaving, says_no_ready
 
 _ROUTES_SHOWN = 3
+_ORDER = {kind: number for number, kind in enumerate(ConditionType)}
 _REMOVALS = frozenset({Action.DRAIN, Action.DEREGISTER, Action.DELETE})
 
 
@@ -111,8 +112,7 @@ def build_conditions(
     conditions[ConditionType.SERVING] = _serving(
         conditions, observed, coming=coming, only_held=_is_only_held(decision, held)
     )
-    order = list(ConditionType)
-    return sorted(conditions.values(), key=lambda condition: order.index(condition.type))
+    return sorted(conditions.values(), key=lambda condition: _ORDER[condition.type])
 
 
 def held_now(report: Report) -> HeldRows:
