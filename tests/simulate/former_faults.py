@@ -19,6 +19,9 @@ from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.tenants.addresses import AddressAllocator
 from fairlead.kube import lease, transport
 from fairlead.kube.cache import WatchCache
+from fairlead.providers.zones.peers import PeerLeases
+from fairlead.providers.zones.plan import _Zone
+from fairlead.providers.zones.provider import DNSProvider
 from fairlead.runtime import background, queue
 from fairlead.runtime import loop as worker_loop
 from fairlead.sync import plan as guard
@@ -140,6 +143,31 @@ def changes_wake_no_waiters() -> None:
     edit(AddressAllocator._wake_waiting, place, 'if "released" not in cause and (keys := self._waiting - {but}):')
 
 
+def unread_time_counts_for_leases() -> None:
+    """A lease expires also in the time in which the zone could not be read."""
+    edit(PeerLeases._has_expired, " and now_s - before.read_s <= duration_s / 2", "")
+
+
+def no_lease_has_expired() -> None:
+    """A hub without a lease counts as one whose lease has expired."""
+    edit(PeerLeases._has_expired, "return False", "return True")
+
+
+def withdrawals_overtake_others() -> None:
+    """An address is withdrawn although the set has changed since it was read."""
+    edit(_Zone._withdraw, "self._withdrawn.add(change.key)", "pass")
+
+
+def shared_values_have_one_owner() -> None:
+    """A removed address takes the mark and value of another hub with it."""
+    edit(_Zone.remove, "others = any(mark.value == mine.value and mark != mine for mark in marks)", "others = False")
+
+
+def the_preferred_address_is_removed_first() -> None:
+    """The last address that serves is removed before those that do not serve return."""
+    DNSProvider._perhaps_last = lambda _self, _keys: []  # type: ignore[method-assign]
+
+
 #: The faults by name.
 FORMER: dict[str, Fault] = {
     fault.__name__: fault
@@ -157,5 +185,10 @@ FORMER: dict[str, Fault] = {
         terminating_pods_get_nothing,
         reported_departures_are_doubted,
         changes_wake_no_waiters,
+        unread_time_counts_for_leases,
+        no_lease_has_expired,
+        withdrawals_overtake_others,
+        shared_values_have_one_owner,
+        the_preferred_address_is_removed_first,
     )
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 
 from fairlead.errors import FairleadError
 from fairlead.hub.tenants.addresses import REST_S
@@ -83,7 +84,8 @@ def at_most_one_leader(world: World) -> None:
     for running in world.hubs():
         process = running.process
         if process is not None and not process.suspended and running.app is not None and running.app.elector.is_leader:
-            leaders.setdefault(running.flags.get("region", ""), []).append(running.name)
+            lease = running.flags.get("site", "") + running.flags.get("region", "")
+            leaders.setdefault(lease, []).append(running.name)
     for names in leaders.values():
         if len(names) > 1:
             world.fail("at_most_one_leader", f"{' and '.join(names)} both lead")
@@ -471,11 +473,14 @@ def _ports(world: World, key: tuple[str, str], obj: Obj) -> set[int]:
 
 def _pools(world: World, region: str) -> list[ipaddress.IPv4Network]:
     own = world.pool(region)
-    pools = [ipaddress.IPv4Network(own)] if own else []
+    pools = [_network(own)] if own else []
     for obj in world.hub_api.objects("addresspools"):
         if not obj["metadata"].get("deletionTimestamp") and obj["spec"].get("region", "") == region:
-            pools += [ipaddress.IPv4Network(text) for text in obj["spec"]["addresses"]]
+            pools += map(_network, obj["spec"]["addresses"])
     return pools
+
+
+_network = lru_cache(maxsize=None)(ipaddress.IPv4Network)
 
 
 def what_is_not_wanted_is_gone(world: World) -> Iterator[Problem]:
@@ -532,6 +537,7 @@ _AT_REST: tuple[Callable[[World], Iterator[Problem]], ...] = (
     what_is_wanted_is_done,
     what_is_not_wanted_is_gone,
     tenants_are_ready,
+    lambda world: world.zone.problems(),
 )
 
 __all__ = ["LATE_S", "Running", "problems", "tick", "watch"]

@@ -35,10 +35,13 @@ from tests.simulate.api import Event as Change
 from tests.simulate.link import Network
 from tests.simulate.loop import OUTSIDE, START, Process, SimLoop
 from tests.simulate.plane import Plane, SimProvider, Trouble
+from tests.simulate.zone import Zone
 
 POOL = "192.0.2.0/29"
 _SECOND_POOL = "203.0.113.0/29"
 HARDWARE = "hw"
+#: The API of the second of two hubs that share a zone.
+SECOND_SITE = "hub-b"
 _KINDS = (
     ("", "v1", "Namespace", "namespaces", False),
     ("", "v1", "Secret", "secrets", True),
@@ -188,6 +191,9 @@ class World:
         self.planes: dict[str, Plane] = {"outside": Plane("outside", self._plane_changed)}
         self.tenants: dict[str, Obj] = {}
         self.network.note = self.note
+        self.zone = Zone(self)
+        if shape.kind == "zone":
+            self._put_definitions(self._api(SECOND_SITE))
 
     # --- APIs -----------------------------------------------------------------------------------------------------
 
@@ -326,11 +332,11 @@ class World:
             lease_s=self.shape.lease_s,
         )
         hub = running.app = Hub(
-            cluster=self._cluster(process, "hub"),
+            cluster=self._cluster(process, site := running.flags.get("site", "hub")),
             providers={"envoy": own},
             config=config,
             clock=process.clock,
-            factories={"memory": hardware},
+            factories={"memory": hardware, "rfc2136": lambda: self.zone.provider(process, site)},
         )
         return hub.run()
 
@@ -473,6 +479,7 @@ def new_random(*parts: object) -> random.Random:
 __all__ = [
     "HARDWARE",
     "POOL",
+    "SECOND_SITE",
     "Intended",
     "Running",
     "Shape",

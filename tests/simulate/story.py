@@ -12,10 +12,20 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fairlead.api.names import SYSTEM_NAMESPACE, hub_lease
-from tests.simulate import invariants
+from tests.simulate import invariants, zone
 from tests.simulate.api import Obj
 from tests.simulate.link import TROUBLES, Network
-from tests.simulate.simulated_world import HARDWARE, Intended, Shape, Violation, World, group_of, hub_name, new_random
+from tests.simulate.simulated_world import (
+    HARDWARE,
+    SECOND_SITE,
+    Intended,
+    Shape,
+    Violation,
+    World,
+    group_of,
+    hub_name,
+    new_random,
+)
 
 #: Seconds after the end of all faults by which everything must be as it should be.
 CALM_S = 900.0
@@ -123,7 +133,7 @@ class _Author:
     def write(self) -> Story:
         draw, at_s = self.random, 0.0
         if self.shape.kind == "long":
-            return Story(str(draw.random()), self.shape, (Event(36_000.0, "end", ()),))
+            return Story(str(draw.random()), self.shape, (Event(15_000.0, "end", ()),))
         for tenant in self.tenants:
             self.add(0.0, "tenant", tenant, "{}")
         self.add(0.0, "class", HARDWARE)
@@ -170,6 +180,78 @@ class _Author:
             self._act(draw.choice((at_s - 1.0, at_s + 0.7, start_s, start_s)) + 3.0 * draw.random())
         self.add(end_s + draw.choice((1.0, 12.0)), "end")
         return Story(str(draw.randrange(10**9)), self.shape, tuple(sorted(self.events, key=lambda event: event.at_s)))
+
+    # --- two hubs that share a zone ----------------------------------------------------------------------------
+
+    def zone(self) -> Story:
+        """Write of hubs with separate APIs that publish the same names in one zone; some have a second replica."""
+        draw = self.random
+        self.shape = Shape(kind="zone", hubs=draw.choice((2, 2, 3)))
+        self.processes = self._processes()
+        lease = draw.choice((15, 15, 30))
+        sites = {"hub": lease, SECOND_SITE: draw.choice((lease, lease, lease, 0))}
+        for site, lease_s in sites.items():
+            self.add(0.0, "share", site, str(lease_s))
+        at_s = 8.0
+        for site in sites:
+            for host in zone.HOSTS:
+                self._publish(at_s, site, host)
+        at_s += draw.choice((4.0, 15.0, 75.0, 75.0))
+        verbs = draw.sample(
+            ("zonecut", "zonetrouble", "down", "gone", "weather", "suspend", "fail"), draw.choice((1, 2, 3))
+        )
+        for _ in range(draw.choice((4, 8, 12))):
+            at_s += draw.choice((0.0, 0.5, 2.0, 5.0, 15.0))
+            if draw.random() < 0.04:
+                at_s += 75.0
+            if draw.random() < 0.5:
+                self._wrong_in_zone(at_s, draw.choice(verbs))
+            elif draw.random() < 0.15:
+                self.add(at_s, "unpublish", draw.choice(list(sites)), draw.choice(zone.HOSTS))
+            else:
+                self._publish(at_s, draw.choice(list(sites)), draw.choice(zone.HOSTS))
+        if draw.random() < 0.15:
+            self.add(at_s + 5.0, "share", SECOND_SITE, draw.choice(("0", "15", "30")))
+        self.add(at_s + draw.choice((1.0, 20.0, 45.0)), "end")
+        return Story(str(draw.randrange(10**9)), self.shape, tuple(sorted(self.events, key=lambda event: event.at_s)))
+
+    def _publish(self, at_s: float, site: str, host: str) -> None:
+        draw = self.random
+        own = [f"192.0.2.{number + (128 if site == SECOND_SITE else 0)}" for number in (1, 2)]
+        addresses = draw.sample([*own, "203.0.113.9"], draw.choice((1, 1, 2)))
+        unhealthy = draw.sample(addresses, draw.choice((0, 0, 0, 1, len(addresses))))
+        self.add(at_s, "publish", site, host, ",".join(addresses), ",".join(unhealthy) or "-")
+
+    def _wrong_in_zone(self, at_s: float, verb: str) -> None:
+        draw, process = self.random, self.random.choice(self.processes)
+        for_s = draw.choice((2.0, 8.0, 20.0, 50.0))
+        match verb:
+            case "zonecut":
+                self.add(at_s, "zonecut", process)
+                self.add(at_s + for_s, "zoneopen", process)
+            case "down":  # the server of the zone, or the network before it
+                for_s = draw.choice((for_s, 35.0, 50.0))
+                for each in self.processes:
+                    self.add(at_s, "zonecut", each)
+                    self.add(at_s + for_s + 4.0 * draw.random(), "zoneopen", each)
+            case "zonetrouble":
+                self.add(at_s, "zonetrouble", process, str(draw.choice((0.1, 0.4))))
+                self.add(at_s + for_s, "zoneopen", process)
+            case "gone":
+                self.add(at_s, draw.choice(("kill", "kill", "stop")), process)
+                self.add(at_s + for_s, "start", process)
+            case "weather":
+                host = SECOND_SITE if process == "hub-1" else "hub"
+                self.add(at_s, "weather", process, host, str(draw.choice((0.1, 0.4))), ",".join(self.troubles))
+                self.add(at_s + for_s, "clear", process, host)
+            case "suspend":
+                self.add(at_s, "suspend", process)
+                self.add(at_s + for_s, "resume", process)
+            case _:  # all load balancers of a name fail at once, everywhere
+                host = draw.choice(zone.HOSTS)
+                for site, address in (("hub", "192.0.2.1"), (SECOND_SITE, "192.0.2.129")):
+                    self.add(at_s + draw.choice((0.0, 0.0, 0.02)), "publish", site, host, address, address)
+                    self.add(at_s + for_s + draw.random(), "publish", site, host, address, "-")
 
     # --- one moment at which a fault of Fairlead showed --------------------------------------------------------
 
@@ -572,6 +654,8 @@ class _Author:
 def story_of(seed: int) -> Story:
     """Return the story of a seed."""
     author = _Author(seed)
+    if seed % 32 == 13:
+        return author.zone()
     if seed % 8 == 4:
         return author.moment()
     return author.drill() if seed % 8 == 0 else author.write()
@@ -618,7 +702,8 @@ class _Player:
         world, shape = self.world, self.story.shape
         for number in range(shape.hubs):
             region = shape.regions[number] if number < len(shape.regions) else ""
-            world.start(f"hub-{number}", "hub", region=region)
+            site = SECOND_SITE if shape.kind == "zone" and number == 1 else "hub"
+            world.start(f"hub-{number}", "hub", region=region, site=site)
         for tenant in shape.agents:
             world.start(f"agent-{tenant}", "agent", tenant=tenant)
             if shape.no_rights:
@@ -665,6 +750,8 @@ class _Player:
             line.weather.clear()
         world.network.webhooks.clear()
         world.trouble.rate = 0.0
+        for name in world.processes:
+            world.zone.open(name)
         for api in world.network.apis.values():
             spoilt, api.spoilt = api.spoilt, {}
             for plural, key in spoilt:
@@ -688,8 +775,8 @@ class _Player:
         before = self.writes
         while world.violation is None:
             self._until(world.loop.now_s + _POLL_S)
-            if self.writes != before:
-                before, quiet_since_s = self.writes, world.loop.now_s
+            if (writes := self.writes + world.zone.changes) != before:
+                before, quiet_since_s = writes, world.loop.now_s
             problems = invariants.problems(world)
             if not problems and world.loop.now_s - quiet_since_s >= _REST_S:
                 return
@@ -999,7 +1086,21 @@ def _troubled(event: Event) -> str | None:
 
 
 #: What happens without a fault.
-_PEACEFUL = {"lb", "unlb", "endpoints", "tenant", "untenant", "class", "pool", "unpool", "namespace", "end"}
+_PEACEFUL = {
+    "lb",
+    "unlb",
+    "endpoints",
+    "tenant",
+    "untenant",
+    "class",
+    "pool",
+    "unpool",
+    "namespace",
+    "share",
+    "publish",
+    "unpublish",
+    "end",
+}
 _VERBS: dict[str, Callable[..., None]] = {
     "lb": _lb,
     "unlb": _unlb,
@@ -1029,6 +1130,12 @@ _VERBS: dict[str, Callable[..., None]] = {
     "expire": _expire,
     "droplease": _drop_lease,
     "trouble": _trouble,
+    "share": zone.share,
+    "publish": zone.publish,
+    "unpublish": zone.unpublish,
+    "zonecut": zone.cut,
+    "zonetrouble": zone.trouble,
+    "zoneopen": lambda world, name: world.zone.open(name),
     "end": lambda _world: None,
 }
 

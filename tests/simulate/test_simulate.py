@@ -50,7 +50,8 @@ def test_a_violation_shrinks_to_a_story_that_replays() -> None:
 
 
 def test_the_document_names_every_invariant() -> None:
-    code = Path(invariants.__file__).read_text() + (Path(__file__).parent / "story.py").read_text()
+    files = (Path(invariants.__file__), *(Path(__file__).parent / name for name in ("story.py", "zone.py")))
+    code = "".join(file.read_text() for file in files)
     checked = set(re.findall(r'(?:fail\(|yield |name = )\s*"(\w+)"', code)) | {"what_is_released_is_given"}
     named = set(re.findall(r"^\| `(\w+)`", (_ROOT / "docs/invariants.md").read_text(), re.MULTILINE))
     assert checked == named
@@ -75,6 +76,11 @@ _FORMER = [
     pytest.param("terminating_pods_get_nothing", marks=pytest.mark.req("L4-1")),
     pytest.param("reported_departures_are_doubted", marks=pytest.mark.req("L4-2")),
     pytest.param("changes_wake_no_waiters", marks=pytest.mark.req("L4-3")),
+    pytest.param("unread_time_counts_for_leases", marks=pytest.mark.req("MC-22")),
+    pytest.param("no_lease_has_expired", marks=pytest.mark.req("MC-22")),
+    pytest.param("withdrawals_overtake_others", marks=pytest.mark.req("MC-22")),
+    pytest.param("shared_values_have_one_owner", marks=pytest.mark.req("MC-20")),
+    pytest.param("the_preferred_address_is_removed_first", marks=pytest.mark.req("MC-22")),
 ]
 
 
@@ -93,6 +99,13 @@ def test_former_faults_are_found() -> None:
         "--prove", "refused_once_is_forgotten", "terminating_pods_get_nothing", "--first", "1", "--seeds", "60"
     )
     assert run.returncode == 0, run.stdout
+
+
+@pytest.mark.req("MC-20", "MC-22")
+def test_a_hub_that_withdraws_addresses_of_others_is_found() -> None:
+    run = simulate("--prove", "no_lease_has_expired", "--first", "13", "--seeds", "1", "--workers", "1")
+    assert run.returncode == 0, run.stdout
+    assert "other_hubs_keep_their_addresses" in run.stdout
 
 
 @pytest.mark.req("CORE-03")

@@ -74,6 +74,11 @@ def lease_text(lease: ZoneLease, expires: str) -> str:
     return ",".join((_HERITAGE, *(f"fairlead/{field}" for field in fields)))
 
 
+def is_lease(text: str) -> bool:
+    """Return whether ``text`` is the lease of a hub."""
+    return text.startswith(f"{_HERITAGE},fairlead/hub=")
+
+
 def lease_seconds(text: str, owner: str) -> int | None:
     """Return the duration in a lease of ``owner``; None when ``text`` is another text."""
     heritage, *fields = text.split(",")

@@ -118,7 +118,8 @@ def plan_records(changes: Sequence[RecordChange], there: RRSets) -> Planned:
     """Return what ``changes`` come to in a zone where ``there`` is what they read."""
     state = _Zone(there)
     refused: dict[int, str] = {}
-    for index, change in enumerate(changes):
+    # An unhealthy address is planned by what is left once all others are added and removed.
+    for index, change in sorted(enumerate(changes), key=lambda row: row[1].wanted and row[1].is_unhealthy):
         if not change.wanted:
             state.remove(change)
         elif sentence := state.add(change):

@@ -364,8 +364,9 @@ class DNSProvider:
         places = [(row.load_balancer, _value(row.listener.backend, row.key.address)) for row in changes]
         with self._changed_by(places):
             for settings, rows in by_server.items():
-                done = await self._batcher.change(settings, [row for _, row in rows])
-                outcomes |= {index: outcome for (index, _), outcome in zip(rows, done, strict=True)}
+                also = self._perhaps_last({changes[index].load_balancer for index, _ in rows})
+                done = await self._batcher.change(settings, [*(row for _, row in rows), *also])
+                outcomes |= {index: outcome for (index, _), outcome in zip(rows, done, strict=False)}
             self._remember(changes, outcomes)
         return [outcomes[index] for index in range(len(changes))]
 
@@ -378,8 +379,11 @@ class DNSProvider:
         types = {type_ for type_, _ in held}
         server, keys = self._servers.get(settings.server), {RRKey(settings.name, type_) for type_ in types}
         kept = _values(await self._recent.kept(settings.server, server, keys))
+        unmarked: set[Value] = set()
         if settings.lease_s:
-            self._peers.look(settings.server, await server.read({mark_key(settings.name, type_) for type_ in types}))
+            marks = await server.read({mark_key(settings.name, type_) for type_ in types})
+            self._peers.look(settings.server, marks)
+            unmarked = {value for value in held if mark_of(value, settings) not in _marks(marks, settings, value[0])}
         self._complete[key] = False
         if held and not held & kept and not settings.lease_s:
             return None
@@ -389,7 +393,8 @@ class DNSProvider:
         if settings.lease_s:
             unhealthy = self._unhealthy(key) - kept
             withdrawn = frozenset(value for value in unhealthy if any(type_ == value[0] for type_, _ in kept))
-            if not held - withdrawn <= kept:
+            # Without its mark, an address that another hub has too would go with the address of that hub.
+            if not held - withdrawn <= kept - unmarked:
                 self._unsettled.add(key)
         self._complete[key] = held - self._unhealthy(key) <= answered
         return observed_of(held, kept, answered, settings, self._shared.of(settings.holder), withdrawn)
@@ -497,6 +502,16 @@ class DNSProvider:
             return replace(change, ours=ours)
         unhealthy = frozenset(marked(other) for of_type, other in _unhealthy(targets) if of_type == type_)
         return replace(change, ours=ours, unhealthy=unhealthy, hubs=PeerHubs())
+
+    def _perhaps_last(self, keys: Iterable[LoadBalancerKey]) -> list[RecordChange]:
+        """Return rows for unhealthy addresses that no caller changes: a change may remove all that is preferred."""
+        return [
+            self._row(key, settings, value, self._held[key], wanted=True)
+            for key in sorted(keys)
+            if (settings := self._names.get(key)) is not None
+            for value in sorted(self._unhealthy(key))
+            if (key, value) not in self._changing
+        ]
 
     def _unhealthy(self, key: LoadBalancerKey) -> frozenset[Value]:
         """Return the registered addresses of a shared name whose load balancers do not serve."""
@@ -833,10 +848,19 @@ def ours_in(there: RRSets, settings: NameSettings) -> set[Value]:
     """Return the values whose marks say that they are this name's."""
     ours: set[Value] = set()
     for type_ in TYPES:
-        marks = set(map(mark_from_text, there.get(mark_key(settings.name, type_), EMPTY).values))
+        marks = _marks(there, settings, type_)
         values = there.get(RRKey(settings.name, type_), EMPTY).values
-        ours |= {(type_, value) for value in values if Mark(settings.holder, marked(value)) in marks}
+        ours |= {(type_, value) for value in values if mark_of((type_, value), settings) in marks}
     return ours
+
+
+def mark_of(value: Value, settings: NameSettings) -> Mark:
+    """Return the mark of a value as this name's."""
+    return Mark(settings.holder, marked(value[1]))
+
+
+def _marks(there: RRSets, settings: NameSettings, type_: str) -> set[Mark | None]:
+    return set(map(mark_from_text, there.get(mark_key(settings.name, type_), EMPTY).values))
 
 
 def row(

@@ -24,6 +24,7 @@ import dns.update
 from fairlead.errors import BadConfiguration, Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.providers.zones.answers import AnsweringServer, absolute, rdata_of, refused
+from fairlead.providers.zones.peers import is_lease
 from fairlead.providers.zones.plan import ANY, CNAME, EMPTY, TXT, TYPES, Edit, RRKey, RRSets, mark_from_text, mark_key
 from fairlead.providers.zones.provider import DNSProvider
 from fairlead.providers.zones.settings import HubSecrets, Secrets, ServerSettings
@@ -195,7 +196,7 @@ def _absences(edits: Sequence[Edit], there: RRSets) -> list[tuple[RRKey, bool]]:
 
 def _may_be_made_up(key: RRKey, there: RRSets) -> bool:
     """Return whether a wildcard may be all that is behind an answer: no mark of a hub is there for it."""
-    if "*" in key.name or any(map(mark_from_text, there[key].values)):
+    if "*" in key.name or any(mark_from_text(text) or is_lease(text) for text in there[key].values):
         return False
     marks = there.get(mark_key(key.name, key.type), EMPTY).values
     return not any(map(mark_from_text, marks))
