@@ -14,12 +14,7 @@ from typing import Any
 import pytest
 
 from fairlead.api.kubernetes import INGRESS_CLASSES, INGRESSES, SECRETS, SERVICES
-from fairlead.api.names import (
-    ANNOTATION_BACKEND_TLS,
-    ANNOTATION_EXTERNAL_AUTH,
-    ANNOTATION_LIMITS,
-    INGRESS_CONTROLLER,
-)
+from fairlead.api.names import ANNOTATION_BACKEND_TLS, ANNOTATION_EXTERNAL_AUTH, ANNOTATION_LIMITS, INGRESS_CONTROLLER
 from fairlead_demo.worlds.certificates import self_signed
 from fairlead_demo.worlds.fleet import Fleet
 from fairlead_demo.worlds.loopback import service_port
