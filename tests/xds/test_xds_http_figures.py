@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
+from fairlead.model.http import L7Listener
 from fairlead.model.observed import Counted, Totals
 from fairlead.providers.envoy.traffic import EnvoyTraffic
 from tests.xds.http_world import HttpWorld, config, get, prefix, route, to
@@ -64,3 +65,29 @@ async def test_routes_are_counted_where_that_is_asked_for(http: HttpWorld) -> No
             (reading,) = await reader.read()
             seen |= reading.totals
     assert {each.route for each in seen if each.route} == {"r/r"}
+
+
+@pytest.mark.req("MC-14", "MC-25")
+async def test_failed_connections_of_routes_count_as_such_only_without_http(http: HttpWorld) -> None:
+    l7 = config(
+        route("r", to("web")),
+        route("t", to("raw"), kind="TCP", listeners=("tcp",)),
+        listeners=(L7Listener("http", 80), L7Listener("tcp", 9000, "TCP")),
+    )
+    backends = [await http.echo(name) for name in ("web", "raw")]
+    spec = await http.start(l7, *backends)
+    reader = EnvoyTraffic(local_envoy(http.provider).admin, name="the Envoy of this machine")
+    for backend in backends:
+        await backend.stop()
+    assert [(await get(spec)).status for _ in range(3)] == [503, 503, 503]
+    for _ in range(3):
+        stream, writer = await asyncio.open_connection(spec.address, 9000)
+        assert await stream.read() == b""
+        writer.close()
+    web, raw = (Counted(spec.key, name) for name in ("web", "raw"))
+    seen: dict[Counted, Totals] = {}
+    async with asyncio.timeout(60):
+        while seen.get(raw, Totals()).failed != 3 or seen.get(web, Totals()).requests[4] != 3:
+            (reading,) = await reader.read()
+            seen |= reading.totals
+    assert seen[web].failed == 0

@@ -14,6 +14,8 @@ from fairlead.testing.builders import decoded, tenant
 from fairlead.translate.cluster_set import MemberExport, SharedDecision, admits, decide_shared, import_for, slices_for
 
 HTTP = {"port": 80, "name": "http"}
+#: Of a pod that terminates.
+CONDITIONS = {"ready": False, "serving": True, "terminating": True}
 
 
 def member(name: str = "west", **spec: Any) -> Tenant:
@@ -32,7 +34,9 @@ def export(
     owner = of or member(name)
     spec = {"namespace": "shop", "name": "web", "ports": [HTTP], "ipFamilies": ["IPv4"], "exportedAt": at, **spec}
     meta = {"name": "shop.web", "namespace": owner.namespace, "creationTimestamp": received}
-    endpoints = [{"addresses": [pod], "nodeName": "n1", "targetRef": {"uid": pod}} for pod in pods]
+    endpoints = [
+        {"addresses": [pod], "nodeName": "n1", "targetRef": {"uid": pod}, "conditions": CONDITIONS} for pod in pods
+    ]
     ports = [{"name": port["name"], "port": 8080, "protocol": port.get("protocol", "TCP")} for port in spec["ports"]]
     slices = decoded(
         {"metadata": {"name": f"shop.web.export.{name}"}, "endpoints": endpoints, "ports": ports}, EndpointSlice
@@ -184,6 +188,7 @@ def test_slices_show_their_source_and_keep_the_nodes_of_their_own_member() -> No
         (endpoint_slice,) = slices_for(member(of), decision.imports["prod"])
         (endpoint,) = endpoint_slice.endpoints or []
         assert (endpoint.node_name, endpoint.target_ref) == (node, None)
+        assert msgspec.to_builtins(endpoint.conditions) == CONDITIONS, "other members must not begin connections to it"
         assert endpoint_slice.metadata.namespace == f"tenant-{of}"
     imported = import_for(member("east"), decision.imports["prod"])
     assert (imported.key, imported.spec.clusters) == (("tenant-east", "shop.web"), ["west"])
