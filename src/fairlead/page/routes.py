@@ -370,6 +370,9 @@ def chain_of(
         by_backend[backend.behind].append(backend)
     served = ServedRoutes.of(obj) if isinstance(obj, HTTPLoadBalancer) else None
     members = {each.tenant: each for each in obj.status.members or ()} if isinstance(obj, GlobalService) else {}
+    if backends and not any(backend.member for backend in backends):
+        # A class that only weighs backends does not say which member each is of.
+        members = {}
     columns: list[tuple[str, list[ChainNode]]] = [("Clients", [ChainNode("clients", "Clients", row.state)])]
     links: list[tuple[str, str]] = []
     addresses = _addresses(obj, row, announced)

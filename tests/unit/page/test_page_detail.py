@@ -182,3 +182,14 @@ def test_a_global_service_has_its_members_with_shares_states_and_backends(
         ("service west", "backend 10.0.0.1:8080"),
         ("service east", "backend 10.0.0.2:8080"),
     }
+    # As with HAProxy.
+    weighed = {
+        place: RegisteredStatus(msgspec.structs.replace(at.target, locality="")) for place, at in registered.items()
+    }
+    detail = detail_of(key, KeyState(*key, True, [], []), inventory, weighed)
+    assert detail is not None
+    assert detail.chain is not None
+    assert [(column.title, len(column.nodes)) for column in detail.chain.columns[-2:]] == [
+        ("Service", 1),
+        ("Backends", 2),
+    ]
