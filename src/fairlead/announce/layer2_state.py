@@ -43,6 +43,8 @@ SETTLE_S = 5.0
 #: Gratuitous ARP after a take-over, then at each refresh.
 ANNOUNCE_AT_S = (0.0, 0.2, 1.1, 2.0, 4.0, 8.0)
 REFRESH_S = 60.0
+#: All addresses of a link together are refreshed so often a second at most. Switches learn one MAC from all of them.
+REFRESHES_PER_S = 25
 #: How long a machine that restarts asks the others to wait for it.
 HOLD_S = 10.0
 #: Entries of the table that one hello carries; with IPv6 these fit an Ethernet frame.
@@ -908,7 +910,9 @@ class Election:
     def _schedule_refresh(self, now: float, record: _AddressRecord) -> None:
         # Spread: all addresses of a take-over would be announced in the same millisecond.
         part = (zlib.crc32(record.name.encode()) % 1000) / 1000
-        at_s = now + self._refresh_s * (0.75 + part / 4)
+        # One announcement of each owned address is scheduled.
+        refresh_s = max(self._refresh_s, len(self._announcements) / REFRESHES_PER_S)
+        at_s = now + refresh_s * (0.75 + part / 4)
         # Rounded: thousands of addresses share a turn twice a second.
         self._schedule(at_s - at_s % _REFRESH_STEP_S, record, len(ANNOUNCE_AT_S))
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 
 import pytest
 
+from fairlead.announce import layer2_state
 from fairlead.announce.layer2_state import ANNOUNCE_AT_S, CLAIMS, ENTRIES, HOLD_S, Election, Renewals, Want
 from tests.simulate.layer2 import World, run
 
@@ -353,6 +355,19 @@ def test_announcements_come_at_fixed_times_and_at_each_refresh(link):
     later = offsets[len(ANNOUNCE_AT_S) - 1 :]
     assert len(later) >= 3
     assert max(after - before for before, after in itertools.pairwise(later)) <= 60.1
+
+
+@pytest.mark.req("P-14")
+def test_many_addresses_are_refreshed_at_a_steady_rate_in_all(monkeypatch):
+    monkeypatch.setattr(layer2_state, "REFRESHES_PER_S", 1)
+    link = Link("m1")
+    link.plan({f"198.51.100.{number}": want("m1") for number in range(120)})
+    link.run(30, step_s=0.2)
+    link.actions["m1"].clear()
+    link.run(240, step_s=0.2)
+    counts = Counter(address for _, kind, address in link.actions["m1"] if kind == "announce")
+    assert len(counts) == 120
+    assert counts.total() <= 240 / 0.75
 
 
 @pytest.mark.req("P-21")
