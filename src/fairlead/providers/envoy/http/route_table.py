@@ -90,7 +90,7 @@ class RouteTable:
         #: The listeners that got another backend, or lost one, in the last update.
         self.renamed: set[str] = set()
         self._hostnames: dict[str, str] = {}
-        self._routes: dict[EncodedRoute, None] = {}
+        self._routes: Sequence[EncodedRoute] = ()
 
     def update(self, routes: Sequence[EncodedRoute], hostnames: Mapping[str, str]) -> set[tuple[str, str]] | None:
         """Take over routes; returns the touched (listener, hostname), or None when everything may have changed.
@@ -100,7 +100,7 @@ class RouteTable:
         touched: set[tuple[str, str]] | None = set()
         self.renamed = set()
         if hostnames != self._hostnames:
-            self._hostnames, self._routes, touched = dict(hostnames), {}, None
+            self._hostnames, self._routes, touched = dict(hostnames), (), None
             self.by_listener = {name: {} for name in hostnames}
             self.backends = {name: Counter() for name in hostnames}
             self.buckets = {name: {} for name in hostnames}
@@ -108,13 +108,14 @@ class RouteTable:
             self.guarded.clear()
             self.logs = {name: Counter() for name in hostnames}
             self.jwt = {name: Counter() for name in hostnames}
-        new = dict.fromkeys(routes)
-        for route in self._routes.keys() - new.keys():
+        old, new = differing_part(self._routes, routes)
+        before, offered = dict.fromkeys(self._routes[old]), dict.fromkeys(routes[new])
+        for route in before.keys() - offered.keys():
             for listener, hostname, host_route in self._places(route):
                 self._take_away(listener, hostname, host_route)
                 if touched is not None:
                     touched.add((listener, hostname))
-        for route in [route for route in routes if route not in self._routes]:
+        for route in [route for route in offered if route not in before]:
             for listener, hostname, host_route in self._places(route):
                 self.by_listener[listener].setdefault(hostname, {})[host_route] = None
                 counts = self.backends[listener]
@@ -129,7 +130,7 @@ class RouteTable:
                 self.buckets[listener].update(route.buckets)
                 if touched is not None:
                     touched.add((listener, hostname))
-        self._routes = new
+        self._routes = routes
         return touched
 
     def routes_of(self, listeners: Iterable[str]) -> frozenset[EncodedRoute]:
@@ -386,8 +387,9 @@ class VirtualHosts:
         self._groups: dict[str, dict[str, Group]] = {}
         #: For each domain its listener, the groups that a request meets, and the encoded virtual host.
         self._hosts: dict[str, tuple[str, tuple[Group, ...], bytes]] = {}
-        #: The domains in their order.
+        #: The domains in their order, and the encoded virtual host of each.
         self._domains: list[str] = []
+        self._encoded: list[bytes] = []
         self._misdirected = delimited(3, schema.encode("envoy.config.route.v3.Route", _MISDIRECTED))
         self._schema = schema
         #: The settings of the filter that checks the clients of a listener, by its name.
@@ -418,19 +420,19 @@ class VirtualHosts:
                 host = virtual_host(domain, self._misdirected)
                 self._hosts.setdefault(domain, ("", (), host))
             self._domains = sorted(self._hosts)
+            self._encoded = [self._hosts[domain][2] for domain in self._domains]
         else:
             by_name = {listener.name: listener for listener in served}
             for name, hostname in touched:
                 if name in by_name:
                     self._touch(by_name[name], hostname, owners, routes)
-        return [self._hosts[domain][2] for domain in self._domains]
+        return self._encoded
 
     def _touch(
         self, listener: L7Listener, hostname: str, owners: Mapping[str, L7Listener], routes: Mapping[str, AtListener]
     ) -> None:
         self._regroup(listener.name, hostname, routes)
-        groups = self._groups[listener.name]
-        exists = hostname in self._hosts
+        groups, changed = self._groups[listener.name], [hostname]
         if hostname in groups or hostname == normal(listener.hostname):
             self._host(hostname, listener, owners)
         elif self._hosts.get(hostname, ("",))[0] == listener.name:
@@ -440,9 +442,13 @@ class VirtualHosts:
             for domain, (owner, _, _) in list(self._hosts.items()):
                 if owner == listener.name and domain != hostname and hostname in patterns_for(domain):
                     self._host(domain, listener, owners)
-        if exists != (hostname in self._hosts):
-            at = bisect_left(self._domains, hostname)
-            self._domains[at : at + exists] = [] if exists else [hostname]
+                    changed.append(domain)
+        for domain in changed:
+            at = bisect_left(self._domains, domain)
+            existed = self._domains[at : at + 1] == [domain]
+            now = [domain] if domain in self._hosts else []
+            self._domains[at : at + existed] = now
+            self._encoded[at : at + existed] = [self._hosts[domain][2] for domain in now]
 
     def _regroup(self, listener: str, hostname: str, routes: Mapping[str, AtListener]) -> None:
         members = tuple(routes.get(listener, {}).get(hostname, ()))
@@ -660,7 +666,13 @@ class HeldRoutes:
         if not self._waiting:
             self.routes, self.backends = config.routes, config.backends
             return
-        self.routes = [served for route in config.routes if (served := self._served(route)) is not None]
+        # One expression without calls: a configuration may have thousands of routes.
+        waiting = self._waiting
+        self.routes = [
+            served
+            for route in config.routes
+            if (served := waiting[route.name][1] if route.name in waiting else route) is not None
+        ]
         kept = {
             name for _, served in self._waiting.values() if served is not None for name in backends_of(served.rules)
         }
