@@ -66,3 +66,21 @@ async def test_a_new_load_balancer_waits_for_targets_and_served_ones_grow(world:
     assert (await world.said("Accepted", "False", name="api")).reason == "QuotaExceeded"
     await world.slice("web", *PODS[:2])
     await world.programmed("api")
+
+
+@pytest.mark.req("F-31")
+async def test_of_several_hubs_one_counts_a_member(world: HubWorld) -> None:
+    hubs = [await world.start(), await world.start(identity="eu", pool="198.51.100.0/28", region="eu")]
+    await world.tenant()
+    for name, region in (("here", ""), ("there", "eu")):
+        await world.lb(name, spec={"region": region} if region else {})
+        await world.slice(name, *PODS[:2])
+    await world.quiet(20)
+    counted = await used(world)
+    assert counted is not None
+    assert counted.load_balancers == 2
+    for hub in hubs:
+        hub.cluster.written.clear()
+    await world.clock.advance(301)  # both compare all statuses
+    await world.quiet()
+    assert [write for hub in hubs for write in hub.written if "Tenant" in write] == []

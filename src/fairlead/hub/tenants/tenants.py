@@ -328,7 +328,11 @@ class MemberQuotas:
         """Return the number of targets; a hub that has just started still trusts the status."""
         counts = self._targets.get(tenant.namespace, {})
         total = sum(counts.values())
-        served = (objects.key(obj) for objects, obj in self._objects(tenant.namespace) if obj.status.accepted)
+        served = (
+            objects.key(obj)
+            for objects, obj in self._objects(tenant.namespace)
+            if obj.status.accepted and objects.serves(obj)
+        )
         if tenant.status.used is None or all(key in counts for key in served):
             return total
         return max(total, tenant.status.used.targets)
@@ -446,6 +450,8 @@ class Tenants:
         tenant = self._present.get("", name)
         if tenant is None or tenant.deleting or not self._leading():
             return
+        if not self._inventory.decides_in(tenant.spec.region):
+            return
         before, used = tenant.status.used or TenantUsed(), self._quotas.used(tenant)
         if used != tenant.status.used:
             self._queue.add(name)
@@ -510,7 +516,10 @@ class Tenants:
         new = next_status(
             tenant, ensured, agent, now=now, removal=removal, domain=domain, former=former, domains_taken=taken
         )
-        new = msgspec.structs.replace(new, used=None if tenant.refused else self._quotas.used(tenant))
+        # One hub counts: that of the region of the member.
+        counts = self._inventory.decides_in(tenant.spec.region)
+        used = old.used if not counts else None if tenant.refused else self._quotas.used(tenant)
+        new = msgspec.structs.replace(new, used=used)
         written, wait_s = await self._writer.write(tenant, old, new)
         if written is not None:
             changes = transitions(old.conditions, new.conditions)
