@@ -69,7 +69,7 @@ async def test_a_new_load_balancer_waits_for_targets_and_served_ones_grow(world:
 
 
 @pytest.mark.req("F-31")
-async def test_of_several_hubs_one_counts_a_member(world: HubWorld) -> None:
+async def test_one_of_several_hubs_counts_a_member(world: HubWorld) -> None:
     hubs = [await world.start(), await world.start(identity="eu", pool="198.51.100.0/28", region="eu")]
     await world.tenant()
     for name, region in (("here", ""), ("there", "eu")):
