@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from fairlead.api.kubernetes import EndpointSlice, Ingress, PortStatus
-from fairlead.api.meta import JSONMapping, WireCondition
+from fairlead.api.meta import JSONMapping, KubeObject, WireCondition
 from fairlead.api.names import label_value
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer, TCPLoadBalancerSpec, TCPLoadBalancerStatus
 from fairlead.hub.intents.intent import IntentContext
@@ -127,15 +128,28 @@ class TCPObjects(MemberObjects[TCPLoadBalancer]):
 
 
 _NO_NODES = NodeAddresses()
+Obj = TypeVar("Obj", bound=KubeObject)
 
 
 def _without_targets(view: TCPView) -> TCPView:
-    """Return ``view`` without endpoints and nodes, and without the part of the status that follows from decisions."""
-    obj = view.load_balancer
-    recorded = {name: getattr(obj.status, name) for name in TCPStatus.owned_elsewhere}
+    """Return ``view`` without endpoints and nodes, and without statuses that no decision depends on."""
+    tenant, lb_class, accepted_class = view.tenant, view.load_balancer_class, view.accepted_class
+    recorded = {name: getattr(view.load_balancer.status, name) for name in TCPStatus.owned_elsewhere}
+    return msgspec.structs.replace(
+        view,
+        slices=(),
+        nodes=_NO_NODES,
+        load_balancer=_with_status(view.load_balancer, TCPLoadBalancerStatus(**recorded)),
+        tenant=tenant and _with_status(tenant, msgspec.structs.replace(tenant.status, used=None, last_sync_time=None)),
+        load_balancer_class=lb_class and _with_status(lb_class, None),
+        accepted_class=accepted_class and _with_status(accepted_class, None),
+    )
+
+
+def _with_status(obj: Obj, status: object) -> Obj:
+    """Return ``obj`` without its version, to be compared, with another status."""
     metadata = msgspec.structs.replace(obj.metadata, resource_version="")
-    bare = msgspec.structs.replace(obj, metadata=metadata, status=TCPLoadBalancerStatus(**recorded))
-    return msgspec.structs.replace(view, slices=(), nodes=_NO_NODES, load_balancer=bare)
+    return msgspec.structs.replace(obj, metadata=metadata, status=status)
 
 
 def _is_settled(view: TCPView, decision: Decision) -> bool:
