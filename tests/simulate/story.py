@@ -133,7 +133,7 @@ class _Author:
     def write(self) -> Story:
         draw, at_s = self.random, 0.0
         if self.shape.kind == "long":
-            return Story(str(draw.random()), self.shape, (Event(15_000.0, "end", ()),))
+            return Story(str(draw.random()), self.shape, (Event(36_000.0, "end", ()),))
         for tenant in self.tenants:
             self.add(0.0, "tenant", tenant, "{}")
         self.add(0.0, "class", HARDWARE)
