@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 
@@ -420,6 +420,15 @@ def did_you_mean(value: str, known: Iterable[str], *, most: int = 1) -> str:
     """Return `` Did you mean ...?`` (with its leading space), or nothing when no known value is near."""
     matches = near_names(value, known, most=most)
     return f" Did you mean {' or '.join(map(repr, matches))}?" if matches else ""
+
+
+def unknown_parameter(names: Iterable[str], valid: Sequence[str], whose: str) -> str:
+    """Return which of ``names`` is not among ``valid``, with a hint; empty when all are. ``whose``: who reads them."""
+    for name in sorted(set(names).difference(valid)):
+        near = near_names(name, valid, most=1)
+        hint = f"did you mean {near[0]}?" if near else f"valid are {', '.join(valid)}"
+        return f"parameters.{name[:60]} is unknown to {whose}; {hint}"
+    return ""
 
 
 def near_annotation(key: str) -> str:

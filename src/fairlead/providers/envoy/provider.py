@@ -20,6 +20,7 @@ import msgspec
 from msgspec.structs import replace
 from prometheus_client.registry import CollectorRegistry
 
+from fairlead.api.names import unknown_parameter
 from fairlead.model.change import Action, Outcome, TargetChange
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import EVERY_FEATURE, Capabilities
@@ -35,7 +36,7 @@ from fairlead.providers.envoy.fleet import NOT_CLOSED, Fleet, ServerCertificate
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.frontends import EnvoyFrontend, EnvoyFrontends
 from fairlead.providers.envoy.health_board import HealthBoard, Place
-from fairlead.providers.envoy.http.names import invalid_settings, is_backend_of
+from fairlead.providers.envoy.http.names import SETTINGS, invalid_settings, is_backend_of
 from fairlead.providers.envoy.http.route_table import HOLD_S
 from fairlead.providers.envoy.resources import ResourceType, load_balancer_of, packaged_schema
 from fairlead.providers.envoy.server import XdsServer
@@ -157,7 +158,8 @@ class EnvoyProvider:
 
     def class_problem(self, parameters: Mapping[str, str]) -> str:
         """Return which parameter of a class is wrong; empty when none is."""
-        return f"parameters.{problems[0]}" if (problems := invalid_settings(parameters)) else ""
+        problem = next(iter(invalid_settings(parameters)), "")
+        return unknown_parameter(parameters, SETTINGS, "provider envoy") or (problem and f"parameters.{problem}")
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
         """Call ``notify`` with each load balancer that ``observe`` reports differently."""

@@ -25,7 +25,7 @@ from fnmatch import fnmatchcase
 import msgspec
 from msgspec.structs import replace
 
-from fairlead.api.names import near_names
+from fairlead.api.names import unknown_parameter
 from fairlead.api.times import seconds_from_duration
 from fairlead.errors import BadConfiguration
 from fairlead.model.desired import FrontendSpec, ProxyProtocol
@@ -230,8 +230,7 @@ def _backends_by_port(info: Mapping[str, str]) -> dict[str, str]:
 
 def class_problem(parameters: Mapping[str, str]) -> str:
     """Return what is wrong with the parameters of a class, whatever load balancer uses it; empty when nothing is."""
-    problem = _problem_of_names(parameters) or _problem_of_socket(parameters)
-    if problem:
+    if problem := _problem_of_names(parameters) or _problem_of_socket(parameters):
         return problem
     try:
         _drain_timeout_s(parameters)
@@ -251,12 +250,8 @@ def _drain_timeout_s(parameters: Mapping[str, str]) -> float:
 
 
 def _problem_of_names(parameters: Mapping[str, str]) -> str:
-    for name in sorted(parameters):
-        if name not in _PARAMETERS and not _OF_PORT.fullmatch(name):
-            near = near_names(name, _PARAMETERS, most=1)
-            hint = f"did you mean {near[0]}?" if near else f"valid are {', '.join(_PARAMETERS)} and backend.<port>"
-            return f"parameters.{name[:60]} is unknown to provider haproxy; {hint}"
-    return ""
+    names = (name for name in parameters if not _OF_PORT.fullmatch(name))
+    return unknown_parameter(names, (*_PARAMETERS, "backend.<port>"), "provider haproxy")
 
 
 def _check_health_settings(spec: FrontendSpec) -> None:

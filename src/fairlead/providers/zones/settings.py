@@ -23,7 +23,7 @@ import msgspec
 
 from fairlead.api.hostname import is_within
 from fairlead.api.kubernetes import SECRETS, Secret
-from fairlead.api.names import SYSTEM_NAMESPACE, near_names, short_hash
+from fairlead.api.names import SYSTEM_NAMESPACE, short_hash, unknown_parameter
 from fairlead.api.times import seconds_from_duration
 from fairlead.errors import BadConfiguration, Forbidden, NotFound, Retry
 from fairlead.kube.cluster import Cluster
@@ -108,11 +108,9 @@ def failure_domain(parameters: Mapping[str, str]) -> str:
 
 
 def _check_names(spec: FrontendSpec, own: frozenset[str]) -> None:
-    valid_names = sorted({*_COMMON, *own})
-    for name in sorted(spec.parameters.keys() - _GIVEN - set(valid_names)):
-        near = near_names(name, valid_names, most=1)
-        hint = f"did you mean {near[0]}?" if near else f"valid are {', '.join(valid_names)}"
-        raise BadConfiguration(f"parameters.{name[:60]} of the DNSZone is unknown to its provider; {hint}")
+    given = spec.parameters.keys() - _GIVEN
+    if problem := unknown_parameter(given, sorted({*_COMMON, *own}), "the provider of the DNSZone"):
+        raise BadConfiguration(problem)
 
 
 def server_address(server: str) -> tuple[str, int]:

@@ -227,8 +227,8 @@ async def test_conflicts_and_limits_count_for_each_group(world: World) -> None:
 @pytest.mark.req("L-36")
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("accessLog", "jsn"), ("accessLogSink", "collector:4317"), ("connections", "many"), ("bandwidth", "10M"),
-     ("trustedHops", "-1"), ("escapedSlashes", "yes"), ("http3", "on")],
+    [("accessLog", "jsn"), ("acessLog", "json"), ("accessLogSink", "collector:4317"), ("connections", "many"),
+     ("bandwidth", "10M"), ("trustedHops", "-1"), ("escapedSlashes", "yes"), ("http3", "on")],
 )  # fmt: skip
 def test_a_class_with_an_invalid_parameter_names_it(tmp_path: Path, name: str, value: str) -> None:
     assert World(tmp_path).provider.class_problem({name: value}).startswith(f"parameters.{name}")

@@ -26,6 +26,11 @@ from fairlead.model.http import Route
 from fairlead.model.in_words import whole_number
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.access_log import (
+    ACCESS_LOG,
+    ACCESS_LOG_SINK,
+    COLLECTOR_CA,
+    TRACING,
+    TRACING_SINK,
     LogSettings,
     TraceSettings,
     access_log_of,
@@ -103,6 +108,11 @@ REQUESTS_PER_SECOND = "requestsPerSecond"
 CONNECTIONS = "connections"
 BANDWIDTH = "bandwidth"
 LIMITS = "limits"
+#: Parameters that a class may set; the last two concern Envoys in a cluster.
+SETTINGS = (
+    ACCESS_LOG, ACCESS_LOG_SINK, TRACING, TRACING_SINK, COLLECTOR_CA, TRUSTED_HOPS, ESCAPED_SLASHES,
+    ACCEPT_PROXY_PROTOCOL, REQUESTS_PER_SECOND, BANDWIDTH, LIMITS, CONNECTIONS, HTTP3, "address", "loadBalancerClass",
+)  # fmt: skip
 
 _ESCAPED_SLASHES = {"redirect": "UNESCAPE_AND_REDIRECT", "reject": "REJECT_REQUEST", "keep": "KEEP_UNCHANGED"}
 _BOOLEAN = {"true": True, "false": False}
