@@ -5,7 +5,7 @@
     all is moved                                       Done: the weights of the spec are in force; with ``stopOn``
                                                        only when the time of the last step has passed without errors
     a member that gains is not serving                 waits
-    more errors than ``stopOn`` since the last step    Stopped: back to the step before, until another is requested
+    more errors than ``stopOn`` in the steps judged    Stopped: back to before them, until another is requested
     the spec has other weights meanwhile               goes on to those, from where it is
 
 In: the spec, the status on record, errors. Out: the next status, the weights in force. Pure. A step is in force once it
@@ -85,15 +85,22 @@ def weights_in_force(shift: GlobalShiftStatus) -> dict[str, int]:
     }
 
 
+def step_before(wanted: GlobalShift, shift: GlobalShiftStatus) -> int:
+    """Return the percent that was moved before the last step."""
+    return max(0, (shift.moved - 1) // wanted.step * wanted.step)
+
+
 def next_step(
-    wanted: GlobalShift, shift: GlobalShiftStatus, *, now: datetime, errors: Errors, waits: str = ""
+    wanted: GlobalShift, shift: GlobalShiftStatus, *, now: datetime, errors: Errors, back_to: int, waits: str = ""
 ) -> GlobalShiftStatus:
-    """Return ``shift`` as it is from now on; ``waits``: why it must not move on, empty when it may."""
+    """Return ``shift`` as it is from now on.
+
+    ``back_to``: the percent before the steps that ``errors`` are of. ``waits``: why it must not move on, if so.
+    """
     if shift.state != "Shifting":
         return shift
     if (problem := stop_reason(wanted.stop_on, errors)) and shift.stepped_at:
-        back = max(0, (shift.moved - 1) // wanted.step * wanted.step)
-        return replace(shift, state="Stopped", moved=back, message=problem)
+        return replace(shift, state="Stopped", moved=back_to, message=problem)
     if wait_s(wanted, shift, now=now) > 0:
         return shift
     if waits:

@@ -126,7 +126,7 @@ async def test_errors_of_a_service_with_few_clients_stop_it_after_some_steps():
             await hub.context.clock.advance(60)
             shift = await hub.step()
             moved.append((shift.state, shift.moved))
-        assert moved[:3] == [("Shifting", 40), ("Shifting", 60), ("Stopped", 40)]
+        assert moved[:3] == [("Shifting", 40), ("Shifting", 60), ("Stopped", 0)], "before all steps that were judged"
 
 
 @pytest.mark.req("MC-14")

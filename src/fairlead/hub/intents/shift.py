@@ -23,7 +23,17 @@ from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Counted, Totals, added
 from fairlead.runtime.queue import KeyedQueue
-from fairlead.translate.shift import LEAST_ANSWERS, Errors, begun, errors_in, in_words, next_step, unmeasured, wait_s
+from fairlead.translate.shift import (
+    LEAST_ANSWERS,
+    Errors,
+    begun,
+    errors_in,
+    in_words,
+    next_step,
+    step_before,
+    unmeasured,
+    wait_s,
+)
 
 _log = structlog.get_logger(__name__)
 #: Errors are looked at this often between two steps.
@@ -117,8 +127,8 @@ class Shifts:
         self._objects = objects
         self._errors = ErrorCounts(context, counted, since="last step", field="spec.shift.stopOn")
         self._queue: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=context.clock)
-        #: The last steps whose errors were judged: those after steps with too few answers are judged together.
-        self._judged_at: dict[LoadBalancerKey, str] = {}
+        #: Since when errors are judged, and the percent moved before: steps with few answers are judged together.
+        self._judged: dict[LoadBalancerKey, tuple[str, int]] = {}
 
     def controller(self) -> Controller:
         """Return the controller that takes the steps."""
@@ -133,7 +143,7 @@ class Shifts:
         """Drop the state of a load balancer that is to be removed."""
         self._queue.forget(key)
         self._errors.forget(key)
-        self._judged_at.pop(key, None)
+        self._judged.pop(key, None)
 
     async def begin(self, obj: GlobalService) -> GlobalService:
         """Record where the shift to the spec of ``obj`` begins, before its spec is on record; return the object."""
@@ -152,16 +162,18 @@ class Shifts:
             return None
         if not _gaining(shift) <= {member.tenant for member in obj.status.members or ()}:
             return _LOOK_S  # The status is older than the list of members: whether one of them serves is unknown.
-        moment = self._judged_at.get(key, shift.stepped_at)
+        moment, back_to = self._judged.get(key, (shift.stepped_at, step_before(wanted, shift)))
         errors, waits = self._errors.errors(key, obj, wanted.stop_on, moment)
         if errors is None:
             return _LOOK_S
         now = self._context.clock.now()
-        after = next_step(wanted, shift, now=now, errors=errors, waits=waits or _why_waiting(obj, shift))
+        waits = waits or _why_waiting(obj, shift)
+        after = next_step(wanted, shift, now=now, errors=errors, waits=waits, back_to=back_to)
         if after != shift:
             if after.stepped_at != shift.stepped_at:
-                judged = not shift.stepped_at or errors.answers >= LEAST_ANSWERS
-                self._judged_at[key] = after.stepped_at if judged else moment
+                if not shift.stepped_at or errors.answers >= LEAST_ANSWERS:
+                    moment, back_to = after.stepped_at, shift.moved
+                self._judged[key] = moment, back_to
             await self._write(obj, after)
             self._context.inventory.wake([key], f"the weights of the members: {in_words(after) or 'all is moved'}")
             _log.info("shift", load_balancer=str(key), state=after.state, moved=after.moved, message=after.message)

@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -254,13 +255,15 @@ class MemberQuotas:
         self._kinds: list[IntentObjects[Any]] = []
         #: The limit and the load balancers within it, by namespace: each above it would count all others.
         self._within: dict[str, tuple[int, frozenset[LoadBalancerKey]]] = {}
+        #: Those that were told that they are within it: that they are served may not be on record yet.
+        self._told: set[LoadBalancerKey] = set()
         self._targets: dict[str, dict[LoadBalancerKey, int]] = {}
         self._hostnames: Counter[str] = Counter()
 
     def add(self, objects: IntentObjects[Any]) -> None:
         """Count the load balancers of one kind."""
         self._kinds.append(objects)
-        objects.cache.on_change(self._load_balancer_changed)
+        objects.cache.on_change(partial(self._load_balancer_changed, objects))
         objects.cache.broken.on_change(lambda _obj: self._within.clear())
 
     def watch(self) -> None:
@@ -312,6 +315,7 @@ class MemberQuotas:
                 f"member {name} has {targets} targets, and spec.maxTargets of its Tenant allows {spec.max_targets}; "
                 "delete load balancers or scale down, or ask the operator for more"
             )
+        self._told.add(key)
         return ""
 
     def wake_waiting(self, namespace: str) -> None:
@@ -343,15 +347,22 @@ class MemberQuotas:
             present = list(self._objects(namespace))
             # A lower limit takes nothing away: more than it allows may be served.
             unread = sum(key.namespace == namespace for objects in self._kinds for key in objects.cache.remains())
-            first = heapq.nsmallest(max(0, limit - unread), present, key=_rank)
+            first = heapq.nsmallest(max(0, limit - unread), present, key=self._rank)
             served = [entry for entry in present if entry[1].status.accepted is not None]
             keys = frozenset(objects.key(obj) for objects, obj in (*first, *served))
             known = self._within[namespace] = (limit, keys)
         return known[1]
 
-    def _load_balancer_changed(self, old: Any, new: Any) -> None:
+    def _rank(self, entry: tuple[IntentObjects[Any], Any]) -> tuple[bool, bool, str, str]:
+        objects, obj = entry
+        waits, created = obj.status.accepted is None, obj.metadata.creation_timestamp or ""
+        return (waits, waits and objects.key(obj) not in self._told, created, obj.metadata.name)
+
+    def _load_balancer_changed(self, objects: IntentObjects[Any], old: Any, new: Any) -> None:
         for obj in filter(None, (old, new)):
             self._within.pop(obj.metadata.namespace, None)
+        if new is None:
+            self._told.discard(objects.key(old))
         if old and new and old.status.allocation != new.status.allocation:
             self._changed_in(new.metadata.namespace)
         self._counted_changed(old, new)
@@ -369,11 +380,6 @@ class MemberQuotas:
     def _changed_in(self, namespace: str) -> None:
         if (tenant := self._inventory.tenant_of(namespace)) is not None:
             self._changed(tenant.metadata.name)
-
-
-def _rank(entry: tuple[IntentObjects[Any], Any]) -> tuple[bool, str, str]:
-    obj = entry[1]
-    return (obj.status.accepted is None, obj.metadata.creation_timestamp or "", obj.metadata.name)
 
 
 _ANNOTATION_HASH = "fairlead.dev/applied"
