@@ -108,6 +108,10 @@ class Browser:
             if asyncio.get_running_loop().time() > end_s:
                 text = await self.js("document.body?.innerText.slice(0, 2000)")
                 raise ExpectationFailed(f"not within {timeout_s:g} s: {what}", detail=f"{text}\n{self.errors}")
+            if any("ERR_NETWORK_CHANGED" in error and ".js" in error for error in self.errors):
+                # Another test changed a network of this machine while scripts were loaded: a person would reload.
+                self.errors.clear()
+                await self.call("Page.reload")
             await asyncio.sleep(0.02)
         return value
 
