@@ -91,16 +91,24 @@ def step_before(wanted: GlobalShift, shift: GlobalShiftStatus) -> int:
 
 
 def next_step(
-    wanted: GlobalShift, shift: GlobalShiftStatus, *, now: datetime, errors: Errors, back_to: int, waits: str = ""
+    wanted: GlobalShift,
+    shift: GlobalShiftStatus,
+    *,
+    now: datetime,
+    errors: Errors,
+    waits: str = "",
+    back_to: int | None = None,
 ) -> GlobalShiftStatus:
     """Return ``shift`` as it is from now on.
 
-    ``back_to``: the percent before the steps that ``errors`` are of. ``waits``: why it must not move on, if so.
+    ``waits``: why it must not move on, empty when it may. ``back_to``: the percent before the steps that ``errors``
+    are of, None for that before the last step.
     """
     if shift.state != "Shifting":
         return shift
     if (problem := stop_reason(wanted.stop_on, errors)) and shift.stepped_at:
-        return replace(shift, state="Stopped", moved=back_to, message=problem)
+        back = step_before(wanted, shift) if back_to is None else back_to
+        return replace(shift, state="Stopped", moved=back, message=problem)
     if wait_s(wanted, shift, now=now) > 0:
         return shift
     if waits:
