@@ -36,7 +36,7 @@ from fairlead.providers.envoy.fleet import NOT_CLOSED, Fleet, ServerCertificate
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.frontends import EnvoyFrontend, EnvoyFrontends
 from fairlead.providers.envoy.health_board import HealthBoard, Place
-from fairlead.providers.envoy.http.names import SETTINGS, invalid_settings, is_backend_of
+from fairlead.providers.envoy.http.names import ANNOTATION_PARAMETER, SETTINGS, invalid_settings, is_backend_of
 from fairlead.providers.envoy.http.route_table import HOLD_S
 from fairlead.providers.envoy.resources import ResourceType, load_balancer_of, packaged_schema
 from fairlead.providers.envoy.server import XdsServer
@@ -159,7 +159,8 @@ class EnvoyProvider:
     def class_problem(self, parameters: Mapping[str, str]) -> str:
         """Return which parameter of a class is wrong; empty when none is."""
         problem = next(iter(invalid_settings(parameters)), "")
-        return unknown_parameter(parameters, SETTINGS, "provider envoy") or (problem and f"parameters.{problem}")
+        names = (name for name in parameters if not name.startswith(ANNOTATION_PARAMETER))
+        return unknown_parameter(names, SETTINGS, "provider envoy") or (problem and f"parameters.{problem}")
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
         """Call ``notify`` with each load balancer that ``observe`` reports differently."""

@@ -232,3 +232,8 @@ async def test_conflicts_and_limits_count_for_each_group(world: World) -> None:
 )  # fmt: skip
 def test_a_class_with_an_invalid_parameter_names_it(tmp_path: Path, name: str, value: str) -> None:
     assert World(tmp_path).provider.class_problem({name: value}).startswith(f"parameters.{name}")
+
+
+def test_a_class_may_annotate_the_services_of_its_envoys(tmp_path: Path) -> None:
+    parameters = {"serviceAnnotation/cloud.example/type": "nlb", "loadBalancerClass": "cloud.example/lb"}
+    assert World(tmp_path).provider.class_problem(parameters) == ""

@@ -108,6 +108,8 @@ REQUESTS_PER_SECOND = "requestsPerSecond"
 CONNECTIONS = "connections"
 BANDWIDTH = "bandwidth"
 LIMITS = "limits"
+#: Begins parameters with annotations for the Services of Envoys in a cluster.
+ANNOTATION_PARAMETER = "serviceAnnotation/"
 #: Parameters that a class may set; the last two concern Envoys in a cluster.
 SETTINGS = (
     ACCESS_LOG, ACCESS_LOG_SINK, TRACING, TRACING_SINK, COLLECTOR_CA, TRUSTED_HOPS, ESCAPED_SLASHES,

@@ -37,6 +37,7 @@ from fairlead.api.names import (
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import LoadBalancerKey, WantedFamilies
 from fairlead.providers.envoy.bootstrap import ENVOY_FLAGS, Bootstrap, TlsFiles, bootstrap_json, secret_files
+from fairlead.providers.envoy.http.names import ANNOTATION_PARAMETER
 
 Manifest = Mapping[str, object]
 
@@ -294,8 +295,6 @@ def _network_policy(group: str, settings: DeploymentSettings) -> Manifest:
     return {"podSelector": _selector(group), "policyTypes": ["Ingress"], "ingress": [{"ports": [*listeners, *own]}]}
 
 
-#: ``parameters`` with this prefix become annotations of the Service, for a cloud's controller.
-ANNOTATION_PARAMETER = "serviceAnnotation/"
 #: The load balancer of the Service, as ``str(LoadBalancerKey)``.
 LOAD_BALANCER_ANNOTATION = "fairlead.dev/load-balancer"
 
