@@ -134,7 +134,7 @@ async def test_of_hundreds_above_a_quota_not_each_counts_all_others(gathering, m
     assert len(ranked) == len(names)
     gathering.put(tcp("a", spec=PODS))
     assert not gathering.view("lb-000").over_quota
-    assert gathering.view("a").over_quota, "another one was told that it is within, and may be on its way to be served"
+    assert gathering.view("a").over_quota, "another one was found within it, and may be on its way to be served"
 
 
 @pytest.mark.req("F-31")

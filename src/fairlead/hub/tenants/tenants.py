@@ -255,8 +255,8 @@ class MemberQuotas:
         self._kinds: list[IntentObjects[Any]] = []
         #: The limit and the load balancers within it, by namespace: each above it would count all others.
         self._within: dict[str, tuple[int, frozenset[LoadBalancerKey]]] = {}
-        #: Those that were told that they are within it: that they are served may not be on record yet.
-        self._told: set[LoadBalancerKey] = set()
+        #: Those that were found within it: that they are served may not be on record yet.
+        self._counted: set[LoadBalancerKey] = set()
         self._targets: dict[str, dict[LoadBalancerKey, int]] = {}
         self._hostnames: Counter[str] = Counter()
 
@@ -315,7 +315,7 @@ class MemberQuotas:
                 f"member {name} has {targets} targets, and spec.maxTargets of its Tenant allows {spec.max_targets}; "
                 "delete load balancers or scale down, or ask the operator for more"
             )
-        self._told.add(key)
+        self._counted.add(key)
         return ""
 
     def wake_waiting(self, namespace: str) -> None:
@@ -356,13 +356,13 @@ class MemberQuotas:
     def _rank(self, entry: tuple[IntentObjects[Any], Any]) -> tuple[bool, bool, str, str]:
         objects, obj = entry
         waits, created = obj.status.accepted is None, obj.metadata.creation_timestamp or ""
-        return (waits, waits and objects.key(obj) not in self._told, created, obj.metadata.name)
+        return (waits, waits and objects.key(obj) not in self._counted, created, obj.metadata.name)
 
     def _load_balancer_changed(self, objects: IntentObjects[Any], old: Any, new: Any) -> None:
         for obj in filter(None, (old, new)):
             self._within.pop(obj.metadata.namespace, None)
         if new is None:
-            self._told.discard(objects.key(old))
+            self._counted.discard(objects.key(old))
         if old and new and old.status.allocation != new.status.allocation:
             self._changed_in(new.metadata.namespace)
         self._counted_changed(old, new)

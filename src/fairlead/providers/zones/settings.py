@@ -108,8 +108,8 @@ def failure_domain(parameters: Mapping[str, str]) -> str:
 
 
 def _check_names(spec: FrontendSpec, own: frozenset[str]) -> None:
-    given = spec.parameters.keys() - _GIVEN
-    if problem := unknown_parameter(given, sorted({*_COMMON, *own}), "the provider of the DNSZone"):
+    names = spec.parameters.keys() - _GIVEN
+    if problem := unknown_parameter(names, sorted({*_COMMON, *own}), "the provider of the DNSZone"):
         raise BadConfiguration(problem)
 
 
