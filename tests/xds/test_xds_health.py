@@ -89,11 +89,12 @@ async def test_an_envoy_that_hangs_says_nothing_of_health_until_it_goes_on(world
         await health(world, key, ConditionReason.SERVING, healthy=1)
         notice.clear()
         os.kill(pid, signal.SIGSTOP)
+        # Who asks before the notice has seen it, and gets none: do not poll until it has come.
+        async with asyncio.timeout(30):
+            await notice.wait()
         seen = await health(world, key, ConditionReason.PROXIES_SILENT, healthy=0)
         assert (seen.serving, seen.total, seen.unknown) == (None, 0, 1)
         assert "the only proxy stopped reporting" in seen.message
-        async with asyncio.timeout(30):
-            await notice.wait()
         os.kill(pid, signal.SIGCONT)
         assert (await health(world, key, ConditionReason.SERVING, healthy=1)).serving is True
     finally:

@@ -143,11 +143,13 @@ class Agent:
             engine=self.engine,
             recorder=self._recorder,
         )
-        self._add_sources(metrics)
+        shared = self._add_sources(metrics)
         self._gates = gates = ReadinessGates(
             member=member,
             services=self.caches,
             http=self.http,
+            gateways=self.gateways,
+            shared=shared,
             engine=self.engine,
             recorder=self._recorder,
             tenant=config.tenant,
@@ -156,7 +158,8 @@ class Agent:
             "pods_waiting_for_gate", "Pods that wait for their readiness gate alone.", lambda: float(gates.waiting)
         )
 
-    def _add_sources(self, metrics: AgentMetrics) -> None:
+    def _add_sources(self, metrics: AgentMetrics) -> Shared:
+        """Give the engine all sources; return what Ingresses and Gateways share."""
         config, engine, caches, http = self.config, self.engine, self.caches, self.http
         settings = Settings(tenant=config.tenant, namespace=self.hub_namespace, target=config.target)
         services = ServiceSource(
@@ -203,6 +206,7 @@ class Agent:
             INGRESSES: ingresses,
             GATEWAYS: gateways,
         }
+        return shared
 
     @property
     def working(self) -> bool:

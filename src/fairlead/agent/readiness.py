@@ -26,10 +26,12 @@ import msgspec
 import structlog
 
 from fairlead.agent.engine import Engine
-from fairlead.agent.identity import service_of
-from fairlead.agent.sources.caches import BY_BACKEND, IngressCaches, ServiceCaches
+from fairlead.agent.identity import Key, ServiceKey, key_of, service_of
+from fairlead.agent.sources.caches import BY_BACKEND, BY_SERVICE, IngressCaches, ServiceCaches
+from fairlead.agent.sources.gateway.caches import GatewayCaches
+from fairlead.agent.sources.ingress.source import INGRESS
 from fairlead.agent.sources.service.source import SERVICE
-from fairlead.agent.sources.shared import BACKEND
+from fairlead.agent.sources.shared import BACKEND, Shared
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.intent import GatedPods, IntentObject
 from fairlead.api.kubernetes import PODS, Pod
@@ -88,6 +90,8 @@ class ReadinessGates:
         member: Cluster,
         services: ServiceCaches,
         http: IngressCaches,
+        gateways: GatewayCaches,
+        shared: Shared,
         engine: Engine,
         recorder: EventRecorder,
         tenant: str,
@@ -95,7 +99,10 @@ class ReadinessGates:
         self._member = member
         self._pods = services.pods
         self._services = services
+        self._hub_namespace = services.hub_namespace
         self._http = http
+        self._gateways = gateways
+        self._shared = shared
         self._engine = engine
         self._recorder = recorder
         self._tenant = tenant
@@ -205,8 +212,10 @@ class ReadinessGates:
         """Return the load balancers where the pod is not healthy everywhere, and those that do not answer."""
         uid, missing, silent = pod.metadata.uid, list[str](), list[str]()
         if self._engine.may_write():
-            services = self._services.services_of_pod(pod)
-            silent += [f"Service {name}" for ns, name in services if self._engine.is_unpublished((SERVICE, ns, name))]
+            asking = (key for service in self._services.services_of_pod(pod) for key in self._asking(service))
+            silent += [f"{key[0]} {key[1]}/{key[2]}" for key in asking if self._engine.is_unpublished(key)]
+        of_routes, there = self._of_routes(self._services.services_of_pod(pod)), self._shared.load_balancers
+        silent += [f"HTTPLoadBalancer {name}" for name in of_routes if there.get(self._hub_namespace, name) is None]
         for obj in self._load_balancers(pod):
             gated = obj.status.gated_pods or GatedPods()
             if uid in gated.serving:
@@ -214,6 +223,14 @@ class ReadinessGates:
             name = f"{type(obj).__name__} {obj.metadata.name}"
             (missing if uid in gated.waiting and self._is_recent(obj, gated, now_s) else silent).append(name)
         return missing, silent
+
+    def _asking(self, service: ServiceKey) -> Iterator[Key]:
+        """Yield the keys of what may ask for a load balancer that has the pods of a Service."""
+        yield SERVICE, *service
+        for ingress in self._http.ingresses.indexed(BY_SERVICE, service):
+            yield key_of(INGRESS, ingress)
+        for kind, route in self._gateways.routes_to(*service):
+            yield key_of(kind, route)
 
     def _is_recent(self, obj: IntentObject, gated: GatedPods, now_s: float) -> bool:
         """Return whether an answer was renewed lately: a hub that runs does so while pods wait."""
@@ -224,19 +241,21 @@ class ReadinessGates:
 
     def _load_balancers(self, pod: Pod) -> Iterator[TCPLoadBalancer | HTTPLoadBalancer]:
         """Yield the load balancers at the hub that have the pod, or will have it, as a target."""
-        at_hub = self._services.hub_namespace
-        names = set[str]()
-        for namespace, name in self._services.services_of_pod(pod):
-            own = self._engine.publisher.load_balancers.get(at_hub, hub_name(namespace, name))
+        services = self._services.services_of_pod(pod)
+        for namespace, name in services:
+            own = self._engine.publisher.load_balancers.get(self._hub_namespace, hub_name(namespace, name))
             is_own = own is not None and service_of(own, tenant=self._tenant) == (namespace, name)
             if own is not None and is_own and own.spec.targets == "Pod" and not own.deleting:
                 yield own
-            routes = self._http.routes.indexed(BY_BACKEND, f"{namespace}/{name}")
-            names |= {route.spec.load_balancer for route in routes}
-        for name in sorted(names):
-            obj = self._http.load_balancers.get(at_hub, name)
+        for name in self._of_routes(services):
+            obj = self._shared.load_balancers.get(self._hub_namespace, name)
             if obj is not None and not obj.deleting:
                 yield obj
+
+    def _of_routes(self, services: Iterable[ServiceKey]) -> list[str]:
+        """Return the names of the HTTPLoadBalancers whose routes have the pods of Services as targets."""
+        routes = (self._shared.routes.by_index(BY_BACKEND, f"{namespace}/{name}") for namespace, name in services)
+        return sorted({route.spec.load_balancer for of_service in routes for route in of_service})
 
     async def _write(self, pod: Pod, wait: _Wait, verdict: _GateVerdict) -> None:
         """Write the condition of one pod; a failure is retried."""

@@ -17,7 +17,7 @@ Pods with an egress identity leave with the address of a load balancer; their ru
 Each change replaces all rules of the table ``inet fairlead_egress`` in one transaction; connections under way keep
 their translation, which is in the kernel's connection tracking. A source port in the range is kept, so the machine that
 takes the address over translates open connections alike. Segments of those that it does not know yet are dropped and
-not refused: the pod sends again, and the connection goes on. This table is never deleted, either.
+not refused: the pod sends again, and the connection continues. Like the other, this table is never deleted.
 """
 
 from __future__ import annotations

@@ -298,17 +298,19 @@ class DrainState(MachineValue, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class CountedTraffic(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What one proxy process has counted for a load balancer since its start; ``active`` is of now.
+    """What one proxy process has counted for a load balancer, or a backend of it, since its start.
 
-    ``requests`` are the answers by class of status, 1xx to 5xx.
+    ``active`` is of now; ``requests`` are the answers by class of status, 1xx to 5xx; ``failed`` as in ``Totals``.
     """
 
     load_balancer: Annotated[str, Meta(pattern="^[^/]+/[^/]+/.+$")]
+    backend: str = ""
     connections: int = 0
     active: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
     requests: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
+    failed: int = 0
 
 
 class ProcessTraffic(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

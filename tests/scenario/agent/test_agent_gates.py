@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+from agent_l7_objects import ingress, ingress_class, path
 from agent_world import HUB_NAMESPACE, World, until, writes
 
 from fairlead.agent import readiness
+from fairlead.agent.identity import Key
 from fairlead.agent.readiness import GateReason
+from fairlead.agent.sources.ingress.source import IngressSource
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.kubernetes import ENDPOINT_SLICES, PODS, READINESS_GATES_FIELD, Endpoint, PodCondition
+from fairlead.api.meta import Resource
 from fairlead.api.names import CONDITION_SERVING, LABEL_READINESS_GATE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 
@@ -42,12 +48,17 @@ async def listed(world: World, uid: str, *, ready: bool = False) -> None:
     await world.member.apply(ENDPOINT_SLICES, body, manager="endpointslice-controller")
 
 
-async def says(world: World, time: str = "2030-01-01T00:00:00Z", **uids: list[str]) -> None:
+async def says(
+    world: World,
+    time: str = "2030-01-01T00:00:00Z",
+    *,
+    of: Resource[Any] = TCP_LOAD_BALANCERS,
+    name: str = "shop.web",
+    **uids: list[str],
+) -> None:
     """Write what the hub says of pods that wait."""
     status = {"gatedPods": {**uids, "time": time}}
-    await world.hub.merge_patch(
-        TCP_LOAD_BALANCERS, HUB_NAMESPACE, "shop.web", {"status": status}, subresource="status", manager="hub"
-    )
+    await world.hub.merge_patch(of, HUB_NAMESPACE, name, {"status": status}, subresource="status", manager="hub")
 
 
 async def gate(world: World, name: str = "web-1") -> PodCondition | None:
@@ -117,6 +128,33 @@ async def test_a_pod_waits_for_a_load_balancer_that_is_not_published_yet(world: 
     await world.settled(agent)
     assert await gate(world) is None
     await says(world, serving=[uid], waiting=[])
+    await opened(world, GateReason.SERVING)
+
+
+@pytest.mark.req("F-1", "F-2")
+async def test_a_pod_waits_for_routes_of_an_ingress_that_are_not_published_yet(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub_answers, translate = asyncio.Event(), IngressSource.publish
+
+    async def publish(source: IngressSource, key: Key) -> bool:
+        await hub_answers.wait()
+        return await translate(source, key)
+
+    monkeypatch.setattr(IngressSource, "publish", publish)
+    await world.service(kind="ClusterIP")
+    await ingress_class(world)
+    await ingress(world, "shop", path())
+    uid = await pod(world)
+    await listed(world, uid)
+    agent = await world.start(readiness_gates=True, target="Pod")
+    for _ in range(40):
+        await asyncio.sleep(0.05)
+        assert await gate(world) is None, "the hub does not have the routes yet"
+    hub_answers.set()
+    await world.settled(agent)
+    assert await gate(world) is None
+    await says(world, of=HTTP_LOAD_BALANCERS, name="ingressclass.fairlead", serving=[uid], waiting=[])
     await opened(world, GateReason.SERVING)
 
 

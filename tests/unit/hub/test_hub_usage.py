@@ -664,6 +664,30 @@ async def test_a_machine_reports_what_its_envoys_counted_while_no_hub_listened(w
     assert world.maps.bytes_out == 6000
 
 
+@pytest.mark.req("F-32", "F-4")
+async def test_a_machine_reports_failed_connections_and_backends(world: World) -> None:
+    machine, hub = MachineTraffic(world.clock), ReportedTraffic(lambda: {"edge-1"})
+    web = LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "shop")
+    lines = {
+        "cluster.TCPLoadBalancer/tenant-east/shop.web/TCP/80.upstream_cx_none_healthy": 3,
+        f"http.{web}/TCP/80.downstream_rq_2xx": 9,
+        f"cluster.{web}/backend/shop/web:80.upstream_rq_5xx": 2,
+    }
+
+    async def stats(_path: str) -> tuple[int, str]:
+        return 200, "".join(f"{name}: {count}\n" for name, count in lines.items())
+
+    await machine.read("1", stats)
+    hub.note("edge-1", msgspec.json.decode(msgspec.json.encode(machine.report()), type=tuple[ProcessTraffic, ...]))
+    readings = await hub.read()
+    counts = [(of, total.failed, total.requests) for reading in readings for of, total in reading.totals.items()]
+    assert {of: (failed, requests) for of, failed, requests in counts} == {
+        WEB: (3, (0, 0, 0, 0, 0)),
+        Counted(web): (0, (0, 9, 0, 0, 0)),
+        Counted(web, "shop/web:80"): (0, (0, 0, 0, 0, 2)),
+    }
+
+
 @pytest.mark.req("F-32")
 async def test_a_report_has_a_bounded_number_of_counts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic, "_MOST_REPORTED", 2)

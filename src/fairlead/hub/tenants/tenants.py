@@ -291,7 +291,7 @@ class MemberQuotas:
         certificates = self._inventory.managed.indexed("namespace", namespace)
         ports, addresses = self._allocator.used(namespace)
         return TenantUsed(
-            load_balancers=sum(len(objects.cache.indexed("namespace", namespace)) for objects in self._kinds),
+            load_balancers=len(list(self._objects(namespace))) + self._unread(namespace),
             ports=ports,
             routes=len(routes.indexed("namespace", namespace)) if routes is not None else 0,
             certificates=sum(not is_domain_certificate(obj.metadata.name) for obj in certificates),
@@ -328,6 +328,10 @@ class MemberQuotas:
             for obj in objects.cache.indexed("namespace", namespace):
                 yield objects, obj
 
+    def _unread(self, namespace: str) -> int:
+        """Return how many load balancers of a member cannot be read."""
+        return sum(key.namespace == namespace for objects in self._kinds for key in objects.cache.remains())
+
     def _targets_of(self, tenant: Tenant) -> int:
         """Return the number of targets; a hub that has just started still trusts the status."""
         counts = self._targets.get(tenant.namespace, {})
@@ -346,8 +350,7 @@ class MemberQuotas:
         if known is None or known[0] != limit:
             present = list(self._objects(namespace))
             # A lower limit takes nothing away: more than it allows may be served.
-            unread = sum(key.namespace == namespace for objects in self._kinds for key in objects.cache.remains())
-            first = heapq.nsmallest(max(0, limit - unread), present, key=self._rank)
+            first = heapq.nsmallest(max(0, limit - self._unread(namespace)), present, key=self._rank)
             served = [entry for entry in present if entry[1].status.accepted is not None]
             keys = frozenset(objects.key(obj) for objects, obj in (*first, *served))
             known = self._within[namespace] = (limit, keys)

@@ -199,25 +199,24 @@ class _CountingProcess:
     def __init__(self, get: Callable[[str], Awaitable[tuple[int, str]]]) -> None:
         self._traffic = EnvoyTraffic(get, name="Envoy")
         self.uptime_s = 0
-        self.counts: dict[LoadBalancerKey, Totals] = {}
-        self.changed_s: dict[LoadBalancerKey, float] = {}
-        self.sent_s: dict[LoadBalancerKey, float] = {}
+        self.counts: dict[Counted, Totals] = {}
+        self.changed_s: dict[Counted, float] = {}
+        self.sent_s: dict[Counted, float] = {}
         #: Those that no hub has taken yet.
-        self.untaken: set[LoadBalancerKey] = set()
+        self.untaken: set[Counted] = set()
 
     async def read(self, now_s: float) -> None:
         for reading in await self._traffic.read():
             self.uptime_s = reading.uptime_s or self.uptime_s
             for counted, totals in reading.totals.items():
-                if not counted.whole:
+                if counted.route or counted.target is not None:
                     continue
-                key = counted.load_balancer
-                before = self.counts.get(key, Totals())
+                before = self.counts.get(counted, Totals())
                 # A listener that is removed takes its counters with it.
                 now = totals if reading.grown is None else summed((before, reading.grown.get(counted, Totals())))
-                self.counts[key] = msgspec.structs.replace(now, active=totals.active)
-                self.changed_s[key] = now_s
-                self.untaken.add(key)
+                self.counts[counted] = msgspec.structs.replace(now, active=totals.active)
+                self.changed_s[counted] = now_s
+                self.untaken.add(counted)
 
 
 class MachineTraffic:
@@ -227,7 +226,7 @@ class MachineTraffic:
         self._clock = clock
         self._processes: dict[str, _CountingProcess] = {}
         #: What the last report had.
-        self._reported: list[tuple[str, LoadBalancerKey]] = []
+        self._reported: list[tuple[str, Counted]] = []
 
     async def read(self, process: str, get: Callable[[str], Awaitable[tuple[int, str]]]) -> None:
         """Read the counts of one Envoy process by its admin interface; without an answer they stay as they are."""
@@ -243,16 +242,16 @@ class MachineTraffic:
         """
         now_s = self._clock.monotonic()
         due = (
-            (process.sent_s.get(key, 0.0), name, key)
+            (process.sent_s.get(counted, 0.0), name, counted)
             for name, process in self._processes.items()
-            for key, totals in process.counts.items()
-            if totals.active or key in process.untaken or process.changed_s[key] > now_s - _AGAIN_S
+            for counted, totals in process.counts.items()
+            if totals.active or counted in process.untaken or process.changed_s[counted] > now_s - _AGAIN_S
         )
         counts: dict[str, list[CountedTraffic]] = {name: [] for name in self._processes}
-        self._reported = [(name, key) for _, name, key in nsmallest(_MOST_REPORTED, due)]
-        for name, key in self._reported:
-            self._processes[name].sent_s[key] = now_s
-            counts[name].append(_entry(key, self._processes[name].counts[key]))
+        self._reported = [(name, counted) for _, name, counted in nsmallest(_MOST_REPORTED, due)]
+        for name, counted in self._reported:
+            self._processes[name].sent_s[counted] = now_s
+            counts[name].append(_entry(counted, self._processes[name].counts[counted]))
         return tuple(
             ProcessTraffic(process=name, uptime_s=process.uptime_s, counts=tuple(counts[name]))
             for name, process in self._processes.items()
@@ -260,8 +259,8 @@ class MachineTraffic:
 
     def taken(self, present: Collection[str]) -> None:
         """Note that a hub has the last report; ``present`` are the processes that still run."""
-        for name, key in self._reported:
-            self._processes[name].untaken.discard(key)
+        for name, counted in self._reported:
+            self._processes[name].untaken.discard(counted)
         again_s = self._clock.monotonic() - _AGAIN_S
         for name, process in list(self._processes.items()):
             is_old = all(changed_s <= again_s for changed_s in process.changed_s.values())
@@ -275,17 +274,19 @@ class MachineTraffic:
             del self._processes[name]
         for name in others[-_MOST_PROCESSES:]:
             counts = self._processes[name].counts
-            counts.update({key: msgspec.structs.replace(totals, active=0) for key, totals in counts.items()})
+            counts.update({counted: msgspec.structs.replace(totals, active=0) for counted, totals in counts.items()})
 
 
-def _entry(key: LoadBalancerKey, totals: Totals) -> CountedTraffic:
+def _entry(counted: Counted, totals: Totals) -> CountedTraffic:
     return CountedTraffic(
-        load_balancer=str(key),
+        load_balancer=str(counted.load_balancer),
+        backend=counted.backend,
         connections=totals.connections,
         active=totals.active,
         bytes_in=totals.bytes_in,
         bytes_out=totals.bytes_out,
         requests=totals.requests,
+        failed=totals.failed,
     )
 
 
@@ -305,8 +306,13 @@ class ReportedTraffic:
             counts = self._new.setdefault(source, {})
             for entry in proxy.counts:
                 kind, namespace, name = entry.load_balancer.split("/", 2)
-                counts[Counted(LoadBalancerKey(kind, namespace, name))] = Totals(
-                    entry.connections, entry.active, entry.bytes_in, entry.bytes_out, entry.requests
+                counts[Counted(LoadBalancerKey(kind, namespace, name), entry.backend)] = Totals(
+                    connections=entry.connections,
+                    active=entry.active,
+                    bytes_in=entry.bytes_in,
+                    bytes_out=entry.bytes_out,
+                    requests=entry.requests,
+                    failed=entry.failed,
                 )
         reported = {proxy.process for proxy in traffic}
         for source in [source for source in self._new if source[0] == machine and source[1] not in reported]:

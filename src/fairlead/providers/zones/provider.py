@@ -366,7 +366,7 @@ class DNSProvider:
             for settings, rows in by_server.items():
                 also = self._perhaps_last({changes[index].load_balancer for index, _ in rows})
                 done = await self._batcher.change(settings, [*(row for _, row in rows), *also])
-                outcomes |= {index: outcome for (index, _), outcome in zip(rows, done, strict=False)}
+                outcomes |= {index: outcome for (index, _), outcome in zip(rows, done[: len(rows)], strict=True)}
             self._remember(changes, outcomes)
         return [outcomes[index] for index in range(len(changes))]
 
