@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import msgspec
 import pytest
@@ -20,12 +21,18 @@ from fairlead.model.change import Action
 from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.http import Backend, Filters, L7Listener, Redirect, Rule
 from fairlead.model.keys import Protocol, TargetKey
+from fairlead.providers.envoy.bootstrap import Bootstrap, bootstrap_json
 from fairlead.providers.envoy.envoy_process import find_binary
 from fairlead.providers.envoy.http.names import CONNECTIONS, HTTP3, LIMITS, REQUESTS_PER_SECOND
+from fairlead.providers.envoy.kubernetes.fleet import DeploymentFleet
+from fairlead.providers.envoy.kubernetes.manifests import service_name
+from fairlead.providers.envoy.provider import EnvoyProvider
 from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.loopback import free_port
+from tests.unit.providers.envoy.kubernetes.fake_kube import FakeKube
+from tests.xds.conftest import worker_number
 from tests.xds.http_world import Authority, HttpWorld, config, get, prefix, route, to
-from tests.xds.world import ask_udp
+from tests.xds.world import Addresses, ask_udp
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
@@ -207,6 +214,64 @@ async def test_https_listeners_are_served_over_http3_as_well(http: HttpWorld, tm
     assert answer["host"] == "a.example.com"
 
 
+@pytest.mark.req("F-9")
+async def test_proxies_of_a_cluster_announce_http3_while_their_service_has_it(
+    short_dir: Path, addresses: Addresses, worker_id: str
+) -> None:
+    first = 21_500 + 10 * worker_number(worker_id)
+    kube = FakeKube()
+    provider = EnvoyProvider(fleet=DeploymentFleet(kube=kube), xds_address="127.0.0.1:0")
+    await provider.start()
+    provider.publish()
+    http, authority = HttpWorld(provider, addresses), Authority()
+    bootstrap = Bootstrap(
+        node_id="",
+        group="a",
+        xds_address="127.0.0.1",
+        xds_port=provider.server.port,
+        admin_socket=str(short_dir / "admin.sock"),
+    )
+    (short_dir / "bootstrap.json").write_text(json.dumps(bootstrap_json(bootstrap)))
+    with (short_dir / "log").open("w") as log:
+        envoy = await asyncio.create_subprocess_exec(
+            find_binary(), "-c", f"{short_dir}/bootstrap.json", "--service-node", "pod-1", "--concurrency", "1",
+            "--disable-hot-restart", "--log-level", "warning", stderr=log,
+        )  # fmt: skip
+    try:
+        l7 = config(
+            route("r", to("one"), listeners=("https",), hosts=("a.example.com",)),
+            listeners=(HTTPS,),
+            certificates=[authority.issue("cert", "a.example.com")],
+        )
+        spec = http.spec(l7, parameters={HTTP3: "true"})
+        spec = msgspec.structs.replace(
+            spec, group="a", address="127.0.0.1", listeners=(Listener(443, proxy_port=first),)
+        )
+        await http.serve(spec, {"one": [(await http.echo("one")).target]})
+
+        async def announced() -> str | None:
+            answer = await get(spec, port=first, host="a.example.com", tls=authority.client_context())
+            assert answer.status == 200
+            return answer.headers.get("alt-svc")
+
+        assert await announced() is None
+        name, rejected = service_name(spec.key), "rejects UDP/443: MixedProtocolNotSupported"
+        for udp, header in (({443: ""}, 'h3=":443"; ma=86400'), ({443: rejected}, None), ({443: ""}, ANY)):
+            kube.assign(name, "203.0.113.7", udp=udp)
+            await http.programmed(spec)
+            assert await announced() == header
+            observed = await provider.observe(spec.key)
+            assert observed is not None
+            assert observed.data_path == (f"HTTP/3 is not announced: {rejected}" if header is None else "")
+        async with http3_client(spec, authority, short_dir, first) as port:
+            assert (await until_answered(port))["name"] == "one"
+    finally:
+        envoy.terminate()
+        await envoy.wait()
+        await http.close()
+        await provider.stop()
+
+
 @pytest.mark.req("K-41")
 async def test_http3_with_a_udp_listener_on_the_port_is_rejected(http: HttpWorld) -> None:
     l7 = config(route("r", to("one")), listeners=(HTTPS, L7Listener("udp", 443, "UDP")))
@@ -215,7 +280,9 @@ async def test_http3_with_a_udp_listener_on_the_port_is_rejected(http: HttpWorld
 
 
 @asynccontextmanager
-async def http3_client(spec: FrontendSpec, authority: Authority, directory: Path) -> AsyncGenerator[int]:
+async def http3_client(
+    spec: FrontendSpec, authority: Authority, directory: Path, served: int = 443
+) -> AsyncGenerator[int]:
     """Run an Envoy that passes on what it gets at the yielded port, over HTTP/3 and nothing else."""
     port = free_port()
     types = "type.googleapis.com/envoy.extensions"
@@ -236,7 +303,7 @@ async def http3_client(spec: FrontendSpec, authority: Authority, directory: Path
         "name": "h3",
         "load_assignment": {
             "cluster_name": "h3",
-            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": _socket(spec.address, 443)}}]}],
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": _socket(spec.address, served)}}]}],
         },
         "typed_extension_protocol_options": {
             "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {

@@ -151,7 +151,7 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
     #: What of an L7 load balancer is left out, ordered; everything else is served.
     refused: tuple[RefusedPart, ...] = ()
     message: str = ""
-    #: How connections reach the targets, where users need to know that; shown once it is programmed.
+    #: How clients and connections reach the targets, where users need to know that; shown once it is programmed.
     data_path: str = ""
     #: Ours only, ordered by (listener, key); None when this provider cannot list them.
     targets: tuple[ObservedTarget, ...] | None = None

@@ -63,6 +63,10 @@ class Fleet(Protocol):
         """Return whether the proxy sees the client's own address, and so can check source ranges."""
         ...
 
+    def http3_problem(self, spec: FrontendSpec) -> str:
+        """Return why a load balancer with HTTP/3 does not announce it; empty when it does, or has none."""
+        ...
+
     def refuse(self, *, group: str, listeners: int) -> str:
         """Return why a group cannot have so many listeners; empty when it can."""
         ...

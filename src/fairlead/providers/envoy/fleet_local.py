@@ -137,6 +137,10 @@ class LocalFleet:
         """Return True: connections arrive from the client itself."""
         return True
 
+    def http3_problem(self, spec: FrontendSpec) -> str:  # noqa: ARG002 - the proxy has the address itself
+        """Return that nothing keeps HTTP/3 from clients."""
+        return ""
+
     def refuse(self, *, group: str, listeners: int) -> str:
         """Refuse what would take Envoy to its limit of open files, where it aborts."""
         if machine_of(group):

@@ -233,6 +233,13 @@ class EnvoyFrontends:
             return {}
         return dict.fromkeys(frontend.groups, frontend.serving.release(backends))
 
+    def fleet_changed(self, key: LoadBalancerKey) -> dict[str, list[ResourceChange]]:
+        """Return what differs because the fleet serves a load balancer in another way."""
+        frontend = self._frontends.get(key)
+        if frontend is None or not isinstance(frontend.serving, HttpFrontend):
+            return {}
+        return dict.fromkeys(frontend.groups, frontend.serving.fleet_changed())
+
     def delete(self, key: LoadBalancerKey) -> dict[str, list[ResourceChange]]:
         """Forget a load balancer; one that is not known needs no change."""
         old = self._frontends.get(key)

@@ -101,7 +101,7 @@ class EnvoyProvider:
         self._machine_drains: dict[str, tuple[DrainState, ...] | None] = {}
         #: What the Envoys of machines count.
         self.machine_traffic = ReportedTraffic(self.machines)
-        fleet.on_change(lambda key: self._notifier.hint((key,)))
+        fleet.on_change(self._fleet_changed)
 
     # --- life -------------------------------------------------------------------------------------------------
 
@@ -320,6 +320,10 @@ class EnvoyProvider:
         """Return whether proxies cannot serve what this hub has not read."""
         return self.store.published and self.store.unknown.knows_all(self._clock())
 
+    def _fleet_changed(self, key: LoadBalancerKey) -> None:
+        self._store(self._frontends.fleet_changed(key))
+        self._notifier.hint((key,))
+
     def _release(self, key: LoadBalancerKey, backends: frozenset[str]) -> None:
         self._store(self._frontends.release(key, backends))
         self._notifier.hint((key,))
@@ -378,8 +382,11 @@ class EnvoyProvider:
             text = "some targets cannot be read; the proxies keep the targets that they have"
             health = Health(reason=ConditionReason.PENDING, message=text)
         status = observed(frontend, groups, sessions, self.fleet.addresses(key), health)
+        problem = self.fleet.http3_problem(frontend.spec)
+        if problem:
+            problem = f"HTTP/3 is not announced: {problem}"
         if not frontend.limits_drains:
-            return status
+            return replace(status, data_path=problem)
         machines = [name for group in frontend.groups if (name := machine_of(group))]
         earlier = [name for name in machines if self._machine_drains.get(name, ()) is None]
         why = self.fleet.why_not_closed(frontend.groups)
@@ -392,7 +399,7 @@ class EnvoyProvider:
                     added = DrainFigures(state.targets, state.connections, state.since)
                     connections = added.connections + (figures.connections if figures else 0)
                     figures = replace(figures or added, connections=connections)
-        return replace(status, draining=figures, data_path=why)
+        return replace(status, draining=figures, data_path="; ".join(filter(None, (why, problem))))
 
 
 def _owners(names: Iterable[str]) -> set[LoadBalancerKey]:

@@ -114,6 +114,7 @@ class HttpFrontend:
         self, schema: Schema, fleet: Fleet, spec: FrontendSpec, *, ports: Mapping[ListenerKey, TargetPort] | None = None
     ) -> None:
         self.refused: tuple[RefusedPart, ...] = ()
+        self.http3_problem = ""
         self._schema = schema
         self._fleet = fleet
         self._spec = spec
@@ -177,6 +178,11 @@ class HttpFrontend:
     def awaited(self) -> frozenset[str]:
         """Return the new backends for whose targets a route waits."""
         return self._held.awaited
+
+    def fleet_changed(self) -> list[ResourceChange]:
+        """Announce HTTP/3 once the fleet serves it, or stop."""
+        changed = self.http3_problem != self._fleet.http3_problem(self._spec)
+        return self._changes(self._spec.l7) if changed and self._spec.l7 is not None else []
 
     def release(self, backends: frozenset[str]) -> list[ResourceChange]:
         """Serve the routes that wait for these: they may have no targets."""
@@ -318,7 +324,9 @@ class HttpFrontend:
     def _update_listeners(self, config: L7Config, wanted: dict[Name, EncodedResource]) -> None:
         spec = self._spec
         settings = http_settings(spec.parameters)
-        self._route_configs.configure(settings, config.maintenance)
+        self.http3_problem = self._fleet.http3_problem(spec)
+        announced = replace(settings, http3=settings.http3 and not self.http3_problem)
+        self._route_configs.configure(announced, config.maintenance)
         # Where clients hide behind a node's address, their ranges are checked in front of the proxy, not here.
         seen = spec if self._fleet.sees_clients(spec) else replace(spec, source_ranges=())
         encoder = ListenerEncoder(

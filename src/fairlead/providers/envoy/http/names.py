@@ -22,6 +22,7 @@ from fairlead.api.annotations import (
     read_accept_proxy_protocol,
     read_limits,
 )
+from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import Route
 from fairlead.model.in_words import whole_number
 from fairlead.model.keys import LoadBalancerKey
@@ -214,6 +215,13 @@ def http_settings(parameters: Mapping[str, str]) -> HttpSettings:
         ),
         limits=read_limits(parameters.get(LIMITS, "")),
     )
+
+
+def http3_ports(spec: FrontendSpec) -> list[int]:
+    """Return the ports that a load balancer serves over HTTP/3, too, in order; its settings must be valid."""
+    if spec.l7 is None or not http_settings(spec.parameters).http3:
+        return []
+    return sorted({listener.port for listener in spec.l7.listeners if listener.protocol == "HTTPS"})
 
 
 def normal(hostname: str) -> str:

@@ -46,7 +46,7 @@ from fairlead.model.http import (
 )
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.model.observed import RefusedPart
-from fairlead.providers.envoy.http.names import HTTP3, http_settings, invalid_connections, invalid_settings, normal
+from fairlead.providers.envoy.http.names import HTTP3, http3_ports, invalid_connections, invalid_settings, normal
 from fairlead.providers.envoy.http.route_action import origin_regex, refused_rule, removed_prefix
 from fairlead.providers.envoy.http.route_budget import ReducedRoute
 from fairlead.providers.envoy.http.route_match import encoded_regex, invalid_expression, invalid_regex, is_every_path
@@ -630,7 +630,7 @@ def invalid_config(spec: FrontendSpec) -> list[str]:
     if spec.l7 is None:
         return invalid_connections(spec.parameters)
     settings = invalid_settings(spec.parameters)
-    quic = [] if settings or not http_settings(spec.parameters).http3 else _http3_ports(spec.l7)
+    quic = () if settings else _taken_by_udp(spec.l7, http3_ports(spec))
     return [*_listeners(spec, spec.l7), *_names(spec.l7), *settings, *quic]
 
 
@@ -653,8 +653,8 @@ def _listeners(spec: FrontendSpec, config: L7Config) -> Iterator[str]:
             yield f"port {key} has a listener of TCP or UDP with a hostname, which it cannot see"
 
 
-def _http3_ports(config: L7Config) -> Iterator[str]:
-    for number in sorted({listener.port for listener in config.listeners if listener.protocol == "HTTPS"}):
+def _taken_by_udp(config: L7Config, ports: Iterable[int]) -> Iterator[str]:
+    for number in ports:
         if any(listener.protocol == "UDP" and listener.port == number for listener in config.listeners):
             yield f"port UDP/{number} has a listener, so HTTP/3 cannot be served there; set {HTTP3} to false"
 

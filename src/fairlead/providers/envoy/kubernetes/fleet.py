@@ -21,6 +21,7 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import IPV4, IPV6, Family, LoadBalancerKey, in_order
 from fairlead.model.observed import Ensured
 from fairlead.providers.envoy.fleet import NOT_CLOSED
+from fairlead.providers.envoy.http.names import http3_ports
 from fairlead.providers.envoy.kubernetes.manifests import (
     DeploymentSettings,
     Manifest,
@@ -38,6 +39,8 @@ from fairlead.runtime.queue import KeyedLock
 #: Which part of a proxy's connections one port, or one HTTP backend, may have: all of them are of one member.
 _PER_CLUSTER = 2
 
+_MIXED = "; if its load balancer rejects TCP and UDP on one Service, set http3 to false in the class"
+
 _WILDCARDS: dict[Family, str] = {IPV4: "0.0.0.0", IPV6: "::"}
 
 _log = structlog.get_logger(__name__)
@@ -46,13 +49,15 @@ _log = structlog.get_logger(__name__)
 class ServiceAddresses(msgspec.Struct, frozen=True):
     """The addresses (IP or host names) in the status of a Service of type LoadBalancer, in its own order.
 
-    ``problem``: why the Service could not be written, in one sentence; empty when it could.
+    ``problem``: why the Service could not be written, in one sentence; empty when it could. ``udp``: the UDP ports of
+    the Service, and why its load balancer does not serve them; empty where it reports nothing against it.
     """
 
     namespace: str
     name: str
     addresses: tuple[str, ...]
     problem: str = ""
+    udp: Mapping[int, str] = {}
 
 
 class KubeObjects(Protocol):
@@ -112,6 +117,18 @@ class DeploymentFleet:
         """Return whether the Service keeps to local proxies: else a client's address does not arrive."""
         return spec.local_traffic_only
 
+    def http3_problem(self, spec: FrontendSpec) -> str:
+        """Return why clients cannot use HTTP/3: the Service, or the load balancer behind it, lacks the UDP port."""
+        ports = http3_ports(spec)
+        if not ports:
+            return ""
+        ref = self._service(spec.key, group_of(spec.key, spec.group))
+        name, service = f"Service {ref.namespace}/{ref.name}", self._services.get(ref)
+        if service is None or not service.addresses:
+            return f"{name} has no address yet"
+        problems = [service.udp.get(port, f"{name} does not have UDP/{port} yet") for port in ports]
+        return service.problem or next(filter(None, problems), "")
+
     def refuse(self, *, group: str, listeners: int) -> str:
         """Refuse more listeners than there are proxy ports."""
         first, last = self._settings.proxy_ports
@@ -159,8 +176,9 @@ class DeploymentFleet:
         service = self._services.get(ref)
         if service is not None and service.addresses:
             return Ensured(in_order(service.addresses, spec.families.families if spec is not None else ()))
-        problem = service.problem if service is not None else ""
-        return Ensured(message=problem or f"Service {ref.namespace}/{ref.name} has no address yet")
+        problem = service.problem or next(filter(None, service.udp.values()), "") if service is not None else ""
+        mixed = _MIXED if spec is not None and http3_ports(spec) else ""
+        return Ensured(message=(problem or f"Service {ref.namespace}/{ref.name} has no address yet") + mixed)
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Delete the Service, and the group's proxies when this was its last load balancer.

@@ -19,7 +19,7 @@ In: the name of a group, ``DeploymentSettings`` or a FrontendSpec. Out: plain JS
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import cast
 
@@ -35,9 +35,9 @@ from fairlead.api.names import (
     PROXIES_NAMESPACE,
 )
 from fairlead.model.desired import FrontendSpec, Listener
-from fairlead.model.keys import LoadBalancerKey, WantedFamilies
+from fairlead.model.keys import LoadBalancerKey, Protocol, WantedFamilies
 from fairlead.providers.envoy.bootstrap import ENVOY_FLAGS, Bootstrap, TlsFiles, bootstrap_json, secret_files
-from fairlead.providers.envoy.http.names import ANNOTATION_PARAMETER
+from fairlead.providers.envoy.http.names import ANNOTATION_PARAMETER, http3_ports
 
 Manifest = Mapping[str, object]
 
@@ -325,7 +325,7 @@ def service_manifest(spec: FrontendSpec, settings: DeploymentSettings) -> Manife
     service: dict[str, object] = {
         "type": "LoadBalancer",
         "selector": {GROUP_LABEL: group_name(spec.group)},
-        "ports": [_port(listener) for listener in spec.listeners],
+        "ports": [*map(_port, spec.listeners), *_http3(spec)],
         "externalTrafficPolicy": "Local" if spec.local_traffic_only else "Cluster",
         "ipFamilyPolicy": _policy(spec.families),
     }
@@ -356,6 +356,14 @@ def _policy(wanted: WantedFamilies) -> str:
     if len(wanted.families) < 2:
         return "SingleStack"
     return "RequireDualStack" if wanted.all_required else "PreferDualStack"
+
+
+def _http3(spec: FrontendSpec) -> Iterator[Manifest]:
+    """Yield a UDP port for each HTTPS listener; proxies listen on the same number for both protocols."""
+    ports = http3_ports(spec)
+    for listener in spec.listeners:
+        if listener.port in ports and listener.protocol is Protocol.TCP:
+            yield {**_port(listener), "name": f"http3-{listener.port}", "protocol": Protocol.UDP.value}
 
 
 def _port(listener: Listener) -> Manifest:

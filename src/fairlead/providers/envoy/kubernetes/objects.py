@@ -34,7 +34,7 @@ from fairlead.errors import FairleadError, Terminal
 from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.writes import Applier
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.keys import LoadBalancerKey, Protocol
 from fairlead.providers.envoy.certificates import ClientCertificates
 from fairlead.providers.envoy.kubernetes.fleet import ServiceAddresses
 from fairlead.providers.envoy.kubernetes.manifests import (
@@ -235,7 +235,8 @@ class ClusterObjects:
         service: Service | None = self.caches[SERVICES].get(ref.namespace, ref.name)
         ingress = (service.status.load_balancer.ingress or ()) if service is not None else ()
         addresses = tuple(entry.address for entry in ingress if entry.address)
-        status = ServiceAddresses(ref.namespace, ref.name, addresses, self._problems.get(ref, ""))
+        udp = udp_ports(service) if service is not None else {}
+        status = ServiceAddresses(ref.namespace, ref.name, addresses, self._problems.get(ref, ""), udp)
         for notify in self._notify:
             notify(status)
 
@@ -248,3 +249,29 @@ class ClusterObjects:
 
     def _ref(self, resource: AnyResource, obj: KubeObject) -> ManifestRef:
         return ManifestRef(resource.api_version, resource.kind, *obj.key)
+
+
+_PORTS_ERROR = "LoadBalancerPortsError"
+
+
+def udp_ports(service: Service) -> dict[int, str]:
+    """Return the UDP ports of a Service, and why its load balancer does not serve them; empty if it does not say so.
+
+    An address that lists ports must list all that it serves. Most load balancers list none.
+    Source: https://github.com/kubernetes/enhancements/tree/master/keps/sig-network/1435-mixed-protocol-lb
+    """
+    errors: dict[int, str] = {}
+    failed = [
+        entry for entry in service.status.conditions or () if entry.type == _PORTS_ERROR and entry.status == "True"
+    ]
+    for number in [port.port for port in service.spec.ports or () if port.protocol == Protocol.UDP]:
+        what, problems = f"the load balancer of Service {'/'.join(service.key)}", list[str]()
+        for entry in service.status.load_balancer.ingress or ():
+            listed = [port for port in entry.ports or () if (port.port, port.protocol) == (number, Protocol.UDP)]
+            problems += [f"{what} rejects UDP/{number}: {port.error}" for port in listed if port.error]
+            if entry.ports and not listed:
+                problems.append(f"{what} does not serve UDP/{number} at {entry.address}")
+        if failed and not any(entry.ports for entry in service.status.load_balancer.ingress or ()):
+            problems.append(f"{what} reports {failed[0].reason}: {failed[0].message}")
+        errors[number] = next(iter(problems), "")
+    return errors

@@ -39,9 +39,9 @@ class FakeKube:
     def on_service_addresses(self, notify: Callable[[ServiceAddresses], None]) -> None:
         self._notify.append(notify)
 
-    def assign(self, name: str, *addresses: str) -> None:
+    def assign(self, name: str, *addresses: str, udp: Mapping[int, str] = {}) -> None:
         for notify in self._notify:
-            notify(ServiceAddresses("a", name, addresses))
+            notify(ServiceAddresses("a", name, addresses, udp=udp))
 
     def refuse(self, name: str, problem: str) -> None:
         for notify in self._notify:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ from fairlead.errors import Terminal, Unreachable
 from fairlead.model.change import Action, Reason, TargetChange
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import FrontendSpec, Listener, Target
+from fairlead.model.http import L7Config, L7Listener
 from fairlead.model.keys import Family, LoadBalancerKey, TargetKey, WantedFamilies
 from fairlead.providers.envoy.kubernetes.fleet import DeploymentFleet
 from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings, service_manifest, service_name
@@ -177,3 +179,36 @@ async def test_source_ranges_are_left_to_the_service_where_clients_are_hidden(fl
     row = TargetChange(seen.key, seen.listeners[0].key, Target(TargetKey("10.0.0.1", 1)), Action.REGISTER, Reason.NEW)
     assert (await provider.apply([row]))[0].status == "Done"
     await provider.close()
+
+
+@pytest.mark.req("F-9")
+async def test_http3_waits_for_the_udp_port_of_the_service(kube: FakeKube, fleet: DeploymentFleet) -> None:
+    l7 = L7Config((L7Listener("https", 443, "HTTPS"), L7Listener("plain", 80)), (), ())
+    web = FrontendSpec(
+        LoadBalancerKey("HTTPLoadBalancer", "a", "web"),
+        group="a",
+        listeners=(Listener(80, proxy_port=10_001), Listener(443, proxy_port=10_002)),
+        l7=l7,
+        parameters={"http3": "true"},
+    )
+    name = service_name(web.key)
+    assert "TCP and UDP on one Service" in (await fleet.ensure(web)).message
+    service = next(manifest for ref, manifest in kube.objects.items() if ref.kind == "Service")
+    ports = cast("dict[str, list[dict[str, object]]]", service["spec"])["ports"]
+    assert [tuple(port.values()) for port in ports] == [
+        ("tcp-80", "TCP", 80, 10_001),
+        ("tcp-443", "TCP", 443, 10_002),
+        ("http3-443", "UDP", 443, 10_002),
+    ]
+    assert "no address" in fleet.http3_problem(web)
+    kube.assign(name, udp={443: "reports LoadBalancerMixedProtocolNotSupported"})
+    assert fleet.addresses(web.key).message.startswith("reports LoadBalancerMixedProtocolNotSupported; ")
+    kube.assign(name, "203.0.113.7")
+    assert "does not have UDP/443" in fleet.http3_problem(web)
+    kube.assign(name, "203.0.113.7", udp={443: "rejected"})
+    assert fleet.http3_problem(web) == "rejected"
+    kube.assign(name, "203.0.113.7", udp={443: ""})
+    assert not fleet.http3_problem(web)
+    assert not fleet.http3_problem(msgspec.structs.replace(web, parameters={}))
+    kube.refuse(name, "the API rejects it")
+    assert fleet.http3_problem(web), "the Service has lost its address"

@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
-from fairlead.api.kubernetes import CONFIG_MAPS, SERVICES
+from fairlead.api.kubernetes import CONFIG_MAPS, SERVICES, Service
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import Resource
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY
@@ -34,7 +35,7 @@ from fairlead.providers.envoy.kubernetes.manifests import (
     hashed,
     ref_of,
 )
-from fairlead.providers.envoy.kubernetes.objects import ClusterObjects
+from fairlead.providers.envoy.kubernetes.objects import ClusterObjects, udp_ports
 from fairlead.runtime.clock import SystemClock
 from tests.scenario.any_api import embedded_api, until
 from tests.scenario.installed_kinds import server_with_kinds
@@ -204,3 +205,39 @@ async def test_only_objects_of_load_balancers_that_do_not_exist_are_orphans(repl
     assert set(await replica.objects.owned()) == {
         ref_of(each) for each in (service("alive"), service("dead"), config_map())
     }
+
+
+MIXED = [{"port": 443}, {"port": 443, "protocol": "UDP"}]
+TCP_SERVED, UDP_SERVED = {"port": 443, "protocol": "TCP"}, {"port": 443, "protocol": "UDP"}
+
+
+@pytest.mark.req("F-9")
+@pytest.mark.parametrize(
+    ("ports", "conditions", "problem"),
+    [
+        ((), {}, ""),
+        ((TCP_SERVED, UDP_SERVED), {}, ""),
+        ((TCP_SERVED, UDP_SERVED | {"error": "MixedProtocolNotSupported"}), {}, "rejects UDP/443: Mixed"),
+        ((TCP_SERVED | {"error": "cloud.example/Quota"}, UDP_SERVED), {"LoadBalancerPortsError": "True"}, ""),
+        ((TCP_SERVED,), {}, "does not serve UDP/443 at 203.0.113.7"),
+        ((), {"LoadBalancerPortsError": "True"}, "reports LoadBalancerMixedProtocolNotSupported"),
+        ((), {"LoadBalancerPortsError": "False", "Other": "True"}, ""),
+    ],
+)
+def test_udp_ports_that_the_load_balancer_of_a_service_rejects(
+    ports: tuple[dict[str, object], ...], conditions: dict[str, str], problem: str
+) -> None:
+    entries = [
+        {"type": name, "status": status, "reason": "LoadBalancerMixedProtocolNotSupported", "message": "UDP"}
+        for name, status in conditions.items()
+    ]
+    ingress = [{"ip": "203.0.113.7", "ports": list(ports)} if ports else {"ip": "203.0.113.7"}]
+    body = {
+        "metadata": {"name": "web", "namespace": "a"},
+        "spec": {"ports": MIXED},
+        "status": {"loadBalancer": {"ingress": ingress}, "conditions": entries},
+    }
+    udp = udp_ports(msgspec.convert(body, Service))
+    assert udp.keys() == {443}
+    assert problem in udp[443]
+    assert bool(udp[443]) == bool(problem)
