@@ -23,6 +23,7 @@ from fairlead.api.kubernetes import SERVICES
 from fairlead.api.meta import KubeObject, ObjectMeta
 from fairlead.api.names import (
     ANNOTATION_ORIGIN,
+    GROUP,
     LABEL_BACKEND,
     LABEL_LOAD_BALANCER,
     LABEL_MANAGED_BY,
@@ -213,15 +214,19 @@ def origin_of(obj: KubeObject, *, tenant: str) -> Key | None:
     return origin if is_for(obj, origin, tenant=tenant) else None
 
 
-def missing_class(kind: str, named: str, classes: Mapping[str, bool], controller: str) -> str:
-    """Return that a class does not exist, when the object that names it is likely to be meant for Fairlead.
+def missing_class(kind: str, named: str, classes: Mapping[str, str], controller: str) -> str:
+    """Return why a class serves nothing, when the object that names it is likely to be meant for Fairlead.
 
-    ``classes`` says of each class that exists whether it is ours. Where none is, only the usual name, or one close to
+    ``classes`` are those that exist, with their controllers. Where none is ours, only the usual name, or one close to
     it, is ours: others may be of a controller that reads no classes.
     """
-    if not named or named in classes:
+    if not named:
         return ""
-    if any(classes.values()):
+    if named in classes:
+        is_misspelt = classes[named] != controller and classes[named].startswith(f"{GROUP}/")
+        text = f"{kind} {named} has the controller {classes[named]}; replace it by one with the controller {controller}"
+        return text if is_misspelt else ""
+    if controller in classes.values():
         return f"there is no {kind} {named}.{did_you_mean(named, sorted(classes))}"
     if named == USUAL_CLASS or did_you_mean(named, (USUAL_CLASS,)):
         return f"there is no {kind} {named}; create {kind} {USUAL_CLASS} with the controller {controller}"

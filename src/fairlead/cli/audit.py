@@ -24,9 +24,10 @@ from fairlead.cli.top import ask_hub
 from fairlead.cli.usage import since_of
 from fairlead.cli.verbs import UsageOutput
 from fairlead.errors import BadConfiguration, Forbidden
+from fairlead.hub.inspect.audit import ManagedObject, managed, manager_of
 from fairlead.kube.cluster import Cluster
 from fairlead.ledger.history import HISTORY_MAPS, entries_of, key_of
-from fairlead.model.change import HistoryEntry
+from fairlead.model.change import HistoryEntry, HistoryKind, Revision
 from fairlead.page.web import AuditedLoadBalancer
 from fairlead.status.formatting import columns
 
@@ -109,9 +110,28 @@ async def _stored(cluster: Cluster) -> list[AuditedLoadBalancer]:
             detail=error.detail,
         ) from error
     kinds = {kind.kind for kind in INTENT_KINDS}
-    return [
-        AuditedLoadBalancer(str(key_of(stored)), entries_of(stored)) for stored in maps if key_of(stored).kind in kinds
-    ]
+    changes = {str(key_of(stored)): entries_of(stored) for stored in maps if key_of(stored).kind in kinds}
+    for resource in INTENT_KINDS:
+        for obj in await cluster.list(managed(resource)):
+            entries = changes.setdefault(f"{resource.kind}/{obj.metadata.namespace}/{obj.metadata.name}", [])
+            # The hub stores a creation only with a later entry.
+            if not _is_creation_known(entries):
+                entries.append(_creation_of(obj))
+    return [AuditedLoadBalancer(key, entries) for key, entries in changes.items()]
+
+
+def _creation_of(obj: ManagedObject) -> HistoryEntry:
+    """Return the creation of an object as far as the object shows it: without the user."""
+    revision = Revision("Created", manager=manager_of(obj.metadata.managed_fields, ()).manager)
+    at = parsed_time(obj.metadata.creation_timestamp or "") or datetime.fromtimestamp(0, UTC)
+    return HistoryEntry(0, at, HistoryKind.CHANGED, revision.sentence, revision=revision)
+
+
+def _is_creation_known(entries: Iterable[HistoryEntry]) -> bool:
+    """Return whether the entries have the creation of the object that is there now."""
+    revisions = (revision for entry in entries if (revision := entry.revision) is not None and not revision.part)
+    lives = [revision.operation for revision in revisions if revision.operation in ("Created", "Deleted")]
+    return lives[-1:] == ["Created"]
 
 
 def rows_of(lb: AuditedLoadBalancer) -> Iterator[AuditRow]:

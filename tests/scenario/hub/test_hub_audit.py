@@ -133,6 +133,25 @@ async def test_three_users_make_four_changes_one_by_the_cli(world, hub, tmp_path
     assert {line["field"] for line in lines if line["user"] == "bob"} == {"drain"}
 
 
+async def test_a_creation_is_shown_before_the_hub_has_stored_it(world, hub, tmp_path, capsys):
+    await world.lb()
+    await world.quiet(1)
+    operator = kubeconfig(world, tmp_path / "operator", "olga")
+    await administrator(world, "olga")
+    rows = await changes(world, capsys, operator)
+    assert [(row["operation"], row["user"], row["manager"]) for row in rows] == [("Created", "", "kubectl")]
+    await write(world, "carol", {}, "DELETE")
+    await world.quiet(FLUSH_S + 5)
+    await world.lb()
+    await world.quiet(1)
+    rows = await changes(world, capsys, operator)
+    assert [(row["operation"], row["manager"]) for row in rows] == [
+        ("Created", "kubectl"),
+        ("Deleted", ""),
+        ("Created", "kubectl"),
+    ]
+
+
 async def test_users_are_certain_once_the_version_of_the_server_was_read(world, hub, monkeypatch):
     async def unanswered() -> str:
         raise Unreachable("no answer")

@@ -147,10 +147,8 @@ class ChangeRecorder:
         """Return the manager that made a change, an empty one when the object is gone or cannot be read."""
         if change.operation == "Deleted":
             return ManagedFieldsEntry(time=change.obj.metadata.deletion_timestamp or "")
-        of = change.resource
-        resource = Resource(of.group, of.version, of.kind, of.plural, of.namespaced, ManagedObject)
         try:
-            obj = await self._cluster.get(resource, *change.obj.key)
+            obj = await self._cluster.get(managed(change.resource), *change.obj.key)
         except FairleadError:
             return ManagedFieldsEntry()
         return manager_of(obj.metadata.managed_fields, change.fields)
@@ -178,6 +176,11 @@ class ChangeRecorder:
 
 def _logged(revision: Revision) -> dict[str, Any]:
     return {key: value for key, value in msgspec.to_builtins(revision).items() if value}
+
+
+def managed(of: AnyResource) -> Resource[ManagedObject]:
+    """Return the resource with objects that have the managers of their fields."""
+    return Resource(of.group, of.version, of.kind, of.plural, of.namespaced, ManagedObject)
 
 
 def manager_of(managers: tuple[ManagedFieldsEntry, ...], fields: tuple[FieldChange, ...]) -> ManagedFieldsEntry:

@@ -389,9 +389,9 @@ class GatewayReports:
         return None
 
     def _misspelt_class(self, gateway: Gateway) -> str:
-        """Return that the class of a Gateway does not exist, where it is likely to be one of ours."""
+        """Return why the class of a Gateway is not served, where it is likely to be one of ours."""
         classes = {
-            gateway_class.metadata.name: gateway_class.is_ours
+            gateway_class.metadata.name: gateway_class.spec.controller_name
             for gateway_class in self._caches.gateway_classes.values()
         }
         why = missing_class(GATEWAY_CLASSES.kind, gateway.spec.gateway_class_name, classes, GATEWAY_CONTROLLER)

@@ -313,9 +313,9 @@ class IngressSource(Source):
         return await self._shared.remove(self._shared.routes, origin, self, keep=wanted)
 
     def _misspelt_class(self, ingress: IngressObject) -> str:
-        """Return that the class of an Ingress does not exist, where it is likely to be one of ours."""
+        """Return why the class of an Ingress is not served, where it is likely to be one of ours."""
         classes = {
-            ingress_class.metadata.name: ingress_class.is_ours
+            ingress_class.metadata.name: ingress_class.spec.controller
             for ingress_class in self._caches.ingress_classes.values()
         }
         why = missing_class(INGRESS_CLASSES.kind, ingress.spec.ingress_class_name or "", classes, INGRESS_CONTROLLER)
