@@ -87,7 +87,7 @@ class TokenRenewal:
         if unwritten and not warned:
             self._log.warning(
                 "token is kept in memory",
-                sentence=f"{unwritten}, so the renewed token is kept in memory only. This agent goes on; one that is "
+                sentence=f"{unwritten}, so the renewed token is kept in memory only. This agent continues; one that is "
                 "started after the token in the file has expired needs a new key: "
                 f"fairlead tenant rotate {self._tenant}.",
             )

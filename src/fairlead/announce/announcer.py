@@ -53,5 +53,5 @@ class Announcer(Protocol):
         ...
 
     async def withdraw(self) -> None:
-        """Stop announcing all addresses, for a planned stop; ``run`` may go on, and ``apply`` ends the withdrawal."""
+        """Stop announcing all addresses, for a planned stop; ``run`` may continue; ``apply`` ends the withdrawal."""
         ...

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import structlog
 
-#: How long connections that were open at a move go on, in seconds.
+#: How long connections that were open at a move continue, in seconds.
 MOVED_S = 300
 #: A connection attempt without an answer is forgotten sooner, so that many of them fill no set.
 _ATTEMPT_S = 60

@@ -186,7 +186,7 @@ class Kernel:
         return self._change_addresses(_DEL_ADDRESS, 0, addresses, bodies, gone)
 
     def keep_on_loopback(self, addresses: Sequence[str], seconds: int) -> None:
-        """Keep addresses on ``lo`` for a while: their connections go on, and neighbours get no answer."""
+        """Keep addresses on ``lo`` for a while: their connections continue, and neighbours get no answer."""
         bodies = [_address_message(_LOOPBACK_INDEX, address, valid_s=seconds) for address in addresses]
         self._requests(_NEW_ADDRESS, _CREATE | _REPLACE, bodies)
 

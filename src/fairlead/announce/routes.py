@@ -8,7 +8,7 @@ The order on the machine: an address is on ``lo`` before its route is announced,
 withdrawn, so that established connections end in their own time. It is removed once the plan no longer has it.
 
 A speaker outlives this process, and the next one adopts it with its routes and sessions: nothing changes at a router.
-An error of the speaker is a problem of sessions and addresses, never an end of this process: all else goes on.
+An error of the speaker is a problem of sessions and addresses, never an end of this process: all else continues.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class RouteAnnouncer:
         return ()
 
     async def run(self) -> None:
-        """Keep the speaker running and look at its sessions, until cancelled; the speaker then goes on."""
+        """Keep the speaker running and look at its sessions, until cancelled; the speaker then continues."""
         failures = 0
         while True:
             ended = await self._ended_soon()

@@ -150,7 +150,7 @@ def hub(
 ) -> None:
     """Run the hub. With a local Envoy the address pool is 127.200.0.0/16 unless given.
 
-    The local Envoy goes on serving when the hub ends; the next hub adopts it.
+    The local Envoy keeps serving when the hub ends; the next hub adopts it.
     """
     from fairlead.standalone.hub_process import run_hub
     from fairlead.standalone.hub_settings import HubSettings
@@ -275,7 +275,7 @@ def run(
     """Serve one cluster from this machine: its Services of type LoadBalancer, its Ingresses and its Gateways.
 
     The cluster is hub and member at once, and one Envoy on this machine takes the traffic: what a site has in place
-    of a separate load balancer and an ingress controller. Without --stop-proxy Envoy goes on serving when this ends,
+    of a separate load balancer and an ingress controller. Without --stop-proxy Envoy keeps serving when this ends,
     however it ends; the next run takes it over.
     """
     from fairlead.standalone.one_machine import RunSettings, run_hub_and_member

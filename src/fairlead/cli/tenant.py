@@ -94,7 +94,7 @@ async def remove_tenant(
 
 
 def value_of(tenant: Tenant, objects: list[tuple[str, IntentObject]], done: str) -> dict[str, object]:
-    """Return what programs get; ``done`` is Removed, Asked (the hub goes on with it) or Nothing (--dry-run).
+    """Return what programs get; ``done`` is Removed, Asked (the hub continues with it) or Nothing (--dry-run).
 
     Of a member that is not there it is NotFound, with --ignore-not-found.
     """

@@ -238,7 +238,7 @@ class WatchCache(Generic[T]):
         self._heard_s = -math.inf
         self._version = ""  # the last one that was read, handed back to the server as it came
         self._refreshed_at = ""  # that of the last refresh; what the running watch shows of before is history
-        self._resumes = False  # whether a watch may go on from it
+        self._resumes = False  # whether a watch may start from it
         self._ends_when_restored = False
         self._offers_watch_list = True
         #: What events have added since the last whole state.
@@ -392,7 +392,7 @@ class WatchCache(Generic[T]):
         await self._watch({"resourceVersion": self._version})
 
     async def _is_continued(self) -> bool:
-        """Return whether the server goes on from what we have: it may be another one, with an older state, by now."""
+        """Return whether the server continues from what we have: it may be another one, with an older state, by now."""
         newest, before = newest_of(self._store.values()), self._version
         named = newest.metadata.name if newest is not None else "none"
         listing = await self.cluster.listing(
@@ -462,7 +462,7 @@ class WatchCache(Generic[T]):
     async def _first_state(
         self, chunks: AsyncIterator[bytes], splitter: LineSplitter, first: InitialState[T], *, before: str
     ) -> bool:
-        """Take the whole state from the start of a stream; say whether the stream may go on."""
+        """Take the whole state from the start of a stream; say whether the stream may continue."""
         size = self._new_size()
         while True:
             try:
@@ -582,7 +582,7 @@ class WatchCache(Generic[T]):
         self._synced_event.set()
 
     def _undecodable(self, frame: Frame, why: str) -> None:
-        """Keep the last readable state of this object, unless it is gone; all others go on (promise 7)."""
+        """Keep the last readable state of this object, unless it is gone; all others continue (promise 7)."""
         meta = self._reader.meta(frame)
         if self._includes(meta.metadata.resource_version):
             return

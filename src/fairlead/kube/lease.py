@@ -37,7 +37,7 @@ _STANDBY_SHARE = 0.3
 class LeaderElector:
     """One candidate for one lease.
 
-    ``lease_s``: how long others wait for a leader that went silent. ``renew_s``: how long a leader goes on without
+    ``lease_s``: how long others wait for a leader that went silent. ``renew_s``: how long a leader continues without
     being able to renew; the difference is the margin for clocks of different speed. ``retry_s``: between attempts.
     ``reclaim``: the caller guarantees (by a lock) that no other living process has this identity, so a lease that
     carries it is that of our own previous life, and is taken back at once.
@@ -99,7 +99,7 @@ class LeaderElector:
     async def run(self, while_leading: Callable[[int], Awaitable[None]]) -> None:
         """Be a candidate until cancelled; run ``while_leading(epoch)`` during each term.
 
-        Leadership that is lost cancels it at once, and candidacy goes on. When it returns, so does this; what it
+        Leadership that is lost cancels it at once, and candidacy continues. When it returns, so does this; what it
         raises is raised. Either way, and when cancelled, the lease is handed back.
         """
         failures = 0

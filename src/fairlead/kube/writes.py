@@ -118,7 +118,7 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 class _Applied(msgspec.Struct):
     digest: bytes
     version: str  # what the server answered to our apply
-    before: str  # what the cache showed when we applied: it may go on showing that for a moment
+    before: str  # what the cache showed when we applied: it may still show that for a moment
     at_s: float
 
 

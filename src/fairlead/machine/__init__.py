@@ -1,4 +1,4 @@
-"""The process on a proxy machine: it joins a hub, runs Envoy and the announcers, and needs no hub to go on.
+"""The process on a proxy machine: it joins a hub, runs Envoy and the announcers, and needs no hub to continue.
 
 state       the state directory: certificate, plan, and whose machine it is
 snapshot    the xDS resources that Envoy has acknowledged, on disk

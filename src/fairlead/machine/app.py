@@ -135,7 +135,7 @@ async def join_machine(state: StateDirectory, *, hub: str, token: str, fingerpri
 
 
 async def run_machine(settings: MachineSettings, state: StateDirectory) -> None:
-    """Run until SIGTERM; Envoy and the announcements go on after that.
+    """Run until SIGTERM; Envoy and the announcements continue after that.
 
     Raises:
         BadConfiguration: this machine has not joined, lacks something, or its state directory is another machine's.
@@ -233,7 +233,7 @@ class MachineProcess:
         await asyncio.sleep(_NOTICED_S)
 
     async def close(self) -> None:
-        """Close everything; Envoy goes on serving."""
+        """Close everything; Envoy keeps serving."""
         self._drains.drains.close()
         await self._envoy.close()
         await self._relay.stop()

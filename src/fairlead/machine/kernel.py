@@ -70,7 +70,7 @@ _CONNECT_S, _ATTEMPTS = 0.3, 2
 #: How long the first checks of new targets may hold a change back, and how many run at once.
 _FIRST_CHECKS_S, _AT_ONCE = 0.7, 200
 _RETRY_S = 1.0
-#: Connections of a port that was removed go on for so long, as they do at Envoy.
+#: Connections of a port that was removed continue for so long, as they do at Envoy.
 DRAIN_S = 30.0
 #: Time between two writes of the file.
 _SAVE_S = 1.0
@@ -180,7 +180,7 @@ class KernelPath:
         )
 
     async def run(self) -> None:
-        """Work until cancelled; the kernel goes on."""
+        """Work until cancelled; the kernel continues."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._work())
@@ -223,7 +223,7 @@ class KernelPath:
                 self._unsaved.clear()
                 writing = watched("forwarding table", asyncio.to_thread(self._write), expected=OSError)
                 try:
-                    # The thread goes on when this is cancelled, and the last write must not begin before it ends.
+                    # The thread continues when this is cancelled, and the last write must not begin before it ends.
                     await asyncio.shield(writing)
                     self._disk_problem = ""
                 except asyncio.CancelledError:

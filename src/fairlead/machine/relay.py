@@ -222,7 +222,7 @@ class Relay:
         self._server = server
 
     async def stop(self) -> None:
-        """End all streams; Envoy goes on with what it has."""
+        """End all streams; Envoy continues with what it has."""
         server, self._server = self._server, None
         if server is not None:
             await server.stop(grace=0)
@@ -259,7 +259,7 @@ class Relay:
         if self._link.usable:
             await self._forward(_HEALTH, first, context, None)
         else:
-            # Without a hub the health of targets is not reported. Envoy's own checks go on.
+            # Without a hub the health of targets is not reported. Envoy's own checks continue.
             await self._link.until_usable()
 
     async def _forward(

@@ -153,7 +153,7 @@ class XdsSnapshot:
         records = [self._record(*key) for key in names]
         writing = watched("snapshot write", asyncio.to_thread(self._write, records, whole), expected=OSError)
         try:
-            # The thread goes on when this is cancelled, and the last write must not begin before it ends.
+            # The thread continues when this is cancelled, and the last write must not begin before it ends.
             await asyncio.shield(writing)
         except asyncio.CancelledError:
             await asyncio.wait({writing})

@@ -130,7 +130,7 @@ class BgpPeerPlan(MachineValue, frozen=True, kw_only=True, rename="camel", omit_
     hops: Annotated[int, Meta(ge=1, le=255)] = 1
     ttl_security: bool = False
     graceful_restart: bool = False
-    #: The hub cannot read the password now: the machine goes on with the last one that it got.
+    #: The hub cannot read the password now: the machine continues with the last one that it got.
     keep_password: bool = False
 
     def __repr__(self) -> str:

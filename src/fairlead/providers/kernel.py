@@ -127,7 +127,7 @@ class KernelProvider:
         self._wake()
 
     async def close(self) -> None:
-        """Do nothing: the kernels go on."""
+        """Do nothing: the kernels keep their rules."""
 
     # --- the Provider protocol --------------------------------------------------------------------------------
 

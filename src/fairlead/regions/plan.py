@@ -129,7 +129,7 @@ def plan_region(view: RegionView, *, now: str) -> RegionPlan:
     for old in retiring:
         if not has_taken_over:
             # Make before break: users are on this one, so its backends stay current.
-            # It goes on being what it was, also for a provider that reads the document.
+            # It continues to be what it was, also for a provider that reads the document.
             writes += _update(view, old, old.spec.load_balancer_class, old.annotation(ANNOTATION_SERVICE), now)
     done = [*primaries[1:], *(retiring if has_taken_over else ())]
     removals = _plan_removals(view, done, "another PoolService has taken over")

@@ -248,7 +248,7 @@ async def _run(
         pages = StatusServer(*settings.metrics, registry, not_ready, page.add_to, traffic.refresh)
         supervisor.spawn("pages", pages.run)
     supervisor.spawn("hub", hub.run)
-    # What serves nothing itself starts again when it fails: the hub goes on.
+    # What serves nothing itself starts again when it fails: the hub continues.
     supervisor.spawn("proxy report", published(reporter.run), restart=True)
     supervisor.spawn("replicas", published(replicas.run), restart=True)
     if endpoint is not None:

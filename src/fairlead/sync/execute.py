@@ -6,7 +6,7 @@
     remove   the same                                                      without what an addition was to replace
     delete   provider ──► applied; released, when it existed before        not at all
 
-A load balancer that exists and cannot be changed is served unchanged, and changes of its backends go on. A batch that
+A load balancer that exists and cannot be changed is served unchanged, and its backends can change. A batch that
 is refused as a whole is halved until the failing items are known, so that others go through. What the provider has
 rejected is parked, reported and tried again after ``PARK_S``, since quotas grow and drivers are repaired; a change of
 it is tried at once. A removal is parked only for parts that a refused load balancer would no longer have.
@@ -393,7 +393,7 @@ class Executor:
     # --- phases -----------------------------------------------------------------------------------------------
 
     async def _ensure(self, operation: Operation) -> None:
-        """Ensure the frontend; when that fails, it is served unchanged, and changes of its backends go on."""
+        """Ensure the frontend; when that fails, it is served unchanged, and its backends can change."""
         plan, state = operation.plan, operation.state
         frontend, changes = plan.frontend, plan.changes
         if frontend is not None and frontend.action is Action.ENSURE and frontend.spec is not None:
@@ -618,7 +618,7 @@ class Operation(msgspec.Struct):
     removals: Sequence[TargetChange] = ()
     #: The first outcome of each phase that was not a success.
     undone: list[Outcome] = msgspec.field(default_factory=list[Outcome])
-    #: The frontend could not be changed; raised once what can go on without that is done.
+    #: The frontend could not be changed; raised once what does not need that is done.
     late: Retry | Terminal | None = None
 
     @property

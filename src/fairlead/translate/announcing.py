@@ -6,7 +6,7 @@
                                            └ conditions, and the specs that are in force
 
 An invalid object keeps its last accepted spec, which its status holds: a typing error withdraws no route. A password
-that cannot be read is not replaced by none: the machine goes on with the one that it has.
+that cannot be read is not replaced by none: the machine continues with the one that it has.
 All machines announce an address with the same attributes. A router that gets unequal ones uses one next hop only.
 """
 

@@ -72,7 +72,7 @@ def next_status(
 ) -> DrillStatus:
     """Return the status from now on.
 
-    ``refusal``: why the drill must not begin; ``stop``: why it must not go on; empty for no reason. ``services`` are
+    ``refusal``: why the drill must not begin; ``stop``: why it must not continue; empty for no reason. ``services`` are
     the GlobalServices that it concerns. ``problem``: why proxies do not report figures, empty for no reason.
     """
     status, spec = drill.status, drill.spec
@@ -276,7 +276,7 @@ def _spans(text: str, start: datetime, end: datetime, zone: tzinfo) -> list[tupl
     opens, closes = (time.fromisoformat(part) for part in hours.split("-"))
     from_day, _, to_day = (days or "Mon-Sun").partition("-")
     first_day, last_day = _DAYS.index(from_day), _DAYS.index(to_day or from_day)
-    # A range of days may go on after Sunday, and a time after midnight.
+    # A range of days may end after Sunday, and a time after midnight.
     weekdays = {(first_day + number) % 7 for number in range((last_day - first_day) % 7 + 1)}
     spans: list[tuple[datetime, datetime]] = []
     for number in range(-1, (end - start).days + 3):
@@ -347,7 +347,7 @@ def _values(text: str, field: tuple[str, int, int, Sequence[str]]) -> set[int]:
             raise ValueError(f"{part!r} is not a {name}")
         whole, first_text, last_text, step = match.groups()
         first = lowest if whole == "*" else _number(first_text, field)
-        # A step without an end goes on to the highest value.
+        # A step without an end continues to the highest value.
         last = _number(last_text, field) if last_text else highest if whole == "*" or step else first
         if not lowest <= first <= last <= highest:
             raise ValueError(f"{part!r} is not a {name} between {lowest} and {highest}")

@@ -162,7 +162,7 @@ class _Board:
         if not given or len(given) < self._count:
             self._problems[unit.name] = self._why_short(unit, len(given))
         if not given:
-            given += unit.machines  # what serves goes on
+            given += unit.machines  # what serves stays
 
     def _best(self, unit: Unit, limit: int) -> str:
         """Return the machine that gets the unit next: in a zone of its own, below ``limit``, in rendezvous order."""
@@ -369,7 +369,7 @@ def one_machines_worth(
 ) -> dict[str, Choice]:
     """Return what of ``choices`` may begin now: moves that have one machine in common, and every first placement.
 
-    ``moving`` has the machines of each move that is under way, by unit: it goes on, or elsewhere when its machine is
+    ``moving`` has the machines of each move that is under way, by unit: it continues, or elsewhere when its machine is
     lost. ``is_lost`` says so of a machine that is drained, silent or gone: the share of such a machine moves first.
     """
     allowed: dict[str, Choice] = {}

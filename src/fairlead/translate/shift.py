@@ -6,10 +6,10 @@
                                                        only when the time of the last step has passed without errors
     a member that gains is not serving                 waits
     more errors than ``stopOn`` in the steps judged    Stopped: back to before them, until another is requested
-    the spec has other weights meanwhile               goes on to those, from where it is
+    the spec has other weights meanwhile               continues to those, from where it is
 
 In: the spec, the status on record, errors. Out: the next status, the weights in force. Pure. A step is in force once it
-is on record, so a hub that dies goes on where another one was.
+is on record, so a hub that dies continues where another one was.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Errors(NamedTuple):
 
 
 def begun(spec: GlobalServiceSpec, status: GlobalServiceStatus) -> GlobalShiftStatus:
-    """Return the shift to the weights of ``spec``, as it goes on or begins; of no member when they apply at once."""
+    """Return the shift to the weights of ``spec``, as it continues or begins; of no member when they apply at once."""
     if spec.shift is None:
         return GlobalShiftStatus()
     targets, known = _weights(spec), status.shift

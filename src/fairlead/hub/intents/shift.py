@@ -1,7 +1,7 @@
 """Moves the weights of GlobalServices in steps, and stops on errors.
 
 Each step is a write of ``status.shift``, and in force once it is on record: a hub that dies leaves the shift where it
-is, and the next one goes on. Errors are those that the proxies have counted since the last step, of the load balancer
+is, and the next one continues. Errors are those that the proxies have counted since the last step, of the load balancer
 itself and of all routes to the Services of the members. After a restart they are counted again from zero. No step is
 taken before the first count, nor while a proxy does not report, nor while stopOn says nothing of the traffic.
 """

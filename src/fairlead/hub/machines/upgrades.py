@@ -3,7 +3,7 @@
     spec.upgrade ──► Waiting ──► Draining ──► Restarting ──► Returning ──► Done
                                                   └──────────────┴───────► Failed: no other machine begins
 
-Everything is in the status of the machines, so another leader goes on where the last one was. ``next_upgrades`` decides
+All state is in the status of machines, so another leader continues where the last one was. ``next_upgrades`` decides
 and is pure: in: machines, what they report, how long each has been in its phase. Out: the phases now. ``Upgrades``
 writes what differs, one write at a time: a phase is recorded before plans and placement follow it.
 Never: two machines out of service at once, or a machine alone with an address, unless that was asked for.

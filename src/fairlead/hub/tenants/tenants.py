@@ -11,7 +11,7 @@ timestamp says how old it is. The hub compares the times that an agent writes wi
 
 A deleted Tenant is removed in steps, by command or by kubectl; serving stops by permission only:
 
-    held       it serves, or an object in it is labelled do-not-delete: nothing changes, a condition says how to go on
+    held       it serves, or an object in it is labelled do-not-delete: nothing changes; a condition has the next step
     draining   its agent may no longer write, and is informed; backends get no new connections for the drain time
     deleting   its load balancers are deleted; their addresses leave the member's Services
     informed   its agent reported that the Services show it, or does not run: the finalizer is removed
@@ -712,7 +712,7 @@ class TenantRemoval:
             return RemovalStep((_not_ready(ConditionReason.IN_USE, text),), _HELD_S)
         objects = self._objects(tenant.namespace)
         if held := why_held(tenant, objects):
-            # The agent made a load balancer before it was informed: the agent has to go on until that is deleted.
+            # The agent made a load balancer before it was informed: the agent has to run until that is deleted.
             await self._set_leaving(tenant, leaving=False)
             return RemovalStep((held,), _HELD_S)
         await self._set_leaving(tenant, leaving=True)

@@ -252,7 +252,7 @@ class LocalEnvoy:
         self._supervisor = keep_running("envoy", self._supervise)
 
     async def close(self) -> None:
-        """Supervise it no more; Envoy goes on serving."""
+        """Supervise it no more; Envoy keeps serving."""
         await end(self._supervisor)
         self._supervisor = None
 

@@ -104,7 +104,7 @@ class Fleet(Protocol):
         ...
 
     async def close(self) -> None:
-        """Release the proxies; they go on serving."""
+        """Release the proxies; they keep serving."""
         ...
 
     async def stop(self) -> None:

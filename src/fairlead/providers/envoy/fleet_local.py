@@ -222,7 +222,7 @@ class LocalFleet:
         """Do nothing: what is gone is not served."""
 
     async def close(self) -> None:
-        """Release the data directory for the next hub; its Envoys go on serving."""
+        """Release the data directory for the next hub; its Envoys keep serving."""
         for envoy in self.envoys.values():
             await envoy.close()
         self._lock.release()

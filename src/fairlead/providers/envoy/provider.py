@@ -4,7 +4,7 @@ In: the ``Provider`` protocol. Out: resources in the store, which the xDS server
 ``Fleet``; and, read back from their acknowledgements, what is really programmed.
 
 At start-up: ``start`` (listen, find or start the proxies), then ``ensure`` and ``apply`` for all that there is, then
-``publish`` once. Until then nothing is sent and the proxies go on with what they have, so that a restarted hub neither
+``publish`` once. Until then nothing is sent and the proxies keep what they have, so that a restarted hub neither
 removes nor repeats anything. It removes only load balancers that ``delete`` names.
 """
 
@@ -130,7 +130,7 @@ class EnvoyProvider:
             await self.fleet.sweep()
 
     async def close(self) -> None:
-        """Stop listening; the proxies go on serving."""
+        """Stop listening; the proxies keep serving."""
         self._notifier.close()
         self._drains.close()
         await self.server.stop()
@@ -504,7 +504,7 @@ def _without_routes(frontend: EnvoyFrontend) -> Health | None:
 LATE_S = 5.0
 #: Pushes may follow each other without a pause: after so many times ``late_s`` they are compared all the same.
 _LONGEST = 12
-#: How long comparisons go on before others have their turn, and what is too short for a pause after it, in seconds.
+#: How long comparisons take before others have their turn, and what is too short for a pause after it, in seconds.
 _TURN_S, _SHORT_S = 0.01, 0.002
 #: How often late ones are looked for.
 _LATE_EVERY_S = 0.1

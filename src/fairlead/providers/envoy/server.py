@@ -162,7 +162,7 @@ class XdsServer:
         await self.start()
 
     async def stop(self) -> None:
-        """End all streams and stop listening; the proxies go on with what they have."""
+        """End all streams and stop listening; the proxies continue with what they have."""
         await self.close_to_machines()
         server, self._server = self._server, None
         if server is not None:

@@ -6,7 +6,7 @@ field.
     socket             path of the Runtime API's unix socket, level admin
     backend            the backend of its configuration, when the load balancer has one listener, or with {port}
     backend.<port>     the same for one listener of several
-    drainTimeout       how long sessions of a removed server may go on; default 30s
+    drainTimeout       how long sessions of a removed server may continue; default 30s
     address            what users connect to, shown in status, or one of each family after a comma; optional
     installation       a name for each hub, where several use one HAProxy
     allowedBackends    the backends that load balancers of this class may use, such as "shop_*, api"; default all

@@ -1,6 +1,6 @@
 """Routes and listeners that Envoy would reject or has rejected, so that all others are served.
 
-Envoy rejects a route configuration as a whole and goes on with the one before: until the bad route is out, no other
+Envoy rejects a route configuration as a whole and continues with the one before: until the bad route is out, no other
 change of that port comes through. Three checks keep it out:
 
     the listeners of a port     sentences about listeners that cannot be served together

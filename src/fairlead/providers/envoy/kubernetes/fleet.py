@@ -203,7 +203,7 @@ class DeploymentFleet:
                 await self._kube.delete(ref)
 
     async def close(self) -> None:
-        """Stop reporting; everything goes on serving."""
+        """Stop reporting; everything keeps serving."""
         self._notify.clear()
 
     async def stop(self) -> None:

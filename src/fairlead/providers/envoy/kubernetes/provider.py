@@ -135,7 +135,7 @@ class DeploymentProvider(EnvoyProvider):
             "sweeps": self._sweeps,
             "out-of-touch": self._out_of_touch.run,
         }
-        # Each by itself: what fails is started again, and the others go on.
+        # Each by itself: what fails is started again, and the others continue.
         self._tasks = [keep_running(f"deployment-fleet-{name}", run) for name, run in parts.items()]
         await self.objects.wait_synced()
 
@@ -197,7 +197,7 @@ class DeploymentProvider(EnvoyProvider):
         return frontend.groups if frontend is not None else ()
 
     async def close(self) -> None:
-        """Stop listening; the proxies go on serving."""
+        """Stop listening; the proxies keep serving."""
         self._leads = False
         await end(*self._tasks)
         await super().close()
