@@ -6,6 +6,7 @@ configuration of the server.
 
 from __future__ import annotations
 
+import base64
 import secrets
 import sqlite3
 from pathlib import Path
@@ -18,6 +19,7 @@ from fairlead_demo.worlds.loopback import free_port
 from fairlead_demo.worlds.name_servers import ADDRESS, ask, binary, serves
 from fairlead_demo.worlds.processes import Child, ExpectationFailed, wait_until
 
+_KEY = "fairlead"
 _SCHEMA = Path("/usr/share/pdns-backend-sqlite3/schema/schema.sqlite3.sql")
 
 
@@ -33,6 +35,8 @@ class PowerDNS:
         self.zone = zone
         self._choose_ports()
         self.api_key = secrets.token_hex(16)
+        #: The key of dynamic updates (RFC 2136).
+        self.secrets = {_KEY: base64.b64encode(secrets.token_bytes(32)).decode()}
         self._directory = directory
         self._process: Child | None = None
         self._has_answered = False
@@ -71,6 +75,10 @@ class PowerDNS:
             if fresh:
                 body = {"name": f"{self.zone}.", "kind": "Native", "nameservers": [f"ns.{self.zone}."]}
                 await self.call("POST", "zones", body)
+                key = {"name": _KEY, "algorithm": "hmac-sha256", "key": self.secrets[_KEY]}
+                await self.call("POST", "tsigkeys", key)
+                allowed = {"kind": "TSIG-ALLOW-DNSUPDATE", "metadata": [_KEY]}
+                await self.call("POST", f"zones/{self.zone}./metadata", allowed)
             await wait_until(self._serves, "PowerDNS answers for its zone")
         except BaseException:
             await self.kill()
@@ -116,6 +124,7 @@ class PowerDNS:
             f"launch=gsqlite3\ngsqlite3-database={database}\nlocal-address={ADDRESS}\nlocal-port={self.port}\n"
             f"api=yes\napi-key={self.api_key}\nwebserver=yes\nwebserver-address={ADDRESS}\n"
             f"webserver-port={self.api_port}\nsocket-dir={self._directory}\nguardian=no\ndaemon=no\nsetuid=\nsetgid=\n"
+            f"dnsupdate=yes\nallow-dnsupdate-from={ADDRESS}\n"
         )
         return fresh
 

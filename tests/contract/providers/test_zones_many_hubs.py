@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from fairlead.api.meta import JSONObject
 from fairlead.errors import BadConfiguration, Retry
 from fairlead.model.change import DONE, Action, Reason, TargetChange
 from fairlead.model.condition import ConditionReason
@@ -37,15 +39,21 @@ class Keys:
         self._server = server
 
     async def entry(self, name: str, entry: str) -> str:
-        del entry
-        return self._server.api_key if isinstance(self._server, PowerDNS) else self._server.secrets[name]
+        server = self._server
+        if isinstance(server, PowerDNS) and entry == powerdns.SECRET_ENTRY:
+            return server.api_key
+        return server.secrets[name]
 
 
 class OneHub:
     """One hub with a clock of its own, on record with what it has registered; ``turn`` lets 3 seconds pass."""
 
-    def __init__(self, server: Server, owner: str, *addresses: str, lease_s: int = LEASE_S, year: int = 2030) -> None:
+    def __init__(
+        self, server: Server, owner: str, *addresses: str, by_api: bool, lease_s: int = LEASE_S, year: int = 2030
+    ) -> None:
         self.server, self.owner, self.lease_s = server, owner, lease_s
+        #: Whether records are written by the API of PowerDNS, and not by dynamic updates.
+        self.by_api = by_api
         self.addresses = addresses
         self.clock = VirtualClock(start=datetime(year, 1, 1, tzinfo=UTC))
         self.down: set[str] = set()
@@ -53,7 +61,7 @@ class OneHub:
         self._work: asyncio.Task[None] | None = None
 
     def _make(self) -> DNSProvider:
-        create = powerdns.create if isinstance(self.server, PowerDNS) else rfc2136.create
+        create = powerdns.create if self.by_api else rfc2136.create
         return create(secrets=Keys(self.server), clock=self.clock)
 
     @property
@@ -61,7 +69,7 @@ class OneHub:
         parameters = {"zone": "example.test", "host": HOST, "ownerId": self.owner, "server": self.server.server}
         if self.lease_s:
             parameters["peerLeaseSeconds"] = str(self.lease_s)
-        if isinstance(self.server, PowerDNS):
+        if self.by_api and isinstance(self.server, PowerDNS):
             parameters |= {"url": self.server.url, "credentials": "powerdns"}
         else:
             parameters |= {"keyName": "fairlead", "credentials": "fairlead"}
@@ -130,12 +138,13 @@ Make = Callable[..., OneHub]
 class World:
     """The server, and the hubs that were started."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, *, by_api: bool) -> None:
         self.server = server
+        self.by_api = by_api
         self.hubs: list[OneHub] = []
 
     async def hub(self, owner: str, *addresses: str, lease_s: int = LEASE_S, year: int = 2030) -> OneHub:
-        hub = OneHub(self.server, owner, *addresses, lease_s=lease_s, year=year)
+        hub = OneHub(self.server, owner, *addresses, by_api=self.by_api, lease_s=lease_s, year=year)
         self.hubs.append(hub)
         await hub.start()
         return hub
@@ -154,20 +163,31 @@ class World:
         return len(await self.server.ask(*mark_key(HOST, "A")))
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(Bind, marks=pytest.mark.skipif(binary("named") is None, reason="BIND 9 is not installed")),
-        pytest.param(PowerDNS, marks=pytest.mark.skipif(not installed(), reason="PowerDNS is not installed")),
-    ]
-)
-async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
-    server: Server = request.param(tmp_path / "server")
+@asynccontextmanager
+async def running(server: Server, *, by_api: bool) -> AsyncGenerator[World]:
     await server.start()
-    world = World(server)
+    world = World(server, by_api=by_api)
     yield world
     for hub in world.hubs:
         await hub.ends()
     await server.kill()
+
+
+with_bind = pytest.mark.skipif(binary("named") is None, reason="BIND 9 is not installed")
+with_powerdns = pytest.mark.skipif(not installed(), reason="PowerDNS is not installed")
+
+
+@pytest.fixture(
+    params=[
+        pytest.param((Bind, False), id="bind", marks=with_bind),
+        pytest.param((PowerDNS, True), id="powerdns-api", marks=with_powerdns),
+        pytest.param((PowerDNS, False), id="powerdns-updates", marks=with_powerdns),
+    ]
+)
+async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+    make, by_api = request.param
+    async with running(make(tmp_path / "server"), by_api=by_api) as world:
+        yield world
 
 
 @pytest.mark.req("MC-21")
@@ -360,3 +380,69 @@ async def test_a_name_of_an_earlier_release_is_shared_without_a_gap(world: World
     assert await world.answer() == {"192.0.2.1", "192.0.2.2"}
     assert await world.server.ask(*mark_key(HOST, "A")) == before
     assert len(await world.server.ask(*lease_key("west", "example.test"))) == 1
+
+
+def interleave(monkeypatch: pytest.MonkeyPatch, between: Callable[[], Awaitable[None]]) -> None:
+    """Have ``between`` run once, after a hub has read the zone for the last time and before it replaces sets."""
+    patch, pending = powerdns.PowerDNSApi.patch, [between]
+
+    async def after_others(api: powerdns.PowerDNSApi, rrsets: list[JSONObject]) -> None:
+        if pending:
+            await pending.pop()()
+        await patch(api, rrsets)
+
+    monkeypatch.setattr(powerdns.PowerDNSApi, "patch", after_others)
+
+
+@pytest.fixture
+async def replaced(tmp_path: Path) -> AsyncIterator[World]:
+    """Hubs that write by the API of PowerDNS, which replaces whole sets without a condition."""
+    async with running(PowerDNS(tmp_path / "server"), by_api=True) as world:
+        yield world
+
+
+@with_powerdns
+@pytest.mark.req("MC-21")
+async def test_an_address_that_another_hub_brought_back_is_removed_again(
+    replaced: World, monkeypatch: pytest.MonkeyPatch
+):
+    east = await replaced.hub("east", "192.0.2.1")
+    west = await replaced.hub("west", "192.0.2.2", "192.0.2.3")
+    await replaced.pass_(6, east, west)
+    west.addresses = ("192.0.2.3",)
+    interleave(monkeypatch, lambda: west.apply(Action.DEREGISTER))
+    east.addresses = ("192.0.2.1", "192.0.2.4")
+    await east.apply()
+    assert "192.0.2.3" in await replaced.answer(), "the hub in the east has written what it had read"
+    await replaced.pass_(6, east, west)
+    assert await replaced.answer() == {"192.0.2.1", "192.0.2.2", "192.0.2.4"}
+    assert await replaced.marks() == 3
+    # An address that is registered again stays.
+    await west.apply(Action.DEREGISTER)
+    await west.apply()
+    await replaced.pass_(12, east, west)
+    assert await replaced.answer() == {"192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"}
+
+
+@with_powerdns
+@pytest.mark.req("MC-22")
+async def test_hubs_that_replace_one_set_at_once_lose_no_address_and_leave_an_answer(
+    replaced: World, monkeypatch: pytest.MonkeyPatch
+):
+    east = await replaced.hub("east", "192.0.2.1")
+    west = await replaced.hub("west", "192.0.2.2")
+    await replaced.pass_(6, east, west)
+    west.addresses = ("192.0.2.2", "192.0.2.3")
+    interleave(monkeypatch, west.apply)
+    east.addresses = ("192.0.2.1", "192.0.2.4")
+    await east.apply()
+    assert "192.0.2.3" not in await replaced.answer(), "overwritten by the hub in the east"
+    await west.observed()  # as the hub does when the zone was changed by others
+    await replaced.pass_(12, east, west)
+    assert await replaced.answer() == {"192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"}
+    # Both withdraw all that they have, since the other hub has addresses.
+    interleave(monkeypatch, lambda: west.fails(*west.addresses))
+    await east.fails(*east.addresses)
+    for _ in range(10):
+        assert await replaced.answer(), "the answer is empty"
+        await replaced.pass_(3, east, west)

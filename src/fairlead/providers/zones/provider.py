@@ -41,7 +41,7 @@ from fairlead.model.observed import UNFINISHED, Ensured, Health, Observed, Obser
 from fairlead.providers.readback_watch import LoadBalancerStates
 from fairlead.providers.zones.answers import OUTSIDE_ZONE, Answering, RecentAnswers, ZoneServer
 from fairlead.providers.zones.connection import UpdateBatcher
-from fairlead.providers.zones.peers import PeerLeases, ZoneLease
+from fairlead.providers.zones.peers import JUDGED_S, PeerLeases, ZoneLease
 from fairlead.providers.zones.plan import (
     EMPTY,
     TXT,
@@ -222,6 +222,8 @@ class DNSProvider:
         self._changing: set[tuple[LoadBalancerKey, Value]] = set()
         #: Shared names whose records are not as they should be.
         self._unsettled: set[LoadBalancerKey] = set()
+        #: What was removed of shared names, and until when it may come back (monotonic seconds).
+        self._removed: dict[tuple[LoadBalancerKey, Value], tuple[ServerSettings, RecordChange, float]] = {}
         self._following: asyncio.Task[None] | None = None
 
     # --- life -------------------------------------------------------------------------------------------------
@@ -358,6 +360,7 @@ class DNSProvider:
                     }
                 )
                 value = _value(change.listener.backend, change.key.address)
+                self._removed.pop((key, value), None)
                 wanted = not change.is_removal and not change.target.draining
                 row = self._row(key, settings, value, targets, wanted=wanted)
                 by_server.setdefault(settings.server, []).append((index, row))
@@ -367,6 +370,12 @@ class DNSProvider:
                 also = self._perhaps_last({changes[index].load_balancer for index, _ in rows})
                 done = await self._batcher.change(settings, [*(row for _, row in rows), *also])
                 outcomes |= {index: outcome for (index, _), outcome in zip(rows, done[: len(rows)], strict=True)}
+                until_s = self._clock.monotonic() + JUDGED_S
+                self._removed |= {
+                    places[index]: (settings, replace(row, registered=False), until_s)
+                    for index, row in rows
+                    if row.hubs is not None and not row.wanted and outcomes[index] == DONE
+                }
             self._remember(changes, outcomes)
         return [outcomes[index] for index in range(len(changes))]
 
@@ -539,7 +548,12 @@ class DNSProvider:
             log.debug("leases not followed", zone=lease.settings.zone, error=error.sentence)
 
     async def _settle(self, lease: ZoneLease, names: Iterable[tuple[LoadBalancerKey, NameSettings]]) -> None:
-        """Withdraw, or return, addresses of shared names whose hubs or load balancers have changed."""
+        """Withdraw, or return, addresses of shared names whose hubs or load balancers have changed.
+
+        Another hub that replaces a whole set may bring back what this hub has just removed: that is removed again.
+        """
+        now_s = self._clock.monotonic()
+        self._removed = {place: removed for place, removed in self._removed.items() if now_s <= removed[2]}
         expired = self._peers.judged(lease.settings).expired
         rows: list[tuple[LoadBalancerKey, RecordChange]] = []
         async with self._batcher.locks.hold((lease.settings.name, lease.settings.zone)):
@@ -552,10 +566,11 @@ class DNSProvider:
                 held = self._held.get(key, {})
                 values = [value for value in sorted(held) if (key, value) not in self._changing]
                 rows += [(key, self._row(key, name, value, held, wanted=True)) for value in values]
-            if not rows:
+            again = [row for settings, row, _ in self._removed.values() if settings == lease.settings]
+            if not rows and not again:
                 return
-            outcomes = await self._batcher.change_alone(lease.settings, [change for _, change in rows])
-        done = {key for (key, _), outcome in zip(rows, outcomes, strict=True) if outcome == DONE}
+            outcomes = await self._batcher.change_alone(lease.settings, [*(change for _, change in rows), *again])
+        done = {key for (key, _), outcome in zip(rows, outcomes[: len(rows)], strict=True) if outcome == DONE}
         for key in sorted(done & self._unsettled):
             self._changed(key)
         self._unsettled -= {key for key, _ in rows}
