@@ -80,6 +80,8 @@ class AcmeServer:
         #: The number of events by type: newOrder, validated, issued, badNonce, account.
         self.counts: Counter[str] = Counter()
         self.issued: list[tuple[str, ...]] = []
+        #: The certificates, as renewal information names them, that an order has replaced.
+        self.replaced: set[str] = set()
         self._where = where
         self._texts = texts
         self._external = external
@@ -164,7 +166,7 @@ class AcmeServer:
         if self.faults.down:
             return web.Response(status=503)
         meta = {"externalAccountRequired": self._external is not None}
-        urls = {"newNonce": "nonce", "newAccount": "account", "newOrder": "order"}
+        urls = {"newNonce": "nonce", "newAccount": "account", "newOrder": "order", "renewalInfo": "renewal"}
         return web.json_response({**{name: f"{self.url}/{path}" for name, path in urls.items()}, "meta": meta})
 
     async def _nonce(self, _: web.Request) -> web.Response:
@@ -248,6 +250,10 @@ class AcmeServer:
         if self.faults.rate_limited > 0:
             self.faults.rate_limited -= 1
             raise AcmeProblem("rateLimited", "too many orders", status=429, retry_after_s=self.faults.retry_after_s)
+        if replaces := payload.get("replaces"):
+            if replaces in self.replaced:
+                raise AcmeProblem("alreadyReplaced", "another order replaces this certificate", status=409)
+            self.replaced.add(str(replaces))
         hosts = tuple(str(identifier["value"]) for identifier in payload["identifiers"])
         refused = sorted(self.faults.caa.intersection(hosts))
         if refused:

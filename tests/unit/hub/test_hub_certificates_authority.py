@@ -70,7 +70,7 @@ async def test_a_failure_that_comes_after_the_term_is_not_written(
     await world.issuer()
     await world.ask(HOST)
 
-    def late(self: AcmeClient, hosts: object) -> object:
+    def late(self: AcmeClient, hosts: object, *, replaces: bytes) -> object:
         world.leads = False
         raise AcmeRefused("refused on purpose")
 

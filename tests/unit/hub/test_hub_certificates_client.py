@@ -100,6 +100,14 @@ async def test_a_certificate_is_ordered_proven_and_fetched_with_nonces_that_fail
     assert facts.not_after > datetime.now(UTC) + timedelta(days=80)
     assert chain.endswith(server.root)
     assert await in_thread(lambda: client.renewal_window(chain), name="test") is None
+    # The second order cannot replace what the first one replaces, and is a new one.
+    orders = [await in_thread(lambda: client.new_order(HOSTS, replaces=chain), name="test") for _ in range(2)]
+    assert len({order.url for order, _ in orders}) == 2
+    assert len(server.replaced) == 1
+    server.faults.rate_limited = 2
+    with pytest.raises(AcmeRefused, match="rate limit"):
+        await in_thread(lambda: client.new_order(HOSTS, replaces=chain), name="test")
+    assert server.faults.rate_limited == 1, "a limit is kept"
 
 
 async def test_a_name_that_answers_something_else_fails_with_its_problem(

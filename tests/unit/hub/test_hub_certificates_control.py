@@ -71,6 +71,7 @@ async def test_a_certificate_is_renewed_at_two_thirds_of_its_life(world: World) 
             break
     assert second.status.serial != first.status.serial
     assert world.authority.counts["issued"] == 2
+    assert len(world.authority.replaced) == 1, "a renewal, which limits of the authority do not count"
 
 
 async def test_a_secret_that_is_deleted_in_use_is_made_again(world: World) -> None:

@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from josepy.b64 import b64encode
 from josepy.errors import Error as JoseError
 from josepy.interfaces import JSONDeSerializable
+from josepy.json_util import field
 from josepy.jwa import ES256
 from josepy.jwk import JWKEC
 from josepy.util import ComparableECKey
@@ -200,12 +201,24 @@ class AcmeClient:
             self._network.account = registration
         return self.account
 
-    def new_order(self, hosts: Sequence[str]) -> tuple[RemoteOrder, tuple[RemoteAuthorization, ...]]:
-        """Create an order; return it with the authorizations of its names."""
+    def new_order(
+        self, hosts: Sequence[str], *, replaces: bytes = b""
+    ) -> tuple[RemoteOrder, tuple[RemoteAuthorization, ...]]:
+        """Create an order; return it with the authorizations of its names.
+
+        ``replaces``: the chain (PEM) that it renews, if any: authorities do not count renewals against their limits.
+        """
         identifiers = [messages.Identifier(typ=messages.IDENTIFIER_FQDN, value=host) for host in hosts]
+        description, url = f"the order for {hosts[0]}", self._directory["newOrder"]
         with self._lock:
-            description = f"the order for {hosts[0]}"
-            answer = self._post(description, self._directory["newOrder"], messages.NewOrder(identifiers=identifiers))
+            try:
+                renewed = self._renewal_path(replaces) or None
+                answer = self._post(description, url, _NewOrder(identifiers=identifiers, replaces=renewed))
+            except AcmeRefused as error:
+                # What the authority cannot replace, such as a certificate of another account, is ordered as a new one.
+                if not replaces or not error.kind or error.rate_limited:
+                    raise
+                answer = self._post(description, url, _NewOrder(identifiers=identifiers))
             with self._reading(description):
                 order = _order(answer.headers["Location"], answer.json(), self._network.retry_after_s)
             return order, tuple(self._authorization(url) for url in order.authorizations)
@@ -250,17 +263,22 @@ class AcmeClient:
 
     def renewal_window(self, chain: bytes) -> Window | None:
         """Return when the server suggests to order the next certificate; None without a suggestion."""
-        base = self._directory.get("renewalInfo")
-        path = _renewal_path(x509.load_pem_x509_certificates(chain)[0]) if base else ""
+        path = self._renewal_path(chain)
         if not path:
             return None
         with self._lock:
             try:
-                window = self._network.get(f"{base}/{path}").json()["suggestedWindow"]
+                window = self._network.get(f"{self._directory['renewalInfo']}/{path}").json()["suggestedWindow"]
                 return Window(_aware(window["start"]), _aware(window["end"]))
             except (requests.RequestException, errors.Error, messages.Error, *_OF_ANOTHER_FORM):
                 # A suggestion is optional: without it two thirds of the lifetime count.
                 return None
+
+    def _renewal_path(self, chain: bytes) -> str:
+        """Return how the authority names a certificate in renewals; empty when it does not, or for no certificate."""
+        if not chain or not self._directory.get("renewalInfo"):
+            return ""
+        return _renewal_path(x509.load_pem_x509_certificates(chain)[0])
 
     def _authorization(self, url: str) -> RemoteAuthorization:
         answer = self._post("to show a name", url, None)
@@ -293,11 +311,20 @@ class AcmeClient:
                 # The library does not check types: both may be anything that JSON has.
                 kind, detail = str(error.typ or ""), str(error.detail or "")
                 raise refused(description, kind, detail, after_s=self._network.retry_after_s) from None
+            except errors.ConflictError:
+                # The library drops the problem document of a 409.
+                raise refused(description, "conflict", "") from None
             except (requests.RequestException, errors.Error) as error:
                 raise unreachable(self.server, _why(error)) from None
             except _OF_ANOTHER_FORM as error:
                 raise malformed(self.server, description, str(error) or type(error).__name__) from error
         raise refused(description, BAD_NONCE, "every nonce was refused")
+
+
+class _NewOrder(messages.NewOrder):
+    """An order that may name the certificate that it replaces (RFC 9773, section 5)."""
+
+    replaces: str | None = field("replaces", omitempty=True)
 
 
 class _Empty(JSONDeSerializable):

@@ -275,8 +275,9 @@ class CertificateControl:
             await self._write(obj, adopted)
             return 0.0
         if order is None:
-            await self._writable_secret(obj)
-            progress = await self._issuance.begin(obj, issuer, client, now)
+            before = _certificate_in(await self._writable_secret(obj))
+            replaces = before.chain if before is not None and obj.status.issued_by == obj.spec.issuer else b""
+            progress = await self._issuance.begin(obj, issuer, client, now, replaces=replaces)
         else:
             progress = await self._issuance.advance(obj, order, client, now)
         if progress.made is None:

@@ -107,12 +107,18 @@ class Issuance:
         self._keys.pop(key, None)
 
     async def begin(
-        self, obj: ManagedCertificate, issuer: CertificateIssuer, client: AcmeClient, now: datetime
+        self,
+        obj: ManagedCertificate,
+        issuer: CertificateIssuer,
+        client: AcmeClient,
+        now: datetime,
+        *,
+        replaces: bytes = b"",
     ) -> Progress:
-        """Begin an order; its challenges are recorded before they are served."""
+        """Begin an order; its challenges are recorded before they are served. ``replaces``: the chain it renews."""
         self.forget(obj.key)
         hosts = tuple(sorted(obj.spec.hosts))
-        remote, authorizations = await in_thread(lambda: client.new_order(hosts), name="acme-order")
+        remote, authorizations = await in_thread(lambda: client.new_order(hosts, replaces=replaces), name="acme-order")
         order = CertificateOrder(
             url=remote.url,
             finalize=remote.finalize,
