@@ -116,7 +116,7 @@ def _comments(remarks: Sequence[Remark]) -> Iterator[str]:
         )
 
 
-def _dumped(body: Any) -> str:
+def _dumped(body: object) -> str:
     return yaml.safe_dump(body, sort_keys=False, width=_WIDTH)
 
 
@@ -181,7 +181,7 @@ def _bodies(name: str, text: str) -> Iterator[JSONObject]:
         yield from _objects(name, document)
 
 
-def _objects(name: str, document: Any) -> Iterator[JSONObject]:
+def _objects(name: str, document: object) -> Iterator[JSONObject]:
     if not isinstance(document, dict):
         raise BadConfiguration(f"{name}: a document is not an object with apiVersion and kind")
     body = cast("JSONObject", document)

@@ -31,7 +31,7 @@ class VerbAnswer(NamedTuple):
     ``lasting`` is the part of ``value`` that --watch compares, without ages; None: all of it.
     """
 
-    value: Any
+    value: object
     lines: Callable[[], Iterable[str]]
     names: Callable[[], Iterable[str]]
     code: int = OK
@@ -108,7 +108,9 @@ async def ask_until_answered(ask: Callable[[], Awaitable[A]]) -> A:
         return answer
 
 
-def emit(output: Output, value: Any, *, lines: Callable[[], Iterable[str]], names: Callable[[], Iterable[str]]) -> None:
+def emit(
+    output: Output, value: object, *, lines: Callable[[], Iterable[str]], names: Callable[[], Iterable[str]]
+) -> None:
     """Print one answer; ``lines`` are those of table and wide, ``names`` one for each object in it.
 
     Raises:
@@ -128,7 +130,7 @@ def say(lines: str | Iterable[str]) -> None:
         print(text)
 
 
-def encoded(value: Any, output: Output) -> str:
+def encoded(value: object, output: Output) -> str:
     """Return ``value`` as indented JSON, or as YAML with its keys in the same order."""
     import msgspec
 

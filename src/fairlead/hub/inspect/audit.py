@@ -14,13 +14,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 import structlog
 
 from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
-from fairlead.api.meta import AnyResource, KubeObject, ObjectMeta, Resource, Wire
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject, ObjectMeta, Resource, Wire
 from fairlead.api.names import ANNOTATION_CHANGED_BY, GROUP, MANAGER_HUB
 from fairlead.api.times import parsed_time
 from fairlead.errors import FairleadError
@@ -46,6 +46,7 @@ _STORES_USERS = ("+fairlead", "+podless")
 log = structlog.get_logger(__name__)
 
 FieldChange = tuple[str, str, str]
+T = TypeVar("T", bound=KubeObject)
 
 
 class ManagedFieldsEntry(Wire, frozen=True, gc=False):
@@ -54,7 +55,7 @@ class ManagedFieldsEntry(Wire, frozen=True, gc=False):
     manager: str = ""
     time: str = ""
     subresource: str = ""
-    fields_v1: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any], name="fieldsV1")
+    fields_v1: JSONObject = msgspec.field(default_factory=dict, name="fieldsV1")
 
 
 class ManagedMeta(ObjectMeta, frozen=True, gc=False):
@@ -102,10 +103,11 @@ class ChangeRecorder:
         if routes is not None:
             self._follow(routes, load_balancer_of)
 
-    def _follow(self, cache: WatchCache[Any], key: Callable[[Any], LoadBalancerKey]) -> None:
-        def changed(old: Any, new: Any) -> None:
+    def _follow(self, cache: WatchCache[T], key: Callable[[T], LoadBalancerKey]) -> None:
+        def changed(old: T | None, new: T | None) -> None:
             if (operation := self._operation(old, new)) and (obj := new or old) is not None:
-                fields = tuple(field_changes(old, new)) if operation == "Changed" else ()
+                changed_fields = field_changes(old, new) if old is not None and new is not None else ()
+                fields = tuple(changed_fields) if operation == "Changed" else ()
                 if fields or operation != "Changed":
                     before = old.annotation(ANNOTATION_CHANGED_BY) if old is not None else ""
                     user = obj.annotation(ANNOTATION_CHANGED_BY) if new is not None else ""
@@ -114,14 +116,14 @@ class ChangeRecorder:
 
         cache.on_change(changed)
 
-    def _operation(self, old: Any, new: Any) -> str:
-        if new is None:
-            return "" if old.deleting else "Deleted"
-        if old is None:
+    def _operation(self, old: KubeObject | None, new: KubeObject | None) -> str:
+        if old is None and new is not None:
             created = parsed_time(new.metadata.creation_timestamp or "")
             # At its start a hub reads what has been there for long.
             return "Created" if created is not None and self._started is not None and created >= self._started else ""
-        return "Deleted" if new.deleting and not old.deleting else "Changed"
+        if old is None or (new is None and old.deleting):
+            return ""
+        return "Deleted" if new is None or (new.deleting and not old.deleting) else "Changed"
 
     def _put(self, change: _Change) -> None:
         try:
@@ -174,7 +176,7 @@ class ChangeRecorder:
         log.info("an object was changed", object=str(change.key), **_logged(revision))
 
 
-def _logged(revision: Revision) -> dict[str, Any]:
+def _logged(revision: Revision) -> JSONObject:
     return {key: value for key, value in msgspec.to_builtins(revision).items() if value}
 
 
@@ -196,7 +198,7 @@ def manager_of(managers: tuple[ManagedFieldsEntry, ...], fields: tuple[FieldChan
     return max(owners, key=lambda entry: entry.time, default=ManagedFieldsEntry())
 
 
-def _owns(fields: Mapping[str, Any], path: str) -> bool:
+def _owns(fields: JSONObject, path: str) -> bool:
     """Return whether a set of fields has the first two parts of a path."""
     annotation = path.removeprefix("metadata.annotations.")
     if annotation != path:
@@ -216,7 +218,7 @@ def field_changes(old: KubeObject, new: KubeObject) -> Iterator[FieldChange]:
             yield path, _shown(path, before.get(name)), _shown(path, after.get(name))
 
 
-def _changes_of(path: str, old: Any, new: Any) -> Iterator[FieldChange]:
+def _changes_of(path: str, old: object, new: object) -> Iterator[FieldChange]:
     if old == new:
         return
     before, after = _parts(old, new)
@@ -228,7 +230,7 @@ def _changes_of(path: str, old: Any, new: Any) -> Iterator[FieldChange]:
         yield from _changes_of(place, before.get(name), after.get(name))
 
 
-def _parts(*values: Any) -> Iterator[Mapping[str, Any] | None]:
+def _parts(*values: object) -> Iterator[JSONObject | None]:
     """Yield the parts of each value by name, those of lists by their names or places; None for a single value."""
     lists = [cast("list[Any]", value) for value in values if isinstance(value, list | tuple)]
     by_name = all(
@@ -236,15 +238,15 @@ def _parts(*values: Any) -> Iterator[Mapping[str, Any] | None]:
     ) and all(len({element["name"] for element in elements}) == len(elements) for elements in lists)
     for value in values:
         if isinstance(value, Mapping):
-            yield cast("Mapping[str, Any]", value)
+            yield cast("JSONObject", value)
         elif isinstance(value, list | tuple):
-            elements = enumerate(cast("list[Any]", value))
+            elements = enumerate(cast("list[JSONObject]", value))
             yield {f"[{element['name'] if by_name else at}]": element for at, element in elements}
         else:
             yield {} if value is None else None
 
 
-def _shown(path: str, value: Any) -> str:
+def _shown(path: str, value: object) -> str:
     if value in (None, ""):
         return ""
     lower = path.lower()
