@@ -287,6 +287,8 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "tenant": "Name of the Tenant of the member.",
         "start": "Weight before the shift.",
         "target": "Weight after the shift.",
+        "tier": "Priority of the member. Shares are those of the connections of one tier.",
+        "drained": "Whether the member is drained, so that others divide its connections.",
     },
     "GlobalShiftStatus": {
         "state": "Shifting, Done, or Stopped (by stopOn).",

@@ -145,11 +145,16 @@ class GlobalMemberStatus(Wire, frozen=True, gc=False):
 
 
 class ShiftedMember(Wire, frozen=True, gc=False):
-    """The weight of one member before a shift and after it."""
+    """The weight of one member before a shift and after it.
+
+    Members of the same tier divide connections, without those that are drained.
+    """
 
     tenant: str
     start: int = 0
     target: int = 0
+    tier: int = 0
+    drained: bool = False
 
 
 class GlobalShiftStatus(Wire, frozen=True, gc=False):

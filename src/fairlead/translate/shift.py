@@ -7,6 +7,9 @@
     a member that gains is not serving                 waits
     more errors than ``stopOn`` in the steps judged    Stopped: back to before them, until another is requested
     the spec has other weights meanwhile               continues to those, from where it is
+    the spec has other priorities or drains meanwhile  continues, from where it is
+
+Shares are those of the members that divide connections: of one priority, and not drained.
 
 In: the spec, the status on record, errors. Out: the next status, the weights in force. Pure. A step is in force once it
 is on record, so a hub that dies continues where another one was.
@@ -50,7 +53,9 @@ def begun(spec: GlobalServiceSpec, status: GlobalServiceStatus) -> GlobalShiftSt
     if spec.shift is None:
         return GlobalShiftStatus()
     targets, known = _weights(spec), status.shift
-    if known.request == spec.shift.request and _targets(known) == targets:
+    continues = known.request == spec.shift.request and _targets(known) == targets
+    groups = {member.tenant: (member.priority, member.drain) for member in spec.members}
+    if continues and groups == {member.tenant: _group(member) for member in known.members}:
         return known
     if known.members:
         before = weights_in_force(known)
@@ -58,7 +63,12 @@ def begun(spec: GlobalServiceSpec, status: GlobalServiceStatus) -> GlobalShiftSt
         before = _weights(status.accepted)
     else:
         before = targets
-    members = tuple(ShiftedMember(name, before.get(name, 0), weight) for name, weight in sorted(targets.items()))
+    members = tuple(
+        ShiftedMember(name, before.get(name, 0), weight, *groups[name]) for name, weight in sorted(targets.items())
+    )
+    if continues:
+        # Only which members share connections has changed.
+        return replace(known, members=members, moved=0)
     begins = GlobalShiftStatus("Shifting", members, request=spec.shift.request)
     return replace(begins, state="Done") if not _farthest(begins) else begins
 
@@ -74,15 +84,26 @@ def shifted(spec: GlobalServiceSpec, status: GlobalServiceStatus) -> GlobalServi
 
 
 def weights_in_force(shift: GlobalShiftStatus) -> dict[str, int]:
-    """Return the weight of each member at this step; parts of 1000 until all is moved."""
+    """Return the weight of each member at this step; parts of 1000 of its tier until all is moved."""
     farthest = _farthest(shift)
     if shift.state == "Done" or not farthest:
         return _targets(shift)
-    part = min(1.0, shift.moved / farthest)
-    return {
-        name: round(_WHOLE / 100 * (start + (target - start) * part))
-        for name, (start, target) in _shares(shift).items()
-    }
+    part, shares, weights = min(1.0, shift.moved / farthest), _shares(shift), dict[str, int]()
+    for member in shift.members:
+        start, target = shares[member.tenant]
+        parts = _WHOLE / 100 * (start + (target - start) * part)
+        if member.drained:
+            # What it gets once it is used again.
+            others = sum(other.target for other in shift.members if _group(other) == (member.tier, False))
+            parts = min(_WHOLE, _WHOLE * member.target / others) if others else _WHOLE
+        weights[member.tenant] = round(parts)
+    return weights
+
+
+def gaining(shift: GlobalShiftStatus) -> set[str]:
+    """Return the members whose share of connections grows."""
+    drained = {member.tenant for member in shift.members if member.drained}
+    return {name for name, (start, target) in _shares(shift).items() if target > start} - drained
 
 
 def step_before(wanted: GlobalShift, shift: GlobalShiftStatus) -> int:
@@ -174,7 +195,9 @@ def in_words(shift: GlobalShiftStatus) -> str:
     """Return how far a shift is, for a column; empty when none is under way or stopped."""
     if not shift.members or shift.state == "Done":
         return ""
-    ends = ", ".join(f"{name} {target:.0f}%" for name, (_, target) in _shares(shift).items())
+    all_stay = not _farthest(shift)
+    shares = {name: end for name, (start, end) in _shares(shift).items() if end != start or all_stay}
+    ends = ", ".join(f"{name} {share:.0f}%" for name, share in shares.items())
     if shift.state == "Stopped":
         return f"shift to {ends} stopped: {shift.message}"
     return f"shifting to {ends}: {shift.moved} of {_farthest(shift):.0f} % moved" + (
@@ -190,17 +213,24 @@ def _targets(shift: GlobalShiftStatus) -> dict[str, int]:
     return {member.tenant: member.target for member in shift.members}
 
 
+def _group(member: ShiftedMember) -> tuple[int, bool]:
+    """Return what members have in common that divide connections among each other."""
+    return member.tier, member.drained
+
+
 def _shares(shift: GlobalShiftStatus) -> Mapping[str, tuple[float, float]]:
-    """Return the first and the last share of each member in percent."""
-    starts = sum(member.start for member in shift.members)
-    targets = sum(member.target for member in shift.members) or 1
+    """Return the first and the last share of each member in percent, of the connections of its tier."""
     shares: dict[str, tuple[float, float]] = {}
     for member in shift.members:
-        target = 100 * member.target / targets
+        group = [other for other in shift.members if _group(other) == _group(member)]
+        starts = sum(other.start for other in group)
+        target = 100 * member.target / (sum(other.target for other in group) or 1)
         shares[member.tenant] = (100 * member.start / starts if starts else target, target)
     return shares
 
 
 def _farthest(shift: GlobalShiftStatus) -> float:
     """Return the largest change of a share in percent."""
-    return round(max((abs(target - start) for start, target in _shares(shift).values()), default=0.0), 6)
+    drained = {member.tenant for member in shift.members if member.drained}
+    changes = (abs(target - start) for name, (start, target) in _shares(shift).items() if name not in drained)
+    return round(max(changes, default=0.0), 6)

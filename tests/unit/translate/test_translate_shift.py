@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.api.globalservice import GlobalMember, GlobalServiceSpec, GlobalServiceStatus, GlobalShift
-from fairlead.translate.shift import Errors, begun, in_words, next_step, shifted, wait_s, weights_in_force
+from fairlead.translate.shift import Errors, begun, gaining, in_words, next_step, shifted, wait_s, weights_in_force
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SHIFT = GlobalShift(step=10, every="1m", stop_on="5xx>1%")
@@ -114,6 +114,52 @@ def test_other_weights_meanwhile_are_approached_from_where_it_is():
     other = spec(west=50, east=40, north=10)
     assert in_force(other, status) == {"west": 900, "east": 100, "north": 0}
     assert steps(other, status)[0][-1] == {"west": 50, "east": 40, "north": 10}
+
+
+def with_members(wanted, **fields):
+    """Return ``wanted`` with other fields of some members."""
+    members = [msgspec.structs.replace(member, **fields.get(member.tenant, {})) for member in wanted.members]
+    return msgspec.structs.replace(wanted, members=members)
+
+
+@pytest.mark.req("MC-14")
+@pytest.mark.parametrize("idle", [{"priority": 1}, {"drain": True}])
+def test_members_without_connections_do_not_make_a_step_larger(idle):
+    wanted = with_members(spec(west=10, east=90, north=1000), north=idle)
+    before = with_members(spec(west=100, east=0, north=1000), north=idle)
+    seen, shift = steps(wanted, GlobalServiceStatus(accepted=before))
+    assert [round(100 * weights["east"] / (weights["east"] + weights["west"])) for weights in seen[:3]] == [10, 20, 30]
+    assert (len(seen), shift.state, shift.moved) == (10, "Done", 90)
+
+
+@pytest.mark.req("MC-14")
+def test_a_drain_meanwhile_continues_from_where_it_is_and_resumes_no_stopped_shift():
+    wanted = spec(west=10, east=90, north=50)
+    status = GlobalServiceStatus(accepted=spec(west=100, east=0, north=50))
+    first = next_step(SHIFT, begun(wanted, status), now=NOW, errors=Errors())
+    before = weights_in_force(first)
+    for state in ("Shifting", "Stopped"):
+        status = msgspec.structs.replace(status, shift=msgspec.structs.replace(first, state=state))
+        drained = with_members(wanted, north={"drain": True})
+        shift = begun(drained, status)
+        assert (shift.state, shift.moved, shift.stepped_at) == (state, 0, first.stepped_at)
+        now = weights_in_force(shift)
+        assert now["east"] / now["west"] == pytest.approx(before["east"] / before["west"], abs=0.01)
+        status = msgspec.structs.replace(status, shift=shift)
+        assert begun(drained, status) == shift
+        # Used again, it has the share that the spec gives it, and not that of all who share with nobody.
+        again = weights_in_force(begun(wanted, status))
+        assert again["north"] / sum(again.values()) == pytest.approx(50 / 150, abs=0.01)
+
+
+@pytest.mark.req("MC-14")
+def test_a_shift_waits_for_those_whose_share_grows_and_for_no_others():
+    # A member that may be left because it is down gains by its weight alone.
+    assert gaining(begun(spec(west=10, east=90), served(west=1, east=1))) == {"east"}
+    first = next_step(SHIFT, begun(spec(west=0, east=100), served(west=1, east=0)), now=NOW, errors=Errors())
+    status = msgspec.structs.replace(served(west=1, east=0), shift=first)
+    assert gaining(begun(spec(west=20, east=80), status)) == {"east"}, "weights in force are parts of 1000"
+    assert gaining(begun(with_members(spec(west=10, east=90), east={"drain": True}), served(west=1, east=1))) == set()
 
 
 @pytest.mark.req("MC-14")

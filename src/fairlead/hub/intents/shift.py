@@ -28,6 +28,7 @@ from fairlead.translate.shift import (
     Errors,
     begun,
     errors_in,
+    gaining,
     in_words,
     next_step,
     step_before,
@@ -147,7 +148,11 @@ class Shifts:
 
     async def begin(self, obj: GlobalService) -> GlobalService:
         """Record where the shift to the spec of ``obj`` begins, before its spec is on record; return the object."""
-        return await self._write(obj, begun(obj.spec, obj.status))
+        shift = begun(obj.spec, obj.status)
+        if shift.members != obj.status.shift.members:
+            # The percent that is judged is of other shares.
+            self._judged.pop(self._objects.key(obj), None)
+        return await self._write(obj, shift)
 
     async def step(self, key: LoadBalancerKey) -> float | None:
         """Take the next step if it is due; return the seconds until the key is due again, None at the end."""
@@ -160,7 +165,7 @@ class Shifts:
         if shift.state != "Shifting":
             self.forget(key)
             return None
-        if not _gaining(shift) <= {member.tenant for member in obj.status.members or ()}:
+        if not gaining(shift) <= {member.tenant for member in obj.status.members or ()}:
             return _LOOK_S  # The status is older than the list of members: whether one of them serves is unknown.
         moment, back_to = self._judged.get(key, (shift.stepped_at, step_before(wanted, shift)))
         errors, waits = self._errors.errors(key, obj, wanted.stop_on, moment)
@@ -194,17 +199,13 @@ class Shifts:
         return self._objects.present.written(answer, before=obj) if answer is not None else obj
 
 
-def _gaining(shift: GlobalShiftStatus) -> set[str]:
-    return {member.tenant for member in shift.members if member.target > member.start}
-
-
 def _why_waiting(obj: GlobalService, shift: GlobalShiftStatus) -> str:
     """Return which member that gains connections does not serve, empty when all do; also while the object is paused."""
-    gaining = _gaining(shift)
+    gains = gaining(shift)
     for member in obj.status.members or ():
         if member.state == "Drilled":
             return f"waits for {member.tenant}, which is {member.message}"
-        if member.tenant in gaining and member.state in _NOT_SERVING:
+        if member.tenant in gains and member.state in _NOT_SERVING:
             return f"waits for {member.tenant}, which is {member.state}"
     if any(condition.type == "Paused" and condition.status == "True" for condition in obj.status.conditions or ()):
         return "waits until the load balancer is no longer paused"
