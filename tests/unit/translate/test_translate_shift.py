@@ -147,7 +147,7 @@ def test_a_drain_meanwhile_continues_from_where_it_is_and_resumes_no_stopped_shi
         assert now["east"] / now["west"] == pytest.approx(before["east"] / before["west"], abs=0.01)
         status = msgspec.structs.replace(status, shift=shift)
         assert begun(drained, status) == shift
-        # Used again, it has the share that the spec gives it, and not that of all who share with nobody.
+        # Used again, it has the share that the spec gives it, and not a share of its own group.
         again = weights_in_force(begun(wanted, status))
         assert again["north"] / sum(again.values()) == pytest.approx(50 / 150, abs=0.01)
 
