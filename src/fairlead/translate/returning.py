@@ -1,6 +1,6 @@
 """The health of one member of a GlobalService over time: down at once, and back only with care.
 
-    up ──no endpoint is healthy──► down ──healthy──► waiting ──returnDelay──► ramping ──returnRamp──► up
+    up ──no healthy endpoint─────► down ──healthy──► waiting ──returnDelay──► ramping ──returnRamp──► up
                                      ▲                  │                        │
                                      └──── not healthy ─┴────────────────────────┘
 
@@ -31,12 +31,16 @@ _STEPS = 12
 
 
 class MemberReturn(msgspec.Struct):
-    """The recent health of one member; ``limited``: it is down by its minHealthyPercent."""
+    """The recent health of one member.
+
+    ``limited``: it is down by its minHealthyPercent; ``checked``: a proxy has reported its health to this process.
+    """
 
     state: Literal["new", "up", "down", "waiting", "ramping"] = "new"
     since_s: float = 0.0
     limited: bool = False
     flaps: bool = False
+    checked: bool = False
     relapses_s: list[float] = []
 
     @classmethod
@@ -63,13 +67,10 @@ class MemberReturn(msgspec.Struct):
             if self.state == "waiting":
                 self.since_s = now_s
             return delay_s if self.state == "waiting" else self._due_s(now_s, delay_s, ramp_s)
+        self.checked = True
         self.limited = 100 * seen.healthy < limit * seen.known
         if not seen.healthy or self.limited:
-            if self.state in {"waiting", "ramping"}:
-                self.relapses_s = [at_s for at_s in self.relapses_s if now_s - at_s < WINDOW_S] + [now_s]
-                self.flaps = self.flaps or len(self.relapses_s) >= FLAPS
-            if self.state != "new" or self.limited:
-                self.state, self.since_s = "down", now_s
+            self._fall(now_s)
             return None
         if self.state == "down":
             self.state, self.since_s = "waiting", now_s
@@ -78,6 +79,22 @@ class MemberReturn(msgspec.Struct):
         if self.state == "new" or (self.state == "ramping" and now_s - self.since_s >= ramp_s):
             self.state, self.flaps, self.relapses_s = "up", False, []
         return self._due_s(now_s, delay_s, ramp_s)
+
+    def lose_endpoints(self, now_s: float) -> None:
+        """Take in that the member has no endpoint: those that it gets later return with care as well.
+
+        Where nothing checks endpoints, a member could never be seen to be healthy again.
+        """
+        if self.checked:
+            self.limited = False
+            self._fall(now_s)
+
+    def _fall(self, now_s: float) -> None:
+        if self.state in {"waiting", "ramping"}:
+            self.relapses_s = [at_s for at_s in self.relapses_s if now_s - at_s < WINDOW_S] + [now_s]
+            self.flaps = self.flaps or len(self.relapses_s) >= FLAPS
+        if self.state != "new" or self.limited:
+            self.state, self.since_s = "down", now_s
 
     def returning(self, *, now_s: float, ramp_s: float) -> Returning | None:
         """Return how much of its share the member gets, None for all of it."""

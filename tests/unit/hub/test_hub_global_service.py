@@ -16,6 +16,7 @@ from fairlead.hub.intents.global_service import GlobalIntent, healthy_members
 from fairlead.hub.intents.tcp import TCPIntent
 from fairlead.hub.tenants.tenants import MemberHealth
 from fairlead.kube.cluster import UNNAMED, Undecodable
+from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Health, MemberSeen, Observed
@@ -351,3 +352,45 @@ async def test_a_member_that_returns_is_reconciled_at_every_step_of_its_ramp(hub
     assert len(parts) == 13
     assert (parts[0], parts[-1], parts) == (0.1, 1.0, sorted(parts))
     assert judge(1) == (False, None)
+
+
+@pytest.mark.req("MC-15")
+@pytest.mark.parametrize("is_checked", [True, False])
+async def test_a_member_that_had_no_endpoints_returns_with_care_where_they_are_checked(hub, is_checked):
+    def endpoints(member, *addresses):
+        hub.put(hub.tcp.objects.cache, part(member))
+        slices = endpoint_slice(member, addresses, namespace=f"tenant-{member}", load_balancer="shop.web")
+        hub.put(hub.inventory.slices, slices)
+
+    obj = hub.intent.objects.cache.get("tenant-east", "web")
+    views = hub.intent._global_views
+
+    def west(seen):
+        reason = ConditionReason.SERVING if is_checked else ConditionReason.NOT_CHECKED
+        hub.decide()
+        views.note_checks(KEY, Health(reason=reason))
+        views.judge(obj, seen if is_checked else {})
+        decision = hub.decide()
+        shown = member_statuses(decision.members, decision.spillover, seen if is_checked else {})[1]
+        return shown.state, shown.share
+
+    east, both = MemberSeen("east", 1, 1), {name: MemberSeen(name, 1, 1) for name in ("east", "west")}
+    endpoints("east", "10.1.0.1")
+    endpoints("west", "10.2.0.1")
+    assert west(both) == ("Serving", "50%")
+    endpoints("west")
+    assert west(both)[0] == "NoEndpoints", "proxies may still have them"
+    assert west({"east": east}) == ("NoEndpoints", "0%")
+    endpoints("west", "10.2.0.1")
+    if not is_checked:
+        assert west(both) == ("Serving", "50%")
+        return
+    # Nothing is known of the new endpoint, then it is healthy: as after it was down.
+    assert west({"east": east})[1] == "0%"
+    assert west(both) == ("Down", "0%")
+    await hub.clock.advance(16)
+    state, share = west(both)
+    assert state == "Returning"
+    assert 0 < int(share.removesuffix("%")) < 50
+    await hub.clock.advance(61)
+    assert west(both) == ("Serving", "50%")

@@ -33,9 +33,10 @@ from fairlead.hub.providers.runner import observed_of
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import UNNAMED
 from fairlead.kube.events import EventRecorder
+from fairlead.model.condition import ConditionReason
 from fairlead.model.in_words import counted
 from fairlead.model.keys import IPV4, ListenerKey, LoadBalancerKey, Protocol, TargetKey
-from fairlead.model.observed import Counted, MemberSeen, Observed
+from fairlead.model.observed import Counted, Health, MemberSeen, Observed
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.global_service import (
     decide_global,
@@ -130,6 +131,8 @@ class GlobalIntent(MemberIntent[GlobalView]):
             self._shared.put(view.key, shared_backends(view))
         decision = decide_global(view, self.allocation_of(view))
         self._note_drained(view.key, decision)
+        if self._global_views.note_empty(view, decision):
+            self._health.add(view.key)
         return decision
 
     def _note_drained(self, key: LoadBalancerKey, decision: GlobalDecision) -> None:
@@ -233,6 +236,8 @@ class GlobalIntent(MemberIntent[GlobalView]):
         if obj is None or runner is None:
             return None
         observed = await observed_of(runner, key, None)
+        if observed is not None and observed.health is not None:
+            self._global_views.note_checks(key, observed.health)
         changed, due_s = self._global_views.judge(obj, healthy_members(observed))
         if changed:
             self._inventory.wake([key], "the health of a member has changed")
@@ -258,6 +263,20 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
         self._returns: dict[LoadBalancerKey, dict[str, MemberReturn]] = {}
         #: What the last judgement has returned: the part of a member that returns also grows by time alone.
         self._last: dict[LoadBalancerKey, _Judged] = {}
+        #: The members that have no endpoint.
+        self._empty: dict[LoadBalancerKey, frozenset[str]] = {}
+
+    def note_empty(self, view: GlobalView, decision: GlobalDecision) -> bool:
+        """Note which members have no endpoint, when all can be read; return whether these are others than before."""
+        names = frozenset(member.tenant for member in decision.members if member.state == "NoEndpoints")
+        before = self._empty.get(view.key, frozenset())
+        self._empty[view.key] = names = before & names if view.unreadable else names
+        return names != before
+
+    def note_checks(self, key: LoadBalancerKey, health: Health) -> None:
+        """Forget who was down once nothing checks endpoints: no report would end that."""
+        if health.reason is ConditionReason.NOT_CHECKED:
+            self._returns[key] = {}
 
     def judge(self, obj: GlobalService, seen: Mapping[str, MemberSeen]) -> tuple[bool, float | None]:
         """Take in what proxies see; return whether a member has changed, and in how many seconds one may change."""
@@ -272,6 +291,8 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
             health = seen.get(member.tenant)
             if drill is not None and drill.spec.mode == "Dark" and drill.spec.member == member.tenant and health:
                 health = health._replace(healthy=0)
+            if health is None and member.tenant in self._empty.get(key, ()):
+                history.lose_endpoints(now_s)
             due.append(history.see(member, health, now_s=now_s, delay_s=delay_s, ramp_s=ramp_s))
         for name in known.keys() - {member.tenant for member in spec.members}:
             del known[name]
@@ -305,8 +326,8 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
 
     def forget_down(self, key: LoadBalancerKey) -> None:
         """Drop what is known of a load balancer that is to be removed."""
-        self._returns.pop(key, None)
-        self._last.pop(key, None)
+        for by_key in (self._returns, self._last, self._empty):
+            by_key.pop(key, None)
 
     def make(self, obj: GlobalService, common: JSONMapping) -> GlobalView:
         """Return the view of ``obj`` with the views of its parts."""
