@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -148,7 +148,7 @@ def wait_s(wanted: GlobalShift, shift: GlobalShiftStatus, *, now: datetime) -> f
         return 0.0
     # A clock that went back must not hold the shift for longer than a step takes.
     every_s = seconds_from_duration(wanted.every)
-    return min(every_s, (last + timedelta(seconds=every_s) - now).total_seconds())
+    return min(every_s, every_s - (now - last).total_seconds())
 
 
 def errors_in(counted: Collection[Totals], stop_on: str) -> Errors:

@@ -104,6 +104,8 @@ def test_a_step_waits_for_its_time_and_for_the_members_that_gain():
     assert (moved.moved, moved.message) == (20, "")
     # A clock that went back holds it for one step at most.
     assert wait_s(SHIFT, moved, now=NOW - timedelta(days=1)) == 60
+    # The largest time that the API takes ends after all dates.
+    assert wait_s(GlobalShift(every="99999999999999h"), moved, now=NOW) > 0
 
 
 @pytest.mark.req("MC-14")
