@@ -7,8 +7,7 @@ Everything that may change without a session, such as a route, its attributes an
 static protocols. The filters of sessions never change, because BIRD sends all routes again when a filter does.
 BIRD imports nothing, and does not touch the kernel's routes.
 
-BIRD also outlives this process when nothing is left that serves. So routes that other machines announce, too, lead to
-the neighbour of an address on ``lo`` with a lifetime, which this process renews. When it ends, so do the routes.
+Routes that other machines announce, too, lead to the neighbour of an address on ``lo`` with a lifetime.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from fairlead.announce.routes import AnnouncedRoute, ip_batch, ip_lines
+from fairlead.announce.routes import AnnouncedRoute, Lifetime
 from fairlead.errors import BadConfiguration, Retry
 from fairlead.model.in_words import host_port
 from fairlead.model.machine import BgpAttributes, BgpPeerPlan, SessionState
@@ -54,8 +53,6 @@ _LONGEST_SYMBOL = 50
 #: The address with a lifetime, and the next hop of routes that end with it. IANA has assigned their network to nothing;
 #: in 192.0.0.0/24, hosts use 192.0.0.0/29, and 192.0.0.9 and 192.0.0.10 are anycast services.
 ALIVE, NEXT_HOP = "192.0.0.13/30", "192.0.0.14"
-#: Longer than a restart of this process takes; renewed several times in that.
-_LIFETIME_S, _RENEW_S = 30, 5.0
 
 #: Codes of answers that are errors.
 _ERRORS = 8000
@@ -69,10 +66,7 @@ class Bird:
     def __init__(self, directory: Path, *, binary: Path | None = None) -> None:
         self._directory = directory
         self._binary = binary
-        #: When the address with a lifetime is to be renewed; None while no route depends on it.
-        self._renew_at_s: float | None = None
-        #: A former process let the lifetime end.
-        self._let_end = False
+        self._lifetime = Lifetime()
         self._running: Running | None = None
         self._peers: Sequence[BgpPeerPlan] = ()
         self._configured = ""
@@ -92,17 +86,9 @@ class Bird:
         path = self._directory / _CONFIGURATION
         text = configuration(peers, routes, directory=self._directory, router_id=_router_id(path, peers))
         running = self._find()
-        # Have the address with a lifetime before routes depend on it. Not if a former process let it end and nothing
-        # is known to serve: that would announce what is dead.
         adopting = running is not None and not self._configured
-        if self._renew_at_s is None and any(route.mortal for route in routes):
-            # Routes of a former process that end without it.
-            if adopting and f" via {NEXT_HOP}" in path.read_text():
-                shown = await ip_lines("-o", "-4", "address", "show", "dev", "lo")
-                self._let_end = not any(f" {ALIVE} " in line for line in shown)
-            if not self._let_end or any(route.mortal and route.proven for route in routes):
-                self._let_end, self._renew_at_s = False, 0.0
-                await self.renew()
+        left_behind = adopting and f" via {NEXT_HOP}" in path.read_text()
+        await self._lifetime.keep_for(routes, ALIVE, left_behind=left_behind)
         if text != self._configured or running is None:
             candidate = path.with_suffix(".new")
             write_private(candidate, text)
@@ -114,15 +100,12 @@ class Bird:
             else:
                 await self._ask("configure")
             self._configured = text
-        if not any(route.mortal for route in routes):
-            self._renew_at_s = None
+        self._lifetime.end(routes)
         self._peers = tuple(peers)
 
     async def renew(self) -> None:
         """Renew the address with a lifetime when that is due."""
-        if self._renew_at_s is not None and time.monotonic() >= self._renew_at_s:
-            await ip_batch([f"address replace {ALIVE} dev lo scope host valid_lft {_LIFETIME_S} preferred_lft 0"])
-            self._renew_at_s = time.monotonic() + _RENEW_S
+        await self._lifetime.renew()
 
     async def sessions(self, peers: Sequence[BgpPeerPlan] | None = None) -> Sequence[SessionState]:
         """Return the sessions with these peers, with those that were applied last unless given."""
@@ -141,7 +124,8 @@ class Bird:
         """End BIRD in order: routers drop its routes at once."""
         if (running := self._find()) is not None:
             await stop_process(running)
-        self._running, self._configured, self._renew_at_s = None, "", None
+        self._running, self._configured = None, ""
+        self._lifetime.end()
 
     def _find(self) -> Running | None:
         if self._running is None or not self._running.alive():
@@ -306,10 +290,13 @@ def _statics(routes: Sequence[AnnouncedRoute]) -> Iterator[str]:
         yield "}"
 
 
-def static_route(route: AnnouncedRoute, *, own_attributes: bool = True) -> str:
-    """Return a static route of BIRD; ``own_attributes``: what only our own BIRD reads, too."""
+def static_route(route: AnnouncedRoute, *, own_attributes: bool = True, next_hop: str = NEXT_HOP) -> str:
+    """Return a static route of BIRD; ``own_attributes``: what only our own BIRD reads, too.
+
+    ``next_hop`` is that of a mortal route.
+    """
     attributes = " ".join(_attributes(route.attributes, own_attributes=own_attributes))
-    hop = f"via {NEXT_HOP}" if route.mortal and own_attributes else "unreachable"
+    hop = f"via {next_hop}" if route.mortal else "unreachable"
     return f"route {route.prefix} {hop}" + (f" {{ {attributes} }};" if attributes else ";")
 
 

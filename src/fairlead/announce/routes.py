@@ -48,19 +48,23 @@ _LOOK_S = 1.0
 _FIRST_BACK_OFF_S = 0.1
 _LAST_BACK_OFF_S = 5.0
 _BFD_MARGIN_S = 0.2
+#: Longer than a restart of this process takes; renewed several times in that.
+_LIFETIME_S, _RENEW_S = 30, 5.0
 
 
 class AnnouncedRoute(msgspec.Struct, frozen=True):
     """A route to announce; ``prefix`` is a CIDR.
 
     ``mortal``: other machines announce it, too, so it is to go when this process is dead for a while. ``proven``: the
-    proxy is known to serve it, and it is not only kept as a former process left it.
+    proxy is known to serve it, and it is not only kept as a former process left it. ``members``: the /32 and /128 of
+    the addresses that it is announced for.
     """
 
     prefix: str
     attributes: BgpAttributes = BgpAttributes()
     mortal: bool = False
     proven: bool = True
+    members: tuple[str, ...] = ()
 
 
 class Speaker(Protocol):
@@ -125,6 +129,8 @@ class RouteAnnouncer:
         self._serving: Mapping[str, bool] = {}
         #: None until the speaker was looked at for the first time.
         self._prefixes: frozenset[str] | None = None
+        #: What a former process left behind was withdrawn, as far as it must not be announced.
+        self._withdrew = False
         #: Those that it announced then.
         self._adopted: frozenset[str] = frozenset()
         self._states: dict[str, AddressState] = {}
@@ -244,8 +250,12 @@ class RouteAnnouncer:
             self._overdue = not {prefix_of(address) for address in ours} & self._prefixes <= {
                 route.prefix for route in routes
             }
-            await self._local.add([address.address for address in ours])
             peers = self._passwords.filled(self._peers(plan))
+            if not self._withdrew and await self._speaker.adopted() is not None:
+                # An address that is back on ``lo`` must not bring back a route that ended with it.
+                await self._speaker.apply(peers, [route for route in routes if route.prefix in self._prefixes])
+            self._withdrew = True
+            await self._local.add([address.address for address in ours])
             if self._active() or await self._speaker.adopted() is not None:
                 await self._speaker.apply(peers, routes)
             if not self._active():
@@ -277,10 +287,12 @@ class RouteAnnouncer:
             if not self._serving.get(address.address, prefix in before):
                 continue
             mortal, proven = len(address.machines) > 1, address.address in self._serving
+            member = _cidr(address.address)
             if (other := routes.get(prefix)) is None:
-                routes[prefix] = AnnouncedRoute(prefix, address.bgp or BgpAttributes(), mortal, proven)
+                routes[prefix] = AnnouncedRoute(prefix, address.bgp or BgpAttributes(), mortal, proven, (member,))
             else:
-                routes[prefix] = replace(other, mortal=other.mortal and mortal, proven=other.proven or proven)
+                mortal, proven = other.mortal and mortal, other.proven or proven
+                routes[prefix] = replace(other, mortal=mortal, proven=proven, members=(*other.members, member))
         return [routes[prefix] for prefix in sorted(routes)]
 
     async def _look(self) -> None:
@@ -448,6 +460,62 @@ class LocalAddresses:
 def _cidr(address: str) -> str:
     """Return the CIDR of an address or a network. Thousands of addresses are asked for again with each plan."""
     return str(ipaddress.ip_network(address, strict=False))
+
+
+class Lifetime:
+    """Addresses on ``lo`` that the kernel removes when this process no longer renews them.
+
+    A speaker outlives this process when nothing is left that serves. So mortal routes depend on such addresses, in the
+    way of each speaker, and end with them. Speakers have addresses of their own: one may let its routes end alone.
+    """
+
+    def __init__(self) -> None:
+        self._addresses: frozenset[str] = frozenset()
+        self._renew_at_s = 0.0
+        #: A former process let the lifetime end.
+        self._let_end = False
+
+    async def keep(self, addresses: Collection[str]) -> None:
+        """Renew exactly these addresses, those that are new at once. Others expire."""
+        if not self._addresses.issuperset(addresses):
+            self._renew_at_s = 0.0
+        self._addresses = frozenset(addresses)
+        await self.renew()
+
+    async def keep_for(self, routes: Sequence[AnnouncedRoute], address: str, *, left_behind: bool) -> None:
+        """Have an address before mortal routes depend on it; ``left_behind``: those of a former process do.
+
+        Not if the former process let it end and nothing is known to serve: that would announce what is dead.
+        """
+        mortal = [route for route in routes if route.mortal]
+        if left_behind and not self._addresses:
+            self._let_end = address not in await local_addresses()
+        if mortal and not (self._let_end and not any(route.proven for route in mortal)):
+            self._let_end = False
+            await self.keep([address])
+
+    async def renew(self) -> None:
+        """Renew the addresses when that is due."""
+        if self._addresses and time.monotonic() >= self._renew_at_s:
+            await set_lifetime(self._addresses, f"valid_lft {_LIFETIME_S} preferred_lft 0")
+            self._renew_at_s = time.monotonic() + _RENEW_S
+
+    def end(self, routes: Sequence[AnnouncedRoute] = ()) -> None:
+        """Renew no longer, unless one of ``routes`` is mortal."""
+        if not any(route.mortal for route in routes):
+            self._addresses = frozenset()
+
+
+async def set_lifetime(addresses: Collection[str], lifetime: str) -> None:
+    """Give addresses on ``lo``, with their lengths of prefix, a lifetime in the words of ``ip``."""
+    options = {address: "scope host" if "." in address else "nodad" for address in sorted(addresses)}
+    if options:
+        await ip_batch([f"address replace {address} dev lo {option} {lifetime}" for address, option in options.items()])
+
+
+async def local_addresses() -> set[str]:
+    """Return the addresses on ``lo``, with their lengths of prefix."""
+    return {line.split()[3] for line in await ip_lines("-o", "address", "show", "dev", "lo") if " inet" in line}
 
 
 _NO_TABLE = ("FIB table does not exist", "Dump terminated")

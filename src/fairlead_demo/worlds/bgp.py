@@ -296,15 +296,19 @@ class Machine:
         peers: tuple[BgpPeerPlan, ...] | None = None,
         drained: bool = False,
         attributes: BgpAttributes | None = None,
+        others: tuple[str, ...] = (),
     ) -> None:
-        """Send a plan and return when it is applied; addresses are serving, not serving, or unknown (None)."""
+        """Send a plan and return when it is applied; addresses are serving, not serving, or unknown (None).
+
+        ``others`` are machines that have the addresses, too.
+        """
         kind = "BGP" if self.speaker in {"bird", "frr"} else "External"
         plan = MachinePlan(
             machine=self.name,
             version="1",
             drained=drained,
             addresses=tuple(
-                AnnouncedAddress(address=address, announcement=kind, machines=(self.name,), bgp=attributes)
+                AnnouncedAddress(address=address, announcement=kind, machines=(self.name, *others), bgp=attributes)
                 for address in addresses
             ),
             bgp_peers=(router_peer(),) if peers is None else peers,
@@ -330,6 +334,12 @@ class Machine:
         """Wait until the sessions are up."""
         names = peers or ("router",)
         await self.until(lambda: all(name in self.sessions and self.sessions[name].up for name in names))
+
+    def expire(self, *addresses: str) -> None:
+        """Let the lifetime of addresses on ``lo`` end now, sooner than by itself; they have lengths of prefix."""
+        for address in addresses:
+            options = ["preferred_lft", "0", "valid_lft", "1", *([] if ":" in address else ["scope", "host"])]
+            ip("-n", self.namespace, "address", "change", address, "dev", "lo", *options)
 
     def speaker_pid(self) -> int:
         """Return the process id of the speaker."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.announce.external import ALIVE
 from fairlead.model.machine import BgpAttributes
 from fairlead_demo.worlds.bgp import PASSWORD, ROUTER6, BgpWorld, Machine, in_namespace, router_peer
 from fairlead_demo.worlds.networks import ip
@@ -178,10 +179,31 @@ async def test_external_routes_in_files_of_a_bird_that_runs(world: BgpWorld, tmp
         await machine.apply({WEB: None, SHOP: None}, peers=(), attributes=attributes)
         assert machine.addresses[SHOP].announced
         assert len(await world.log.since(at, SHOP)) == 1
+
+        # A route that another machine has, too, ends some time after this process.
+        await machine.apply({WEB: True, SHOP: True}, peers=(), attributes=attributes, others=("m2",))
+        await world.until_hops(WEB, 1)
+        await machine.kill()
+        await machine.start()
+        at = time.time()
+        await machine.apply({WEB: None, SHOP: None}, peers=(), attributes=attributes, others=("m2",))
+        assert await world.log.since(at, WEB) == []
+        await machine.kill()
+        machine.expire(ALIVE)
+        await world.until_hops(WEB, 0)
+        await machine.start()
+        await machine.apply({WEB: None, SHOP: None}, peers=(), attributes=attributes, others=("m2",))
+        assert world.next_hops(SHOP) == set(), "nothing is known to serve"
+        await machine.apply({WEB: None, SHOP: True}, peers=(), attributes=attributes, others=("m2",))
+        await world.until_hops(SHOP, 1)
     finally:
-        if bird.returncode is None:
-            bird.kill()
-        await bird.wait()
+        await ended(bird)
+
+
+async def ended(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.kill()
+    await process.wait()
 
 
 @pytest.mark.req("P-26")

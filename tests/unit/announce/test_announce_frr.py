@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from fairlead.announce.frr import configuration, difference, parse_lines, parse_neighbours, session_of, text_of
+from fairlead.announce.frr import (
+    announced,
+    configuration,
+    difference,
+    parse_lines,
+    parse_neighbours,
+    session_of,
+    text_of,
+)
 from fairlead.announce.routes import AnnouncedRoute
 from fairlead.errors import Retry
 from fairlead.model.machine import BgpAttributes, BgpPeerPlan
@@ -44,6 +52,14 @@ def test_only_the_changed_route_is_sent() -> None:
     commands = difference(lines(A, B), lines(A))
     assert [text.split()[2] for text in commands if text.strip().startswith("no network")] == ["2001:db8::1/128"]
     assert commands[-1].startswith("no route-map fairlead-set-"), "attributes of no route are removed last"
+
+
+@pytest.mark.req("P-25")
+def test_addresses_that_are_not_on_the_machine_are_not_announced() -> None:
+    members = ("198.51.100.1/32", "198.51.100.2/32")
+    written = lines(A, B, AnnouncedRoute("198.51.100.0/24", members=members), AnnouncedRoute("198.51.100.3/32"))
+    assert announced(written, {A.prefix, members[1]}) == {A.prefix, "198.51.100.0/24"}
+    assert announced(written, {B.prefix, "198.51.100.3/32"}) == {B.prefix, "198.51.100.3/32"}
 
 
 def test_a_neighbour_with_another_as_is_entered_as_a_whole() -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fairlead.announce import routes
-from fairlead.announce.bird import ALIVE, NEXT_HOP, Bird
+from fairlead.announce import bird, external, routes
+from fairlead.announce.bird import Bird
 from fairlead.announce.routes import AnnouncedRoute, RouteAnnouncer, prefix_of
 from fairlead.errors import Retry
 from fairlead.model.machine import AnnouncedAddress, BgpAttributes, BgpPeerPlan, MachinePlan, SessionState
@@ -122,9 +122,34 @@ async def test_routes_are_renewed_unless_one_cannot_be_withdrawn(
     assert await renewed(both, web_serves=False)
 
 
+@pytest.mark.req("P-21")
+async def test_ended_routes_are_withdrawn_before_addresses_are_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A route that ended with its address would else be back with it, for an address that nothing serves."""
+    speaker = StubbornSpeaker(tmp_path / "speaker")
+    announced: list[Collection[str]] = []
+
+    async def note(*_: object, **__: object) -> None:
+        announced.append(speaker.prefixes)
+
+    async def adopted() -> Collection[str]:
+        return ()
+
+    speaker.prefixes = ["192.0.2.1/32"]  # in its configuration; nothing of it is announced
+    monkeypatch.setattr(routes, "ip_batch", note)
+    monkeypatch.setattr(speaker, "adopted", adopted)
+    web = AnnouncedAddress(address="192.0.2.1", announcement="BGP", machines=("m1", "m2"))
+    plan = MachinePlan(machine="m1", version="1", bgp_peers=(PEER,), addresses=(web,))
+    await RouteAnnouncer("BGP", speaker, tmp_path / "speaker").apply(plan, serving={})
+    assert announced == [[]]
+
+
 def test_the_next_hop_of_routes_with_a_lifetime_belongs_to_no_service() -> None:
     taken = ("192.0.0.0/29", "192.0.0.8/32", "192.0.0.9/32", "192.0.0.10/32", "192.0.0.170/31")
-    alive = ip_interface(ALIVE)
-    assert ip_address(NEXT_HOP) in alive.network
-    assert not any(alive.network.overlaps(ip_network(network)) for network in taken), "IANA has assigned these"
-    assert alive.ip not in {ip_address(NEXT_HOP), alive.network[0], alive.network[-1]}
+    for address, next_hop in ((bird.ALIVE, bird.NEXT_HOP), (external.ALIVE, external.NEXT_HOP)):
+        alive = ip_interface(address)
+        assert ip_address(next_hop) in alive.network
+        assert not any(alive.network.overlaps(ip_network(network)) for network in taken), "IANA has assigned these"
+        assert alive.ip not in {ip_address(next_hop), alive.network[0], alive.network[-1]}
+    assert not ip_interface(bird.ALIVE).network.overlaps(ip_interface(external.ALIVE).network), "both may run"
