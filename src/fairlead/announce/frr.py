@@ -291,10 +291,10 @@ def parse_lines(text: str) -> list[Line]:
 
 def announced(lines: Sequence[Line], present: Collection[str]) -> set[str]:
     """Return the prefixes that bgpd announces with these lines, while these addresses are on ``lo``."""
-    words = [line.text.split() for line in lines]
-    aggregates = [ip_network(line[1]) for line in words if line[0] == "aggregate-address"]
+    tokens = [line.text.split() for line in lines]
+    aggregates = [ip_network(line[1]) for line in tokens if line[0] == "aggregate-address"]
     prefixes: set[str] = set()
-    for _, network, _, route_map in (line for line in words if line[0] == "network" and line[1] in present):
+    for _, network, _, route_map in (line for line in tokens if line[0] == "network" and line[1] in present):
         address = ip_network(network).network_address
         wholes = [str(whole) for whole in aggregates if address in whole] if route_map == _MEMBER else [network]
         prefixes.update(wholes)
