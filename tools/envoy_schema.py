@@ -35,6 +35,7 @@ ROOTS = (
     "envoy/extensions/filters/http/bandwidth_limit/v3/bandwidth_limit.proto",
     "envoy/extensions/filters/http/cors/v3/cors.proto",
     "envoy/extensions/filters/http/ext_authz/v3/ext_authz.proto",
+    "envoy/extensions/filters/http/ext_proc/v3/ext_proc.proto",
     "envoy/extensions/filters/http/header_mutation/v3/header_mutation.proto",
     "envoy/extensions/filters/http/jwt_authn/v3/config.proto",
     "envoy/extensions/filters/http/local_ratelimit/v3/local_rate_limit.proto",

@@ -531,6 +531,7 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "allowedSources": "Client addresses that are served, as CIDRs; all when empty. Others are answered 403.",
         "deniedSources": "Client addresses that are answered 403, as CIDRs, even if they are allowed.",
         "jwt": "Issuers of tokens (JWT). A request needs a valid token of one of them.",
+        "processor": "Service that inspects requests before tokens and external services do.",
         "requestTimeoutMs": "Time limit of a request with all retries, in milliseconds.",
         "backendTimeoutMs": "Time limit of each attempt, in milliseconds.",
     },
@@ -586,6 +587,12 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "allowedHeaders": "Headers of the request that it is shown, besides host, path and authorization.",
         "allowedResponseHeaders": "Headers of its answer that go to the backend; all of them when empty.",
         "maxSize": "Bytes of the body that it is shown; larger bodies get a 413 response. 0: no body.",
+        "failOpen": "Whether requests pass while it does not answer.",
+    },
+    "ExternalProcessor": {
+        "backend": "Name of the backend that inspects. Empty if it could not be resolved: requests get a 500 response.",
+        "maxSize": "Bytes of the body that it is shown; larger bodies get a 413 response. 0: no body.",
+        "timeoutMs": "Time that it may take for the headers, and again for the body, in milliseconds.",
         "failOpen": "Whether requests pass while it does not answer.",
     },
     "Cors": {

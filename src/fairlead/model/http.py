@@ -62,7 +62,7 @@ EVERYONE = ("0.0.0.0/0", "::/0")
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 #: Where a message ends, and what belongs to one connection (RFC 9110, 7.6.1): a rule that sets these lets the body of
 #: one request be read as the next one. Names that begin with proxy- are among them.
-_FRAMING = frozenset(
+FRAMING = frozenset(
     {
         "connection",
         "content-length",
@@ -208,6 +208,26 @@ class ExternalAuth(Value, frozen=True, gc=False):
     fail_open: bool = False
 
 
+#: How long an external processor may take for one message, in milliseconds, and the longest that users can choose.
+PROCESSOR_MS, MAX_PROCESSOR_MS = 50, 10_000
+#: Smaller limits of bodies are not exact: a proxy holds as much of a connection anyway.
+MIN_PROCESSOR_BODY = 32_768
+
+
+class ExternalProcessor(Value, frozen=True, gc=False):
+    """Have a service (gRPC, ``envoy.service.ext_proc.v3``) inspect requests: it may answer them, or change headers.
+
+    ``max_size`` is how large a body it is shown, 0 for none; larger ones are answered 413. If it does not answer within
+    ``timeout_ms`` for headers, and again for a body: an error, or with ``fail_open`` the request passes. An empty
+    ``backend`` could not be resolved: 500.
+    """
+
+    backend: Text = ""
+    max_size: Annotated[int, Meta(ge=0, le=MAX_AUTH_BODY)] = 0
+    timeout_ms: Annotated[int, Meta(ge=1, le=MAX_PROCESSOR_MS)] = PROCESSOR_MS
+    fail_open: bool = False
+
+
 class ClaimToHeader(Value, frozen=True, gc=False):
     """A claim of a token that the backend gets as a header; clients cannot write it."""
 
@@ -291,8 +311,8 @@ class Rule(Value, frozen=True, gc=False):
     No backend and no redirect: 500. ``requests_per_second`` is the most that each proxy takes, 0 for no limit: what is
     above it is answered 429. Clients in ``denied_sources``, or outside of ``allowed_sources`` unless that is empty, are
     answered 403. With ``jwt``, a request needs a valid token of one of these issuers: 401 without one, 403 if an
-    audience or a claim does not fit. ``request_timeout_ms`` None is none; ``backend_timeout_ms`` is for each try.
-    TCP, UDP and TLS rules have backends only.
+    audience or a claim does not fit. ``processor`` inspects requests before that. ``request_timeout_ms`` None is none;
+    ``backend_timeout_ms`` is for each try. TCP, UDP and TLS rules have backends only.
     """
 
     name: Annotated[str, Meta(max_length=253)] = ""
@@ -307,6 +327,7 @@ class Rule(Value, frozen=True, gc=False):
     allowed_sources: Sources = ()
     denied_sources: Sources = ()
     jwt: JWTProviders = ()
+    processor: ExternalProcessor | None = None
 
     @property
     def checks_sources(self) -> bool:
@@ -314,10 +335,17 @@ class Rule(Value, frozen=True, gc=False):
         return bool(self.allowed_sources or self.denied_sources)
 
     @property
+    def is_guarded(self) -> bool:
+        """Return whether a request may be refused by what only listeners with guarded routes have."""
+        return self.checks_sources or bool(self.jwt) or self.processor is not None
+
+    @property
     def is_undecided(self) -> bool:
         """Return whether requests cannot be checked, since what decides about them could not be resolved."""
-        auth = self.filters.auth
-        return (auth is not None and not auth.backend) or any(not (each.backend or each.jwks) for each in self.jwt)
+        services = (self.filters.auth, self.processor)
+        return any(service is not None and not service.backend for service in services) or any(
+            not (provider.backend or provider.jwks) for provider in self.jwt
+        )
 
 
 def unsafe_parts(rule: Rule) -> Iterator[str]:
@@ -328,6 +356,8 @@ def unsafe_parts(rule: Rule) -> Iterator[str]:
     yield from _unsafe_filters(rule.filters)
     if rule.filters.auth is not None:
         yield from _unsafe_auth(rule.filters.auth)
+    if rule.processor is not None and 0 < rule.processor.max_size < MIN_PROCESSOR_BODY:
+        yield f"external processor: maxSize is {rule.processor.max_size}; use 0, or {MIN_PROCESSOR_BODY} or more"
     for provider in rule.jwt:
         yield from _unsafe_jwt(provider)
     for backend in rule.backends:
@@ -372,7 +402,7 @@ def _unsafe_auth(auth: ExternalAuth) -> Iterator[str]:
         # A percent sign begins an operator of Envoy.
         if not HEADER_NAME.fullmatch(name) or "%" in name:
             yield f"external auth: {name!r} is not a valid name of a header"
-        elif name.lower() in _FRAMING or name.lower().startswith("proxy-"):
+        elif name.lower() in FRAMING or name.lower().startswith("proxy-"):
             # The question has another body: its connection would carry the end of one question into the next one.
             yield f"external auth: {name} is about the request of the client only; remove it from allowedHeaders"
     both = {name.lower() for name in auth.allowed_headers} & {name.lower() for name in auth.allowed_response_headers}
@@ -422,7 +452,7 @@ def _unsafe_header(what: str, name: str) -> Iterator[str]:
         yield f"{what}: {name!r} is not a valid name of a header"
     elif lower == "host":
         yield f"{what}: {name} cannot be changed as a header; use a rewrite of the hostname"
-    elif lower in _FRAMING or lower.startswith("proxy-"):
+    elif lower in FRAMING or lower.startswith("proxy-"):
         yield f"{what}: {name} belongs to the connection between proxies and cannot be changed; remove it from the rule"
 
 

@@ -83,6 +83,10 @@ def _admission(rule: Rule) -> Iterator[str]:
         yield f"answered 403 for clients outside of {listed(rule.allowed_sources, _MOST_SOURCES)}"
     if rule.requests_per_second:
         yield f"answered 429 above {rule.requests_per_second} requests a second at each proxy"
+    if rule.processor is not None and rule.processor.backend:
+        shown = "headers and bodies" if rule.processor.max_size else "headers"
+        failing = "passed" if rule.processor.fail_open else "answered 503 or 504"
+        yield f"{shown} inspected by {rule.processor.backend}; {failing} while that does not answer"
     if rule.jwt:
         yield f"answered 401 without a valid token of {' or '.join(provider.issuer for provider in rule.jwt)}"
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from fairlead.agent.identity import certificate_name
-from fairlead.agent.sources.http import CertificateState
-from fairlead.agent.sources.ingress.plan import IngressRoutes, IngressView, is_protected, translate_ingress
+from fairlead.agent.sources.http import CertificateState, is_protected
+from fairlead.agent.sources.ingress.plan import IngressRoutes, IngressView, translate_ingress
 from fairlead.api.kubernetes import IngressObject, Service
 from fairlead.api.names import ANNOTATION_BACKEND_TLS
 from fairlead.model.http import (

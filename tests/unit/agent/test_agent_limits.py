@@ -11,14 +11,8 @@ import pytest
 from fairlead.agent.sources.gateway.listeners import plan_gateway
 from fairlead.agent.sources.gateway.plan import find
 from fairlead.agent.sources.gateway.routes import plan_route
-from fairlead.agent.sources.ingress.plan import (
-    ClassView,
-    IngressView,
-    is_protected,
-    plan_class,
-    services_of,
-    translate_ingress,
-)
+from fairlead.agent.sources.http import is_protected
+from fairlead.agent.sources.ingress.plan import ClassView, IngressView, plan_class, services_of, translate_ingress
 from fairlead.api.gateway import ReferenceGrant
 from fairlead.api.kubernetes import IngressClass, IngressObject, Service, ServicePort, ServiceSpec
 from fairlead.api.meta import KubeObject, ObjectMeta
@@ -301,7 +295,7 @@ def test_invalid_tokens_close_what_asked_for_none(providers: list[Any], part: st
     assert part in translated.problems[0]
     plan = plan_route(route_view(annotated(http_route(rule()), asks(*providers)), services=(service(),)))
     assert plan.is_refused
-    assert plan.needs_tokens
+    assert plan.undecided
     assert not any(built.backends for built in plan.specs[LOAD_BALANCER].rules), "all requests are answered 500"
     assert part in plan.parents[0].judgements[0].message
 

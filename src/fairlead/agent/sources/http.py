@@ -14,9 +14,9 @@ written. In: Services and annotations of the member. Out: backends, copies, rule
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from cryptography import x509
@@ -24,6 +24,7 @@ from msgspec import Meta
 
 from fairlead.agent.probes import with_probe
 from fairlead.api.annotations import accept_problem, exact_network, read_access_log, read_limits
+from fairlead.api.httploadbalancer import LoadBalancerRouteSpec
 from fairlead.api.intent import FamilyPolicy
 from fairlead.api.json_text import decode
 from fairlead.api.kubernetes import SERVICES, Service, ServicePort, ServiceSpec
@@ -39,6 +40,7 @@ from fairlead.api.names import (
     ANNOTATION_DENIED_SOURCES,
     ANNOTATION_DRAIN,
     ANNOTATION_EXTERNAL_AUTH,
+    ANNOTATION_EXTERNAL_PROCESSOR,
     ANNOTATION_HEALTH_CHECK,
     ANNOTATION_IP_FAMILIES,
     ANNOTATION_JWT,
@@ -59,12 +61,15 @@ from fairlead.model.health import HealthCheckSettings
 from fairlead.model.http import (
     MAX_AUTH_BODY,
     MAX_JWKS,
+    MAX_PROCESSOR_MS,
     MAX_SOURCES,
+    PROCESSOR_MS,
     Backend,
     BackendProtocol,
     BackendTls,
     ClaimToHeader,
     ExternalAuth,
+    ExternalProcessor,
     Filters,
     JWTProvider,
     RequiredClaim,
@@ -496,6 +501,25 @@ def limits_problem(of: KubeObject) -> str:
 # --- external services that decide about requests -------------------------------------------------------------------
 
 FAIL_OPEN = "failOpen"
+T = TypeVar("T")
+
+
+def _object_in(of: KubeObject, annotation: str, as_type: type[T]) -> T | None:
+    """Return the JSON object in an annotation; None without the annotation.
+
+    Raises:
+        ValueError: names the annotation, and what is wrong with it.
+    """
+    text = (of.metadata.annotations or {}).get(annotation)
+    if text is None:
+        return None
+    if not text.strip():
+        # Templates that lack a value write this: what the annotation protects must not be open then.
+        raise ValueError(f"annotation {annotation} is empty: write a JSON object, or remove the annotation")
+    try:
+        return decode(text, as_type)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"annotation {annotation}: {error}") from error
 
 
 class AuthRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -529,22 +553,83 @@ def auth_request(of: KubeObject) -> AuthRequest | None:
     Raises:
         ValueError: names the field, and what is wrong with it.
     """
-    if ANNOTATION_EXTERNAL_AUTH not in (of.metadata.annotations or {}):
+    request = _object_in(of, ANNOTATION_EXTERNAL_AUTH, AuthRequest)
+    if request is None:
         return None
-    text = of.annotation(ANNOTATION_EXTERNAL_AUTH)
-    if not text.strip():
-        # Templates that lack a value write this: the backend must not be open then.
-        raise ValueError(
-            f"annotation {ANNOTATION_EXTERNAL_AUTH} is empty: name service and port, or remove the annotation"
-        )
-    try:
-        request = decode(text, AuthRequest)
-    except msgspec.DecodeError as error:
-        raise ValueError(f"annotation {ANNOTATION_EXTERNAL_AUTH}: {error}") from error
     rule = Rule(filters=Filters(auth=request.as_filter("auth")))
     if problem := next(unsafe_parts(rule), ""):
         raise ValueError(f"annotation {ANNOTATION_EXTERNAL_AUTH}: {problem}")
     return request
+
+
+class ProcessorRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The annotation: a Service, by default of the object's namespace, the number of its port, and what it is shown.
+
+    ``allow_off`` of a Gateway: its routes may do without, or have a processor of their own.
+    """
+
+    service: Annotated[str, Meta(min_length=1, max_length=63)]
+    port: Annotated[int, Meta(ge=1, le=65535)]
+    namespace: Annotated[str, Meta(max_length=63)] = ""
+    max_size: Annotated[int, Meta(ge=0, le=MAX_AUTH_BODY)] = 0
+    timeout: Annotated[str, Meta(max_length=16)] = f"{PROCESSOR_MS}ms"
+    failure_mode: Literal["closed", "open"] = "closed"
+    allow_off: bool = False
+
+    def as_processor(self, backend: str) -> ExternalProcessor:
+        """Return what a rule has, with the name of the backend."""
+        timeout_ms = round(seconds_from_duration(self.timeout) * 1000)
+        return ExternalProcessor(backend, self.max_size, timeout_ms, fail_open=self.failure_mode == "open")
+
+
+class Processing(NamedTuple):
+    """Who inspects the requests of an object; ``off``: nobody. With a ``problem``, the request says nothing."""
+
+    request: ProcessorRequest | None = None
+    off: bool = False
+    problem: str = ""
+
+
+def processing_of(of: KubeObject) -> Processing:
+    """Return who inspects the requests of an object by its annotation."""
+    if of.annotation(ANNOTATION_EXTERNAL_PROCESSOR) == "off":
+        return Processing(off=True)
+    try:
+        request = _object_in(of, ANNOTATION_EXTERNAL_PROCESSOR, ProcessorRequest)
+        if request is None:
+            return Processing()
+        rule = Rule(processor=request.as_processor("processor"))
+        if not 1 <= request.as_processor("").timeout_ms <= MAX_PROCESSOR_MS:
+            raise ValueError(f"timeout {request.timeout} is not between 1ms and {MAX_PROCESSOR_MS // 1000}s")
+    except ValueError as error:
+        text = str(error)
+        named = text if ANNOTATION_EXTERNAL_PROCESSOR in text else f"annotation {ANNOTATION_EXTERNAL_PROCESSOR}: {text}"
+        return Processing(problem=named)
+    if problem := next(unsafe_parts(rule), ""):
+        return Processing(problem=f"annotation {ANNOTATION_EXTERNAL_PROCESSOR}: {problem}")
+    return Processing(request)
+
+
+def with_processor(rules: Iterable[Rule], request: ProcessorRequest | None, backend: str) -> tuple[Rule, ...]:
+    """Return ``rules`` whose requests are inspected by the backend, as it is asked for."""
+    processor = None if request is None else request.as_processor(backend)
+    return tuple(rules if processor is None else (msgspec.structs.replace(rule, processor=processor) for rule in rules))
+
+
+def is_protected(route: LoadBalancerRouteSpec, undecided: Collection[str]) -> bool:
+    """Return whether a published route asks about all requests what the annotations ``undecided`` are about."""
+    return all(
+        (ANNOTATION_EXTERNAL_AUTH not in undecided or rule.filters.auth is not None)
+        and (ANNOTATION_EXTERNAL_PROCESSOR not in undecided or rule.processor is not None)
+        and (ANNOTATION_JWT not in undecided or rule.jwt)
+        for rule in route.rules
+    ) and (ANNOTATION_BACKEND_TLS not in undecided or all(backend.tls for backend in _answering(route)))
+
+
+def _answering(route: LoadBalancerRouteSpec) -> Iterator[Backend]:
+    """Yield the backends that answer requests of a route, without those that are only asked about them."""
+    names = {ref.backend for rule in route.rules for ref in rule.backends}
+    return (backend for backend in route.backends if backend.name in names)
 
 
 # --- tokens of clients -----------------------------------------------------------------------------------------------
@@ -683,12 +768,9 @@ def backend_tls_request(of: KubeObject) -> BackendTlsRequest | None:
     Raises:
         ValueError: names the field, and what is wrong with it.
     """
-    if ANNOTATION_BACKEND_TLS not in (of.metadata.annotations or {}):
+    request = _object_in(of, ANNOTATION_BACKEND_TLS, BackendTlsRequest)
+    if request is None:
         return None
-    try:
-        request = decode(of.annotation(ANNOTATION_BACKEND_TLS), BackendTlsRequest)
-    except msgspec.DecodeError as error:
-        raise ValueError(f"annotation {ANNOTATION_BACKEND_TLS}: {error}") from error
     if not request.secret and not request.well_known_ca_certificates:
         raise ValueError(
             f"annotation {ANNOTATION_BACKEND_TLS}: name a secret with ca.crt, or set wellKnownCACertificates to System"

@@ -239,6 +239,8 @@ def _problems(title: str, rule: Rule, backends: Mapping[str, Backend]) -> Iterat
         yield f"{title} has lists of client addresses, which Gateway API cannot express"
     if rule.filters.auth is not None:
         yield f"{title} asks an external service, which this provider does not support"
+    if rule.processor is not None:
+        yield f"{title} has an external processor, which this provider does not support"
     if rule.jwt:
         yield f"{title} asks for tokens, which this provider does not support"
     if rule.requests_per_second:

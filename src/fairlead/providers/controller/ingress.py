@@ -145,6 +145,8 @@ def _rule_problems(rule: Rule, backends: Mapping[str, Backend]) -> Iterator[str]
         yield "has timeouts, retries or sessions"
     if rule.checks_sources:
         yield "has lists of client addresses"
+    if rule.processor is not None:
+        yield "has an external processor"
     if rule.jwt:
         yield "asks for tokens"
     if rule.requests_per_second:

@@ -28,6 +28,7 @@ from fairlead.agent.sources.gateway.plan import (
     ParentKey,
     RoutePlan,
     config_maps_named,
+    processor_of,
     secrets_named,
 )
 from fairlead.agent.sources.gateway.policies import (
@@ -128,6 +129,7 @@ class GatewayCaches:
                 BY_CLASS: lambda obj: [obj.spec.gateway_class_name],
                 BY_SECRET: secrets_named,
                 BY_CONFIG_MAP: config_maps_named,
+                BY_SERVICE: lambda obj: [(of.namespace, of.service) for of in (processor_of(obj),) if of is not None],
                 _NAMES_ONE: lambda obj: [bool(config_maps_named(obj))],
             },
         )
@@ -250,10 +252,13 @@ class GatewayCaches:
                 yield kind, route
 
     def routes_to(self, namespace: str, name: str) -> Iterable[tuple[str, AnyRoute]]:
-        """Yield kind and object of each route that names this Service, in no order."""
+        """Yield kind and object of each route that names this Service, or whose Gateway does, in no order."""
         for kind, cache in self.routes.items():
             for route in cache.indexed(BY_SERVICE, (namespace, name)):
                 yield kind, route
+        for gateway in self.gateways.by_index(BY_SERVICE, (namespace, name)):
+            for parent in parents_of(gateway.key, self.sets_of(*gateway.key)):
+                yield from self.routes_of(parent)
 
     def bundle(self, namespace: str, name: str) -> str | None:
         """Return the certificates of a ConfigMap: empty when it has none, None when it is not there."""

@@ -501,8 +501,13 @@ class BackendRefs:
         #: Reason and sentence of each problem, in the order in which they were met.
         self._problems: dict[tuple[str, str], None] = {}
 
-    def resolve(self, reference: AnyBackendRef, *, spoken: BackendProtocol | None = None) -> str:
-        """Return the name of the backend, empty when there is none; ``spoken``: how it is spoken to in any case."""
+    def resolve(
+        self, reference: AnyBackendRef, *, spoken: BackendProtocol | None = None, origin: GrantFrom | None = None
+    ) -> str:
+        """Return the name of the backend, empty when there is none; ``spoken``: how it is spoken to in any case.
+
+        ``origin`` refers to it, if that is not the route.
+        """
         key = service_key(reference, self._namespace)
         if key is None:
             group = f"{reference.group}/" if reference.group else ""
@@ -511,11 +516,11 @@ class BackendRefs:
                 f"{group}{reference.kind} {reference.name} cannot be a backend: use Services or ServiceImports",
             )
         namespace, name = key[0], reference.name
-        origin, kind = GrantFrom(GATEWAY_GROUP, self._kind, self._namespace), _kind_of(reference)
+        origin, kind = origin or GrantFrom(GATEWAY_GROUP, self._kind, self._namespace), _kind_of(reference)
         if not permits(self._grants, origin, kind, namespace, name):
             return self._no(
                 "RefNotPermitted",
-                f"no ReferenceGrant in namespace {namespace} lets {self._kind}s of namespace {self._namespace} "
+                f"no ReferenceGrant in namespace {namespace} lets {origin.kind}s of namespace {origin.namespace} "
                 f"refer to {kind[1]} {name}",
             )
         service, unreachable = self._services.get(key), self._unreachable.get(key, "")

@@ -46,6 +46,7 @@ from fairlead.agent.sources.gateway.plan import (
     is_config_map,
     is_secret,
     permits,
+    processor_of,
     validation_at,
     validations_of,
 )
@@ -65,6 +66,7 @@ from fairlead.agent.sources.http import (
     listed_sources,
     of_each_family,
     policy_of,
+    processing_of,
     request,
     source_lists,
 )
@@ -148,6 +150,7 @@ def plan_gateway(view: GatewayView) -> GatewayPlan:
         },
         client_certificate=client.usable[0].name if client is not None and client.usable else "",
         requests=planner.requests if served else {},
+        processor=processor_of(view.gateway),
     )
 
 
@@ -231,7 +234,8 @@ def _refusal(gateway: Gateway) -> Judgement | None:
     if kinds:
         message = f"spec.addresses: type {kinds[0]} is not supported; use {_IP_ADDRESS}"
         return bad(ACCEPTED, "UnsupportedAddress", message)
-    if problem := _sources_problem(gateway) or limits_problem(gateway) or accepts_problem(gateway):
+    problems = (_sources_problem(gateway), limits_problem(gateway), accepts_problem(gateway))
+    if problem := next(filter(None, (*problems, processing_of(gateway).problem)), ""):
         return bad(
             ACCEPTED, "InvalidParameters", f"{problem}. Until this is corrected, the last valid version is served"
         )

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, TypeVar
 import msgspec
 
 from fairlead.agent.events import refusal, unpublished
-from fairlead.agent.sources.http import CertificateRequest, CertificateState
+from fairlead.agent.sources.http import CertificateRequest, CertificateState, ProcessorRequest, processing_of
 from fairlead.api.gateway import (
     GATEWAY_GROUP,
     FrontendValidation,
@@ -105,6 +105,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     listener_sets: Mapping[ParentKey, tuple[Judgement, ...]] = {}
     client_certificate: str = ""
     requests: Mapping[str, CertificateRequest] = {}
+    processor: ProcessorRequest | None = None
 
     @property
     def is_refused(self) -> bool:
@@ -146,8 +147,8 @@ class RoutePlan(msgspec.Struct, frozen=True):
     """One route: what is published by load balancer, what is reported by parent of ours, and where it is attached.
 
     ``services`` are the (namespace, name) of the Services whose endpoints it needs at the hub. ``is_refused``: the
-    route asks for what cannot be done, and what was published of it before stays; with ``needs_tokens`` only where it
-    asked for tokens.
+    route asks for what cannot be done, and what was published of it before stays, if it asks about all requests what
+    the invalid annotations ``undecided`` are about.
     """
 
     specs: Mapping[str, LoadBalancerRouteSpec]
@@ -155,7 +156,7 @@ class RoutePlan(msgspec.Struct, frozen=True):
     attached: frozenset[AttachedListener]
     services: frozenset[tuple[str, str]]
     is_refused: bool = False
-    needs_tokens: bool = False
+    undecided: frozenset[str] = frozenset()
 
 
 # --- references ------------------------------------------------------------------------------------------------------
@@ -246,6 +247,14 @@ def config_maps_named(gateway: Gateway) -> frozenset[ObjectName]:
         for reference in validation.ca_certificate_refs or ()
         if is_config_map(reference) and reference.name
     )
+
+
+def processor_of(gateway: Gateway) -> ProcessorRequest | None:
+    """Return what inspects the requests of a Gateway, with the namespace of the Service; None for nothing."""
+    request = processing_of(gateway).request
+    if request is None:
+        return None
+    return msgspec.structs.replace(request, namespace=request.namespace or gateway.metadata.namespace)
 
 
 def client_certificate_of(gateway: Gateway) -> Reference | None:

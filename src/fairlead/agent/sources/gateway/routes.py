@@ -50,6 +50,7 @@ from fairlead.agent.sources.gateway.plan import (
 )
 from fairlead.agent.sources.http import (
     FAIL_OPEN,
+    Processing,
     SourceLists,
     Tokens,
     access_log_of,
@@ -57,13 +58,16 @@ from fairlead.agent.sources.http import (
     limit_problem,
     limited,
     listed_sources,
+    processing_of,
     source_lists,
     tokens_of,
+    with_processor,
 )
 from fairlead.api.gateway import (
     GATEWAY_GROUP,
     AnyRoute,
     ConnectionRule,
+    GrantFrom,
     GRPCMatch,
     GRPCMethod,
     GRPCRoute,
@@ -81,7 +85,7 @@ from fairlead.api.gateway import (
 )
 from fairlead.api.httploadbalancer import LoadBalancerRouteSpec
 from fairlead.api.kubernetes import Service
-from fairlead.api.names import ANNOTATION_EXTERNAL_AUTH, ANNOTATION_JWT
+from fairlead.api.names import ANNOTATION_EXTERNAL_AUTH, ANNOTATION_EXTERNAL_PROCESSOR, ANNOTATION_JWT
 from fairlead.api.selectors import BadSelector, from_label_selector
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.model.http import Attachment, Backend, BackendRef, PathMatch, RequestMatch, RouteKind, Rule
@@ -126,6 +130,12 @@ def services_named(route: AnyRoute) -> list[tuple[str, str]]:
     return list(dict.fromkeys(key for key in keys if key is not None))
 
 
+def processors_of(parents: Iterable[GatewayPlan]) -> list[tuple[str, str]]:
+    """Return namespace and name of the Services that inspect the requests of these Gateways; each once."""
+    asked = (plan.processor for plan in parents)
+    return list(dict.fromkeys((each.namespace, each.service) for each in asked if each is not None))
+
+
 def plan_route(view: RouteView) -> RoutePlan:
     """Return what becomes of the route of ``view`` at the parents of ours."""
     route = view.route
@@ -136,7 +146,7 @@ def plan_route(view: RouteView) -> RoutePlan:
         plans[plan.load_balancer] = plan
         listeners = taken_by.setdefault(plan.load_balancer, {})
         listeners.update({attached.listener.key: attached for attached in acceptance.taken_by})
-    rules = {name: _Rules(view, listeners.values()) for name, listeners in taken_by.items()}
+    rules = {name: _Rules(view, plans[name], listeners.values()) for name, listeners in taken_by.items()}
     specs = {
         name: spec
         for name, plan in plans.items()
@@ -158,7 +168,7 @@ def plan_route(view: RouteView) -> RoutePlan:
         ),
         services=frozenset(_service_of(backend) for spec in specs.values() for backend in spec.backends),
         is_refused=any(of_parent.is_refused for of_parent in rules.values()),
-        needs_tokens=any(of_parent.needs_tokens for of_parent in rules.values()),
+        undecided=frozenset[str]().union(*(of_parent.undecided for of_parent in rules.values())),
     )
 
 
@@ -180,7 +190,7 @@ def _entries(view: RouteView) -> Iterable[tuple[ParentReference, GatewayPlan, Ac
 class _Rules:
     """The rules of a route at one load balancer, and what is wrong with them."""
 
-    def __init__(self, view: RouteView, taken_by: Iterable[TakenBy]) -> None:
+    def __init__(self, view: RouteView, plan: GatewayPlan, taken_by: Iterable[TakenBy]) -> None:
         route, taken_by = view.route, list(taken_by)
         refs = BackendRefs(
             kind=type(route).__name__,
@@ -194,17 +204,23 @@ class _Rules:
             fail_open=route.annotation(ANNOTATION_EXTERNAL_AUTH) == FAIL_OPEN,
         )
         planned = _planned(route, refs)
-        tokens = _tokens(route)
+        tokens, processing = _tokens(route), _processing(route)
         of_requests = isinstance(route, HTTPRoute | GRPCRoute)
         usable = tuple(rule.rule for rule in planned if rule.rule is not None)
         if of_requests:
             usable = tokens.on(usable, refs.resolve_keys)
+            usable = _inspected(usable, refs, plan, processing)
         self.rules: tuple[Rule, ...] = limited(usable, route) if of_requests else usable
         self._sources = _sources(route)
-        self.needs_tokens = of_requests and bool(tokens.problem)
+        closing = {ANNOTATION_JWT: tokens.problem, ANNOTATION_EXTERNAL_PROCESSOR: processing.problem}
+        self.undecided = frozenset(name for name, problem in closing.items() if of_requests and problem)
         #: What is wrong with an annotation that keeps requests out.
-        self._invalid = tokens.problem or self._sources.problem
-        problems = (limit_problem(route), access_log_problem(route), _auth_problem(route)) if of_requests else ()
+        self._invalid = tokens.problem or processing.problem or self._sources.problem
+        problems = (
+            (limit_problem(route), access_log_problem(route), _auth_problem(route), _kept_processor(plan, processing))
+            if of_requests
+            else ()
+        )
         self._ignored = next(filter(None, problems), "")
         named = {name for rule in self.rules for name in _names(rule)}
         self.backends: tuple[Backend, ...] = tuple(
@@ -230,8 +246,8 @@ class _Rules:
         """Return the conditions at a parent."""
         accepted = acceptance.judgement
         if self.is_refused and accepted.status == "True":
-            served = "the last version that asked for tokens is served, else 500"
-            served = served if self.needs_tokens else "the last valid version is served"
+            served = "the last version that asked is served, else 500"
+            served = served if self.undecided else "the last valid version is served"
             message = f"{self._invalid}. Until this is corrected, {served}"
             return (bad(ACCEPTED, "UnsupportedValue", message), self._resolved)
         if self._ignored and accepted.status == "True":
@@ -265,6 +281,37 @@ def _sources(route: AnyRoute) -> SourceLists:
     names = ", ".join(listed_sources(route))
     problem = f"{type(route).__name__}s cannot have annotation {names}; set it on the Gateway, for a listener"
     return SourceLists(problem=problem if names else "")
+
+
+def _processing(route: AnyRoute) -> Processing:
+    """Return who inspects the requests of a route by its annotation; only routes of requests can have that."""
+    if isinstance(route, HTTPRoute | GRPCRoute) or not route.annotation(ANNOTATION_EXTERNAL_PROCESSOR):
+        return processing_of(route)
+    problem = f"{type(route).__name__}s cannot have annotation {ANNOTATION_EXTERNAL_PROCESSOR}: they see no requests"
+    return Processing(problem=problem)
+
+
+def _inspected(
+    rules: tuple[Rule, ...], refs: BackendRefs, plan: GatewayPlan, processing: Processing
+) -> tuple[Rule, ...]:
+    """Return ``rules`` with the processor of the Gateway, or that of the route where the Gateway leaves the choice."""
+    asked, origin = plan.processor, GrantFrom(GATEWAY_GROUP, plan.gateway.kind, plan.gateway.namespace)
+    if asked is None or (asked.allow_off and (processing.off or processing.request is not None)):
+        asked, origin = processing.request, None
+    if asked is None:
+        return rules
+    reference = RouteBackendRef(name=asked.service, port=asked.port, namespace=asked.namespace or None)
+    return with_processor(rules, asked, refs.resolve(reference, spoken="HTTP2", origin=origin))
+
+
+def _kept_processor(plan: GatewayPlan, processing: Processing) -> str:
+    """Return that the annotation of a route has no effect, empty when it has."""
+    if plan.processor is None or plan.processor.allow_off or processing == Processing():
+        return ""
+    return (
+        f"annotation {ANNOTATION_EXTERNAL_PROCESSOR} has no effect: the Gateway does not set allowOff, so "
+        f"{plan.processor.service} inspects the requests"
+    )
 
 
 def _tokens(route: AnyRoute) -> Tokens:
@@ -327,6 +374,8 @@ def _names(rule: Rule) -> Iterable[str]:
     yield from (mirror.backend for mirror in rule.filters.mirrors)
     if rule.filters.auth is not None:
         yield rule.filters.auth.backend
+    if rule.processor is not None:
+        yield rule.processor.backend
     yield from (provider.backend for provider in rule.jwt)
     for backend in rule.backends:
         yield backend.backend
@@ -340,6 +389,8 @@ def _service_of(backend: Backend) -> tuple[str, str]:
 
 def _references(route: AnyRoute) -> Iterable[AnyBackendRef]:
     yield from (RouteBackendRef(name=each[0], port=each[1]) for each in tokens_of(route).services if each is not None)
+    if (asked := processing_of(route).request) is not None:
+        yield RouteBackendRef(name=asked.service, port=asked.port, namespace=asked.namespace or None)
     for rule in route.spec.rules or ():
         if isinstance(rule, HTTPRule | GRPCRule):
             yield from _in_filters(rule.filters)

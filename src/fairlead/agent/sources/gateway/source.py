@@ -33,10 +33,11 @@ from fairlead.agent.sources.gateway.caches import (
 )
 from fairlead.agent.sources.gateway.plan import GatewayPlan, ParentKey, RoutePlan, secrets_named
 from fairlead.agent.sources.gateway.reports import GatewayReports, InfrastructureWriter
-from fairlead.agent.sources.gateway.routes import RouteView, parents_named, plan_route, services_named
+from fairlead.agent.sources.gateway.routes import RouteView, parents_named, plan_route, processors_of, services_named
 from fairlead.agent.sources.http import (
     CertificateRequest,
     is_chosen_by_user,
+    is_protected,
     missing_service,
     original_of,
     same_progress,
@@ -473,7 +474,7 @@ class GatewaySource(Source):
         names = {
             published.metadata.name
             for published in kept
-            if plan.is_refused and (not plan.needs_tokens or all(rule.jwt for rule in published.spec.rules))
+            if plan.is_refused and is_protected(published.spec, plan.undecided)
         }
         for wanted_route in wanted:
             if wanted_route.metadata.name not in names:
@@ -501,7 +502,7 @@ class GatewaySource(Source):
         parents = self.plans.of_route(parents_named(route))
         if not parents:
             return None
-        named = services_named(route)
+        named = [*services_named(route), *processors_of(parents.values())]
         nodes = any(_by_nodes(parent) for parent in parents.values())
         reached = {key: self._shared.reach(key, nodes=nodes) for key in named}
         return plan_route(

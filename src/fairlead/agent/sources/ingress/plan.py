@@ -13,7 +13,7 @@ Source: https://kubernetes.io/docs/concepts/services-networking/ingress/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from typing import NamedTuple
@@ -28,6 +28,7 @@ from fairlead.agent.sources.http import (
     AuthRequest,
     CertificateRequest,
     CertificateState,
+    Processing,
     SourceLists,
     accepts_problem,
     access_log_of,
@@ -45,10 +46,12 @@ from fairlead.agent.sources.http import (
     limits_problem,
     policy_of,
     ports_of,
+    processing_of,
     request,
     source_lists,
     tokens_of,
     too_many,
+    with_processor,
 )
 from fairlead.api.hostname import WILDCARD, wildcards_over
 from fairlead.api.httploadbalancer import CertificateRef, HTTPLoadBalancerSpec, LoadBalancerRouteSpec
@@ -69,6 +72,7 @@ from fairlead.api.names import (
     ANNOTATION_ACCEPT_PROXY_PROTOCOL,
     ANNOTATION_BACKEND_TLS,
     ANNOTATION_EXTERNAL_AUTH,
+    ANNOTATION_EXTERNAL_PROCESSOR,
     ANNOTATION_IGNORED_ANNOTATIONS,
     ANNOTATION_JWT,
     ANNOTATION_LIMITS,
@@ -152,7 +156,8 @@ def services_of(ingress: IngressObject) -> frozenset[str]:
     paths = [path.backend for rule in spec.rules or () for path in (rule.http.paths if rule.http else None) or ()]
     backends = [*paths, *([spec.default_backend] if spec.default_backend is not None else [])]
     names = {backend.service.name for backend in backends if backend.service is not None}
-    names |= {request.service for request in (_asked_service(ingress)[0],) if request is not None}
+    asked = (_asked_service(ingress)[0], processing_of(ingress).request)
+    names |= {request.service for request in asked if request is not None}
     return frozenset(names | {each[0] for each in tokens_of(ingress).services if each is not None})
 
 
@@ -162,6 +167,15 @@ def _asked_service(ingress: IngressObject) -> tuple[AuthRequest | None, str]:
         return auth_request(ingress), ""
     except ValueError as error:
         return None, str(error)
+
+
+def _processing(ingress: IngressObject) -> Processing:
+    """Return who inspects the requests of an Ingress: a Service of its namespace."""
+    processing = processing_of(ingress)
+    if processing.request is None or processing.request.namespace in ("", ingress.metadata.namespace):
+        return processing
+    problem = f"annotation {ANNOTATION_EXTERNAL_PROCESSOR}: an Ingress can only name a Service of its own namespace"
+    return Processing(problem=problem)
 
 
 def unprotected(ingress: IngressObject) -> str:
@@ -243,25 +257,11 @@ def _undecided(view: IngressView) -> dict[str, str]:
     ingress = view.ingress
     problems = {
         ANNOTATION_EXTERNAL_AUTH: _asked_service(ingress)[1],
+        ANNOTATION_EXTERNAL_PROCESSOR: _processing(ingress).problem,
         ANNOTATION_JWT: tokens_of(ingress).problem,
         ANNOTATION_BACKEND_TLS: backend_tls(view)[1],
     }
     return {name: problem for name, problem in problems.items() if problem}
-
-
-def is_protected(route: LoadBalancerRouteSpec, undecided: Collection[str]) -> bool:
-    """Return whether a published route asks about all requests what the annotations ``undecided`` are about."""
-    return all(
-        (ANNOTATION_EXTERNAL_AUTH not in undecided or rule.filters.auth is not None)
-        and (ANNOTATION_JWT not in undecided or rule.jwt)
-        for rule in route.rules
-    ) and (ANNOTATION_BACKEND_TLS not in undecided or all(backend.tls for backend in _answering(route)))
-
-
-def _answering(route: LoadBalancerRouteSpec) -> Iterator[Backend]:
-    """Yield the backends that answer requests of a route, without those that are only asked about them."""
-    names = {ref.backend for rule in route.rules for ref in rule.backends}
-    return (backend for backend in route.backends if backend.name in names)
 
 
 def _ignored(ingress: IngressObject) -> str:
@@ -294,7 +294,7 @@ class _Translation:
         spec = self._view.ingress.spec
         paths: dict[str, list[IngressPath]] = {}
         asked, _ = _asked_service(self._view.ingress)
-        tokens = tokens_of(self._view.ingress)
+        tokens, inspecting = tokens_of(self._view.ingress), _processing(self._view.ingress).request
         for rule in spec.rules or ():
             paths.setdefault(rule.host, []).extend((rule.http.paths if rule.http else None) or ())
         default = self._default_rule(spec.default_backend)
@@ -311,6 +311,8 @@ class _Translation:
                 auth = asking.as_filter(self._asked_backend(asking)) if asking is not None else ExternalAuth()
                 filters = Filters(auth=auth)
                 rules = tuple(msgspec.structs.replace(rule, filters=filters) for rule in rules)
+            if inspecting is not None and not self._closed:
+                rules = with_processor(rules, inspecting, self._grpc_backend(inspecting.service, inspecting.port))
             if rules:
                 routes[host] = self._route(host, rules)
             else:
@@ -386,10 +388,15 @@ class _Translation:
         return self._backend(IngressBackend(service=IngressService(service, IngressPort(number=port))))
 
     def _asked_backend(self, asked: AuthRequest) -> str:
-        """Return the name of the backend that is asked about requests; it speaks HTTP/2 where it is one of gRPC."""
-        named = IngressService(asked.service, IngressPort(number=asked.port))
-        name = self._backend(IngressBackend(service=named))
-        if not name or asked.protocol == "HTTP" or self._backends[name].protocol == "HTTP2":
+        """Return the name of the backend that is asked about requests."""
+        if asked.protocol == "GRPC":
+            return self._grpc_backend(asked.service, asked.port)
+        return self._backend(IngressBackend(service=IngressService(asked.service, IngressPort(number=asked.port))))
+
+    def _grpc_backend(self, service: str, port: int) -> str:
+        """Return the name of a backend that speaks HTTP/2 in any case, empty when there is none."""
+        name = self._backend(IngressBackend(service=IngressService(service, IngressPort(number=port))))
+        if not name or self._backends[name].protocol == "HTTP2":
             return name
         spoken = msgspec.structs.replace(self._backends[name], name=f"{name}/http2", protocol="HTTP2")
         self._backends[spoken.name] = spoken

@@ -29,6 +29,7 @@ from fairlead.agent.sources.caches import (
 from fairlead.agent.sources.http import (
     CertificateRequest,
     is_chosen_by_user,
+    is_protected,
     missing_service,
     original_of,
     same_progress,
@@ -40,7 +41,6 @@ from fairlead.agent.sources.ingress.plan import (
     IngressView,
     class_of,
     client_secret,
-    is_protected,
     overlaps,
     plan_class,
     services_of,

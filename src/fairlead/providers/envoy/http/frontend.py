@@ -361,7 +361,7 @@ class HttpFrontend:
                 )
             else:
                 port = self._port(opened[key], listeners)
-                self._route_configs.guard(listeners, port.guarded)
+                self._route_configs.guard(port)
                 needs = tuple(sorted(self._needs(port)))
                 made_of = (port, needs, seen.source_ranges, settings, self._fleet.reuse_port, config.error_pages)
                 owners = self._route_configs.owners(key, listeners)
@@ -412,8 +412,17 @@ class HttpFrontend:
         }
         if guarded and listeners[0].protocol == "HTTP":
             guarded = {listener.name for listener in listeners}
-        logs, jwt = _asked_at(listeners, self._table.logs), _asked_at(listeners, self._table.jwt)
-        return PortListeners(port, listeners, rules, certificates, frozenset(closed), frozenset(guarded), logs, jwt)
+        return PortListeners(
+            port=port,
+            listeners=listeners,
+            rules=rules,
+            certificates=certificates,
+            closed=frozenset(closed),
+            guarded=frozenset(guarded),
+            logs=_asked_at(listeners, self._table.logs),
+            jwt=_asked_at(listeners, self._table.jwt),
+            processor_timeouts=_asked_at(listeners, self._table.processor_timeouts),
+        )
 
     def _needs(self, port: PortListeners) -> set[str]:
         """Return the clusters without which a listener's connections would fail."""
@@ -774,8 +783,8 @@ class RouteConfigs:
         self._hosts: dict[str, tuple[_Shape, VirtualHosts]] = {}
         #: The listeners of each port by hostname, as they were given first.
         self._owners: dict[ListenerKey, Mapping[str, L7Listener]] = {}
-        #: The names of the listeners that check the addresses of clients.
-        self._guarded: set[str] = set()
+        #: By listener that checks clients or requests, which filters it has for that besides those of all.
+        self._guarded: dict[str, str] = {}
         self._settings = HttpSettings()
         self._maintenance: tuple[Maintenance, ...] = ()
 
@@ -785,10 +794,13 @@ class RouteConfigs:
             self._settings, self._maintenance = settings, maintenance
             self._hosts.clear()
 
-    def guard(self, listeners: Iterable[L7Listener], guarded: frozenset[str]) -> None:
-        """Set which of these listeners check addresses or tokens of clients."""
-        self._guarded.difference_update(listener.name for listener in listeners)
-        self._guarded |= guarded
+    def guard(self, port: PortListeners) -> None:
+        """Set which listeners of a port check clients or requests."""
+        for listener in port.listeners:
+            self._guarded.pop(listener.name, None)
+        for name in port.guarded:
+            timeouts = sorted(port.processor_timeouts.get(name, ()))
+            self._guarded[name] = "".join(f"-{timeout_ms}ms" for timeout_ms in timeouts)
 
     def owners(self, port: ListenerKey, listeners: Sequence[L7Listener]) -> Mapping[str, L7Listener]:
         """Return the listeners of a port by hostname: the same mapping, with the same listeners, while they are equal.
@@ -812,7 +824,7 @@ class RouteConfigs:
     def name(self, listener: L7Listener) -> str:
         """Return the name of the route configuration of a listener."""
         hostname = None if listener.protocol == "HTTP" else normal(listener.hostname)
-        return routes_name(self._key, listener.port, hostname, guarded=listener.name in self._guarded)
+        return routes_name(self._key, listener.port, hostname, guarded=self._guarded.get(listener.name))
 
     def encode(
         self,

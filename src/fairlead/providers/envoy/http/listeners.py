@@ -36,12 +36,14 @@ from fairlead.providers.envoy.http.route_action import (
     RATE_LIMIT,
     SOURCES,
     STREAM_IDLE_S,
+    UPGRADES,
     ClusterOf,
     auth_filters,
     class_rate_limit,
     connection_limit,
     connection_sources,
     jwt_filters,
+    processor_filters,
     proxy_protocol_from_clients,
     source_ranges,
     trusted_sources,
@@ -57,9 +59,9 @@ class PortListeners(msgspec.Struct, frozen=True):
     """The listeners of one port. ``rules`` are those of listeners without requests, by listener and server name.
 
     ``certificates`` are the usable ones of each listener; ``closed`` are the names of listeners that cannot be served,
-    whose connections are closed. ``guarded`` are listeners of requests that check addresses or tokens of clients.
-    ``logs`` are the access logs that routes of a listener have of their own, ``jwt`` the issuers whose tokens they ask
-    for.
+    whose connections are closed. ``guarded`` are listeners of requests that check clients or requests. ``logs`` are the
+    access logs that routes of a listener have of their own, ``jwt`` the issuers whose tokens they ask for,
+    ``processor_timeouts`` how long their external processors may take, in milliseconds.
     """
 
     port: Listener
@@ -70,6 +72,7 @@ class PortListeners(msgspec.Struct, frozen=True):
     guarded: frozenset[str] = frozenset()
     logs: Mapping[str, frozenset[str]] = {}
     jwt: Mapping[str, frozenset[JWTProviders]] = {}
+    processor_timeouts: Mapping[str, frozenset[int]] = {}
 
 
 def http3_listeners(port: PortListeners) -> list[L7Listener]:
@@ -205,11 +208,14 @@ class ListenerEncoder:
             self._schema, self._settings.access_log, "request", self._spec.key, port.logs.get(listener.name, ())
         )
         asked = port.jwt.get(listener.name, frozenset[JWTProviders]())
-        tokens = jwt_filters(self._schema, asked, self._cluster_of) if guarded else ()
+        checks: list[Fields] = []
+        if guarded:
+            checks += processor_filters(self._schema, port.processor_timeouts.get(listener.name, ()))
+            checks += jwt_filters(self._schema, asked, self._cluster_of)
         settings, replies = self._settings, self._replies
         tracing = tracer(self._schema, settings.tracing, self._spec.key) if settings.tracing is not None else None
         return connection_manager(
-            self._schema, routes, settings, loggers, replies, tokens=tokens, guarded=guarded, quic=quic, tracing=tracing
+            self._schema, routes, settings, loggers, replies, checks=checks, guarded=guarded, quic=quic, tracing=tracing
         )
 
     def _stream(self, listener: L7Listener, rule: Rule | None) -> list[Fields]:
@@ -338,8 +344,6 @@ _REQUEST_HEADERS_S = 10.0
 MAX_HEADERS_KIB = 96
 #: Envoy's own limit of 100 refuses what nginx and most servers take; the size is limited as well.
 MAX_HEADERS = 500
-#: Of older kubectl exec, and of docker attach; both are a tunnel once the backend agrees, as a WebSocket is.
-_UPGRADES = ("websocket", "SPDY/3.1", "tcp")
 #: Clients that offer these can do without, and a tunnel of HTTP/2 would pass all rules by.
 _IGNORED_UPGRADES = ({"exact": "h2c", "ignore_case": True}, {"prefix": "tls/", "ignore_case": True})
 _MAX_STREAMS = 100
@@ -356,14 +360,14 @@ def connection_manager(
     loggers: Sequence[Fields] = (),
     replies: Fields | None = None,
     *,
-    tokens: Sequence[Fields] = (),
+    checks: Sequence[Fields] = (),
     guarded: bool = False,
     quic: bool = False,
     tracing: Fields | None = None,
 ) -> Fields:
     """Build the filter; ``routes`` is the name of its route configuration, and of its statistics.
 
-    ``tokens`` are the filters that check tokens. ``guarded``: routes check addresses or tokens of clients.
+    ``checks`` are the filters of external processors and tokens. ``guarded``: routes check clients or requests.
     """
     source_filters = [{**schema.extension(name, HTTP_RBAC), "disabled": True} for name in (LISTENER_SOURCES, SOURCES)]
     fields: dict[str, object] = {
@@ -379,7 +383,7 @@ def connection_manager(
             # A filter that is disabled costs a request nothing; routes that have settings for it enable it.
             {**schema.extension(RATE_LIMIT, LOCAL_RATE_LIMIT, {"stat_prefix": "rate_limit"}), "disabled": True},
             {**schema.extension(CORS, f"{_EXTENSIONS}.cors.v3.Cors"), "disabled": True},
-            *tokens,
+            *checks,
             *auth_filters(schema),
             {
                 **schema.extension(BANDWIDTH_LIMIT, BANDWIDTH_CONFIG, {"stat_prefix": "bandwidth_limit"}),
@@ -418,7 +422,7 @@ def connection_manager(
         "xff_num_trusted_hops": settings.trusted_hops,
         # No client is one of ours, so x-envoy-* headers are removed. An empty list would mean all private addresses.
         "internal_address_config": {"cidr_ranges": [{"address_prefix": "0.0.0.0", "prefix_len": {"value": 32}}]},
-        "upgrade_configs": [{"upgrade_type": name} for name in _UPGRADES],
+        "upgrade_configs": [{"upgrade_type": name} for name in UPGRADES],
         "normalize_path": {"value": True},
         "merge_slashes": True,
         "path_with_escaped_slashes_action": settings.escaped_slashes,

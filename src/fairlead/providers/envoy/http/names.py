@@ -69,13 +69,13 @@ def figures_name(key: LoadBalancerKey, route: Route) -> str:
     return f"{key}/route/{route.name.partition('.')[0]}/{route.origin or route.name}"
 
 
-def routes_name(key: LoadBalancerKey, port: int, hostname: str | None, *, guarded: bool = False) -> str:
+def routes_name(key: LoadBalancerKey, port: int, hostname: str | None, *, guarded: str | None = None) -> str:
     """Name the route configuration of a port (None), or of the listener with this hostname on it.
 
-    ``guarded``: its routes check the addresses of clients. Connections of a listener that cannot do so, and drains,
-    never get these routes.
+    ``guarded``: its routes check clients or requests, with filters that this text describes. Connections of a listener
+    that does not have these filters, and drains, never get these routes.
     """
-    name = f"{key}/{'guarded-routes' if guarded else 'routes'}/{port}"
+    name = f"{key}/{'routes' if guarded is None else f'guarded-routes{guarded}'}/{port}"
     return name if hostname is None else f"{name}/{hostname or ANY_HOST}"
 
 

@@ -37,11 +37,13 @@ import msgspec
 from fairlead.api.annotations import AcceptProxyProtocol, Limits
 from fairlead.api.names import short_hash
 from fairlead.model.http import (
+    FRAMING,
     HEADERS_OF_CLIENTS,
     MAX_DURATION_S,
     BackendRef,
     Cors,
     ExternalAuth,
+    ExternalProcessor,
     Filters,
     HeaderModifier,
     HeaderValue,
@@ -68,6 +70,8 @@ _MILLION = 1_000_000
 _NOTHING_ADDED: Mapping[str, Fields] = {}
 #: The stream idle time-out of the connection manager: a rule that may take longer than this has its own.
 STREAM_IDLE_S = 300.0
+#: Of older kubectl exec, and of docker attach; both are a tunnel once the backend agrees, as a WebSocket is.
+UPGRADES = ("websocket", "SPDY/3.1", "tcp")
 
 
 def status_without_backend(kind: RouteKind, backends: Iterable[BackendRef] = ()) -> int:
@@ -119,6 +123,9 @@ def action_fields(
     if rule.backend_timeout_ms and rule.retry is None:
         changes = cast("list[Fields]", headers.get("request_headers_to_add", []))
         headers = {**headers, "request_headers_to_add": [*changes, _NO_RETRY_HEADER]}
+    if sees_bodies(rule):
+        # Upgrades without a body have entries of their own. One with a body would wait for its end, which never comes.
+        route["upgrade_configs"] = [{"upgrade_type": name, "enabled": {"value": False}} for name in UPGRADES]
     rewrite = rule.filters.rewrite
     if rewrite is not None and rewrite.hostname:
         route["host_rewrite_literal"] = rewrite.hostname
@@ -404,6 +411,64 @@ def auth_filters(schema: Schema) -> list[Fields]:
     return [{**entry, "disabled": True} for entry in filters]
 
 
+_EXT_PROC = "envoy.extensions.filters.http.ext_proc.v3"
+
+
+def processor_filters(schema: Schema, timeouts_ms: Iterable[int]) -> list[Fields]:
+    """Return the filters that have services inspect requests, disabled: the settings of a rule name the service.
+
+    Only the filter has the time-out, so there is one for each. A request stays at the rule that has chosen the service.
+    """
+    framing = {"regex": "|".join(map(re.escape, sorted(FRAMING))) + "|proxy-.*"}
+    common: Fields = {
+        "grpc_service": {"envoy_grpc": {"cluster_name": "unset"}},
+        "processing_mode": _PROCESSED,
+        # Addresses and paths are what later filters and the backend decide by.
+        "mutation_rules": {"disallow_system": {"value": True}, "disallow_expression": framing},
+        "route_cache_action": "RETAIN",
+        "status_on_error": {"code": "ServiceUnavailable"},
+    }
+    filters = [
+        schema.extension(
+            processor_filter(ms), f"{_EXT_PROC}.ExternalProcessor", {**common, "message_timeout": duration(ms / 1000)}
+        )
+        for ms in sorted(timeouts_ms)
+    ]
+    return [{**entry, "disabled": True} for entry in filters]
+
+
+#: The filter never sees the response.
+_PROCESSED: Fields = {
+    "request_header_mode": "SEND",
+    "response_header_mode": "SKIP",
+    "request_body_mode": "NONE",
+    "response_body_mode": "NONE",
+    "request_trailer_mode": "SKIP",
+    "response_trailer_mode": "SKIP",
+}
+
+
+def processor_filter(timeout_ms: int) -> str:
+    """Name the filter whose services may take so many milliseconds."""
+    return f"envoy.filters.http.ext_proc.{timeout_ms}ms"
+
+
+def processor_settings(schema: Schema, processor: ExternalProcessor, cluster_of: ClusterOf) -> dict[str, Fields]:
+    """Build the settings of the filter that has a service inspect requests."""
+    overrides: Fields = {
+        "grpc_service": {"envoy_grpc": {"cluster_name": cluster_of(processor.backend)}},
+        "processing_mode": {**_PROCESSED, "request_body_mode": "BUFFERED" if processor.max_size else "NONE"},
+        "failure_mode_allow": {"value": processor.fail_open},
+    }
+    settings = schema.any(f"{_EXT_PROC}.ExtProcPerRoute", {"overrides": overrides})
+    return {processor_filter(processor.timeout_ms): settings}
+
+
+def sees_bodies(rule: Rule) -> bool:
+    """Return whether bodies of requests are buffered for a processor: an upgrade, whose body never ends, would hang."""
+    return rule.processor is not None and rule.processor.max_size > 0
+
+
 JWT = "envoy.filters.http.jwt_authn"
 _JWT = "envoy.extensions.filters.http.jwt_authn.v3"
 #: Refuses tokens whose claims do not fit.
@@ -507,6 +572,8 @@ def filter_settings(schema: Schema, route: Route, rule: Rule, cluster_of: Cluste
     settings = {**session_settings(schema, route, rule)}
     if rule.filters.auth is not None and rule.filters.auth.backend:
         settings |= auth_settings(schema, rule.filters.auth, cluster_of)
+    if rule.processor is not None and not rule.is_undecided:
+        settings |= processor_settings(schema, rule.processor, cluster_of)
     if rule.jwt and not rule.is_undecided:
         settings |= jwt_settings(schema, rule.jwt)
     if rule.checks_sources:

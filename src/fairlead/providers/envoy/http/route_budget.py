@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from fairlead.model.http import L7Listener, RequestMatch, Route, Rule
 from fairlead.providers.envoy.http.names import normal, patterns_for
-from fairlead.providers.envoy.http.route_action import origin_regex, refused_rule
+from fairlead.providers.envoy.http.route_action import origin_regex, refused_rule, sees_bodies
 from fairlead.providers.envoy.http.route_match import age, encoded_regex, steps_of
 from fairlead.providers.envoy.http.sessions import backends_of_sessions
 
@@ -116,8 +116,9 @@ def cost_of(route: Route, rules: Iterable[Rule | None] | None = None) -> Cost:
         if rule is None:
             continue
         matches = rule.matches or (RequestMatch(),)
-        # A rule that keeps sessions at one of several backends has its matches once more for each of these.
-        matches *= 1 + len(backends_of_sessions(rule))
+        # A rule that keeps sessions at one of several backends has its matches once more for each of these, and one
+        # whose processor sees bodies for upgrades.
+        matches *= (1 + len(backends_of_sessions(rule))) * (1 + sees_bodies(rule))
         each = len(msgspec.json.encode(replace(rule, matches=()))) + _ENTRY_BYTES
         cors = sum(map(steps_of, _of_rule(rule)))
         own = sum(steps_of(pattern) for match in matches for pattern in _of_match(match))

@@ -188,7 +188,7 @@ def _met(
         status = status_without_backend(candidate.route.kind, rule.backends)
         reason = "all backends have weight 0" if drained else "the rule has no backend that could be resolved"
     if rule.is_undecided:
-        status, reason = 500, "the external service or the keys of tokens could not be resolved"
+        status, reason = 500, "the external service or processor, or the keys of tokens, could not be resolved"
     return RouteDecision(
         status,
         reason,

@@ -22,12 +22,15 @@ from fairlead.providers.envoy.bootstrap import MAX_REGEX_SIZE
 from fairlead.providers.envoy.resources import Fields
 
 
-def match_fields(match: RequestMatch, kind: RouteKind, *, one_label: str = "", cookie: str = "") -> Fields:
+def match_fields(
+    match: RequestMatch, kind: RouteKind, *, one_label: str = "", cookie: str = "", upgrade: bool = False
+) -> Fields:
     """Build the match.
 
     ``one_label`` is the wildcard hostname whose star is exactly one label, ``cookie`` one that must be there.
+    ``upgrade``: only requests for another protocol, such as a WebSocket, without a body.
     """
-    headers = [
+    headers: list[Fields] = [
         {"name": name, "string_match": _string(header)} for name, header in first_of_each(match.headers, str.lower)
     ]
     if match.method:
@@ -36,6 +39,10 @@ def match_fields(match: RequestMatch, kind: RouteKind, *, one_label: str = "", c
         headers.append({"name": ":authority", "string_match": {"safe_regex": {"regex": one_label_regex(one_label)}}})
     if cookie:
         headers.append({"name": "cookie", "string_match": {"contains": cookie}})
+    if upgrade:
+        # Envoy removes the header from requests that are no upgrade.
+        headers.append({"name": "upgrade", "present_match": True})
+        headers += [{"name": name, "present_match": True, "invert_match": True} for name in _ABOUT_A_BODY]
     parameters = first_of_each(match.query_params, str)
     fields: dict[str, object] = {
         **_path(match.path),
@@ -46,6 +53,9 @@ def match_fields(match: RequestMatch, kind: RouteKind, *, one_label: str = "", c
         # An HTTP route may have the same hostname: other requests belong to that one.
         fields["grpc"] = {}
     return fields
+
+
+_ABOUT_A_BODY = ("content-length", "transfer-encoding")
 
 
 def takes_every_request(match: RequestMatch, kind: RouteKind) -> bool:

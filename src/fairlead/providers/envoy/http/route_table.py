@@ -23,6 +23,7 @@ from collections.abc import Set as AbstractSet
 from typing import ClassVar, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.model.http import (
     Backend,
@@ -44,6 +45,7 @@ from fairlead.providers.envoy.http.route_action import (
     action_fields,
     filter_settings,
     route_metadata,
+    sees_bodies,
     source_ranges,
     source_settings,
 )
@@ -85,6 +87,8 @@ class RouteTable:
         self.logs: dict[str, Counter[str]] = {}
         #: How many entries of routes ask for tokens of each set of issuers, by listener.
         self.jwt: dict[str, Counter[JWTProviders]] = {}
+        #: How many entries of routes have a processor that may take so many milliseconds, by listener.
+        self.processor_timeouts: dict[str, Counter[int]] = {}
         #: At how many places each route is, by listener.
         self._at: dict[str, Counter[EncodedRoute]] = {}
         #: The listeners that got another backend, or lost one, in the last update.
@@ -108,6 +112,7 @@ class RouteTable:
             self.guarded.clear()
             self.logs = {name: Counter() for name in hostnames}
             self.jwt = {name: Counter() for name in hostnames}
+            self.processor_timeouts = {name: Counter() for name in hostnames}
         old, new = differing_part(self._routes, routes)
         before, offered = dict.fromkeys(self._routes[old]), dict.fromkeys(routes[new])
         for route in before.keys() - offered.keys():
@@ -127,6 +132,7 @@ class RouteTable:
                 if route.route.access_log:
                     self.logs[listener][route.route.access_log] += 1
                 self.jwt[listener].update(route.jwt)
+                self.processor_timeouts[listener].update(route.processor_timeouts)
                 self.buckets[listener].update(route.buckets)
                 if touched is not None:
                     touched.add((listener, hostname))
@@ -146,6 +152,7 @@ class RouteTable:
         if text := host_route.route.route.access_log:
             self.logs[listener][text] -= 1
         self.jwt[listener].subtract(host_route.route.jwt)
+        self.processor_timeouts[listener].subtract(host_route.route.processor_timeouts)
         at = self._at[listener]
         at[host_route.route] -= 1
         if at[host_route.route] <= 0:
@@ -211,6 +218,7 @@ class EncodedRoute:
         "is_empty",
         "jwt",
         "names_cookies",
+        "processor_timeouts",
         "route",
         "rules",
         "sticky",
@@ -230,10 +238,12 @@ class EncodedRoute:
         self.rules: tuple[Rule | None, ...] = route.rules if rules is None else rules
         served = [rule for rule in self.rules if rule is not None]
         self.is_empty = not served
-        #: Whether a rule checks addresses or tokens of clients.
-        self.guarded = any(rule.checks_sources or rule.jwt for rule in served)
+        #: Whether a rule checks clients or requests.
+        self.guarded = any(rule.is_guarded for rule in served)
         #: The issuers whose tokens rules ask for.
         self.jwt = frozenset(rule.jwt for rule in served if rule.jwt and not rule.is_undecided)
+        #: How long its processors may take, in milliseconds.
+        self.processor_timeouts = frozenset(rule.processor.timeout_ms for rule in served if rule.processor is not None)
         #: Whether users named cookies of its sessions.
         self.names_cookies = any(map(named_cookie, served))
         #: The backends that a session can name, and those of them that have no usable target now.
@@ -287,15 +297,25 @@ class EncodedRoute:
                 bucket = bucket_name(self.route, number) if rule.requests_per_second else ""
                 mark = log_mark(self.route.access_log) if self.route.access_log else ""
                 common["metadata"] = route_metadata(bucket=bucket, log=mark)
-            if settings := filter_settings(self._schema, self.route, rule, self._cluster_of):
-                common["typed_per_filter_config"] = settings
-            sessions = backends_of_sessions(rule)
-            for index, match in enumerate(rule.matches or (RequestMatch(),)):
-                # Those of sessions have the rank of the match, and come before it.
-                for backend in sessions:
-                    if backend.backend not in self.idle:
-                        yield self._entry(variant, number, index, match, rule, common, backend)
-                yield self._entry(variant, number, index, match, rule, common)
+            # Those of upgrades and sessions have the rank of the match, and come before it.
+            for upgrade in (True, False) if sees_bodies(rule) else (False,):
+                yield from self._encode_rule(variant, number, rule, common, upgrade=upgrade)
+
+    def _encode_rule(
+        self, variant: Variant, number: int, rule: Rule, common: Mapping[str, object], *, upgrade: bool
+    ) -> Iterator[RouteEntry]:
+        if upgrade and rule.processor is not None:
+            rule = replace(rule, processor=replace(rule.processor, max_size=0))
+        if settings := filter_settings(self._schema, self.route, rule, self._cluster_of):
+            common = {**common, "typed_per_filter_config": settings}
+        if sees_bodies(rule) and rule.processor is not None:
+            common = {**common, "request_body_buffer_limit": {"value": rule.processor.max_size}}
+        sessions = backends_of_sessions(rule)
+        for index, match in enumerate(rule.matches or (RequestMatch(),)):
+            for backend in sessions:
+                if backend.backend not in self.idle:
+                    yield self._entry(variant, number, index, match, rule, common, backend, upgrade=upgrade)
+            yield self._entry(variant, number, index, match, rule, common, upgrade=upgrade)
 
     def _entry(
         self,
@@ -306,8 +326,10 @@ class EncodedRoute:
         rule: Rule,
         common: Fields,
         at: BackendRef | None = None,
+        *,
+        upgrade: bool,
     ) -> RouteEntry:
-        """Encode a match of a rule; ``at``: for the sessions of this backend only."""
+        """Encode a match of a rule; ``at``: for the sessions of this backend only, ``upgrade``: for upgrades only."""
         cookies = backends_of_sessions(rule) if at is None else []
         fields: dict[str, object] = {
             # In access logs.
@@ -317,6 +339,7 @@ class EncodedRoute:
                 self.route.kind,
                 one_label=variant.one_label,
                 cookie="" if at is None else backend_cookie(self.route, rule, at),
+                upgrade=upgrade,
             ),
             **action_fields(
                 self._schema,
@@ -337,7 +360,7 @@ class EncodedRoute:
         return RouteEntry(
             rank=rank(self.route, match, rule=number, number=index),
             content=route_field(self._schema.encode(ROUTE, fields)),
-            whole=at is None and not variant.one_label and takes_every_request(match, self.route.kind),
+            whole=at is None and not upgrade and not variant.one_label and takes_every_request(match, self.route.kind),
         )
 
 
@@ -690,4 +713,6 @@ def backends_of(rules: Iterable[Rule]) -> Iterator[str]:
         yield from (mirror.backend for mirror in rule.filters.mirrors)
         if rule.filters.auth is not None:
             yield rule.filters.auth.backend
+        if rule.processor is not None:
+            yield rule.processor.backend
         yield from (provider.backend for provider in rule.jwt)

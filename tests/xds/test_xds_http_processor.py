@@ -1,0 +1,223 @@
+"""External processors (``ext_proc``) that inspect requests, at a real Envoy."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+import pytest_asyncio
+from grpc import aio
+
+from fairlead.model.desired import FrontendSpec, Target
+from fairlead.model.http import Backend, ExternalProcessor
+from fairlead.model.keys import TargetKey
+from fairlead.providers.envoy.resources import delimited, fields_of, number, text
+from tests.xds.grpc_echo import GrpcBackend
+from tests.xds.http_world import HttpWorld, config, get, prefix, route, to, web_socket
+
+pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
+
+#: Numbers of fields: of a request, its headers and body; of an answer, those to headers, to a body, and the end.
+_HEADERS, _BODY = 2, 4
+_TO_HEADERS, _TO_BODY, _END = 1, 3, 7
+#: Long enough for a loaded machine.
+_SLOW_MS = 5_000
+
+
+class Processor:
+    """A firewall: ``/denied`` in a path, or ``attack`` in a body, is answered 403; ``/hangs`` is not answered."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+        self.bodies: list[int] = []
+        #: Headers that the answer to the headers of a request sets.
+        self.sets: dict[str, str] = {}
+        self._server = aio.server()
+        self.waiting = 0
+
+    async def start(self, address: str) -> Target:
+        handler = grpc.stream_stream_rpc_method_handler(self._process)  # type: ignore[arg-type]
+        service = "envoy.service.ext_proc.v3.ExternalProcessor"
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"Process": handler}),))
+        port = self._server.add_insecure_port(f"{address}:0")
+        await self._server.start()
+        return Target(TargetKey(address, port))
+
+    async def stop(self) -> None:
+        await self._server.stop(grace=0)
+
+    async def _process(self, requests: AsyncIterator[bytes], _context: object) -> AsyncIterator[bytes]:
+        async for request in requests:
+            headers = next(fields_of(request, _HEADERS), None)
+            if headers is None:
+                body = next(fields_of(next(fields_of(request, _BODY)), 1), b"")
+                self.bodies.append(len(body))
+                yield _DENIED if b"attack" in body else delimited(_TO_BODY, b"")
+                continue
+            path = _path(headers)
+            self.paths.append(path)
+            if "/hangs" in path:
+                self.waiting += 1
+                await asyncio.sleep(60)
+            values = [delimited(1, text(1, name) + text(3, value)) for name, value in self.sets.items()]
+            # CommonResponse 1 {header_mutation 2 {set_headers 1 {header 1 {key 1, raw_value 3}, append_action 3}}}
+            options = b"".join(delimited(1, value + number(3, 2)) for value in values)
+            yield _DENIED if "/denied" in path else delimited(_TO_HEADERS, delimited(1, delimited(2, options)))
+
+
+#: ImmediateResponse {status 1 {code 1}, body 3}
+_DENIED = delimited(_END, delimited(1, number(1, 403)) + text(3, "blocked"))
+
+
+def _path(headers: bytes) -> str:
+    for header in fields_of(next(fields_of(headers, 1)), 1):
+        if next(fields_of(header, 1)) == b":path":
+            return next(fields_of(header, 3)).decode()
+    raise AssertionError("no path")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def processor() -> AsyncIterator[Processor]:
+    service = Processor()
+    yield service
+    await service.stop()
+
+
+async def serve(http: HttpWorld, inspected: ExternalProcessor, *targets: Target) -> FrontendSpec:
+    """Serve a route whose paths but those below /open are inspected by the backend waf, which has these targets."""
+    echo = await http.echo("one")
+    rules = (to("one", matches=(prefix("/open"),)), to("one", processor=inspected))
+    spec = http.spec(config(route("r", *rules), backends=[Backend("waf", protocol="HTTP2")]))
+    return await http.serve(spec, {"one": [echo.target], "waf": targets})
+
+
+def waf(**fields: object) -> ExternalProcessor:
+    return ExternalProcessor("waf", **{"timeout_ms": _SLOW_MS, **fields})  # type: ignore[arg-type]
+
+
+@pytest.mark.req("F-21")
+async def test_requests_pass_or_are_answered_by_the_processor(http: HttpWorld, processor: Processor) -> None:
+    spec = await serve(http, waf(), await processor.start(http.world.addresses.take()))
+    assert (await get(spec, "/page", method="POST", data=b"attack")).status == 200, "no body is shown by default"
+    denied = await get(spec, "/denied")
+    assert (denied.status, denied.body) == (403, "blocked")
+    assert (await get(spec, "/open/denied")).status == 200
+    assert processor.paths == ["/page", "/denied"]
+    assert processor.bodies == []
+
+
+@pytest.mark.req("F-21")
+async def test_a_body_is_shown_up_to_a_size_and_larger_ones_are_refused(http: HttpWorld, processor: Processor) -> None:
+    mebibyte = 1024 * 1024
+    spec = await serve(http, waf(max_size=mebibyte), await processor.start(http.world.addresses.take()))
+    assert (await get(spec, "/page", method="POST", data=io.BytesIO(b"x" * mebibyte))).status == 200
+    assert processor.bodies == [mebibyte]
+    assert (await get(spec, "/page", method="POST", data=b"an attack")).status == 403
+    assert (await get(spec, "/page", method="POST", data=io.BytesIO(b"x" * 2 * mebibyte))).status == 413
+    assert (await get(spec, "/page")).status == 200
+
+
+@pytest.mark.req("F-21")
+@pytest.mark.parametrize("size", [1, 1000, 40_000])
+async def test_the_limit_of_a_body_is_exact(http: HttpWorld, processor: Processor, size: int) -> None:
+    spec = await serve(http, waf(max_size=size), await processor.start(http.world.addresses.take()))
+    assert (await get(spec, "/page", method="POST", data=io.BytesIO(b"x" * size))).status == 200
+    assert (await get(spec, "/page", method="POST", data=io.BytesIO(b"x" * (size + 1)))).status == 413
+
+
+@pytest.mark.req("F-21")
+async def test_a_processor_changes_headers_but_not_what_frames_or_routes(http: HttpWorld, processor: Processor) -> None:
+    spec = await serve(http, waf(), await processor.start(http.world.addresses.take()))
+    processor.sets = {
+        "x-score": "7",
+        ":path": "/open/elsewhere",
+        "host": "other.example.com",
+        "transfer-encoding": "chunked",
+        "x-envoy-retry-on": "5xx",
+        "upgrade": "websocket",
+    }
+    seen = (await get(spec, "/page")).echo
+    assert (seen["path"], seen["host"], seen["headers"]["x-score"]) == ("/page", "shop.example.com", "7")
+    assert not {"transfer-encoding", "x-envoy-retry-on", "upgrade"} & seen["headers"].keys()
+
+
+@pytest.mark.req("F-21")
+@pytest.mark.parametrize("max_size", [0, 1000])
+async def test_a_web_socket_and_a_stream_pass(http: HttpWorld, processor: Processor, max_size: int) -> None:
+    spec = await serve(http, waf(max_size=max_size), await processor.start(http.world.addresses.take()))
+    async with web_socket(spec) as socket:
+        await socket.send_str("an attack")
+        assert (await socket.receive_str()) == "one: an attack"
+    assert processor.paths == ["/ws"]
+
+
+@pytest.mark.req("F-21")
+async def test_grpc(http: HttpWorld, processor: Processor) -> None:
+    backend = await GrpcBackend("one").start(http.world.addresses.take())
+    rules = (to("one", matches=(prefix("/small.Service"),), processor=waf(max_size=1000)), to("one", processor=waf()))
+    backends = [Backend("one", protocol="HTTP2"), Backend("waf", protocol="HTTP2")]
+    spec = http.spec(config(route("r", *rules, kind="GRPC"), backends=backends))
+    target = await processor.start(http.world.addresses.take())
+    await http.serve(spec, {"one": [backend.target], "waf": [target]})
+    async with aio.insecure_channel(f"{spec.address}:80") as channel:
+        stream = channel.stream_stream("/pkg.Service/Stream")(timeout=30)
+        for message in (b"1", b"2"):
+            await stream.write(message)
+            assert await stream.read() == b"one: " + message
+        stream.cancel()
+        assert await channel.unary_unary("/small.Service/Method")(b"hello", timeout=30) == b"one: hello"
+        for method in ("/pkg.Service/denied", "/small.Service/denied"):
+            with pytest.raises(aio.AioRpcError) as caught:
+                await channel.unary_unary(method)(b"hello", timeout=30)
+            assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        with pytest.raises(aio.AioRpcError) as caught:
+            await channel.unary_unary("/small.Service/Method")(b"an attack", timeout=30)
+        assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    await backend.stop()
+
+
+@pytest.mark.req("F-21")
+async def test_a_processor_that_hangs_or_is_down_closes_unless_fail_open(http: HttpWorld, processor: Processor) -> None:
+    target = await processor.start(http.world.addresses.take())
+    closed = await serve(http, ExternalProcessor("waf"), target)
+    hung = await get(closed, "/hangs")
+    print("HUNG", hung)
+    opened = await serve(http, ExternalProcessor("waf", fail_open=True), target)
+    assert (await get(opened, "/hangs")).status == 200
+    await processor.stop()
+    down = await get(closed, "/page")
+    print("DOWN", down)
+    assert (await get(opened, "/page")).status == 200
+    assert (await get(closed, "/open/page")).status == 200
+    without_targets = await serve(http, waf())
+    print("NONE", await get(without_targets, "/page"))
+    unresolved = await serve(http, ExternalProcessor("", fail_open=True))
+    assert (await get(unresolved, "/page")).status == 500
+
+
+@pytest.mark.req("F-21")
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("POST /page HTTP/1.1", "Upgrade: websocket", "Connection: upgrade", "Content-Length: 9", "", "an attack"),
+        ("POST /page HTTP/1.1", "Upgrade: SPDY/3.1", "Connection: upgrade", "Content-Length: 9", "", "an attack"),
+        ("POST /page HTTP/1.1", "Upgrade: h2c", "Connection: upgrade, close", "Content-Length: 9", "", "an attack"),
+        ("GET /page HTTP/1.1", "Upgrade: websocket", "Connection: upgrade", "", "GET /denied HTTP/1.1\r\nHost: a\r\n"),
+        ("GET /page HTTP/1.1", "Upgrade: tcp", "Connection: upgrade", "", "GET /denied HTTP/1.1\r\nHost: a\r\n"),
+    ],
+)
+async def test_no_form_of_a_request_hides_a_body(http: HttpWorld, processor: Processor, lines: tuple[str, ...]) -> None:
+    target = await processor.start(http.world.addresses.take())
+    spec = await serve(http, waf(max_size=1000), target)
+    reader, writer = await asyncio.open_connection(spec.address, 80)
+    writer.write("\r\n".join((lines[0], "Host: shop.example.com", *lines[1:])).encode() + b"\r\n" * ("GET" in lines[0]))
+    try:
+        answer = await asyncio.wait_for(reader.read(65536), 3)
+    except TimeoutError:
+        answer = b"TIMEOUT"
+    writer.close()
+    await asyncio.sleep(0.3)
+    print("ANSWER", lines, answer[:400], processor.bodies, processor.paths, [e["path"] for e in http._echoes[-1].seen])
