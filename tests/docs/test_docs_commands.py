@@ -129,7 +129,7 @@ def test_how_to_ask_for_tokens(world: Shell) -> None:
     world.play(page("docs/how-to/tokens.md"))
 
 
-@pytest.mark.req("F-8", "F-14", "F-18", "F-19", "F-22")
+@pytest.mark.req("F-8", "F-14", "F-18", "F-19", "F-21", "F-22")
 @pytest.mark.skipif(
     service_port(80) != 80, reason="an Ingress is served at ports 80 and 443, which this user may not open"
 )
@@ -140,6 +140,7 @@ def test_how_to_serve_an_ingress_and_to_change_what_happens_to_requests(world: S
     world.play(page("docs/how-to/maintenance.md"))
     world.play(page("docs/how-to/access-logs.md"))
     world.play(page("docs/how-to/external-auth.md"))
+    world.play(page("docs/how-to/web-application-firewall.md"))
 
 
 @pytest.mark.req("F-1", "F-2", "F-24")

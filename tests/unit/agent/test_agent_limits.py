@@ -20,12 +20,13 @@ from fairlead.api.names import (
     ANNOTATION_ACCEPT_PROXY_PROTOCOL,
     ANNOTATION_ALLOWED_SOURCES,
     ANNOTATION_EXTERNAL_AUTH,
+    ANNOTATION_EXTERNAL_PROCESSOR,
     ANNOTATION_JWT,
     ANNOTATION_LIMITS,
 )
-from fairlead.model.http import EVERYONE, ClaimToHeader, ExternalAuth
+from fairlead.model.http import EVERYONE, ClaimToHeader, ExternalAuth, ExternalProcessor
 from fairlead.publish.objects import Refused, ServiceOptions, read_options
-from tests.unit.agent.gateway_builders import LOAD_BALANCER, http_route, ref, service
+from tests.unit.agent.gateway_builders import LOAD_BALANCER, gateway_plan, http_route, listener, ref, service
 from tests.unit.agent.gateway_builders import view as route_view
 from tests.unit.agent.gateway_objects import gateway, http, reasons, view
 
@@ -315,6 +316,108 @@ def test_keys_that_cannot_be_read_safely_close_the_rules(uri: str) -> None:
     translated = translate_ingress(IngressView(ingress(None, **wanted), "lb", known))
     assert all(built.is_undecided for built in translated.routes["a.example.com"].rules)
     assert translated.problems
+
+
+def inspects(**fields: object) -> dict[str, str]:
+    return {ANNOTATION_EXTERNAL_PROCESSOR: json.dumps({"service": "auth", "port": 80, **fields})}
+
+
+@pytest.mark.req("F-21")
+def test_a_route_and_an_ingress_have_a_processor() -> None:
+    wanted = inspects(maxSize=65536, timeout="1s", failureMode="open")
+    routed = plan_route(route_view(annotated(http_route(rule()), wanted), services=(service(), service("auth"))))
+    assert ("infra", "auth") in routed.services
+    of = ingress(None, **wanted, **{"nginx.ingress.kubernetes.io/enable-modsecurity": "true"})
+    assert services_of(of) == {"web", "auth"}
+    translated = translate_ingress(IngressView(of, "lb", SERVICES))
+    for spec in (routed.specs[LOAD_BALANCER], translated.routes["a.example.com"]):
+        for built in spec.rules:
+            assert built.processor is not None
+            assert built.processor == ExternalProcessor(built.processor.backend, 65536, 1000, fail_open=True)
+            protocols = {backend.name: backend.protocol for backend in spec.backends}
+            assert protocols[built.processor.backend] == "HTTP2"
+    defaults = plan_route(route_view(annotated(http_route(rule()), inspects()), services=(service(),)))
+    (closed,) = defaults.specs[LOAD_BALANCER].rules
+    assert closed.processor == ExternalProcessor()
+    assert closed.processor.timeout_ms == 50
+    assert reasons(defaults.parents[0].judgements)["ResolvedRefs"] == "False/BackendNotFound"
+    assert translate_ingress(IngressView(of, "lb", {"web": SERVICES["web"]})).problems
+
+
+@pytest.mark.req("F-21")
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "empty"),
+        ("on", "JSON"),
+        ('{"service": "auth"}', "port"),
+        (inspects(maxSize=1)[ANNOTATION_EXTERNAL_PROCESSOR], "32768"),
+        (inspects(timeout="0s")[ANNOTATION_EXTERNAL_PROCESSOR], "timeout"),
+        (inspects(timeout="11s")[ANNOTATION_EXTERNAL_PROCESSOR], "timeout"),
+        (inspects(timeout="50")[ANNOTATION_EXTERNAL_PROCESSOR], "duration"),
+        (inspects(failureMode="ignore")[ANNOTATION_EXTERNAL_PROCESSOR], "failureMode"),
+        (inspects(failOpen=True)[ANNOTATION_EXTERNAL_PROCESSOR], "failOpen"),
+    ],
+)
+def test_an_invalid_processor_closes_what_had_none(text: str, part: str) -> None:
+    of = {ANNOTATION_EXTERNAL_PROCESSOR: text}
+    translated = translate_ingress(IngressView(ingress(None, **of), "lb", SERVICES))
+    assert translated.undecided == {ANNOTATION_EXTERNAL_PROCESSOR}
+    assert all(built.is_undecided for route in translated.routes.values() for built in route.rules)
+    plan = plan_route(route_view(annotated(http_route(rule()), of), services=(service(),)))
+    assert plan.undecided == {ANNOTATION_EXTERNAL_PROCESSOR}
+    assert not any(built.backends for built in plan.specs[LOAD_BALANCER].rules), "all requests are answered 500"
+    for problem in (translated.problems[0], plan.parents[0].judgements[0].message):
+        assert ANNOTATION_EXTERNAL_PROCESSOR in problem
+        assert part in problem
+    assert plan_gateway(view(annotated(gateway(http("web")), of))).is_refused
+
+
+@pytest.mark.req("F-21")
+def test_an_ingress_names_no_processor_of_another_namespace() -> None:
+    translated = translate_ingress(IngressView(ingress(None, **inspects(namespace="other")), "lb", SERVICES))
+    assert translated.undecided == {ANNOTATION_EXTERNAL_PROCESSOR}
+
+
+@pytest.mark.req("F-21")
+@pytest.mark.parametrize(
+    ("of_gateway", "of_route", "backend"),
+    [
+        ({}, None, "waf/auth:80"),
+        ({}, "off", "waf/auth:80"),
+        ({}, inspects()[ANNOTATION_EXTERNAL_PROCESSOR], "waf/auth:80"),
+        ({"allowOff": True}, None, "waf/auth:80"),
+        ({"allowOff": True}, "off", None),
+        ({"allowOff": True}, inspects()[ANNOTATION_EXTERNAL_PROCESSOR], "infra/auth:80"),
+    ],
+)
+def test_only_a_gateway_that_allows_it_leaves_the_choice_to_routes(
+    of_gateway: dict[str, Any], of_route: str | None, backend: str | None
+) -> None:
+    asked = plan_gateway(view(annotated(gateway(http("web")), inspects(namespace="waf", **of_gateway)))).processor
+    parent = msgspec.structs.replace(gateway_plan(listener()), processor=asked)
+    route = annotated(http_route(rule()), {} if of_route is None else {ANNOTATION_EXTERNAL_PROCESSOR: of_route})
+    services = (service(), service("auth"), service("auth", namespace="waf"))
+    grant = msgspec.convert(
+        {
+            "metadata": {"name": "waf", "namespace": "waf"},
+            "spec": {
+                "from": [{"group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "infra"}],
+                "to": [{"group": "", "kind": "Service"}],
+            },
+        },
+        ReferenceGrant,
+    )
+    plan = plan_route(route_view(route, parent, services=services, grants=(grant,)))
+    (built,) = plan.specs[LOAD_BALANCER].rules
+    assert (built.processor.backend if built.processor is not None else None) == (
+        None if backend is None else f"{backend}/http2"
+    )
+    accepted = plan.parents[0].judgements[0]
+    ignored = of_route is not None and not of_gateway
+    assert (ANNOTATION_EXTERNAL_PROCESSOR in accepted.message) is ignored
+    resolved = reasons(plan_route(route_view(route, parent, services=services)).parents[0].judgements)["ResolvedRefs"]
+    assert resolved.startswith("False" if backend == "waf/auth:80" else "True"), "the grant is for the Gateway"
 
 
 @pytest.mark.req("F-6")

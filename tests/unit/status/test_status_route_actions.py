@@ -9,6 +9,7 @@ import pytest
 from fairlead.model.http import (
     Cors,
     ExternalAuth,
+    ExternalProcessor,
     Filters,
     HeaderModifier,
     HeaderValue,
@@ -102,7 +103,7 @@ def test_every_field_of_a_rule_has_a_sentence() -> None:
     of_rule: dict[str, Any] = {
         "request_timeout_ms": 1, "backend_timeout_ms": 1, "retry": RetryRule(), "session": SessionPersistence(),
         "requests_per_second": 1, "allowed_sources": ("::/0",), "denied_sources": ("::/0",),
-        "jwt": (JWTProvider("https://a", jwks="{}"),),
+        "jwt": (JWTProvider("https://a", jwks="{}"),), "processor": ExternalProcessor("a"),
     }  # fmt: skip
     of_filters: dict[str, Any] = {
         "request_headers": HEADERS, "response_headers": HEADERS, "redirect": Redirect(), "rewrite": Rewrite("b.org"),

@@ -189,6 +189,8 @@ def unprotected(ingress: IngressObject) -> str:
     }
     if ANNOTATION_EXTERNAL_AUTH in (ingress.metadata.annotations or {}):
         acknowledged |= _AUTH_OF_OTHERS
+    if ANNOTATION_EXTERNAL_PROCESSOR in (ingress.metadata.annotations or {}):
+        acknowledged |= {"enable-modsecurity", "enable-owasp-core-rules"}
     protections = protecting_any(ingress.metadata.annotations)
     if not set(protections) - acknowledged:
         return ""
