@@ -85,6 +85,41 @@ async def test_a_route_with_invalid_tokens_is_closed_unless_it_asked_before(worl
     assert await asks(), "the last version that asked"
 
 
+@pytest.mark.req("F-21")
+async def test_the_processor_of_a_gateway_inspects_its_routes_as_its_service_comes_and_goes(world: World) -> None:
+    await served(world)
+    await gateway(world)
+    await route(world)
+    await world.start()
+    await until(lambda: routes(world), what="a route")
+
+    async def annotate(text: str | None) -> None:
+        patch = {"metadata": {"annotations": {"fairlead.dev/external-processor": text}}}
+        await world.member.merge_patch(GATEWAYS, "shop", "web", patch, manager=USER)
+
+    async def inspected_by(backend: str | None) -> bool:
+        found = {
+            rule.processor.backend if rule.processor else None
+            for shown in await routes(world)
+            for rule in shown.spec.rules
+        }
+        return found == {backend}
+
+    await annotate('{"service": "waf", "port": 80}')
+    await until(lambda: inspected_by(""), what="rules that answer 500: there is no Service waf")
+    await world.service("waf", kind="ClusterIP")
+    await world.slice("10.1.0.9", name="waf-1", service="waf")
+    await until(lambda: inspected_by("shop/waf:80/http2"), what="rules with a processor")
+    await until(lambda: _are(world, ["shop.waf", "shop.web"]), what="endpoints of the processor")
+    await annotate(None)
+    await until(lambda: inspected_by(None), what="rules without a processor")
+    await until(lambda: _are(world, ["shop.web"]), what="no endpoints of the processor")
+
+
+async def _are(world: World, names: list[str]) -> bool:
+    return await backends(world) == names
+
+
 @pytest.mark.req("K-46", "G-16", "G-17", "G-22")
 async def test_the_statuses_come_back_once_the_hub_has_answered(world: World) -> None:
     await served(world)
