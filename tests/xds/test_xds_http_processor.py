@@ -224,7 +224,7 @@ async def test_no_upgrade_hides_a_body(http: HttpWorld, processor: Processor, up
 
 
 @pytest.mark.req("F-21")
-async def test_rules_with_other_time_outs_and_other_load_balancers_have_their_own_processor(
+async def test_each_time_out_has_a_filter_and_other_load_balancers_have_none(
     http: HttpWorld, processor: Processor
 ) -> None:
     """The listener gets a filter for each time-out; its connections never meet the routes without it."""

@@ -86,7 +86,7 @@ async def test_a_route_with_invalid_tokens_is_closed_unless_it_asked_before(worl
 
 
 @pytest.mark.req("F-21")
-async def test_the_processor_of_a_gateway_inspects_its_routes_as_its_service_comes_and_goes(world: World) -> None:
+async def test_routes_follow_the_processor_of_their_gateway(world: World) -> None:
     await served(world)
     await gateway(world)
     await route(world)
@@ -98,12 +98,12 @@ async def test_the_processor_of_a_gateway_inspects_its_routes_as_its_service_com
         await world.member.merge_patch(GATEWAYS, "shop", "web", patch, manager=USER)
 
     async def inspected_by(backend: str | None) -> bool:
-        found = {
+        backends_named = {
             rule.processor.backend if rule.processor else None
             for shown in await routes(world)
             for rule in shown.spec.rules
         }
-        return found == {backend}
+        return backends_named == {backend}
 
     await annotate('{"service": "waf", "port": 80}')
     await until(lambda: inspected_by(""), what="rules that answer 500: there is no Service waf")

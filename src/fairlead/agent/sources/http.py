@@ -583,7 +583,7 @@ class ProcessorRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
 
 
 class Processing(NamedTuple):
-    """Who inspects the requests of an object; ``off``: nobody. With a ``problem``, the request says nothing."""
+    """Who inspects the requests of an object; ``off``: no service. With a ``problem``, the request says nothing."""
 
     request: ProcessorRequest | None = None
     off: bool = False

@@ -40,7 +40,7 @@ def match_fields(
     if cookie:
         headers.append({"name": "cookie", "string_match": {"contains": cookie}})
     if upgrade:
-        # Envoy removes the header from requests that are no upgrade.
+        # Envoy removes the header from all other requests.
         headers.append({"name": "upgrade", "present_match": True})
         headers += [{"name": name, "present_match": True, "invert_match": True} for name in _ABOUT_A_BODY]
     parameters = first_of_each(match.query_params, str)
