@@ -13,7 +13,7 @@ from fairlead.providers.envoy.provider import EnvoyProvider
 _LOOK_S = 0.01
 
 
-async def wait_programmed(provider: EnvoyProvider, key: LoadBalancerKey, *, timeout_s: float = 10.0) -> Observed:
+async def wait_programmed(provider: EnvoyProvider, key: LoadBalancerKey, *, timeout_s: float = 120.0) -> Observed:
     """Return once every connected proxy has acknowledged this load balancer; ``Retry`` when one refuses it."""
 
     def judged() -> Observed | None:
@@ -29,7 +29,7 @@ async def wait_programmed(provider: EnvoyProvider, key: LoadBalancerKey, *, time
     return status
 
 
-async def wait_proxies(check: Callable[[], object], *, timeout_s: float = 60.0) -> None:
+async def wait_proxies(check: Callable[[], object], *, timeout_s: float = 120.0) -> None:
     """Return once ``check()``, about connected proxies, is true; ``AssertionError`` when that takes longer."""
     end_s = asyncio.get_running_loop().time() + timeout_s
     while not check():

@@ -13,8 +13,8 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import Rule
 from fairlead.providers.envoy.access_log import ACCESS_LOG, ACCESS_LOG_SINK
 from tests.xds.http_world import prefix
+from tests.xds.world import TIMEOUT_S
 
-_PATIENCE_S = 120
 _CONNECTIONS = 16
 #: A rule without a backend answers 500.
 BROKEN = Rule(matches=(prefix("/broken"),))
@@ -60,6 +60,6 @@ class Collector:
 
     async def until(self, enough: Callable[[bytes], bool]) -> None:
         """Wait until it has enough; Envoy sends what it has every second."""
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not enough(self.text):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)

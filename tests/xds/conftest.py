@@ -18,6 +18,11 @@ def worker_number(worker_id: str) -> int:
     return int(worker_id.removeprefix("gw")) if worker_id.startswith("gw") else 99
 
 
+def first_port(base: int, worker_id: str) -> int:
+    """Return the first of ten ports of a worker; ``base`` is below the ports that ``free_port`` chooses from."""
+    return base + 10 * worker_number(worker_id)
+
+
 @pytest.fixture(scope="session")
 def addresses(worker_id: str) -> Addresses:
     return Addresses(worker_number(worker_id))

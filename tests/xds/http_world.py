@@ -39,7 +39,7 @@ from fairlead.model.http import (
 from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey, backend_key
 from fairlead.providers.envoy.provider import EnvoyProvider
 from tests.programmed import wait_programmed
-from tests.xds.world import TIMEOUT_S, Addresses, World
+from tests.xds.world import TIMEOUT_S, Addresses, World, new_name
 
 
 class Response(NamedTuple):
@@ -270,7 +270,6 @@ class HttpWorld:
         self.world = World(provider, addresses)
         self.provider = provider
         self._echoes: list[EchoBackend] = []
-        self._count = 0
 
     async def echo(self, name: str, *, context: ssl.SSLContext | None = None) -> EchoBackend:
         backend = await EchoBackend(name, context=context).start(self.world.addresses.take())
@@ -278,8 +277,7 @@ class HttpWorld:
         return backend
 
     def spec(self, l7: L7Config, **fields: Any) -> FrontendSpec:
-        self._count += 1
-        key = LoadBalancerKey("HTTPLoadBalancer", "test", f"lb-{id(self)}-{self._count}")
+        key = LoadBalancerKey("HTTPLoadBalancer", "test", new_name())
         self.world._keys.append(key)
         plain = FrontendSpec(
             key, "test", (), address=self.world.addresses.take(), health_check=None, limits_connections=True
@@ -299,7 +297,7 @@ class HttpWorld:
         return await self.serve(self.spec(l7, **fields), {backend.name: [backend.target] for backend in backends})
 
     async def programmed(self, spec: FrontendSpec) -> None:
-        await wait_programmed(self.provider, spec.key, timeout_s=TIMEOUT_S)
+        await wait_programmed(self.provider, spec.key)
 
     async def close(self) -> None:
         for backend in self._echoes:

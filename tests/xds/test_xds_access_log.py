@@ -19,11 +19,10 @@ from fairlead.model.keys import Protocol
 from fairlead.providers.envoy.access_log import ACCESS_LOG, ACCESS_LOG_SINK
 from tests.xds.collector import BROKEN, Collector, ask_many
 from tests.xds.http_world import HttpWorld, config, get, prefix, route, to
-from tests.xds.world import World, ask, ask_udp, local_envoy
+from tests.xds.world import TIMEOUT_S, World, ask, ask_udp, local_envoy
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session"), pytest.mark.req("F-14")]
 
-_PATIENCE_S = 120
 _MANY = 10_000
 ANSWERED = Rule(matches=(prefix("/"),), filters=Filters(redirect=Redirect("https")))
 
@@ -38,7 +37,7 @@ async def lines_of(path: Path, enough: Callable[[list[str]], bool]) -> list[str]
     def lines() -> list[str]:
         return path.read_text().splitlines() if path.exists() else []
 
-    async with asyncio.timeout(_PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while not enough(lines()):  # noqa: ASYNC110 (Envoy writes it every second)
             await asyncio.sleep(0.05)
     return lines()
@@ -148,7 +147,7 @@ async def test_a_dead_collector_delays_no_request_and_drops_are_counted(http: Ht
     sink = {ACCESS_LOG: '{"format":"json"}', ACCESS_LOG_SINK: "otlp://127.0.0.1:1"}
     spec = await http.start(config(route("r", ANSWERED)), parameters=sink)
     await ask_many(spec, ["/"] * 2000)
-    async with asyncio.timeout(_PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             _, text = await local_envoy(http.provider).admin("/stats?filter=logs_dropped")
             if any(int(line.rpartition(" ")[2]) for line in text.splitlines()):

@@ -12,7 +12,7 @@ from fairlead.model.change import Action, Reason, TargetChange
 from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
-from tests.xds.world import Backend, World, health, local_envoy
+from tests.xds.world import TIMEOUT_S, Backend, World, health, local_envoy
 
 pytestmark = [pytest.mark.req("X-1"), pytest.mark.asyncio(loop_scope="session")]
 HTTP = ListenerKey(Protocol.TCP, 80)
@@ -28,8 +28,8 @@ async def test_backends_that_die_and_come_back_are_seen(world: World, addresses)
     backends = [await Backend(name).start(addresses.take()) for name in ("one", "two")]
     envoy = local_envoy(world.provider)
     restarts = envoy.restarts
-    notified: list[LoadBalancerKey] = []
-    world.provider.on_change(notified.append)
+    notice = asyncio.Event()
+    world.provider.on_change(lambda changed: notice.set() if changed == key else None)
     await world.provider.ensure(
         FrontendSpec(key=key, group="health", listeners=(Listener(80),), address=addresses.take())
     )
@@ -40,10 +40,12 @@ async def test_backends_that_die_and_come_back_are_seen(world: World, addresses)
         await backends[0].stop()
         half = await health(world, key, ConditionReason.SERVING, healthy=1)
         assert half.unhealthy == (f"{backends[0].target.key} (TCP/80)",)
-        notified.clear()
+        notice.clear()
         await backends[1].stop()
+        # Who asks before the notice has seen it, and gets none: do not poll until it has come.
+        async with asyncio.timeout(TIMEOUT_S):
+            await notice.wait()
         assert (await health(world, key, ConditionReason.NO_HEALTHY_TARGETS, healthy=0)).serving is False
-        assert key in notified
         for backend in backends:
             await backend.start(backend.address)
         assert (await health(world, key, ConditionReason.SERVING, healthy=2)).serving is True
@@ -89,8 +91,7 @@ async def test_an_envoy_that_hangs_says_nothing_of_health_until_it_goes_on(world
         await health(world, key, ConditionReason.SERVING, healthy=1)
         notice.clear()
         os.kill(pid, signal.SIGSTOP)
-        # Who asks before the notice has seen it, and gets none: do not poll until it has come.
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(TIMEOUT_S):
             await notice.wait()
         seen = await health(world, key, ConditionReason.PROXIES_SILENT, healthy=0)
         assert (seen.serving, seen.total, seen.unknown) == (None, 0, 1)

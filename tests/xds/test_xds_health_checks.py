@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import ProxyProtocol
 from fairlead.model.health import HealthCheck, HealthCheckSettings, OutlierDetection, check_with
 from fairlead.model.http import Backend, BackendTls
+from fairlead_demo.worlds.processes import wait_until
 from tests.xds.http_world import Authority, EchoBackend, HttpWorld, config, get, route, server_context, to, with_config
 from tests.xds.world import World, ask, health
 
@@ -124,8 +124,12 @@ async def test_target_that_says_it_is_ill_gets_no_connections(
     await health(world, spec.key, ConditionReason.SERVING, healthy=2)
     endpoints[0].well = False
     await health(world, spec.key, ConditionReason.SERVING, healthy=1)
-    await asyncio.sleep(4 * CHECK.interval_s)  # the cluster of connections has checks of its own, equally often
-    assert {await ask(spec.address, 8080) for _ in range(6)} == {"well"}
+
+    async def left_out() -> bool:
+        return {await ask(spec.address, 8080) for _ in range(6)} == {"well"}
+
+    # The cluster of connections has checks of its own.
+    await wait_until(left_out, "the target that is well gets all connections")
     endpoints[0].well = True
     await health(world, spec.key, ConditionReason.SERVING, healthy=2)
     if kind != "grpc":
@@ -157,8 +161,11 @@ async def test_backend_that_says_it_is_ill_gets_no_requests(http: HttpWorld, tmp
     assert isinstance(backends[0], IllBackend)
     backends[0].well = False
     await health(http.world, spec.key, ConditionReason.SERVING, healthy=1)
-    await asyncio.sleep(4 * CHECK.interval_s)
-    assert {(await get(spec)).backend for _ in range(4)} == {"well"}
+
+    async def left_out() -> bool:
+        return {(await get(spec)).backend for _ in range(4)} == {"well"}
+
+    await wait_until(left_out, "the backend that is well gets all requests")
     # Without a check of its own it is checked by connecting again.
     plain = msgspec.structs.replace(shop, health_check=None)
     await http.provider.ensure(with_config(spec, config(route("r", to("shop")), backends=[plain])))
@@ -185,6 +192,7 @@ async def test_backend_that_answers_500_is_left_out_for_a_time(http: HttpWorld) 
     await http.serve(spec, {"shop": [failing.target, well.target]})
     await health(http.world, spec.key, ConditionReason.SERVING, healthy=2)
     answers = [(await get(spec)).status for _ in range(20)]
-    assert answers.count(500) == len(failing.seen) == 3, answers
+    # Envoy's main thread leaves it out, a moment after the third answer.
+    assert 3 <= answers.count(500) == len(failing.seen) <= 5, answers
     assert set(answers[-10:]) == {200}
     await failing.stop()

@@ -18,6 +18,7 @@ from fairlead.model.http import Backend, ExternalAuth, Filters
 from fairlead.model.keys import TargetKey
 from fairlead.providers.envoy.resources import delimited, number, text
 from tests.xds.http_world import HttpWorld, config, get, prefix, route, to
+from tests.xds.world import TIMEOUT_S
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
@@ -33,7 +34,7 @@ class AuthService:
     async def start(self, address: str) -> Target:
         app = web.Application(client_max_size=16 * 1024 * 1024)
         app.router.add_route("*", "/{tail:.*}", self._serve)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, address, 0)
         await site.start()
@@ -48,7 +49,7 @@ class AuthService:
         if "/login" in request.path:
             return web.Response(status=302, headers={"location": "https://login.example.com/"})
         if "/hangs" in request.path:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         if "/broken" in request.path:
             return web.Response(status=500)
         if "/accepted" in request.path:
@@ -117,7 +118,7 @@ async def send(spec: FrontendSpec, *lines: str) -> bytes:
     """Return the answer to a request of these lines, which close the connection."""
     reader, writer = await asyncio.open_connection(spec.address, 80)
     writer.write("".join(f"{line}\r\n" for line in (*lines, "")).encode())
-    answer = await asyncio.wait_for(reader.read(), 20)
+    answer = await asyncio.wait_for(reader.read(), TIMEOUT_S)
     writer.close()
     return answer
 

@@ -11,7 +11,7 @@ from fairlead.model.http import L7Listener
 from fairlead.model.observed import Counted, Totals
 from fairlead.providers.envoy.traffic import EnvoyTraffic
 from tests.xds.http_world import HttpWorld, config, get, prefix, route, to
-from tests.xds.world import local_envoy
+from tests.xds.world import TIMEOUT_S, local_envoy
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
@@ -28,7 +28,7 @@ async def test_requests_are_counted_by_class_and_by_backend(http: HttpWorld) -> 
         for _ in range(count):
             await get(spec, path)
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(TIMEOUT_S):
         # Envoy's workers hand their counts over a moment later.
         while seen.get(Counted(spec.key), Totals()).requests != (0, 5, 0, 1, 0):
             (reading,) = await reader.read()
@@ -60,7 +60,7 @@ async def test_routes_are_counted_where_that_is_asked_for(http: HttpWorld) -> No
         await get(spec, "/shop")
     wanted = Counted(spec.key, route="r/r")
     seen: dict[Counted, Totals] = {}
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(TIMEOUT_S):
         while seen.get(wanted, Totals()).requests != (0, 3, 0, 0, 0) or seen[wanted].p99_ms is None:
             (reading,) = await reader.read()
             seen |= reading.totals
@@ -86,7 +86,7 @@ async def test_failed_connections_of_routes_count_as_such_only_without_http(http
         writer.close()
     web, raw = (Counted(spec.key, name) for name in ("web", "raw"))
     seen: dict[Counted, Totals] = {}
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(TIMEOUT_S):
         while seen.get(raw, Totals()).failed != 3 or seen.get(web, Totals()).requests[4] != 3:
             (reading,) = await reader.read()
             seen |= reading.totals

@@ -32,12 +32,11 @@ from fairlead_demo.worlds.loopback import free_port
 from tests.unit.providers.envoy.kubernetes.fake_kube import FakeKube
 from tests.xds.conftest import worker_number
 from tests.xds.http_world import Authority, HttpWorld, config, get, prefix, route, to
-from tests.xds.world import Addresses, ask_udp
+from tests.xds.world import TIMEOUT_S, Addresses, ask_udp
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
 HTTPS = L7Listener("https", 443, "HTTPS", "a.example.com", certificates=("cert",))
-_PATIENCE_S = 60
 
 
 @pytest.mark.req("K-41")
@@ -63,7 +62,7 @@ async def test_a_class_limits_the_requests_and_connections_of_a_listener(http: H
         assert (await reader.readline()).split()[1] == b"200"
     reader, writer = await asyncio.open_connection(narrow.address, 80)
     try:
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             assert await reader.read() == b""
     except ConnectionResetError:
         pass
@@ -119,7 +118,7 @@ async def answered(spec: FrontendSpec, port: int, writers: list[asyncio.StreamWr
     writers.append(writer)
     try:
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             return (await reader.readline()).startswith(b"HTTP/1.1 200")
     except ConnectionError:
         return False
@@ -152,7 +151,7 @@ async def test_the_connections_of_a_class_hold_for_tcp_and_udp_as_well(http: Htt
         writer.close()
 
 
-async def sent(address: str, port: int, *, timeout_s: float = _PATIENCE_S) -> str:
+async def sent(address: str, port: int, *, timeout_s: float = TIMEOUT_S) -> str:
     """Return the answer to a datagram of a new client; empty when none comes."""
     try:
         return await ask_udp(address, port, timeout_s=timeout_s)
@@ -181,7 +180,7 @@ async def test_the_connections_of_a_class_hold_for_http3_as_well(http: HttpWorld
         assert await until_answered(first)
         async with http3_client(spec, authority, tmp_path / "second") as second:
             # The client itself answers 503 once its connection was refused.
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 while (status := await status_of(second)) is None:  # noqa: ASYNC110 (it is starting)
                     await asyncio.sleep(0.1)
             assert status == 503
@@ -189,7 +188,7 @@ async def test_the_connections_of_a_class_hold_for_http3_as_well(http: HttpWorld
 
 
 async def until_answered(port: int) -> dict[str, object]:
-    async with asyncio.timeout(_PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while (answer := await _get(port)) is None:  # noqa: ASYNC110 (the client starts, and Envoy asks again)
             await asyncio.sleep(0.1)
     return answer
@@ -418,7 +417,7 @@ async def test_users_set_fewer_connections_than_their_class_and_no_more(http: Ht
             assert (await reader.readline()).split()[1] == b"200"
         reader, writer = await asyncio.open_connection(spec.address, 80)
         with contextlib.suppress(ConnectionResetError):
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 assert await reader.read() == b""
         for _, each in (*held, (reader, writer)):
             each.close()

@@ -140,13 +140,13 @@ async def test_a_refused_rule_takes_no_other_with_it(http: HttpWorld) -> None:
         assert (decision.status or (decision.rule and decision.rule.backends[0].backend)) == (
             500 if backend == "500" else backend
         )
-    status = await wait_programmed(http.provider, spec.key, timeout_s=60)
+    status = await wait_programmed(http.provider, spec.key)
     assert [(part.kind, part.name) for part in status.refused] == [("rule", "mixed")] * len(refused)
 
 
 async def settled(http: HttpWorld, key: object) -> list[str]:
     """Wait until the proxy has taken what is left; returns the routes that are not in it."""
-    status = await wait_programmed(http.provider, key, timeout_s=60)  # type: ignore[arg-type]
+    status = await wait_programmed(http.provider, key)  # type: ignore[arg-type]
     return [part.name for part in status.refused]
 
 
@@ -218,7 +218,7 @@ async def test_of_a_route_that_envoy_refuses_the_other_rules_are_served(http: Ht
     others = route("others", to("catch-all"), created="2026-01-02T00:00:00Z")
     l7 = config(route("mixed", *rules, created="2026-01-01T00:00:00Z"), others)
     spec = await http.start(l7, *backends)
-    status = await wait_programmed(http.provider, spec.key, timeout_s=60)
+    status = await wait_programmed(http.provider, spec.key)
     assert {(part.kind, part.name) for part in status.refused} == {("rule", "mixed")}
     titles = sorted(part.reason.partition(":")[0] for part in status.refused)
     assert titles == ["rule 10 (left out)", "rule 15", "rule 6 (left out)"]

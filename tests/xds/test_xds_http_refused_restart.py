@@ -18,7 +18,7 @@ from fairlead.providers.envoy.provider import EnvoyProvider, create
 from fairlead.providers.envoy.resources import ResourceType
 from tests.programmed import wait_programmed, wait_proxies
 from tests.xds.http_world import EchoBackend, HttpWorld, config, get, prefix, route, to, with_config
-from tests.xds.world import TIMEOUT_S, Addresses, local_envoy
+from tests.xds.world import Addresses, local_envoy
 
 pytestmark = [
     pytest.mark.envoy,
@@ -91,7 +91,7 @@ async def serve(world: HttpWorld, spec: FrontendSpec, backend: EchoBackend) -> N
 
 async def settled(provider: EnvoyProvider, spec: FrontendSpec) -> Observed:
     """Wait until the proxy has all that can be served, and nothing waits."""
-    return await wait_programmed(provider, spec.key, timeout_s=TIMEOUT_S)
+    return await wait_programmed(provider, spec.key)
 
 
 async def statuses(spec: FrontendSpec, names: Sequence[str]) -> dict[str, int]:
@@ -168,6 +168,6 @@ async def test_a_restart_of_hub_and_proxy_ends_in_the_same_state(short_dir: Path
             running = local_envoy(world.provider).running
             assert running is not None
             os.kill(running.pid, signal.SIGKILL)
-            await wait_proxies(lambda: not world.provider.proxies(), timeout_s=TIMEOUT_S)
+            await wait_proxies(lambda: not world.provider.proxies())
             assert await settled(world.provider, spec) == before
             assert await statuses(spec, GOOD) == dict.fromkeys(GOOD, 200)

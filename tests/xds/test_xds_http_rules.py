@@ -29,6 +29,7 @@ from fairlead.model.http import (
 from fairlead.model.keys import backend_key
 from fairlead.providers.envoy.http.route_lookup import ClientRequest, lookup
 from tests.xds.http_world import HttpWorld, config, exact, get, prefix, route, to, web_socket, with_config
+from tests.xds.world import TIMEOUT_S
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
@@ -38,7 +39,7 @@ CHANGES = HeaderModifier(
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(TIMEOUT_S):
         while not condition():  # noqa: ASYNC110 (a proxy has no event)
             await asyncio.sleep(0.02)
 
@@ -190,15 +191,16 @@ async def test_time_outs(http: HttpWorld) -> None:
         config(
             route(
                 "r",
-                to("slow", matches=(prefix("/request"),), request_timeout_ms=300),
-                to("slow", matches=(prefix("/try"),), backend_timeout_ms=300),
+                to("slow", matches=(prefix("/request"),), request_timeout_ms=2000),
+                to("slow", matches=(prefix("/try"),), backend_timeout_ms=2000),
                 to("slow", matches=(prefix("/never"),), request_timeout_ms=0, backend_timeout_ms=0),
                 to("slow", matches=(prefix("/none"),)),
             )
         ),
         backend,
     )
-    paths = ["/request?delay=1.5", "/try?delay=1.5", "/request", "/never?delay=1.5", "/none?delay=1.5"]
+    # The answer without a delay has to come within the limit, also from a busy machine.
+    paths = ["/request?delay=4", "/try?delay=4", "/request", "/never?delay=4", "/none?delay=4"]
     answers = await asyncio.gather(*(get(spec, path) for path in paths))
     assert [answer.status for answer in answers] == [504, 504, 200, 200, 200]
 
@@ -435,4 +437,4 @@ async def test_a_web_socket_survives_a_changed_route(http: HttpWorld) -> None:
             await http.provider.ensure(msgspec.structs.replace(spec, l7=changed))
             await http.programmed(spec)
             await socket.send_str(f"{number}")
-            assert await socket.receive_str(timeout=10) == f"one: {number}"
+            assert await socket.receive_str(timeout=TIMEOUT_S) == f"one: {number}"

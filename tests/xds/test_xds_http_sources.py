@@ -13,10 +13,10 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import FixedAnswer, L7Listener
 from fairlead.providers.envoy.http.names import ACCEPT_PROXY_PROTOCOL, TRUSTED_HOPS
 from tests.xds.http_world import HTTP, HttpWorld, config, get, prefix, route, to, with_config
+from tests.xds.world import TIMEOUT_S
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
-_PATIENCE_S = 60
 OFFICE = ("192.0.2.0/24", "2001:db8::/32")
 
 
@@ -49,7 +49,7 @@ async def raw(spec: FrontendSpec, head: str = "", path: str = "/", *, forwarded:
     ]
     writer.write((head + "\r\n".join([*lines, "", ""])).encode())
     try:
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             return int((await reader.readline()).split()[1])
     finally:
         writer.close()
@@ -144,7 +144,7 @@ async def test_connections_of_excluded_clients_are_closed(http: HttpWorld) -> No
     reader, writer = await asyncio.open_connection(spec.address, 80)
     writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
     try:
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             assert await reader.read() == b""
     except ConnectionResetError:
         pass

@@ -28,7 +28,7 @@ from tests.xds.http_world import (
     with_config,
     written,
 )
-from tests.xds.world import ask
+from tests.xds.world import TIMEOUT_S, ask
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
@@ -95,7 +95,7 @@ async def test_misdirected_requests(http: HttpWorld, authority: Authority) -> No
     )
     async with channel:
         with pytest.raises(aio.AioRpcError) as caught:
-            await channel.unary_unary("/s/m")(b"", timeout=10)
+            await channel.unary_unary("/s/m")(b"", timeout=TIMEOUT_S)
         assert caught.value.code() is grpc.StatusCode.UNKNOWN, "what Envoy makes of 421 for gRPC"
 
 
@@ -144,7 +144,7 @@ async def test_a_certificate_is_rotated_under_load_without_a_cut_connection(
         serial = new.digest
         await http.provider.ensure(with_config(spec, msgspec.structs.replace(l7, certificates={"c": new})))
         await http.programmed(spec)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(TIMEOUT_S):
         while await served_serial(spec.address, tls) != serial:  # noqa: ASYNC110 (a proxy has no event)
             await asyncio.sleep(0.02)
     stop.set()
@@ -271,7 +271,7 @@ async def test_tls_settings_of_a_backend_rotate_without_a_failed_request(
         await http.programmed(spec)
     # From now on the backend has a certificate of the new authority.
     context.load_cert_chain(*written(new.issue("server", uris=(uri,)), tmp_path))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             answer = await get(spec, "/", headers={"X-Echo-Set": "Connection:close"})
             if answer.echo["client_serial"] == last.digest:
@@ -291,14 +291,14 @@ async def test_grpc_and_h2c(http: HttpWorld) -> None:
     )
     await http.serve(spec, {"one": [backend.target]})
     async with aio.insecure_channel(f"{spec.address}:80") as channel:
-        assert await channel.unary_unary("/pkg.Service/Method")(b"hello", timeout=10) == b"one: hello"
+        assert await channel.unary_unary("/pkg.Service/Method")(b"hello", timeout=TIMEOUT_S) == b"one: hello"
         with pytest.raises(aio.AioRpcError) as caught:
-            await channel.unary_unary("/pkg.Other/Method")(b"hello", timeout=10)
+            await channel.unary_unary("/pkg.Other/Method")(b"hello", timeout=TIMEOUT_S)
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
         with pytest.raises(aio.AioRpcError) as caught:
-            await channel.unary_unary("/pkg.Unresolved/Method")(b"hello", timeout=10)
+            await channel.unary_unary("/pkg.Unresolved/Method")(b"hello", timeout=TIMEOUT_S)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-        stream = channel.stream_stream("/pkg.Service/Stream")(timeout=30)
+        stream = channel.stream_stream("/pkg.Service/Stream")(timeout=TIMEOUT_S)
         for number in range(3):
             changed = config(
                 route("r", *rules, kind="GRPC"),

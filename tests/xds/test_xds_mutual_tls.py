@@ -20,7 +20,7 @@ from fairlead.providers.envoy.kubernetes.fleet import DeploymentFleet
 from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings
 from fairlead.providers.envoy.provider import EnvoyProvider
 from tests.unit.providers.envoy.kubernetes.fake_kube import FakeKube
-from tests.xds.conftest import worker_number
+from tests.xds.conftest import first_port
 from tests.xds.world import TIMEOUT_S, Addresses, World, ask
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
@@ -51,7 +51,7 @@ async def test_group_comes_from_the_certificate_not_from_the_claim(
     short_dir: Path, addresses: Addresses, worker_id: str
 ) -> None:
     make_certificates(short_dir)
-    first = 21_000 + 10 * worker_number(worker_id)
+    first = first_port(5_000, worker_id)
     settings = DeploymentSettings(proxy_ports=(first, first + 8))
     certificate = ServerCertificate(
         certificate=short_dir / "hub.crt", key=short_dir / "hub.key", client_ca=short_dir / "ca.crt"
@@ -126,7 +126,7 @@ async def test_half_a_handshake_ends(said: bytes, short_dir: Path, monkeypatch: 
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", provider.server.port)
         writer.write(said)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(TIMEOUT_S):
             with contextlib.suppress(ConnectionError):
                 await reader.read()
         writer.close()

@@ -11,13 +11,14 @@ from fairlead.errors import Retry, Terminal
 from fairlead.model.change import Action
 from fairlead.model.desired import Listener
 from fairlead.model.health import HealthCheck
+from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.clusters import CLUSTER
-from fairlead.providers.envoy.provider import create
+from fairlead.providers.envoy.fleet_local import LocalFleet
+from fairlead.providers.envoy.provider import EnvoyProvider, create
 from fairlead.providers.envoy.resources import ResourceType, encoded_resource, packaged_schema, resource_name
 from fairlead.providers.envoy.store import ResourceChange
-from fairlead_demo.worlds.processes import wait_until
 from tests.programmed import wait_proxies
-from tests.xds.world import TIMEOUT_S, Addresses, World, ask, settled
+from tests.xds.world import TIMEOUT_S, Addresses, World, ask, settled, until_closed
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
@@ -56,11 +57,12 @@ async def test_port_of_another_program_is_refused_and_reported_while_others_are_
     await asyncio.gather(*(world.serve(spec, backend.target) for spec in good), world.provider.ensure(bad))
     with pytest.raises(Retry, match="refused by the proxy"):
         await world.programmed(bad)
+    # Who asks before the notice gets none.
+    await wait_proxies(lambda: bad.key in notified)
     observed = await world.provider.observe(bad.key)
     assert observed is not None
     assert not observed.programmed
     assert "address" in observed.rejected.lower()
-    assert bad.key in notified
     assert [await ask(spec.address, 8080) for spec in good] == ["good"] * 3
 
 
@@ -111,12 +113,18 @@ async def test_address_moves_from_one_load_balancer_to_another_in_one_step(world
 
 async def test_observers_are_notified_once_and_not_about_targets(world: World) -> None:
     first_backend, two = await world.backend("one"), await world.backend("two")
-    notified: list[object] = []
-    world.provider.on_change(notified.append)
+    notified: list[LoadBalancerKey] = []
+    acknowledged: set[LoadBalancerKey] = set()
+
+    def note(key: LoadBalancerKey) -> None:
+        notified.append(key)
+        if (status := world.provider._observe(key)) is not None and status.programmed:
+            acknowledged.add(key)
+
+    world.provider.on_change(note)
     # Unchecked: what the proxy sees of targets is news, what it acknowledges of them is none.
     spec = await world.load_balancer(first_backend.target, health_check=None)
-    await asyncio.sleep(0)  # the coalesced notice comes in the next round of the loop
-    assert notified.count(spec.key) >= 1
+    await wait_proxies(lambda: spec.key in acknowledged)
     del notified[:]
     for _ in range(5):
         await world.change(spec, Action.REGISTER, two.target)
@@ -180,33 +188,24 @@ async def test_a_hub_of_an_older_state_takes_nothing_away_that_agents_may_publis
     old, younger, deleted = [await world.load_balancer(backend.target) for _ in range(3)]
     await first.close()
 
-    second = create(data_dir=short_dir, concurrency=1)
+    fleet = LocalFleet(data_dir=short_dir, concurrency=1)
+    fleet.prepare()
+    # What is unknown is held beyond the end of the test.
+    second = EnvoyProvider(fleet=fleet, xds_address=f"unix:{fleet.xds_socket}", hold_unknown_s=3600.0)
     world.provider = second
     await second.start()
     try:
         await second.ensure(old)
         await world.change(old, Action.REGISTER, backend.target, wait=False)
         second.publish()
-
-        async def compared() -> bool:
-            return all(proxy.synced for proxy in second.proxies())
-
         # Nothing is sent, so nothing is acknowledged.
-        await wait_until(compared, "the proxy has what there is")
+        await settled(second)
         assert [await ask(spec.address, 8080) for spec in (old, younger, deleted)] == ["served"] * 3
         await second.ensure(younger)
         await world.change(younger, Action.REGISTER, backend.target)
         assert sum(second.counters.changing_pushes.values()) == 0, "the proxy had all of it"
         await second.delete(deleted.key)
-
-        async def closed() -> bool:
-            try:
-                await ask(deleted.address, 8080)
-            except ConnectionRefusedError:
-                return True
-            return False
-
-        await wait_until(closed, "what is known to be gone is closed, long before what is unknown", timeout_s=20)
+        await until_closed(deleted.address, 8080)
         assert [await ask(spec.address, 8080) for spec in (old, younger)] == ["served"] * 2
     finally:
         await world.close()

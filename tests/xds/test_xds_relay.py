@@ -35,8 +35,8 @@ from fairlead.providers.envoy.resources import ResourceType, packaged_schema
 from fairlead.runtime.background import keep_running
 from fairlead_demo.worlds.processes import wait_until
 from tests.unit.providers.envoy.kubernetes.fake_kube import FakeKube
-from tests.xds.conftest import worker_number
-from tests.xds.world import Addresses, World, ask
+from tests.xds.conftest import first_port
+from tests.xds.world import TIMEOUT_S, Addresses, World, ask
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
@@ -152,7 +152,7 @@ class Site:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def site(short_dir: Path, worker_id: str) -> AsyncIterator[Site]:
-    site = Site(short_dir, 22_000 + 10 * worker_number(worker_id))
+    site = Site(short_dir, first_port(7_000, worker_id))
     await site.start_machine()
     yield site
     if site.provider is not None:
@@ -300,7 +300,7 @@ async def test_a_machine_closes_connections_after_the_drain_time_without_a_hub(
     assert figures.keys() == {spec.key}
     assert figures[spec.key].targets == 1
     await site.stop_hub()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT_S):
         assert await reader.read() == b""
     writer.close()
 

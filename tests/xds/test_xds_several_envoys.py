@@ -56,10 +56,10 @@ async def test_a_dead_envoy_affects_only_its_own_load_balancers(short_dir: Path,
         observed = await provider.observe(spec.key)
         assert observed is not None
         assert observed.programmed
-        assert await ask(spec.address, 8080) == name
         observed = await provider.observe(made[victim][0].key)
         assert observed is not None
         assert not observed.programmed
+        assert await ask(spec.address, 8080) == name
         await world.programmed(made[victim][0])
         assert await answers(made)
         assert [fleet.envoys[group].restarts for group in (victim, survivor)] == [1, 0]

@@ -19,12 +19,13 @@ from fairlead.model.health import HealthCheck
 from fairlead.model.keys import Protocol, backend_key
 from fairlead.model.observed import Counted
 from fairlead.providers.envoy.traffic import EnvoyTraffic
+from fairlead_demo.worlds.processes import wait_until
 from tests.xds.http_world import HttpWorld, config, get, route, to, web_socket
-from tests.xds.world import Backend, World, ask, ask_udp, connected, health, local_envoy
+from tests.xds.world import TIMEOUT_S, Backend, World, ask, ask_udp, connected, health, local_envoy
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session")]
 
-CHECK = HealthCheck(interval_s=0.05, timeout_s=0.5, unhealthy_threshold=2, healthy_threshold=1)
+CHECK = HealthCheck(interval_s=0.05, timeout_s=5, unhealthy_threshold=2, healthy_threshold=1)
 TIER_0 = (Locality("west", 60), Locality("east", 30), Locality("north", 10))
 #: Connections that are opened at the same time.
 IN_FLIGHT = 20
@@ -66,7 +67,13 @@ async def set_alive(world: World, spec: FrontendSpec, backends: Mapping[str, lis
     reason = ConditionReason.SERVING if alive else ConditionReason.NO_HEALTHY_TARGETS
     await health(world, spec.key, reason, healthy=alive)
     # The cluster of connections has checks of its own, as often as those that were just reported.
-    await asyncio.sleep(4 * CHECK.interval_s)
+    name = f"cluster.{spec.key}/TCP/8080.membership_healthy"
+
+    async def checked() -> bool:
+        _, text = await local_envoy(world.provider).admin(f"/stats?filter=^{name}$")
+        return text.split() == [f"{name}:", str(alive)]
+
+    await wait_until(checked, "the cluster of connections has seen it")
 
 
 WEST, EAST, NORTH = (["west/0", "west/1"], ["east/0", "east/1"], ["north/0", "north/1"])
@@ -166,7 +173,7 @@ async def test_connections_of_a_drained_member_end_after_its_time(world: World):
     assert await counted_names(drained, 10) == Counter(east=10)
     cut, _ = readers["west"]
     with contextlib.suppress(ConnectionResetError):
-        assert await asyncio.wait_for(cut.read(), 30) == b""
+        assert await asyncio.wait_for(cut.read(), TIMEOUT_S) == b""
     for kept, answers in ((reader, writer), readers["east"]):
         answers.write(b"still here\n")
         assert await kept.readline() == b"still here\n"
@@ -208,7 +215,7 @@ async def test_web_sockets_of_a_drained_member_end_after_its_time(http: HttpWorl
         await http.world.change(drained, Action.UPDATE, leaving, listener=backend_key("web"))
         await http.programmed(drained)
         assert await requested(drained, 20) == Counter(east=20)
-        assert (await socket.receive(30)).type in {WSMsgType.CLOSED, WSMsgType.ERROR}
+        assert (await socket.receive(TIMEOUT_S)).type in {WSMsgType.CLOSED, WSMsgType.ERROR}
 
 
 @pytest.mark.req("MC-11")

@@ -21,7 +21,7 @@ from fairlead.runtime.commands import stop_process
 from tests.programmed import wait_programmed, wait_proxies
 from tests.xds import hub_process
 from tests.xds.http_world import HttpWorld, config, route, to
-from tests.xds.world import Addresses, Backend, World, ask, local_envoy, settled
+from tests.xds.world import TIMEOUT_S, Addresses, Backend, World, ask, local_envoy, settled, until_closed
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
@@ -38,7 +38,7 @@ async def test_killed_hub_leaves_envoy_serving_and_the_next_one_adopts_it(
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert hub.stdout is not None
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(TIMEOUT_S):
         while b"ready" not in (line := await hub.stdout.readline()):
             assert line, "the hub has ended"
     running = find_running(short_dir)
@@ -149,8 +149,7 @@ async def test_what_the_next_hub_cannot_read_is_left_as_the_running_envoy_has_it
         assert status.health is not None
         assert status.health.reason == "NoTargets"
         assert await ask(without_slices.address, 8080) == ""
-        with pytest.raises(ConnectionRefusedError):
-            await ask(unreadable.address, 8080)
+        await until_closed(unreadable.address, 8080)
         heir.keep(without_slices.key, unread=True)
         assert not heir.store.unknown.is_unread(without_slices.key), "it was read before"
     finally:

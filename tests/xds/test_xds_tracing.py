@@ -15,10 +15,10 @@ import pytest_asyncio
 from fairlead.providers.envoy.access_log import COLLECTOR_CA, TRACING, TRACING_SINK
 from tests.xds.collector import BROKEN, Collector, ask_many
 from tests.xds.http_world import Authority, HttpWorld, config, get, prefix, route, to
+from tests.xds.world import TIMEOUT_S
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session"), pytest.mark.req("F-15")]
 
-_PATIENCE_S = 120
 _TRACE, _PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED = {"traceparent": f"00-{_TRACE}-{_PARENT}-01", "tracestate": "vendor=x"}
 
@@ -87,7 +87,7 @@ class TraceCollector(Collector):
 
     async def until_spans(self, enough: Callable[[list[Span]], bool]) -> list[Span]:
         """Wait until it has enough; Envoy sends what it has every few seconds."""
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not enough(spans := self.spans()):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         return spans
