@@ -70,7 +70,7 @@ class UdpEcho(asyncio.DatagramProtocol):
         self.transport.sendto(self.name.encode() + b":" + data, addr)
 
 
-async def ask(host: str, port: int, *, source: str | None = None, timeout_s: float = 15.0) -> str:
+async def ask(host: str, port: int, *, source: str | None = None, timeout_s: float = 60.0) -> str:
     """Return the body of one GET over a new connection."""
     async with asyncio.timeout(timeout_s):
         local = (source, 0) if source else None
@@ -93,7 +93,7 @@ async def answers(address: str, port: int, body: str) -> None:
             return await ask(address, port) == body
         return False
 
-    await wait_until(answered, f"{body!r} answers at {address} port {port}", timeout_s=60)
+    await wait_until(answered, f"{body!r} answers at {address} port {port}")
 
 
 async def refused(host: str, port: int) -> bool:

@@ -34,6 +34,8 @@ from fairlead_demo.worlds.proxy_machines import Namespace, ProxyMachine, ProxySi
 
 NODE = "node-1"
 _FORWARDING6 = "ipv6.conf.all.forwarding"
+#: After that long, a pod reaches nothing.
+_SEEN_S = 3.0
 _PREFIX, _POD_PORT, _SERVER_PORT = "10.77.1", 8080, 9000
 _CNI = f"""
 table ip cni {{
@@ -115,21 +117,20 @@ class EgressWorld:
         """Connect from a pod to the server outside, from a source port if there is one."""
         namespace, address = self._pods[pod]
         far = self._site.far_client.address
-        async with asyncio.timeout(2.0):
-            if not port:
-                return OutsideConnection(*await connect_inside(namespace, far, _SERVER_PORT))
-            with inside(namespace):
-                client = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-            client.setblocking(False)
-            client.bind((address, port))
-            await asyncio.get_running_loop().sock_connect(client, (far, _SERVER_PORT))
-            return OutsideConnection(*await asyncio.open_connection(sock=client))
+        if not port:
+            return OutsideConnection(*await connect_inside(namespace, far, _SERVER_PORT))
+        with inside(namespace):
+            client = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        client.setblocking(False)
+        client.bind((address, port))
+        await asyncio.get_running_loop().sock_connect(client, (far, _SERVER_PORT))
+        return OutsideConnection(*await asyncio.open_connection(sock=client))
 
     async def seen(self, pod: str) -> str:
         """Return the address of a pod as the server outside sees it; empty when it is not reached."""
         try:
-            connection = await self.connect(pod)
-            async with asyncio.timeout(2.0):
+            async with asyncio.timeout(_SEEN_S):
+                connection = await self.connect(pod)
                 address, _ = await connection.ask()
             connection.close()
         except (OSError, TimeoutError):
@@ -258,7 +259,7 @@ class EgressPath:
     async def seen(self, _pod: str = "") -> str:
         """Return the address of the pod as the server outside sees it; empty when it is not reached."""
         try:
-            async with asyncio.timeout(2.0):
+            async with asyncio.timeout(_SEEN_S):
                 connection = OutsideConnection(*await connect_inside(self.names[0], self._server, _SERVER_PORT))
                 address, _ = await connection.ask()
             connection.close()

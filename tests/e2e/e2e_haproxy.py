@@ -114,6 +114,17 @@ def without_ages(state: str) -> list[list[str]]:
     return [[*row[:9], *row[10:]] for row in map(str.split, state.splitlines())]
 
 
+async def all_registered(fleet: Fleet, namespace: str, load_balancer: str) -> None:
+    """Wait until each record says that its target is registered, which is written after the fact."""
+
+    async def so() -> bool:
+        records = await fleet.cluster.list(BACKEND_RECORDS, namespace)
+        states = {record.status.state for record in records if record.spec.load_balancer.name == load_balancer}
+        return states == {"Registered"}
+
+    await wait_until(so, f"all targets of {load_balancer} are on record as registered")
+
+
 async def record_versions(fleet: Fleet, namespace: str, load_balancer: str = "") -> dict[str, str]:
     """Return the versions of the records by their names: those of one load balancer, or all of a namespace."""
     records = await fleet.cluster.list(BACKEND_RECORDS, namespace)

@@ -11,11 +11,9 @@ from fairlead_demo.worlds.apis import Apis
 from fairlead_demo.worlds.hub import HubProcess
 from fairlead_demo.worlds.loopback import free_network
 from fairlead_demo.worlds.member import Member
-from fairlead_demo.worlds.processes import Child, fairlead, wait_until
+from fairlead_demo.worlds.processes import PATIENCE_S, Child, fairlead, wait_until
 from tests.e2e.conftest import working_directory
 from tests.e2e.e2e_backends import answers
-
-START_S = 90.0
 
 
 class OneCluster:
@@ -28,13 +26,13 @@ class OneCluster:
 
     async def served(self, service: str, body: str) -> str:
         """Return the address of a Service once ``body`` is what answers there."""
-        address = await self.member.address(service, timeout_s=60)
+        address = await self.member.address(service)
         await answers(address, 80, body)
         return address
 
     async def ready(self) -> None:
         """Return once /readyz says that hub and agent work."""
-        await wait_until(self.process.ready, "hub and agent are ready", timeout_s=START_S)
+        await wait_until(self.process.ready, "hub and agent are ready")
 
 
 @asynccontextmanager
@@ -51,7 +49,7 @@ async def running(apis: Apis, *more_pools: str) -> AsyncGenerator[OneCluster]:
         process = HubProcess("run", command, envoy_directory=home / "hub", log=directory / "run.log")
         try:
             async with Cluster.from_kubeconfig(kubeconfig, name="one") as cluster:
-                first_line = await process.start(first_line_s=START_S)
+                first_line = await process.start(first_line_s=PATIENCE_S)
                 assert first_line.startswith("Serving on this machine")
                 assert "Services of type LoadBalancer and Ingresses of class fairlead" in first_line
                 agent = Child("no agent of its own", ["true"], log=directory / "agent.log")

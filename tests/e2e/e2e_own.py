@@ -53,7 +53,7 @@ async def no_web(fleet: Fleet, member: Member, load_balancer: str) -> None:
             return True
         return False
 
-    await wait_until(gone, f"{load_balancer} of {member.name} is gone from the hub", timeout_s=120)
+    await wait_until(gone, f"{load_balancer} of {member.name} is gone from the hub")
 
 
 async def changes_of_envoy(fleet: Fleet) -> float:

@@ -163,7 +163,7 @@ class RealApis:
                 except FairleadError:
                     return False
 
-        await wait_until(ready, f"the kube-apiserver of {name} is ready", timeout_s=90)
+        await wait_until(ready, f"the kube-apiserver of {name} is ready")
 
     async def close(self) -> None:
         await asyncio.gather(*(manager.kill() for manager in self._managers))

@@ -35,7 +35,7 @@ async def published_again(fleet: Fleet, address: str) -> None:
         there = await fleet.at_hub("east", f"default.{AFTER}")
         return there is not None and there.status.address == address
 
-    await wait_until(so, "the agent has published what the backup did not have", timeout_s=120)
+    await wait_until(so, "the agent has published what the backup did not have")
 
 
 async def none_failed(traffic: Sequence[Traffic], *, more: int) -> None:

@@ -10,7 +10,7 @@ from fairlead_demo.worlds.machines import NAME, ManagementWorld
 from fairlead_demo.worlds.processes import fairlead
 from tests.left_running import passed_demo
 
-pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.envoy, pytest.mark.slow]
 
 
 @pytest.mark.req("C-32", "C-39", "C-40", "C-45", "C-46", "C-50", "C-61", "C-64", "C-65", "T-C-13", "T-C-20")

@@ -8,7 +8,7 @@ from fairlead_demo.worlds.loopback import service_port
 from fairlead_demo.worlds.processes import fairlead
 from tests.left_running import passed_demo
 
-pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.envoy, pytest.mark.slow]
 
 
 @pytest.mark.req("K-36", "K-46", "G-43", "GI-7")

@@ -18,7 +18,7 @@ from fairlead_demo.worlds.proxy_machines import why_no_namespaces
 from tests.e2e.conftest import working_directory
 from tests.left_running import end, left_running, marked
 
-pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.envoy, pytest.mark.slow]
 
 
 def namespaces(site: str) -> list[str]:

@@ -12,7 +12,6 @@ from tests.left_running import passed_demo
 pytestmark = [
     pytest.mark.envoy,
     pytest.mark.slow,
-    pytest.mark.timeout(600),
     pytest.mark.skipif(binary("named") is None, reason="BIND 9 is not installed: apt-get install bind9, as root"),
 ]
 

@@ -19,7 +19,7 @@ from fairlead_demo.worlds.processes import wait_until
 from tests.e2e.e2e_backends import answers, echoes, http, refused
 from tests.e2e.e2e_one_cluster import running
 
-pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.req("K-4", "OP-12")]
+pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.req("K-4", "OP-12")]
 
 V4, V6 = "127.0.0.1", "::1"
 CLASS, POD = "two-families", "a pod"
@@ -92,7 +92,7 @@ async def shows(member: Member, *addresses: str) -> None:
         there = (await member.get("web")).status.load_balancer.ingress or ()
         return tuple(each.ip for each in there) == addresses
 
-    await wait_until(shown, f"web shows {addresses}", timeout_s=60)
+    await wait_until(shown, f"web shows {addresses}")
 
 
 async def test_a_driver_gives_an_address_of_each_family_and_both_answer(one_cluster: Apis) -> None:

@@ -65,7 +65,7 @@ async def both_addresses(member: Member, name: str) -> list[str]:
     async def two() -> bool:
         return len(await shown(member, name)) == 2
 
-    await wait_until(two, f"{name} shows two addresses", timeout_s=60)
+    await wait_until(two, f"{name} shows two addresses")
     return await shown(member, name)
 
 
@@ -79,7 +79,7 @@ async def the_other_is_refused(cluster: OneCluster, port: int) -> None:
     async def said() -> bool:
         return "all 1 IPv6 addresses" in (await member.events("needs")).get("AddressPoolExhausted", "")
 
-    await wait_until(said, "an Event says which family is used up", timeout_s=60)
+    await wait_until(said, "an Event says which family is used up")
     await member.address("prefers")
     assert [":" in each for each in await shown(member, "prefers")] == [False]
     assert await shown(member, "needs") == []
@@ -95,7 +95,7 @@ async def a_family_goes_and_comes_back(cluster: OneCluster, port: int, address: 
         async def closed() -> bool:
             return await refused(address, port) and await shown(member, "web") == [V6]
 
-        await wait_until(closed, "the IPv4 address is closed", timeout_s=60)
+        await wait_until(closed, "the IPv4 address is closed")
         await member.service("web", http(port), ipFamilyPolicy="PreferDualStack", ipFamilies=["IPv6", "IPv4"])
         again = (await both_addresses(member, "web"))[1]
         await answers(again, port, "over IPv6")
@@ -126,7 +126,7 @@ async def test_the_families_that_a_real_api_server_gives_a_service(one_real: Api
             async def single() -> bool:
                 return await shown(member, "both") == [four]
 
-            await wait_until(single, "the second address has gone", timeout_s=60)
+            await wait_until(single, "the second address has gone")
             await answers(four, 80, "over IPv4")
 
 
@@ -140,7 +140,7 @@ async def resolves(bind: Bind, *addresses: str) -> None:
     async def so() -> bool:
         return [await bind.ask(HOST, "A"), await bind.ask(HOST, "AAAA")] == wanted
 
-    await wait_until(so, f"{HOST} resolves to {addresses}", timeout_s=120)
+    await wait_until(so, f"{HOST} resolves to {addresses}")
 
 
 @pytest.mark.skipif(binary("named") is None, reason="BIND 9 is not installed: apt-get install bind9, as root")
@@ -211,7 +211,7 @@ async def an_ingress_of_both_families(cluster: OneCluster, bind: Bind, pod: str)
     async def two() -> bool:
         return len(await addresses()) == 2
 
-    await wait_until(two, "the Ingress shows two addresses", timeout_s=120)
+    await wait_until(two, "the Ingress shows two addresses")
     await resolves(bind, *await addresses())
     for type_ in ("A", "AAAA"):
         (address,) = await bind.ask(HOST, type_)
@@ -228,7 +228,7 @@ async def all_answers(address: str, port: int, *bodies: str) -> None:
             got = {await ask(address, port) for _ in range(8 * len(bodies))}
         return got == set(bodies)
 
-    await wait_until(so, f"{bodies} answer at {address} port {port}", timeout_s=60)
+    await wait_until(so, f"{bodies} answer at {address} port {port}")
 
 
 @pytest.mark.req("K-30", "K-33")
@@ -251,7 +251,7 @@ async def test_nodes_are_reached_in_the_families_of_the_service(one_cluster: Api
                 events = json.loads(await member.cluster.raw("GET", EVENTS.path("default")))["items"]
                 return any("(four)" in each["message"] for each in events if each["involvedObject"]["name"] == "web")
 
-            await wait_until(said, "an Event names the node without an IPv6 address", timeout_s=60)
+            await wait_until(said, "an Event names the node without an IPv6 address")
 
             families = ["IPv6", "IPv4"]
             await member.service("web", ports, ipFamilyPolicy="RequireDualStack", ipFamilies=families,

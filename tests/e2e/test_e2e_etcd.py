@@ -40,7 +40,7 @@ async def follows(address: str, name: str) -> None:
     async def there() -> bool:
         return await ask(address, 80) == name
 
-    await wait_until(there, f"requests get to {name}", timeout_s=120)
+    await wait_until(there, f"requests get to {name}")
 
 
 @pytest.mark.req("I-1", "I-8")

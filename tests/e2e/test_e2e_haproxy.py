@@ -28,6 +28,7 @@ from tests.e2e.e2e_haproxy import (
     ADDRESS,
     Edge,
     add_class,
+    all_registered,
     edge_class,
     no_class,
     on_haproxy,
@@ -119,7 +120,7 @@ async def figures_are_shown(fleet: Fleet, edge: Edge) -> None:
         rows = [each for each in json.loads(out)["loadBalancers"] if each["id"] == key]
         return any(each["bytesOut"] > 0 and each["connections"] > 0 for each in rows)
 
-    await wait_until(listed, "fairlead top lists the load balancer", timeout_s=180.0)
+    await wait_until(listed, "fairlead top lists the load balancer")
     async with aiohttp.ClientSession() as session, session.get(f"http://{pages}/metrics") as answer:
         lines = (await answer.text()).splitlines()
     named = [line for line in lines if line.startswith("fairlead_traffic_connections_total") and "edge-shop" in line]
@@ -161,6 +162,7 @@ async def test_hub_and_agent_killed_and_started_again_change_nothing(fleet: Flee
         await on_haproxy(west, edge, "lasting", *(server.host for server in servers))
         version = (await west.get("lasting")).metadata.resource_version
         await edge.checked("default-lasting")
+        await all_registered(fleet, "tenant-west", "default.lasting")
         before = edge.haproxy.ask("show servers state default-lasting")
         records = await record_versions(fleet, "tenant-west", "default.lasting")
         traffic = Traffic(host=ADDRESS, port=edge.ports["lasting"], kept=0)
@@ -174,7 +176,7 @@ async def test_hub_and_agent_killed_and_started_again_change_nothing(fleet: Flee
         async def shown() -> bool:
             return "NoSuchClass" in await west.events("proof")
 
-        await wait_until(shown, "both are at work again", timeout_s=60)
+        await wait_until(shown, "both are at work again")
         await traffic.stop()
         assert traffic.count.failed == 0, traffic.count.failures
         # Field 10 counts the seconds since the last change of a server, and those alone have passed.
@@ -327,4 +329,4 @@ async def move(fleet: Fleet, class_name: str, port: int) -> None:
             and set(load_balancer.status.recorded_providers) == {provider} - {"envoy"}
         )
 
-    await wait_until(there, f"{name} is served by {class_name}", timeout_s=60)
+    await wait_until(there, f"{name} is served by {class_name}")

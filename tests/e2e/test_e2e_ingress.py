@@ -77,7 +77,8 @@ async def test_ingresses_of_two_members_by_host_and_path(fleet: Fleet) -> None:
         in_east, in_west = await client_of(east, "web-paths"), await client_of(west, "web-paths")
         assert in_east.address != in_west.address
         await answers(lambda: in_east.get("shop.example.com"), (200, "shop"))
-        assert await in_east.get("shop.example.com", "/cart/1") == (200, "cart")
+        # Its backend may be healthy a moment later.
+        await answers(lambda: in_east.get("shop.example.com", "/cart/1"), (200, "cart"))
         assert await in_east.get("shop.example.com", "/cartoon") == (200, "shop")
         assert await in_east.get("a.shop.example.com") == (200, "cart")
         assert (await in_east.get("a.b.shop.example.com"))[0] == 404
@@ -226,7 +227,7 @@ async def test_https_a_rotated_certificate_and_pods_that_come_and_go(fleet: Flee
         assert b"tls.example.com" in await client.certificate("tls.example.com")
         new = await certificate(east, "tls.example.com", "web-tls")
         await answers(lambda: client.get_tls("tls.example.com", new, "/x"), (200, "first"))
-        assert (await client.get_tls("tls.example.com", old, "/x"))[0] == 0
+        await answers(lambda: client.get_tls("tls.example.com", old, "/x"), (0, ""))
         running.append(await Echo(second, 8080, "second").start())
         await east.endpoints("web-tls", 8080, second)
         await answers(lambda: client.get_tls("tls.example.com", new, "/x"), (200, "second"))

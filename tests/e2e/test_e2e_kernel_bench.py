@@ -9,7 +9,7 @@ import pytest
 from bench import kernelpath
 from fairlead_demo.worlds.proxy_machines import why_no_namespaces
 
-pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.envoy, pytest.mark.slow]
 
 
 @pytest.mark.req("P-36")

@@ -30,7 +30,7 @@ from fairlead_demo.worlds.networks import inside
 from fairlead_demo.worlds.processes import wait_until
 from fairlead_demo.worlds.proxy_machines import why_no_namespaces
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow]
 PORT = 8080
 PLAN = MachinePlan(
     machine="m1",

@@ -16,7 +16,7 @@ from fairlead_demo.worlds.processes import run_fairlead, wait_until
 from fairlead_demo.worlds.proxy_machines import NAMESPACE, ProxyMachine, ProxySite, why_no_namespaces
 from tests.e2e.conftest import working_directory
 
-pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.envoy, pytest.mark.slow]
 FOREIGN = "table ip foreign {\n\tchain none {\n\t}\n}\n"
 
 

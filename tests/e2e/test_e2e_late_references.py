@@ -24,7 +24,6 @@ from tests.e2e.e2e_own import no_web
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.envoy,
-    pytest.mark.timeout(240),
     pytest.mark.skipif(
         service_port(80) != 80, reason="a Gateway is served at ports 80 and 443, which this user may not open"
     ),

@@ -201,7 +201,7 @@ async def test_a_leader_that_wakes_up_after_its_lease_was_taken_calls_and_writes
     async def taken_over() -> bool:
         return await town.holds_lease() not in ("", leader)
 
-    await wait_until(taken_over, "the second hub takes over", timeout_s=90)
+    await wait_until(taken_over, "the second hub takes over")
     await town.registered(0, 2, 3)
     assert await town.epoch() == before + 1
     versions = await town.record_versions()

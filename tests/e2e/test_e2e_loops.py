@@ -18,7 +18,7 @@ from fairlead_demo.worlds.processes import wait_until
 from tests.e2e.conftest import working_directory
 from tests.e2e.e2e_backends import ask, ask_udp, echoes, http, ready
 
-pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.envoy, pytest.mark.slow]
 
 NAMESPACE = "tenant-west"
 PORTS = [{"name": "tcp", "port": 8080, "protocol": "TCP"}, {"name": "udp", "port": 8080, "protocol": "UDP"}]

@@ -25,7 +25,6 @@ from tests.scenario.multicluster.multicluster_world import definition
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.envoy,
-    pytest.mark.timeout(240),
     pytest.mark.skipif(
         service_port(80) != 80, reason="a Gateway is served at ports 80 and 443, which this user may not open"
     ),

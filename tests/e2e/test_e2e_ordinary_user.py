@@ -12,7 +12,7 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.kube.cluster import Cluster
 from fairlead_demo.worlds.hub import HubProcess
 from fairlead_demo.worlds.loopback import free_network, free_port
-from fairlead_demo.worlds.processes import fairlead, wait_until
+from fairlead_demo.worlds.processes import PATIENCE_S, fairlead, wait_until
 from tests.e2e.e2e_ordinary_user import as_ordinary_user
 from tests.left_running import passed_demo
 
@@ -32,7 +32,7 @@ async def test_a_hub_on_one_machine_says_what_port_80_needs() -> None:
         command = as_ordinary_user(fairlead("standalone", "--data-dir", str(directory), *options))
         hub = HubProcess("standalone", command, envoy_directory=directory / "hub", log=directory / "log")
         try:
-            kubeconfig = await hub.start(first_line_s=90)
+            kubeconfig = await hub.start(first_line_s=PATIENCE_S)
             assert "net.ipv4.ip_unprivileged_port_start" in hub.log.read_text()
             async with Cluster.from_kubeconfig(kubeconfig, name="one") as cluster:
                 spec = {"ports": [{"name": "low", "port": 80}], "targets": "Pod"}

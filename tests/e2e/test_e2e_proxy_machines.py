@@ -9,7 +9,6 @@ import shutil
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -25,13 +24,13 @@ from fairlead.hub.machines.control import ENDPOINTS, read_endpoints
 from fairlead.hub.machines.plans import only_announced_by
 from fairlead.providers.envoy.envoy_process import find_binary
 from fairlead_demo.worlds.networks import connect_inside, ip
-from fairlead_demo.worlds.processes import Child, fairlead, run_fairlead, wait_until
+from fairlead_demo.worlds.processes import PATIENCE_S, Child, fairlead, run_fairlead, wait_until
 from fairlead_demo.worlds.proxy_machines import API_PORT, NAMESPACE, ProxyMachine, ProxySite, why_no_namespaces
 from fairlead_demo.worlds.traffic import Count, Traffic
 from tests.e2e.conftest import working_directory
 from tests.worlds.node_token import pod_token
 
-pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.envoy, pytest.mark.slow]
 
 #: ``fairlead`` whose hub signs certificates of machines for a minute.
 SHORT_LIVES = Path(__file__).with_name("e2e_short_lives.py")
@@ -57,7 +56,7 @@ async def refused(site: ProxySite, machine: ProxyMachine, *arguments: str, befor
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         out, problem = await process.communicate()
     assert process.returncode in (1, 2, 3), (out, problem)
     assert out == b""
@@ -116,6 +115,18 @@ def owners(site: ProxySite, address: str) -> list[str]:
     return [machine.name for machine in site.machines.values() if address in machine.addresses]
 
 
+async def owner_of(site: ProxySite, address: str) -> str:
+    """Wait until exactly one machine has an address; return its name."""
+    names: list[str] = []
+
+    async def one() -> bool:
+        names[:] = owners(site, address)
+        return len(names) == 1
+
+    await wait_until(one, f"{address} has one owner")
+    return names[0]
+
+
 async def until_each_can_be_drained(site: ProxySite) -> None:
     """Wait until the status of each machine shows that it can take over: a machine serves before it reports so."""
 
@@ -146,7 +157,7 @@ async def diagnosis(machine: ProxyMachine) -> dict[str, str]:
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         out, problem = await process.communicate()
     assert out, problem
     findings = json.loads(out)["findings"]
@@ -164,19 +175,32 @@ async def test_the_doctor_of_a_machine_finds_faults_of_its_network(site: ProxySi
     await site.load_balancer("web", await site.pod("web-1"))
     address = await site.address("web")
     await answered(site, address)
-    (owner,) = owners(site, address)
+    owner = await owner_of(site, address)
     first = site.machines[owner]
     second = site.machines["m2" if owner == "m1" else "m1"]
-    assert await diagnosis(first) == await diagnosis(second) == {}
+
+    async def found(machine: ProxyMachine, *checks: str) -> dict[str, str]:
+        """Wait until these checks find something about a machine, and no others do."""
+        faults: dict[str, str] = {}
+
+        async def so() -> bool:
+            nonlocal faults
+            faults = await diagnosis(machine)
+            return faults.keys() == set(checks)
+
+        await wait_until(so, f"the doctor of {machine.name} finds {checks}")
+        return faults
+
+    await found(first)
+    await found(second)
     ip("-n", site.client.name, "address", "add", f"{address}/32", "dev", "eth0")
-    assert site.client.mac in (await diagnosis(first))["proxy-owners"]
-    assert set(await diagnosis(second)) == {"proxy-owners"}
+    assert site.client.mac in (await found(first, "proxy-owners"))["proxy-owners"]
+    await found(second, "proxy-owners")
     ip("-n", site.client.name, "address", "delete", f"{address}/32", "dev", "eth0")
     ip("-n", second.namespace.name, "link", "set", "eth0", "mtu", "1400")
     set_kernel(first, "net.ipv4.ip_nonlocal_bind=0", "net.ipv4.conf.eth0.arp_ignore=0")
     await site.hub.terminate()
-    faults = await diagnosis(first)
-    assert set(faults) == {"proxy-mtu", "proxy-settings", "proxy-hubs"}
+    faults = await found(first, "proxy-mtu", "proxy-settings", "proxy-hubs")
     assert second.namespace.address in faults["proxy-mtu"]
 
 
@@ -187,7 +211,7 @@ async def test_a_failover_and_its_cause_survive_a_restart_of_the_hub(site: Proxy
     await site.load_balancer("web", await site.pod("web-1"))
     address = await site.address("web")
     await answered(site, address)
-    (owner,) = owners(site, address)
+    owner = await owner_of(site, address)
     other = site.machines["m2" if owner == "m1" else "m1"]
 
     async def explained(*parts: str) -> bool:
@@ -201,7 +225,7 @@ async def test_a_failover_and_its_cause_survive_a_restart_of_the_hub(site: Proxy
     await wait_until(lambda: explained(*parts), "explain names the new owner, and why")
     await site.hub.kill()
     await site.start_hub()
-    assert await explained(*parts)
+    await wait_until(lambda: explained(*parts), "explain names both after the restart of the hub")
 
 
 async def api_version(site: ProxySite, address: str) -> str:
@@ -209,7 +233,7 @@ async def api_version(site: ProxySite, address: str) -> str:
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     try:
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(10):
             reader, writer = await connect_inside(site.client.name, address, API_PORT)
             with contextlib.closing(writer):
                 if site.cluster.server.startswith("https://"):
@@ -239,7 +263,7 @@ async def test_the_api_of_the_hub_has_an_announced_address(site: ProxySite) -> N
 
     await wait_until(answers, "the API answers at its address")
     await site.hub.kill()
-    (owner,) = [machine for machine in machines if machine.name in owners(site, address)]
+    owner = site.machines[await owner_of(site, address)]
     await owner.lose_power()
 
     async def moved() -> bool:
@@ -274,14 +298,12 @@ async def test_a_machine_that_boots_while_a_hub_answers_follows_the_hub_again(si
 async def test_two_machines_join_serve_and_boot_without_a_hub(site: ProxySite) -> None:
     for name in ("m1", "m2"):
         await site.join(name)
-    joined_s = time.monotonic()
 
     async def listed() -> bool:
         groups = {proxy["group"] for proxy in (await status(site))["proxies"]}  # type: ignore[index, union-attr]
         return {"machine:m1", "machine:m2"} <= groups
 
     await wait_until(listed, "status lists both machines")
-    assert time.monotonic() - joined_s < 10 * slowness()
     pod = await site.pod("web-1")
     names = [f"web-{number}" for number in range(3)]
     for name in names:
@@ -290,12 +312,10 @@ async def test_two_machines_join_serve_and_boot_without_a_hub(site: ProxySite) -
     for address in addresses:
         await answered(site, address)
 
-    async def owned() -> bool:
-        return all(len(owners(site, address)) == 1 for address in addresses)
-
-    await wait_until(owned, "each address has one owner")
+    for address in addresses:
+        await owner_of(site, address)
     mine = addresses[0]
-    owner = site.machines[owners(site, mine)[0]]
+    owner = site.machines[await owner_of(site, mine)]
     (other,) = [machine for machine in site.machines.values() if machine is not owner]
 
     # The hub is killed and started again: no request fails.
@@ -326,11 +346,9 @@ async def test_two_machines_join_serve_and_boot_without_a_hub(site: ProxySite) -
     await answered(site, mine)
     assert owners(site, mine) == [other.name]
     await other.lose_power()
-    booted_s = time.monotonic()
     await owner.power_on()
     for address in addresses:
         await answered(site, address)
-    assert time.monotonic() - booted_s < 10 * slowness()
     assert owner.addresses >= set(addresses)
     assert "local state" in owner.process.log.read_text()
 
@@ -355,13 +373,13 @@ async def test_a_drained_or_removed_machine_takes_nothing_over(site: ProxySite) 
 
     async def drained() -> bool:
         # Refused until the other machine has reported that it can announce the address.
-        return (await run_fairlead("proxy", "drain", owner, "--for", "30s", *api))[0] == 0
+        return (await run_fairlead("proxy", "drain", owner, "--for", "3m", *api))[0] == 0
 
     await wait_until(drained, "the owner is drained")
     assert owners(site, address) == [other]
     code, _, problem = await run_fairlead("proxy", "undrain", owner, *api)
     assert code == 0, problem
-    assert (await run_fairlead("proxy", "remove", owner, "--for", "30s", *api))[0] == 0
+    assert (await run_fairlead("proxy", "remove", owner, "--for", "3m", *api))[0] == 0
 
     async def refused() -> bool:
         return "was removed at the hub" in site.machines[owner].process.log.read_text()
@@ -383,15 +401,10 @@ async def test_a_drained_machine_hands_its_load_balancers_over(site: ProxySite) 
     pod = await site.pod("web-1")
     await site.load_balancer("web", pod)
     address = await site.address("web")
-
-    async def owned() -> bool:
-        return len(owners(site, address)) == 1
-
     await answered(site, address)
     # Connections that are open end with their machine; new ones must not notice.
     traffic = site.traffic(address, kept=0)
-    await wait_until(owned, "the address has one owner")
-    (before,) = owners(site, address)
+    before = await owner_of(site, address)
     traffic.start()
 
     async def moved() -> bool:
@@ -400,9 +413,12 @@ async def test_a_drained_machine_hands_its_load_balancers_over(site: ProxySite) 
     with traffic.address_moves():
         await site.cluster.merge_patch(PROXY_MACHINES, "", before, {"spec": {"drained": True}}, manager="user")
         await wait_until(moved, "another machine owns the address")
-    placement = (await site.cluster.get(TCP_LOAD_BALANCERS, NAMESPACE, "web")).status.placement
-    assert placement is not None
-    assert before not in placement.machines[:1]
+
+    async def placed() -> bool:
+        placement = (await site.cluster.get(TCP_LOAD_BALANCERS, NAMESPACE, "web")).status.placement
+        return placement is not None and before not in placement.machines[:1]
+
+    await wait_until(placed, "the record names another machine first")
     await asyncio.sleep(2)
     await traffic.stop()
     count = traffic.count
@@ -473,12 +489,6 @@ async def test_three_machines_are_upgraded_one_after_another_under_load(site: Pr
         await traffic.stop()
         assert (traffic.count.failed, traffic.count.cut) == (0, 0), traffic.count.failures
         assert traffic.count.answered > 20
-
-
-def slowness() -> float:
-    """Return the factor by which this machine is slower now than when it is idle."""
-    with Path("/proc/loadavg").open() as file:
-        return max(1.0, float(file.read().split()[0]) / 2)
 
 
 @pytest.mark.req("P-2")
@@ -564,10 +574,10 @@ async def _one_machine(site: ProxySite) -> None:
         code, out, problem = await run_fairlead("proxy", *arguments, "--kubeconfig", str(site.kubeconfig))
         return code, out + problem
 
-    code, text = await verb("drain", name, "--for", "30s")
+    code, text = await verb("drain", name, "--for", "3m")
     assert code == 1
     assert address in text, "the only machine of an address"
-    code, text = await verb("drain", name, "--for", "30s", "--force")
+    code, text = await verb("drain", name, "--for", "3m", "--force")
     assert code == 0, text
     assert address not in hub.addresses, "the command waits for that"
     await verb("undrain", name)
@@ -588,7 +598,7 @@ async def _one_machine(site: ProxySite) -> None:
     check(traffic.count)
     assert address in hub.addresses
     await until_each_can_be_drained(site)
-    code, text = await verb("drain", name, "--for", "30s")
+    code, text = await verb("drain", name, "--for", "3m")
     assert code == 0, text
     assert owners(site, address) == ["m1"]
     await answered(site, address)
@@ -619,11 +629,11 @@ async def test_nodes_join_by_the_tokens_of_their_pods_and_leave_without_a_gap(si
         (volume / "token").write_text(await pod_token(site.cluster, name))
         (volume / "hubs.json").write_text(json.dumps(hubs.data))
         await machine.start(("proxy", "join", "--node", str(volume)))
-        await wait_until(machine.ready, f"{name} has joined and is ready", timeout_s=90)
+        await wait_until(machine.ready, f"{name} has joined and is ready")
     await site.load_balancer("web", await site.pod("web-1"))
     address = await site.address("web")
     traffic = await answered(site, address)
-    owner = site.machines[owners(site, address)[0]]
+    owner = site.machines[await owner_of(site, address)]
 
     # The Pod of the owner is deleted: its Envoy ends with it.
     traffic.start()
@@ -639,7 +649,7 @@ async def test_nodes_join_by_the_tokens_of_their_pods_and_leave_without_a_gap(si
     # The next Pod on that node has joined already, and the token of its volume is not asked for.
     (volumes[owner.name] / "token").unlink()
     await owner.start(("proxy", "join", "--node", str(volumes[owner.name])))
-    await wait_until(owner.ready, "the node is back", timeout_s=90)
+    await wait_until(owner.ready, "the node is back")
     await answered(site, address)
 
 
@@ -652,13 +662,13 @@ class TwoHubs(ProxySite):
         listen = self.hub.command[self.hub.command.index("--listen") + 1]
         options = ("--data-dir", str(data_dir), "--listen", listen)
         self.api = Child("api", namespace.command(fairlead("apiserver", *options)), log=self.directory / "api.log")
-        await self.api.start(first_line_s=90)
+        await self.api.start(first_line_s=PATIENCE_S)
         self.hub, self.second = (
             Child(name, namespace.command(self._hub(name, port)), log=self.directory / f"{name}.log")
             for name, port in (("first", 7443), ("second", 7543))
         )
         await self.hub.start()
-        await wait_until(self.leads(self.hub), "the first hub leads", timeout_s=90)
+        await wait_until(self.leads(self.hub), "the first hub leads")
         await self.second.start()
 
     def _hub(self, name: str, port: int) -> list[str]:
@@ -698,7 +708,7 @@ async def _two_hubs(site: TwoHubs) -> None:
     async def published() -> bool:
         return len(await read_endpoints(site.cluster)) == 2
 
-    await wait_until(published, "both hubs publish their addresses", timeout_s=90)
+    await wait_until(published, "both hubs publish their addresses")
     for name in ("m1", "m2"):
         await site.join(name)
     pod = await site.pod("web-1")
@@ -713,7 +723,7 @@ async def _two_hubs(site: TwoHubs) -> None:
     await wait_until(known, "both machines know both hubs")
     traffic.start()
     await site.hub.kill()
-    await wait_until(site.leads(site.second), "the second hub leads", timeout_s=90)
+    await wait_until(site.leads(site.second), "the second hub leads")
     await site.load_balancer("late", pod)
     late = await site.address("late")
     await answered(site, late)
@@ -725,11 +735,11 @@ async def _two_hubs(site: TwoHubs) -> None:
         conditions = [condition_of(machine.status.conditions, "Ready") for machine in machines]
         return all(condition is not None and condition.status == "True" for condition in conditions)
 
-    await wait_until(ready, "both machines report to the second hub", timeout_s=90)
+    await wait_until(ready, "both machines report to the second hub")
     await site.cluster.delete(TCP_LOAD_BALANCERS, NAMESPACE, "late")
 
     async def withdrawn() -> bool:
         return not owners(site, late)
 
     await wait_until(withdrawn, "the second hub plans for both machines")
-    assert len(owners(site, address)) == 1
+    await owner_of(site, address)

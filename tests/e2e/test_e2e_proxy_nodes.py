@@ -22,7 +22,6 @@ from tests.worlds.node_token import NAMESPACE, pod_token
 pytestmark = [
     pytest.mark.real_api,
     pytest.mark.slow,
-    pytest.mark.timeout(400),
     pytest.mark.skipif(shutil.which("kubectl") is None, reason="the page uses kubectl"),
 ]
 MANIFEST = Path(__file__).parents[2] / "deploy" / "kubernetes" / "proxy-nodes.yaml"
@@ -64,7 +63,7 @@ async def _daemon_set(apis: RealApis, cluster: Cluster) -> None:
         daemon_set = await cluster.raw_as("GET", DAEMON_SET, dict[str, Any])
         return bool(pods) and daemon_set["status"]["desiredNumberScheduled"] == 1
 
-    await wait_until(made, "the controller makes a Pod for the node with the label", timeout_s=120)
+    await wait_until(made, "the controller makes a Pod for the node with the label")
     (pod,) = pods
     name = pod["metadata"]["name"]
     target: JSONObject = {"apiVersion": "v1", "kind": "Node", "name": "edge-1"}
@@ -95,4 +94,4 @@ async def _daemon_set(apis: RealApis, cluster: Cluster) -> None:
             return True
         return False
 
-    await wait_until(refused, "the token of a deleted Pod is refused", timeout_s=60)
+    await wait_until(refused, "the token of a deleted Pod is refused")

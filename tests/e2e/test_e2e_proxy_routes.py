@@ -20,7 +20,7 @@ from fairlead_demo.worlds.proxy_machines import NAMESPACE, ProxySite, why_no_nam
 from tests.docs.docs_console import BIN, ROOT, blocks_of
 from tests.e2e.conftest import working_directory
 
-pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.envoy, pytest.mark.slow]
 
 ADDRESS = "203.0.113.10"
 CLIENTS, CONNECTIONS = 6, 12

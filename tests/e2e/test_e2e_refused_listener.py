@@ -39,7 +39,11 @@ async def test_a_port_of_another_program_reads_as_rejected_by_envoy(fleet: Fleet
 
         await wait_until(lambda: says(("False", "NoTargets")), "no target")
         await east.endpoints("taken", 8080, pod)
-        await wait_until(lambda: says(("Unknown", "NotProgrammed")), "its target is healthy")
+
+        async def healthy() -> bool:
+            return await says(("Unknown", "NotProgrammed")) and at_hub[-1].status.targets == "1/1 healthy"
+
+        await wait_until(healthy, "its target is healthy")
         assert reasons(at_hub[-1])["Programmed"] == ("False", "RejectedByProxy")
         checked = [lb for lb in at_hub if lb.status.targets == "1/1 healthy"]
         assert {reasons(lb)["Serving"] for lb in checked} == {("Unknown", "NotProgrammed")}
@@ -55,6 +59,11 @@ async def test_a_port_of_another_program_reads_as_rejected_by_envoy(fleet: Fleet
         assert "no target" not in out
         assert "NotProgrammed: the targets are healthy" in out
         assert "not programmed: RejectedByProxy" in out
+
+        async def told() -> bool:
+            return bool(await east.events("taken"))
+
+        await wait_until(told, "an Event says so")
         assert set(await east.events("taken")) == {"RejectedByProxy"}
 
         other.close()

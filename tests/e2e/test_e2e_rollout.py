@@ -22,7 +22,7 @@ from fairlead_demo.worlds.processes import wait_until
 from fairlead_demo.worlds.workload import POD_PORT
 from tests.e2e.conftest import working_directory
 
-pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.envoy, pytest.mark.slow]
 
 
 @pytest.mark.req("F-1", "F-3", "F-4")

@@ -18,10 +18,10 @@ from fairlead.kube.cluster import Cluster
 from fairlead.providers.envoy.envoy_process import find_running
 from fairlead_demo.worlds.apis import Apis
 from fairlead_demo.worlds.loopback import service_port
-from fairlead_demo.worlds.processes import run_fairlead, wait_until
+from fairlead_demo.worlds.processes import PATIENCE_S, run_fairlead, wait_until
 from tests.e2e.conftest import working_directory
 from tests.e2e.e2e_backends import ask, echoes, http
-from tests.e2e.e2e_one_cluster import START_S, running
+from tests.e2e.e2e_one_cluster import running
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -47,7 +47,7 @@ async def test_a_service_and_an_ingress_are_served_through_sigkill_and_ended_cle
                 await write_ingress(member.cluster)
                 ingress = await ingress_address(member.cluster)
                 assert ingress != address
-                await wait_until(lambda: answered(ingress, "from the pod"), "the Ingress answers", timeout_s=60)
+                await wait_until(lambda: answered(ingress, "from the pod"), "the Ingress answers")
             out = ""
 
             async def explained() -> bool:
@@ -57,14 +57,14 @@ async def test_a_service_and_an_ingress_are_served_through_sigkill_and_ended_cle
                 return "EnsuredLoadBalancer" in out
 
             # Events are written after the status.
-            await wait_until(explained, "explain has the Event of the Service", timeout_s=30)
+            await wait_until(explained, "explain has the Event of the Service")
             assert "TCPLoadBalancer/tenant-local/default.web" in out
             before, envoy = await versions(member.cluster), find_running(running_cluster.process.envoy_directory)
             assert envoy is not None
 
             await running_cluster.process.kill()
             assert await ask(address, 80) == "from the pod", "Envoy serves without it"
-            await running_cluster.process.start(first_line_s=START_S)
+            await running_cluster.process.start(first_line_s=PATIENCE_S)
             await running_cluster.ready()
             assert await running_cluster.served("web", "from the pod") == address
             again = find_running(running_cluster.process.envoy_directory)
@@ -75,7 +75,7 @@ async def test_a_service_and_an_ingress_are_served_through_sigkill_and_ended_cle
             os.kill(envoy.pid, signal.SIGKILL)
             assert await running_cluster.served("web", "from the pod") == address, "an Envoy that dies is started again"
 
-            await running_cluster.process.terminate(patience_s=30)
+            await running_cluster.process.terminate()
             assert await running_cluster.process.ended() == 0
             assert await ask(address, 80) == "from the pod", "Envoy goes on serving"
             code, out, _ = await run_fairlead(
@@ -94,7 +94,7 @@ async def test_the_member_of_another_hub_and_a_pool_of_another_machine_are_refus
             assert (code, "192.0.2.0/24 is not on this machine" in said) == (2, True), said
             async with Cluster.from_kubeconfig(kubeconfig, name="one") as cluster:
                 lease = {"metadata": {"namespace": "kube-system", "name": AGENT_LEADER_LEASE}, "spec": {}}
-                await wait_until(lambda: created(cluster, lease), "kube-system is there", timeout_s=60)
+                await wait_until(lambda: created(cluster, lease), "kube-system is there")
                 code, _, said = await run_fairlead(*options)
                 assert (code, "an agent of another hub works there" in said) == (2, True), said
                 with pytest.raises(FairleadError):
@@ -125,7 +125,7 @@ async def ingress_address(cluster: Cluster) -> str:
         ingress = await cluster.get(INGRESSES, "default", "web")
         return next((each.ip for each in ingress.status.load_balancer.ingress or ()), "")
 
-    await wait_until(shown, "the Ingress has an address", timeout_s=60)
+    await wait_until(shown, "the Ingress has an address")
     return await shown()
 
 

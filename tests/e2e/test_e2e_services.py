@@ -75,7 +75,7 @@ async def test_nodes_come_fail_and_go_under_traffic(fleet: Fleet) -> None:
             async def exactly() -> bool:
                 return {await ask(address, 80) for _ in range(4 * len(names))} == set(names)
 
-            await wait_until(exactly, f"exactly {names} answer", timeout_s=90)
+            await wait_until(exactly, f"exactly {names} answer")
 
         await answered_by("n1", "n2", "n3")
         traffic = Traffic(host=address, kept=0)

@@ -18,7 +18,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.providers.envoy.envoy_process import find_running
 from fairlead_demo.worlds.hub import HubProcess
 from fairlead_demo.worlds.loopback import free_network, free_port
-from fairlead_demo.worlds.processes import fairlead, run_fairlead, wait_until
+from fairlead_demo.worlds.processes import PATIENCE_S, fairlead, run_fairlead, wait_until
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -31,7 +31,7 @@ async def test_one_process_survives_sigkill_and_stop_proxy_ends_envoy() -> None:
         command = fairlead("standalone", "--data-dir", str(directory), *options, "--stop-proxy")
         hub = HubProcess("standalone", command, envoy_directory=directory / "hub", log=directory / "log")
         try:
-            kubeconfig = await hub.start(first_line_s=90)
+            kubeconfig = await hub.start(first_line_s=PATIENCE_S)
             assert kubeconfig == str(directory / "kubeconfig")
             async with Cluster.from_kubeconfig(kubeconfig, name="one") as cluster:
                 await cluster.create(NAMESPACES, {"metadata": {"name": "kept"}})
@@ -44,10 +44,10 @@ async def test_one_process_survives_sigkill_and_stop_proxy_ends_envoy() -> None:
             await wait_until(synced, "Envoy has the hub's newest state")
             await hub.kill()
             assert (await run_fairlead("status", "--kubeconfig", kubeconfig))[0] == 3
-            assert await hub.start(first_line_s=90) == kubeconfig
+            assert await hub.start(first_line_s=PATIENCE_S) == kubeconfig
             async with Cluster.from_kubeconfig(kubeconfig, name="one") as cluster:
                 await cluster.get(NAMESPACES, "", "kept")
-            await hub.terminate(patience_s=30)
+            await hub.terminate()
             assert await hub.ended() == 0
             assert find_running(directory / "hub") is None
         finally:
@@ -63,7 +63,7 @@ async def test_stop_ends_hub_and_envoy_and_also_an_envoy_whose_directory_is_gone
         hub = HubProcess("standalone", command, envoy_directory=directory / "hub", log=Path(name) / "log")
         stop = ("standalone", "--stop", "--data-dir", str(directory))
         try:
-            await hub.start(first_line_s=90)
+            await hub.start(first_line_s=PATIENCE_S)
             assert find_running(directory / "hub") is not None
             code, out, _ = await run_fairlead(*stop)
             assert (code, out.count("Ended: ")) == (0, 2), out
@@ -71,8 +71,8 @@ async def test_stop_ends_hub_and_envoy_and_also_an_envoy_whose_directory_is_gone
             assert find_running(directory / "hub") is None
             assert (await run_fairlead(*stop))[:2] == (0, "Nothing to end.\n")
 
-            await hub.start(first_line_s=90)
-            await hub.terminate(patience_s=30)
+            await hub.start(first_line_s=PATIENCE_S)
+            await hub.terminate()
             shutil.rmtree(directory)
             assert find_running(directory / "hub") is not None, "Envoy outlives its hub"
             code, out, _ = await run_fairlead(*stop)
@@ -90,14 +90,14 @@ async def test_the_api_process_is_restarted_and_never_left_behind() -> None:
         command = fairlead("standalone", "--data-dir", str(directory), *options)
         hub = HubProcess("standalone", command, envoy_directory=directory / "hub", log=directory / "log")
         try:
-            kubeconfig = await hub.start(first_line_s=90)
+            kubeconfig = await hub.start(first_line_s=PATIENCE_S)
             before = text_of(kubeconfig)
             api = child_of(hub.pid)
             async with Cluster.from_kubeconfig(kubeconfig, name="one") as cluster:
                 await cluster.create(NAMESPACES, {"metadata": {"name": "kept"}})
                 # A tenant that stalls the API takes nothing from the hub but the API.
                 os.kill(api, signal.SIGKILL)
-                await wait_until(lambda: answers(cluster), "the API server is back", timeout_s=60)
+                await wait_until(lambda: answers(cluster), "the API server is back")
                 assert child_of(hub.pid) != api
                 assert text_of(kubeconfig) == before
                 hub.check_running()
@@ -107,14 +107,14 @@ async def test_the_api_process_is_restarted_and_never_left_behind() -> None:
                 async def served() -> bool:
                     return bool((await cluster.get(TENANTS, "", "blue")).status.conditions)
 
-                await wait_until(served, "the hub has seen what was written after that", timeout_s=60)
+                await wait_until(served, "the hub has seen what was written after that")
             api = child_of(hub.pid)
             await hub.kill()
 
             async def gone() -> bool:
                 return not runs(api)
 
-            await wait_until(gone, "the API server ends with the process that started it", timeout_s=90)
+            await wait_until(gone, "the API server ends with the process that started it")
         finally:
             await hub.close()
 

@@ -24,7 +24,7 @@ from fairlead.providers.envoy.envoy_process import find_running
 from fairlead_demo.worlds.apis import EmbeddedApis
 from fairlead_demo.worlds.fleet import Fleet
 from fairlead_demo.worlds.loopback import service_port
-from fairlead_demo.worlds.processes import Child, run_fairlead, wait_until
+from fairlead_demo.worlds.processes import PATIENCE_S, Child, run_fairlead, wait_until
 from fairlead_demo.worlds.traffic import Traffic
 from fairlead_demo.worlds.web import ingress_address, put
 from fairlead_demo.worlds.workload import POD_PORT, Workload
@@ -88,10 +88,10 @@ async def upgrade(fleet: Fleet) -> None:
     assert isinstance(fleet.apis, EmbeddedApis)
     east = fleet.members["east"]
     await fleet.hub.terminate()
-    await renew(fleet.apis.children["hub"], first_line_s=90)
+    await renew(fleet.apis.children["hub"], first_line_s=PATIENCE_S)
     fleet.hub.environment.clear()
     await fleet.hub.start_ready()
-    await renew(fleet.apis.children["east"], first_line_s=90)
+    await renew(fleet.apis.children["east"], first_line_s=PATIENCE_S)
     await renew(east.agent)
     # A change that comes after says that both are at work again.
     await east.service("proof", {"port": 1, "targetPort": 1}, loadBalancerClass="fairlead.dev/no-such")
@@ -99,7 +99,7 @@ async def upgrade(fleet: Fleet) -> None:
     async def answered() -> bool:
         return "NoSuchClass" in await east.events("proof")
 
-    await wait_until(answered, "hub and agent are at work again", timeout_s=60)
+    await wait_until(answered, "hub and agent are at work again")
     await east.delete("proof")
     await fleet.gone("east", "default.proof")
 
@@ -187,7 +187,7 @@ async def downgrade(fleet: Fleet, old_code: dict[str, str]) -> None:
         api = fleet.apis.children[name]
         await api.terminate()
         api.environment.update(old_code)
-        await api.start(first_line_s=90)
+        await api.start(first_line_s=PATIENCE_S)
     fleet.hub.environment.update(old_code)
     await fleet.hub.start_ready()
     east.agent.environment.update(old_code)
@@ -197,7 +197,7 @@ async def downgrade(fleet: Fleet, old_code: dict[str, str]) -> None:
     async def answered() -> bool:
         return "NoSuchClass" in await east.events("proof")
 
-    await wait_until(answered, "hub and agent of 0.1 are at work", timeout_s=60)
+    await wait_until(answered, "hub and agent of 0.1 are at work")
     await east.delete("proof")
     await fleet.gone("east", "default.proof")
 
@@ -295,8 +295,8 @@ async def answers_200(client: HttpClient) -> None:
 
 async def synced(fleet: Fleet) -> None:
     """Wait until the hub says that everything is healthy, Envoy included."""
-    arguments = ("status", "--kubeconfig", str(fleet.kubeconfig), "--wait", "--timeout", "60s")
-    code, out, problem = await run_fairlead(*arguments, timeout_s=90, environment=fleet.hub.environment)
+    arguments = ("status", "--kubeconfig", str(fleet.kubeconfig), "--wait", "--timeout", "3m")
+    code, out, problem = await run_fairlead(*arguments, environment=fleet.hub.environment)
     # A Service without endpoints does not serve, and this version says so.
     assert code in (0, 5), out + problem
 

@@ -28,7 +28,7 @@ from fairlead_demo.worlds.hub import HubProcess
 from fairlead_demo.worlds.loopback import free_network, free_port
 from fairlead_demo.worlds.processes import fairlead, run_fairlead, wait_until
 
-pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.envoy, pytest.mark.slow]
 
 _MIB = 1024 * 1024
 _CHUNK = bytes(64 * 1024)
@@ -89,7 +89,7 @@ async def served(cluster: Cluster, tenant: str, backend: str, port: int) -> str:
     async def serves() -> bool:
         return is_true((await cluster.get(TCP_LOAD_BALANCERS, place, "shop.web")).status.conditions, "Serving")
 
-    await wait_until(serves, "the load balancer serves", timeout_s=120.0)
+    await wait_until(serves, "the load balancer serves")
     return (await cluster.get(TCP_LOAD_BALANCERS, place, "shop.web")).status.address
 
 
@@ -115,7 +115,7 @@ async def all_is_stored(directory: Path, each: int) -> None:
         assert all(count <= each * 1.001 for count in seen.values()), f"more than {each} was stored: {seen}"
         return sorted(seen) == ["east", "west"] and all(count >= each * 0.999 for count in seen.values())
 
-    await wait_until(stored, f"{each} bytes of each tenant are stored", timeout_s=120.0)
+    await wait_until(stored, f"{each} bytes of each tenant are stored")
 
 
 @pytest.mark.req("F-32")

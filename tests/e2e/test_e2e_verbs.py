@@ -224,7 +224,7 @@ async def _entry_without_record(place: Place, cluster: Cluster) -> None:
 
 async def _while_no_hub_leads(place: Place, cluster: Cluster) -> None:
     """What would change, and what is left over, can be seen without a hub; it is done when one is back."""
-    await place.hub.terminate(patience_s=30)
+    await place.hub.terminate()
     assert await place.hub.ended() == 0, "told to stop is no failure"
     await group(cluster, ADDRESSES[1])
     said = await place.type("plan", code=4)

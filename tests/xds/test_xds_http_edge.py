@@ -25,7 +25,7 @@ from fairlead.providers.envoy.access_log import ACCESS_LOG
 from fairlead.providers.envoy.http.names import ACCEPT_PROXY_PROTOCOL, CONNECTIONS_ACCEPT, ESCAPED_SLASHES, TRUSTED_HOPS
 from fairlead.providers.envoy.http.route_lookup import ClientRequest, lookup
 from fairlead.runtime.telemetry import stop_listening
-from fairlead_demo.worlds.processes import Child
+from fairlead_demo.worlds.processes import PATIENCE_S, Child
 from fairlead_demo.worlds.traffic import Traffic
 from tests.xds.http_world import Authority, HttpWorld, config, get, prefix, route, to, web_socket
 from tests.xds.world import TIMEOUT_S, close, local_envoy, until_closed
@@ -375,7 +375,7 @@ async def test_pods_that_stop_without_a_delay_cost_no_request(http: HttpWorld, t
         address = http.world.addresses.take()
         command = [sys.executable, "-m", "fairlead_demo.worlds.pod_server", address, "8080", f"pod-{number}"]
         child = Child(f"pod-{number}", command, log=tmp_path / "pods.log", environment={"STILL_ACCEPTING_S": "0.001"})
-        await child.start(first_line_s=30)
+        await child.start(first_line_s=PATIENCE_S)
         return child, Target(TargetKey(address, 8080))
 
     pods = [await pod(number) for number in range(3)]

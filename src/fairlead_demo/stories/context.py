@@ -38,8 +38,6 @@ from fairlead_demo.worlds.traffic import Connect, Connection, Traffic
 from fairlead_demo.worlds.web import gateway_address, ingress_address
 from fairlead_demo.worlds.workload import Workload
 
-_EVERY_POD_S = 90.0
-
 
 class StoryContext(ABC):
     """Output and traffic of one demo; ``traffics`` has the load on each Service by title."""
@@ -94,7 +92,7 @@ class StoryContext(ABC):
         async def all_answered() -> bool:
             return all(self.traffics[name].count.by_pod[pod] > start[name][pod] for name, pod in pods())
 
-        await wait_until(all_answered, "every pod answers", timeout_s=_EVERY_POD_S)
+        await wait_until(all_answered, "every pod answers")
 
     async def stop_traffic(self) -> None:
         """Stop sending requests, and wait for those in flight."""

@@ -36,7 +36,6 @@ _BY_BGP = "203.0.113.10"
 _EVERY_S = 1 / 30
 #: How long connections are counted after an event is over.
 _AFTERWARDS_S = 1.5
-_SETTLED_S = 60.0
 _LOOK_S = 0.05
 #: The longest gaps for new connections.
 _ARP_GAP_S, _BGP_GAP_S, _BGP_CUT_GAP_S = 2.0, 1.0, 0.5
@@ -109,7 +108,7 @@ class ProxiesContext(StoryContext):
         watching = watched("owners", self._watch())
         try:
             await act()
-            await wait_until(over, f"{event}: machines announce both addresses again", timeout_s=_SETTLED_S)
+            await wait_until(over, f"{event}: machines announce both addresses again")
             await asyncio.sleep(_AFTERWARDS_S)
         finally:
             watching.cancel()
@@ -267,7 +266,7 @@ async def give_addresses(context: ProxiesContext) -> None:
         everywhere = all(machines == set(MACHINES) for machines in placed)
         return everywhere and await _as_recorded(context) and all(_answered(load) for load in context.loads)
 
-    await wait_until(all_serve, "all machines serve both Services", timeout_s=_SETTLED_S)
+    await wait_until(all_serve, "all machines serve both Services")
     ways = {"ARP": "one machine answers for it", "BGP": "the router spreads connections over three machines"}
     facts = [
         f"NAME {_service(way)}   TYPE LoadBalancer   EXTERNAL-IP {address}   by {way}: {ways[way]}"

@@ -19,7 +19,6 @@ from fairlead_demo.worlds.regions import HTTP, SERVICE, RegionsWorld
 from fairlead_demo.worlds.traffic import Traffic
 
 REGIONS = ("hangzhou", "shanghai", "beijing")
-_ADDRESS_S = 90.0
 
 
 class RegionsContext(StoryContext):
@@ -184,7 +183,7 @@ async def _access_points(context: RegionsContext, names: tuple[str, ...]) -> Non
             region.hub.check_running()
         return set(await context.world.addresses()) == set(names)
 
-    await wait_until(all_present, f"the Service has access points in {', '.join(names)}", timeout_s=_ADDRESS_S)
+    await wait_until(all_present, f"the Service has access points in {', '.join(names)}")
 
 
 def _start_traffic(context: RegionsContext, name: str, address: str) -> None:

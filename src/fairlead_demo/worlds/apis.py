@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fairlead_demo.worlds.loopback import free_network, free_port
-from fairlead_demo.worlds.processes import Child, fairlead
-
-_START_S = 90.0
+from fairlead_demo.worlds.processes import PATIENCE_S, Child, fairlead
 
 
 class Apis(Protocol):
@@ -86,7 +84,7 @@ class EmbeddedApis:
 
     async def restart(self, name: str) -> None:
         """Start one and wait until it serves."""
-        await self.children[name].start(first_line_s=_START_S)
+        await self.children[name].start(first_line_s=PATIENCE_S)
 
     async def close(self) -> None:
         """End all of them."""

@@ -38,7 +38,7 @@ from fairlead.announce.routes import RouteAnnouncer, Speaker
 from fairlead.errors import Terminal
 from fairlead.model.machine import AddressState, AnnouncedAddress, BgpAttributes, BgpPeerPlan, MachinePlan, SessionState
 from fairlead_demo.worlds.networks import inside, ip
-from fairlead_demo.worlds.processes import wait_until
+from fairlead_demo.worlds.processes import PATIENCE_S, wait_until
 
 ROUTER_ASN, MACHINE_ASN = 65000, 65001
 ROUTER, ROUTER6 = "10.77.0.1", "fd77::1"
@@ -237,7 +237,7 @@ class RouteLog:
             ip("-n", self._namespace, "route", change, "blackhole", mark)
         await self.changed(at, mark, number=2)
 
-    async def changed(self, at: float, address: str, *, within_s: float = 60.0, number: int = 1) -> float:
+    async def changed(self, at: float, address: str, *, within_s: float = PATIENCE_S, number: int = 1) -> float:
         """Return how many seconds after ``at`` the route of an address changed for the n-th time."""
         async with asyncio.timeout(within_s):
             while len(changes := self._since(at, address)) < number:
@@ -323,7 +323,7 @@ class Machine:
         """Stop as planned."""
         await self._command({"withdraw": True})
 
-    async def until(self, holds: Callable[[], bool], *, within_s: float = 60.0) -> None:
+    async def until(self, holds: Callable[[], bool], *, within_s: float = PATIENCE_S) -> None:
         """Wait until a report makes ``holds()`` true."""
         async with asyncio.timeout(within_s):
             while not holds():
@@ -438,7 +438,7 @@ class BgpWorld:
         """Return the next hops of an address in the kernel of the router."""
         return next_hops(self.router_namespace, address)
 
-    async def until_hops(self, address: str, hops: set[str] | int, *, within_s: float = 60.0) -> None:
+    async def until_hops(self, address: str, hops: set[str] | int, *, within_s: float = PATIENCE_S) -> None:
         """Wait until the router has these next hops, or so many, and its log has noted them."""
 
         async def reached() -> bool:

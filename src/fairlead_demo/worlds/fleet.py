@@ -112,13 +112,13 @@ class Fleet:
         except NotFound:
             return None
 
-    async def gone(self, member: str, name: str, *, timeout_s: float = 90.0) -> None:
+    async def gone(self, member: str, name: str) -> None:
         """Wait until the hub no longer has an object of a Service, named ``namespace.service``."""
 
         async def absent() -> bool:
             return await self.at_hub(member, name) is None
 
-        await wait_until(absent, f"{member} {name} is gone from the hub", timeout_s=timeout_s)
+        await wait_until(absent, f"{member} {name} is gone from the hub")
 
     async def revive(self) -> None:
         """Start the hub and the agents that have ended."""

@@ -12,8 +12,7 @@ from fairlead.standalone.process import stop_machine
 from fairlead_demo.worlds.loopback import free_port
 from fairlead_demo.worlds.processes import Child, ExpectationFailed, wait_until
 
-_START_S = 90.0
-_PAGE_S = 20.0
+_PAGE_S = 60.0
 
 
 class HubProcess(Child):
@@ -35,7 +34,7 @@ class HubProcess(Child):
     async def start_ready(self) -> None:
         """Start it and wait until its /readyz says so."""
         await self.start()
-        await wait_until(self.ready, f"{self.name} is ready", timeout_s=_START_S)
+        await wait_until(self.ready, f"{self.name} is ready")
 
     async def ready(self) -> bool:
         """Return whether its /readyz says so; ``ExpectationFailed`` when it has ended."""

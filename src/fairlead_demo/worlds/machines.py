@@ -31,7 +31,7 @@ from fairlead_demo.worlds.clusterapi_kinds import cluster_api_crds
 from fairlead_demo.worlds.https_client import HttpsClient
 from fairlead_demo.worlds.hub import HubProcess
 from fairlead_demo.worlds.loopback import free_network
-from fairlead_demo.worlds.processes import Child, ExpectationFailed, fairlead, wait_until
+from fairlead_demo.worlds.processes import PATIENCE_S, Child, ExpectationFailed, fairlead, wait_until
 
 NAME = "blue"
 CLASS = "edge"
@@ -40,8 +40,6 @@ API_PORT = 6443
 HOST = "blue.example"
 #: The default of thirty seconds is too long for tests.
 DRAIN = "1s"
-_START_S = 90.0
-_WAIT_S = 90.0
 
 
 class RunningMachine(msgspec.Struct):
@@ -111,7 +109,7 @@ class ManagementWorld:
         async def published() -> bool:
             return (await self._read_cluster()).endpoint.given
 
-        await wait_until(published, "the Cluster has an endpoint", timeout_s=_WAIT_S)
+        await wait_until(published, "the Cluster has an endpoint")
         return (await self._read_cluster()).endpoint.host
 
     def renew_certificate(self) -> bytes:
@@ -125,7 +123,7 @@ class ManagementWorld:
 
     async def wait(self, condition: Callable[[], Awaitable[object]], what: str) -> None:
         """Wait until ``condition`` returns a true value."""
-        await wait_until(condition, what, timeout_s=_WAIT_S)
+        await wait_until(condition, what)
 
     async def load_balancer(self) -> LoadBalancer:
         """Return the load balancer as it is now."""
@@ -148,13 +146,13 @@ class ManagementWorld:
             name, address, Child(name, command, log=self.directory / "machines.log")
         )
         if serving_first:
-            await machine.child.start(first_line_s=_START_S)
+            await machine.child.start(first_line_s=PATIENCE_S)
         await self.cluster.create(MACHINES, {"metadata": meta, "spec": {"clusterName": NAME}})
         status = {"status": {"addresses": [{"type": "InternalIP", "address": address}]}}
         machine.announced_s = time.perf_counter()
         await self.cluster.merge_patch(MACHINES, "default", name, status, subresource="status")
         if not serving_first:
-            await machine.child.start(first_line_s=_START_S)
+            await machine.child.start(first_line_s=PATIENCE_S)
         return machine
 
     async def until_active(self, *names: str) -> None:
@@ -168,7 +166,7 @@ class ManagementWorld:
             taking = {name for name, state in states.items() if state == "active"}
             return taking == set(names) and status.active_targets == len(names)
 
-        await wait_until(active, f"{', '.join(names)} are active", timeout_s=_WAIT_S)
+        await wait_until(active, f"{', '.join(names)} are active")
 
     async def new_connections_reach(self, endpoint: str, name: str) -> bool:
         """Return whether one of many new connections to the endpoint is answered by this machine."""
@@ -199,7 +197,7 @@ class ManagementWorld:
             machine = await self._read_machine(name)
             return machine is None or not any(".delete.hook." in key for key in machine.metadata.annotations or ())
 
-        await wait_until(free, f"the hooks of {name} are gone", timeout_s=_WAIT_S)
+        await wait_until(free, f"the hooks of {name} are gone")
         held_s = clock() - started_s
         await self.machines.pop(name).child.terminate(patience_s=30.0)
         await self._drop_finalizer(name)
@@ -207,7 +205,7 @@ class ManagementWorld:
         async def gone() -> bool:
             return await self._read_machine(name) is None
 
-        await wait_until(gone, f"Machine {name} is gone", timeout_s=_WAIT_S)
+        await wait_until(gone, f"Machine {name} is gone")
         return held_s
 
     async def _drop_finalizer(self, name: str) -> None:

@@ -92,7 +92,7 @@ class Member:
         """Delete a Service."""
         await self.cluster.delete(SERVICES, namespace, name)
 
-    async def address(self, name: str, namespace: str = "default", *, timeout_s: float = 90.0) -> str:
+    async def address(self, name: str, namespace: str = "default") -> str:
         """Return the address that a Service shows, once it has one."""
 
         async def shown() -> bool:
@@ -100,7 +100,7 @@ class Member:
 
         expectation = f"{self.name} {namespace}/{name} gets an address"
         try:
-            await wait_until(shown, expectation, timeout_s=timeout_s)
+            await wait_until(shown, expectation)
         except ExpectationFailed as error:
             at_hub = await self._at_hub(f"{namespace}.{name}")
             # With the time, to compare with the times in the object.

@@ -16,13 +16,15 @@ from pathlib import Path
 from fairlead.errors import Terminal
 
 _POLL_S = 0.1
+#: How long an effect may take, also on a busy machine: a wait that succeeds costs no more than the effect.
+PATIENCE_S = 180.0
 
 
 class ExpectationFailed(Terminal):
     """An expected effect did not occur in time, or a check failed."""
 
 
-async def wait_until(condition: Callable[[], Awaitable[object]], what: str, *, timeout_s: float = 60.0) -> None:
+async def wait_until(condition: Callable[[], Awaitable[object]], what: str, *, timeout_s: float = PATIENCE_S) -> None:
     """Wait until ``condition`` returns a true value; ``ExpectationFailed`` names ``what`` after ``timeout_s``."""
     end_s = asyncio.get_running_loop().time() + timeout_s
     while not await condition():
@@ -102,7 +104,7 @@ class Child:
         """End it with SIGKILL."""
         await self._end(signal.SIGKILL)
 
-    async def terminate(self, *, patience_s: float = 6.0) -> None:
+    async def terminate(self, *, patience_s: float = 60.0) -> None:
         """End it with SIGTERM, and after ``patience_s`` with SIGKILL."""
         try:
             async with asyncio.timeout(patience_s):
@@ -139,7 +141,7 @@ def fairlead(*arguments: str) -> list[str]:
 
 
 async def run_fairlead(
-    *arguments: str, timeout_s: float = 180.0, environment: Mapping[str, str] | None = None
+    *arguments: str, timeout_s: float = 2 * PATIENCE_S, environment: Mapping[str, str] | None = None
 ) -> tuple[int, str, str]:
     """Run a command of Fairlead to its end; return its exit code, stdout and stderr."""
     process = await asyncio.create_subprocess_exec(

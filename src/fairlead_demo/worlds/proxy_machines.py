@@ -39,13 +39,12 @@ from fairlead_demo.worlds.guard import run_afterwards
 from fairlead_demo.worlds.member import Member
 from fairlead_demo.worlds.networks import connect_inside, free_control_network, ip
 from fairlead_demo.worlds.objects import ready_endpoint
-from fairlead_demo.worlds.processes import Child, ExpectationFailed, fairlead, wait_until
+from fairlead_demo.worlds.processes import PATIENCE_S, Child, ExpectationFailed, fairlead, wait_until
 from fairlead_demo.worlds.traffic import Traffic
 
 #: Of the load balancers.
 NAMESPACE = "default"
 API_PORT, MACHINES_PORT, POD_PORT = 6443, 7443, 8080
-_START_S = 90.0
 _ROUTER, _HUB, _CLIENT, _PODS = 1, 2, 4, 5
 _FIRST_MACHINE = 11
 #: Of load balancers that are announced by BGP: in no subnet, so that a route is the only way to them.
@@ -321,7 +320,7 @@ class ProxySite:
 
     async def start_hub(self) -> None:
         """Start the hub and wait until it is ready."""
-        await self.hub.start(first_line_s=_START_S)
+        await self.hub.start(first_line_s=PATIENCE_S)
 
     def add_node(self, name: str, last: int) -> Namespace:
         """Make a namespace on the link for a node of the member, from which this machine is reached, too."""
@@ -358,7 +357,7 @@ class ProxySite:
         """Add a machine, and join it to the hub."""
         machine = self.machine(name)
         await machine.start(await self.token())
-        await wait_until(machine.ready, f"{name} has joined and is ready", timeout_s=_START_S)
+        await wait_until(machine.ready, f"{name} has joined and is ready")
         return machine
 
     async def pod(self, name: str) -> str:
@@ -369,7 +368,7 @@ class ProxySite:
         ip("-n", namespace.name, "address", "add", f"{address}/24", "dev", "eth0")
         command = [sys.executable, "-m", "fairlead_demo.worlds.pod_server", address, str(POD_PORT), name]
         pod = self._pods[name] = Child(name, namespace.command(command), log=self.directory / f"{name}.log")
-        await pod.start(first_line_s=_START_S)
+        await pod.start(first_line_s=PATIENCE_S)
         return f"{address}:{POD_PORT}"
 
     async def stop_pod(self, name: str) -> None:
@@ -391,7 +390,7 @@ class ProxySite:
         }
         await self.cluster.apply(ENDPOINT_SLICES, endpoints, manager="user")
 
-    async def address(self, name: str, *, timeout_s: float = 60.0) -> str:
+    async def address(self, name: str) -> str:
         """Return the address that a load balancer shows, once it has one and is programmed."""
 
         async def programmed() -> bool:
@@ -399,7 +398,7 @@ class ProxySite:
             conditions = status.conditions or ()
             return any(condition.type == "Programmed" and condition.status == "True" for condition in conditions)
 
-        await wait_until(programmed, f"{name} is programmed", timeout_s=timeout_s)
+        await wait_until(programmed, f"{name} is programmed")
         return (await self.cluster.get(TCP_LOAD_BALANCERS, NAMESPACE, name)).status.address
 
     async def owners(self, address: str) -> list[str]:

@@ -43,7 +43,6 @@ HTTP = service_port(80)
 #: The name of the cluster among API servers.
 _CLUSTER = "hub"
 REGION_LABEL = "demo.example/region"
-_START_S = 90.0
 
 
 class Region:
@@ -114,7 +113,7 @@ class RegionsWorld:
             self.manager.check_running()
             return b"poolservices" in await self._kinds()
 
-        await wait_until(kinds_are_there, "the kinds are installed", timeout_s=_START_S)
+        await wait_until(kinds_are_there, "the kinds are installed")
 
     async def _kinds(self) -> bytes:
         try:

@@ -19,12 +19,10 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.names import CONDITION_SERVING
 from fairlead.kube.cluster import Cluster
 from fairlead_demo.worlds.objects import write_pod, write_readiness, write_slice
-from fairlead_demo.worlds.processes import Child, wait_until
+from fairlead_demo.worlds.processes import PATIENCE_S, Child, wait_until
 
 POD_PORT = 8080
-_START_S = 60.0
 _DRAIN_S = 30.0
-_GATE_S = 120.0
 
 
 class Host(msgspec.Struct, frozen=True):
@@ -99,7 +97,7 @@ class Workload:
         command = [sys.executable, "-m", "fairlead_demo.worlds.pod_server", address, str(POD_PORT), name]
         environment = {"REACHED_AFTER_S": str(self._reached_after_s)}
         child = Child(name, host.command(command), log=self._log, environment=environment)
-        await child.start(first_line_s=_START_S)
+        await child.start(first_line_s=PATIENCE_S)
         pod = Pod(name, address, host, child, ready=not self._gated)
         self.pods.append(pod)
         written = await write_pod(
@@ -108,7 +106,7 @@ class Workload:
         pod.uid = written.metadata.uid
         await self.publish()
         if self._gated:
-            await wait_until(partial(self._is_open, pod), f"the readiness gate of {name} opens", timeout_s=_GATE_S)
+            await wait_until(partial(self._is_open, pod), f"the readiness gate of {name} opens")
             await write_readiness(self._cluster, name, address, is_open=True)
             pod.ready = True
             await self.publish()

@@ -18,7 +18,7 @@ from fairlead_demo.worlds.workload import POD_PORT
 from tests.e2e.conftest import working_directory
 from tests.e2e.e2e_backends import answers, echoes, refused
 
-pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.req("O-20", "K-4", "OP-12")]
+pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.req("O-20", "K-4", "OP-12")]
 
 #: The one IPv6 address that every machine has.
 V6 = "::1"
@@ -58,7 +58,7 @@ async def shown(world: RegionsWorld, *, count: int) -> list[str]:
     async def enough() -> bool:
         return len(await ingress()) == count
 
-    await wait_until(enough, f"the Service shows {count} addresses", timeout_s=90)
+    await wait_until(enough, f"the Service shows {count} addresses")
     return await ingress()
 
 

@@ -9,7 +9,6 @@ import asyncio
 import os
 import signal
 import socket
-import time
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +23,7 @@ from fairlead.runtime.private_file import readable_by_others
 from fairlead_demo.worlds.bgp import PASSWORD, ROUTER6, BgpWorld, Machine, router_peer
 from fairlead_demo.worlds.networks import inside
 from fairlead_demo.worlds.processes import wait_until
+from tests.worlds.own_time import Moment
 
 WEB, WEB6, SHOP, DNS = "192.0.2.1", "2001:db8::1", "192.0.2.2", "203.0.113.7"
 GRACEFUL = router_peer(graceful_restart=True)
@@ -89,19 +89,19 @@ async def test_a_route_goes_where_the_proxy_is_dead_and_everywhere_on_drain(worl
     first, second = await machines(world, 2, {WEB: True, SHOP: True})
     await world.until_hops(WEB, 2)
     before = router.updates()[0]
-    at = time.time()
+    at = Moment.now()
     await first.apply({WEB: False, SHOP: True})
-    assert await world.log.changed(at, WEB) <= 1
+    assert at.own_s(await world.log.changed(at.at, WEB)) <= 1
     assert world.next_hops(WEB) == {"10.77.0.12"}
-    assert await world.log.since(at, SHOP) == [], "only one route was withdrawn"
+    assert await world.log.since(at.at, SHOP) == [], "only one route was withdrawn"
     assert router.updates() == (before, 1)
     assert not first.addresses[WEB].announced
     assert first.addresses[SHOP].announced
     with inside(first.namespace), socket.create_server((WEB, 8081)):
         pass  # the address is still there: its connections end in their own time
-    at = time.time()
+    at = Moment.now()
     await second.apply({WEB: True, SHOP: True}, drained=True)
-    assert await world.log.changed(at, WEB) <= 1
+    assert at.own_s(await world.log.changed(at.at, WEB)) <= 1
     assert (world.next_hops(WEB), world.next_hops(SHOP)) == (set(), {"10.77.0.11"})
     assert second.sessions["router"].up, "a drained machine keeps its session"
     assert "drained" in second.addresses[WEB].cause
@@ -184,9 +184,9 @@ async def test_a_planned_stop_withdraws_and_ends_the_speaker(world: BgpWorld) ->
     world.start_router()
     first, second = await machines(world, 2, {WEB: True}, GRACEFUL)
     await world.until_hops(WEB, 2)
-    at, pid = time.time(), first.speaker_pid()
+    at, pid = Moment.now(), first.speaker_pid()
     await first.withdraw()
-    assert await world.log.changed(at, WEB) <= 1
+    assert at.own_s(await world.log.changed(at.at, WEB)) <= 1
     assert world.next_hops(WEB) == {"10.77.0.12"}
     assert (first.sessions, first.addresses[WEB].announced) == ({}, False)
     assert running_as(pid) is None
@@ -211,7 +211,7 @@ async def test_a_crash_of_the_speaker_and_a_cut_link(world: BgpWorld, router, pe
     await world.until_hops(WEB, 1)
     if peer.bfd:
         await world.until_bfd(machine)
-    at, pid = time.time(), machine.speaker_pid()
+    at, pid = Moment.now(), machine.speaker_pid()
     os.kill(pid, signal.SIGKILL)
     await machine.until(lambda: not machine.sessions["router"].up)
     await machine.until_up()
@@ -222,19 +222,19 @@ async def test_a_crash_of_the_speaker_and_a_cut_link(world: BgpWorld, router, pe
             return started.updates()[0] == 2
 
         await wait_until(sent_again, "the new speaker has sent its route")
-        assert await world.log.since(at, WEB) == []
+        assert await world.log.since(at.at, WEB) == []
     else:
-        assert await world.log.changed(at, WEB) <= 1
-        assert await world.log.changed(at, WEB, number=2) <= 10
+        assert at.own_s(await world.log.changed(at.at, WEB)) <= 1
+        assert at.own_s(await world.log.changed(at.at, WEB, number=2)) <= 10
     if peer.bfd:
         await world.until_bfd(machine)
-    at = time.time()
+    at = Moment.now()
     world.link(machine, up=False)
     if gone_s is not None:
-        assert await world.log.changed(at, WEB) <= gone_s
+        assert at.own_s(await world.log.changed(at.at, WEB)) <= gone_s
     else:
         await asyncio.sleep(3)
-        assert await world.log.since(at, WEB) == [], "without plain BFD the cut is not seen so soon"
+        assert await world.log.since(at.at, WEB) == [], "without plain BFD the cut is not seen so soon"
 
 
 @pytest.mark.req("P-22")
@@ -246,9 +246,9 @@ async def test_a_session_is_back_soon_after_a_cut(world: BgpWorld) -> None:
     await world.until_hops(WEB, 0)
     await machine.until(lambda: not machine.sessions["router"].up)
     assert "link" in machine.sessions["router"].problem
-    at = time.time()
+    at = Moment.now()
     world.link(machine, up=True)
-    assert await world.log.changed(at, WEB) <= 5
+    assert at.own_s(await world.log.changed(at.at, WEB)) <= 5
 
 
 @pytest.mark.req("P-22")
@@ -256,9 +256,11 @@ async def test_without_bfd_a_cut_is_seen_within_the_hold_time(world: BgpWorld) -
     world.start_router("hold time 3;")
     [machine] = await machines(world, 1, {WEB: True}, router_peer(hold_s=3))
     await world.until_hops(WEB, 1)
-    at = time.time()
+    at = Moment.now()
     world.link(machine, up=False)
-    assert 1 <= await world.log.changed(at, WEB) <= 4
+    took_s = await world.log.changed(at.at, WEB)
+    assert took_s >= 1
+    assert at.own_s(took_s) <= 4
 
 
 @pytest.mark.req("P-18")
@@ -326,9 +328,9 @@ async def test_the_router_gets_the_attributes_and_aggregates(world: BgpWorld) ->
     assert world.next_hops(WEB) == set()
     await machine.apply({WEB: False, SHOP: True}, attributes=aggregate)
     assert router.updates()[1] == 1, "only the /32 was withdrawn"
-    at = time.time()
+    at = Moment.now()
     await machine.apply({WEB: False, SHOP: False}, attributes=aggregate)
-    assert await world.log.changed(at, "192.0.2.0/24") <= 1
+    assert at.own_s(await world.log.changed(at.at, "192.0.2.0/24")) <= 1
     elsewhere = BgpAttributes(peers=("another",))
     await machine.apply({WEB: True}, attributes=elsewhere)
     await asyncio.sleep(1)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from fairlead.announce.external import ALIVE
 from fairlead.model.machine import BgpAttributes
 from fairlead_demo.worlds.bgp import PASSWORD, ROUTER6, BgpWorld, Machine, in_namespace, router_peer
 from fairlead_demo.worlds.networks import ip
+from tests.worlds.own_time import Moment
 
 WEB, WEB6, SHOP = "192.0.2.1", "2001:db8::1", "192.0.2.2"
 FAST = router_peer(graceful_restart=True, bfd=True)
@@ -37,17 +37,17 @@ async def test_frr_as_the_router(world: BgpWorld) -> None:
     await first.apply({WEB: None, WEB6: None}, peers=peers)
     await first.until_up("router", "six")
     assert router.updates() == updates
-    at = time.time()
+    at = Moment.now()
     await first.apply({WEB: False, WEB6: True}, peers=peers)
-    assert await world.log.changed(at, WEB) <= 1
+    assert at.own_s(await world.log.changed(at.at, WEB)) <= 1
     await world.until_hops(WEB, {"10.77.0.12"})
     await second.until(lambda: second.sessions["router"].bfd == "Up")
-    at = time.time()
+    at = Moment.now()
     world.link(second, up=False)
-    assert await world.log.changed(at, WEB) <= 1, "FRR notices the end of a session of BFD a little later"
-    at = time.time()
+    assert at.own_s(await world.log.changed(at.at, WEB)) <= 1, "FRR notices the end of a session of BFD a little later"
+    at = Moment.now()
     world.link(second, up=True)
-    assert await world.log.changed(at, WEB) <= 5
+    assert at.own_s(await world.log.changed(at.at, WEB)) <= 5
 
 
 @pytest.mark.req("P-24")
@@ -83,13 +83,13 @@ async def test_frr_as_the_speaker_changes_only_what_differs(world: BgpWorld) -> 
     await machine.until_up("router", "six")
     assert router.updates() == before
     assert [machine.sessions[name].next_hop for name in ("router", "six")] == ["10.77.0.11", "fd77::b"]
-    at = time.time()
+    at = Moment.now()
     await machine.apply({WEB: True, SHOP: True}, peers=peers)
-    assert await world.log.changed(at, SHOP) <= 1
-    at = time.time()
+    assert at.own_s(await world.log.changed(at.at, SHOP)) <= 1
+    at = Moment.now()
     await machine.apply({WEB: False, SHOP: True}, peers=peers)
-    assert await world.log.changed(at, WEB) <= 1
-    assert await world.log.since(at, SHOP) == []
+    assert at.own_s(await world.log.changed(at.at, WEB)) <= 1
+    assert await world.log.since(at.at, SHOP) == []
     attributes = BgpAttributes(communities=("65000:1", "65000:1:2"), med=20, prepend=2)
     await machine.apply({WEB: True, SHOP: False}, peers=peers, attributes=attributes)
     await world.until_hops(WEB, 1)
@@ -115,12 +115,12 @@ async def test_frr_as_the_speaker_after_a_cut_and_a_crash(world: BgpWorld) -> No
     world.start_router("bfd on; graceful restart on;")
     machine = await frr_machine(world, FAST)
     await machine.until(lambda: machine.sessions["router"].bfd == "Up")
-    at = time.time()
+    at = Moment.now()
     world.link(machine, up=False)
-    assert await world.log.changed(at, WEB) <= 0.5
-    at = time.time()
+    assert at.own_s(await world.log.changed(at.at, WEB)) <= 0.5
+    at = Moment.now()
     world.link(machine, up=True)
-    assert await world.log.changed(at, WEB) <= 5
+    assert at.own_s(await world.log.changed(at.at, WEB)) <= 5
     pid = machine.speaker_pid()
     os.kill(pid, signal.SIGKILL)
     await machine.until(lambda: not machine.sessions["router"].up)
@@ -171,23 +171,23 @@ async def test_external_routes_in_files_of_a_bird_that_runs(world: BgpWorld, tmp
         await world.until_hops(WEB, 1)
         await machine.until(lambda: machine.addresses[WEB].announced)
         assert "(65000,1)" in router.ask(f"show route all {WEB}/32")
-        at = time.time()
+        at = Moment.now()
         await machine.apply({WEB: False, SHOP: True}, peers=(), attributes=attributes)
-        assert await world.log.changed(at, WEB) <= 1
+        assert at.own_s(await world.log.changed(at.at, WEB)) <= 1
         await machine.kill()
         await machine.start()
         await machine.apply({WEB: None, SHOP: None}, peers=(), attributes=attributes)
         assert machine.addresses[SHOP].announced
-        assert len(await world.log.since(at, SHOP)) == 1
+        assert len(await world.log.since(at.at, SHOP)) == 1
 
         # A route that another machine has, too, ends some time after this process.
         await machine.apply({WEB: True, SHOP: True}, peers=(), attributes=attributes, others=("m2",))
         await world.until_hops(WEB, 1)
         await machine.kill()
         await machine.start()
-        at = time.time()
+        at = Moment.now()
         await machine.apply({WEB: None, SHOP: None}, peers=(), attributes=attributes, others=("m2",))
-        assert await world.log.since(at, WEB) == []
+        assert await world.log.since(at.at, WEB) == []
         await machine.kill()
         machine.expire(ALIVE)
         await world.until_hops(WEB, 0)

@@ -181,4 +181,4 @@ async def follows(city: City, traffic: Traffic, address: str) -> None:
     async def there() -> bool:
         return traffic.count.by_pod[BACKENDS[address]] > 0
 
-    await wait_until(there, f"requests get to {address}", timeout_s=180)
+    await wait_until(there, f"requests get to {address}")

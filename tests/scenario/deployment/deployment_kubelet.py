@@ -52,7 +52,7 @@ class Kubelet:
                 await old[number].terminate()
             if number < count:
                 await self._start(deployment)
-        await wait_until(self._one_leads, "a hub leads", timeout_s=120)
+        await wait_until(self._one_leads, "a hub leads")
 
     async def _start(self, deployment: dict[str, object]) -> None:
         self._started += 1

@@ -23,7 +23,6 @@ from tests.e2e.e2e_real_apis import RealApis, assets_directory
 pytestmark = [
     pytest.mark.real_api,
     pytest.mark.slow,
-    pytest.mark.timeout(600),
     pytest.mark.skipif(HELM is None, reason="Helm is not installed: make helm builds it, where Go is"),
 ]
 

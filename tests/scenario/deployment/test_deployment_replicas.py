@@ -69,7 +69,7 @@ async def test_a_leader_that_fails_costs_no_request(city: City, fault: Callable[
             async def taken_over() -> bool:
                 return await city.holder() not in ("", before) and await second.leads()
 
-            await wait_until(taken_over, "the second replica leads", timeout_s=120)
+            await wait_until(taken_over, "the second replica leads")
         await follows(city, traffic, "10.66.0.2")
         await traffic.stop()
         assert (traffic.count.failed, traffic.count.cut) == (0, 0), traffic.count.failures
@@ -90,14 +90,14 @@ async def test_an_envoy_that_starts_without_a_leader_is_served_the_same(city: Ci
         holder = await city.holder()
         async with world.pod(city.namespace, "late") as pod:
             traffic = Traffic(host="127.0.0.1", port=await world.proxy_port(city.key), kept=0)
-            await wait_until(traffic.is_answered, "the late Envoy serves", timeout_s=120)
+            await wait_until(traffic.is_answered, "the late Envoy serves")
             status, page = await admin_get(pod.admin, "/listeners")
             assert status == 200
             assert city.key.name in page
         assert await city.holder() == holder
         assert not await second.leads()
         second.api.open_way()
-        await wait_until(second.leads, "the second leads once it reaches the API", timeout_s=180)
+        await wait_until(second.leads, "the second leads once it reaches the API")
         async with world.pod(city.namespace, "later"):
             await world.programmed(city.key)
         assert await versions(world, city.key) == served

@@ -138,7 +138,7 @@ async def test_a_release_upgraded_and_rolled_back_under_traffic_changes_nothing_
                         lambda name=BACKENDS[address]: reached(traffic, name), f"requests get to {address}",
                         timeout_s=120,
                     )  # fmt: skip
-                    await wait_until(lambda: drained(pod), "the backend from before has left", timeout_s=120)
+                    await wait_until(lambda: drained(pod), "the backend from before has left")
                 await traffic.stop()
                 assert (traffic.count.failed, traffic.count.cut) == (0, 0), traffic.count.failures
                 assert traffic.count.answered > 0
@@ -169,4 +169,4 @@ async def connected(kubelet: Kubelet) -> None:
     async def one_has_it() -> bool:
         return await kubelet.metric("fairlead_xds_streams") == 1
 
-    await wait_until(one_has_it, "Envoy is back at a hub", timeout_s=120)
+    await wait_until(one_has_it, "Envoy is back at a hub")

@@ -56,7 +56,7 @@ async def test_two_versions_at_once_lead_in_turn_and_fight_over_nothing(director
             await old.hub.terminate()
             old.hub.environment.clear()
             await old.hub.start_ready()
-            await wait_until(new.leads, "the new one leads", timeout_s=120)
+            await wait_until(new.leads, "the new one leads")
             await unchanged(city, city.key)
             await traffic.stop()
             assert (traffic.count.failed, traffic.count.cut) == (0, 0), traffic.count.failures
@@ -66,7 +66,7 @@ async def test_two_versions_at_once_lead_in_turn_and_fight_over_nothing(director
 async def hand_over(leader: Member, other: Member) -> None:
     """End the leader without a chance to hand its lease back, and wait until the other one leads."""
     await leader.hub.kill()
-    await wait_until(other.leads, f"{other.name} leads", timeout_s=120)
+    await wait_until(other.leads, f"{other.name} leads")
 
 
 async def unchanged(city: City, key: LoadBalancerKey) -> None:
@@ -84,6 +84,6 @@ async def unchanged(city: City, key: LoadBalancerKey) -> None:
         return last == before
 
     await city.world.programmed(key)
-    await wait_until(settled, "what is written of the load balancer stays", timeout_s=60)
+    await wait_until(settled, "what is written of the load balancer stays")
     await asyncio.sleep(QUIET_S)
     assert await written() == last

@@ -14,7 +14,7 @@ import pytest
 
 from fairlead_demo.worlds.loopback import free_port
 from fairlead_demo.worlds.pod_server import PodServer
-from fairlead_demo.worlds.processes import Child, wait_until
+from fairlead_demo.worlds.processes import PATIENCE_S, Child, wait_until
 from fairlead_demo.worlds.traffic import Traffic
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -147,7 +147,7 @@ async def test_what_a_pod_accepts_between_the_signal_and_its_end_is_lost_with_it
     port = free_port()
     command = [sys.executable, "-m", "fairlead_demo.worlds.pod_server", "127.0.0.1", str(port), "web-1"]
     pod = Child("web-1", command, log=tmp_path / "log")
-    await pod.start(first_line_s=20)
+    await pod.start(first_line_s=PATIENCE_S)
     traffic = Traffic(host="127.0.0.1", port=port, new_per_s=50, kept=0)
     try:
         with traffic.pod_dies():
