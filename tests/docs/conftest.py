@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead_demo.worlds.loopback import free_network, free_port
+from fairlead_demo.worlds.loopback import free_port
 from tests.docs.docs_console import ROOT, Shell
 
 #: What the pages call the directory and the addresses that each run has its own of.
@@ -51,16 +52,22 @@ status:
 """
 
 
+def free_networks(worker_id: str) -> dict[str, str]:
+    """Return a /16 of loopback for each of the pages' networks: different ones, which no other worker has."""
+    number = int(worker_id.removeprefix("gw")) if worker_id.startswith("gw") else 9
+    seconds = random.SystemRandom().sample(range(10 + number % 10, 191, 10), len(NETWORKS))
+    return {network: f"127.{second}." for network, second in zip(NETWORKS, seconds, strict=True)}
+
+
 @pytest.fixture
-def shell() -> Iterator[Shell]:
+def shell(worker_id: str) -> Iterator[Shell]:
     """An empty directory and nothing running."""
     # Short: the path of a unix socket has room for 107 bytes.
     with tempfile.TemporaryDirectory(prefix="fl-docs-") as name:
-        networks = {network: ".".join(free_network().split(".")[:2]) + "." for network in NETWORKS}
         # Two pages run at once: what leaves the port of its API to the default is given one, too.
         api = f"127.0.0.1:{free_port()}"
         ports = {API: api, DRIVER: str(free_port()), _CLUSTER_API: f"{_CLUSTER_API} --listen {api}"}
-        shell = Shell(directory=Path(name), substitutions={HOME: name, **ports, **networks})
+        shell = Shell(directory=Path(name), substitutions={HOME: name, **ports, **free_networks(worker_id)})
         (shell.directory / "examples").symlink_to(ROOT / "examples")
         yield shell
         shell.close()

@@ -35,7 +35,7 @@ _FILE = re.compile(r"<!-- file: (\S+) -->\s*$")
 #: What was done before the tests run.
 _DONE_BEFORE = frozenset({"make install && . .venv/bin/activate", ". .venv/bin/activate"})
 #: What was started in the background may say its line a little later.
-_LINGER_S = 90.0
+_LINGER_S = 180.0
 #: So many last lines of each log file are shown when a command fails.
 _LOG_LINES = 40
 _AGE = re.compile(r"(?<![\w.])(\d+[smhd])+(?![\w.])")
@@ -141,7 +141,7 @@ class Shell:
             text = text.replace(old, new)
         return text
 
-    def play(self, markdown: str, *, timeout_s: float = 180.0) -> None:
+    def play(self, markdown: str, *, timeout_s: float = 400.0) -> None:
         """Execute a page from top to bottom."""
         for block in blocks_of(markdown):
             if block.file:
@@ -153,7 +153,7 @@ class Shell:
 
     def type(self, command: str) -> list[str]:
         """Run a command that no page shows."""
-        return self.run(Step(command, (), 0), timeout_s=180.0)
+        return self.run(Step(command, (), 0), timeout_s=400.0)
 
     def run(self, step: Step, *, timeout_s: float) -> list[str]:
         """Type one command; return once it has ended and all that is expected was seen."""

@@ -71,7 +71,7 @@ class World:
 
 
 async def until(check: Callable[[], Any]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while True:
             result = check()
             if await result if isinstance(result, Awaitable) else result:

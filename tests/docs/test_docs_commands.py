@@ -55,7 +55,7 @@ class Elsewhere:
         self._thread.start()
 
     def run(self, what: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(60)
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(180)
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -30,7 +30,7 @@ class HttpClient:
         """Return the certificate (DER) that is shown for a server name, None for a client that sends none."""
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             _, writer = await asyncio.open_connection(
                 self.address, 443, ssl=context, server_hostname=host if host is not None else ""
             )
@@ -41,7 +41,7 @@ class HttpClient:
 
     async def _get(self, port: int, context: ssl.SSLContext | None, host: str, path: str) -> tuple[int, str]:
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(180):
                 reader, writer = await asyncio.open_connection(
                     self.address, port, ssl=context, server_hostname=host if context else None
                 )

@@ -34,7 +34,7 @@ async def test_a_demo_that_is_ended_leaves_no_process_behind(how: signal.Signals
                     assert line, "the demo has ended"
             assert find_running(Path(name) / "envoy") is not None
             demo.send_signal(how)
-            out = (await asyncio.wait_for(demo.communicate(), 60))[0].decode()
+            out = (await asyncio.wait_for(demo.communicate(), 180))[0].decode()
         finally:
             left = left_running(environment)
             end(left)

@@ -384,7 +384,7 @@ async def test_a_shift_goes_back_and_stops_on_errors_of_routes(fleet: Fleet) -> 
         loading = asyncio.create_task(load())
         hub = ("--kubeconfig", str(fleet.kubeconfig), "--output", "json")
         # Errors are looked at every few seconds, so the second step is not due before the first was judged.
-        how = ("--step", "30", "--every", "20s", "--stop-on", "5xx>5%")
+        how = ("--step", "30", "--every", "60s", "--stop-on", "5xx>5%")
         code, _, problem = await run_fairlead("shift", "default/failing", "east=10", "west=90", *how, *hub)
         assert code == 0, problem
 

@@ -223,7 +223,7 @@ async def _type(mistake: Mistake, place: Place) -> tuple[int, str]:
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
-        out, _ = await asyncio.wait_for(process.communicate(), 60)
+        out, _ = await asyncio.wait_for(process.communicate(), 180)
     finally:
         if process.returncode is None:
             process.kill()

@@ -44,7 +44,7 @@ async def pod_of(site: ProxySite, source: str) -> str:
     """Return the name of the pod that answers a client which connects from an address."""
     reader, writer = await connect_inside(site.client.name, ADDRESS, 80, source=source)
     writer.write(b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         answer = await reader.read()
     writer.close()
     return answer.decode().splitlines()[-1]

@@ -74,7 +74,7 @@ async def drains_for_two_seconds(context: rollout.RolloutContext) -> None:
 
     await wait_until(shown, "the status shows what drains")
     with contextlib.suppress(ConnectionError):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             await reader.read()
     writer.close()
     assert leaving.child.running

@@ -107,7 +107,7 @@ class Event(KubeObject, frozen=True, gc=False):
 EVENT = Resource("", "v1", "Event", "events", True, Event)
 
 
-async def until(check: Callable[[], Any], *, what: str = "", timeout_s: float = 90.0) -> Any:
+async def until(check: Callable[[], Any], *, what: str = "", timeout_s: float = 180.0) -> Any:
     """Poll until ``check`` (plain or async) returns something true, and return that; NotFound is not true."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + timeout_s

@@ -30,7 +30,7 @@ from fairlead.providers.envoy.provider import EnvoyProvider
 from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.loopback import free_port
 from tests.unit.providers.envoy.kubernetes.fake_kube import FakeKube
-from tests.xds.conftest import worker_number
+from tests.xds.conftest import first_port
 from tests.xds.http_world import Authority, HttpWorld, config, get, prefix, route, to
 from tests.xds.world import TIMEOUT_S, Addresses, ask_udp
 
@@ -217,7 +217,7 @@ async def test_https_listeners_are_served_over_http3_as_well(http: HttpWorld, tm
 async def test_proxies_of_a_cluster_announce_http3_while_their_service_has_it(
     short_dir: Path, addresses: Addresses, worker_id: str
 ) -> None:
-    first = 21_500 + 10 * worker_number(worker_id)
+    first = first_port(6_000, worker_id)
     kube = FakeKube()
     provider = EnvoyProvider(fleet=DeploymentFleet(kube=kube), xds_address="127.0.0.1:0")
     await provider.start()

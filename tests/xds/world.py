@@ -31,10 +31,12 @@ def new_name() -> str:
 
 
 class Addresses:
-    """Loopback addresses of one test worker."""
+    """Loopback addresses of one test worker, above those that ``free_network`` chooses from."""
 
     def __init__(self, worker: int) -> None:
-        self._free = (f"127.{100 + worker}.{third}.{fourth}" for third in range(1, 255) for fourth in range(1, 255))
+        self._free = (
+            f"127.{200 + worker % 20}.{third}.{fourth}" for third in range(1, 255) for fourth in range(1, 255)
+        )
 
     def take(self) -> str:
         return next(self._free)

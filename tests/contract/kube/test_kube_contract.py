@@ -26,7 +26,7 @@ def service(namespace: str, name: str, *, port: int = 80, **meta: Any) -> dict[s
     }
 
 
-async def until(done: Callable[[], bool], limit_s: float = 60.0) -> None:
+async def until(done: Callable[[], bool], limit_s: float = 180.0) -> None:
     async with asyncio.timeout(limit_s):
         while not done():  # noqa: ASYNC110 - the other side is a server
             await asyncio.sleep(0.005)

@@ -102,7 +102,7 @@ class Api:
 
     async def locked_out(self, token: str, code: int = 401, reason: str = "Unauthorized") -> None:
         """Wait until ``token`` opens nothing; a real server hears of it late, and remembers a token for ten seconds."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(180):
             while True:
                 answer = await self.get(self.cms, token=token)
                 if answer.code != 200:
@@ -112,7 +112,7 @@ class Api:
 
     async def served(self, path: str) -> None:
         """Wait until a new kind is listed at ``path``: a real server needs a moment."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(180):
             while True:
                 if (await self.get(path)).code == 200:
                     return
@@ -120,7 +120,7 @@ class Api:
 
     async def until(self, path: str, *keys: str) -> Any:
         """Wait until the object at ``path`` has a value at ``keys``; controllers work in the background."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(180):
             while True:
                 value = (await self.get(path)).ok()
                 for key in keys:

@@ -54,7 +54,7 @@ async def test_orphan(api: Api) -> None:
     owner = (await api.post(api.cms, config_map("own"))).ok(201)
     await api.post(api.cms, config_map("dep", ownerReferences=owned_by(owner)))
     (await api.delete(api.cms + "/own", {"propagationPolicy": "Orphan"})).ok()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         while True:
             left = (await api.get(api.cms + "/dep")).ok()
             if "ownerReferences" not in left["metadata"]:
@@ -87,7 +87,7 @@ async def test_a_namespace_goes_with_its_content(api: Api) -> None:
     refused = (await api.post(inside, config_map("b"))).refused(403, "Forbidden", "because it is being terminated")
     assert refused["details"]["causes"][0]["reason"] == "NamespaceTerminating"
     await api.gone(inside + "/a")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         said = await _conditions(api, name)
         while "NamespaceFinalizersRemaining" not in said:
             await asyncio.sleep(0.05)

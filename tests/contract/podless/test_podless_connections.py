@@ -42,7 +42,7 @@ async def connect(url: str, writers: list[asyncio.StreamWriter], said: bytes) ->
 
 
 async def is_ended(reader: asyncio.StreamReader) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         try:
             while await reader.read(1024):
                 pass
@@ -92,7 +92,7 @@ async def test_many_that_come_at_once_and_mean_it_are_all_let_in(
         writer.write(f"Authorization: Bearer {server.admin_token}\r\n\r\n".encode())
         return await reader.readline()
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         answers = await asyncio.gather(*(slow_client() for _ in range(40)))
     assert set(answers) == {b"HTTP/1.1 200 OK\r\n"}
 
@@ -143,7 +143,7 @@ async def test_a_user_has_so_many_requests_at_once_and_the_others_wait_or_are_re
         await shared.take(ADMIN)
     waiting[0].cancel()
     shared.release(blue)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         await waiting[1]
     assert not waiting[2].done()
     for task in waiting:
@@ -175,7 +175,7 @@ async def hold(url: str, path: str, token: str, writers: list[asyncio.StreamWrit
     """Make one request over a connection of its own, which stays open."""
     head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n"
     reader = await connect(url, writers, head.encode())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
     return reader
 

@@ -186,7 +186,7 @@ async def test_a_stricter_definition_keeps_old_objects_changeable(widgets: Widge
     properties["set"]["items"] = short
     properties["low"]["x-kubernetes-validations"] = [{"rule": "self > 3", "message": "low must be above three"}]
     (await api.patch(widgets.crd, {"spec": stricter["spec"]})).ok()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         while True:
             probe = await api.post(widgets.path, widgets.widget("probe", low=0), dryRun="All")
             if probe.code == 422:

@@ -166,21 +166,21 @@ async def test_access(kubectl: Kubectl) -> None:
 
 async def test_custom_resources(kubectl: Kubectl) -> None:
     await kubectl("apply -f -", CRD)
-    await kubectl("wait --for=condition=Established crd/foos.example.com --timeout=5s")
+    await kubectl("wait --for=condition=Established crd/foos.example.com --timeout=2m")
     assert await kubectl("apply -f -", FOO) == "foo.example.com/f1 created"
     assert 'unknown field "spec.typo"' in await kubectl.fails("apply -f -", FOO.replace("size", "typo"))
     assert "should be greater than or equal to 1" in await kubectl.fails("apply -f -", FOO.replace("3", "0"))
     assert await kubectl('patch fo f1 --type=merge -p {"spec":{"size":4}}') == "foo.example.com/f1 patched"
     status = '{"status":{"conditions":[{"type":"Ready","status":"True"}]}}'
     await kubectl(f"patch fo f1 --subresource=status --type=merge -p {status}")
-    await kubectl("wait --for=condition=Ready fo/f1 --timeout=5s")
-    await kubectl("wait --for=jsonpath={.spec.size}=4 fo/f1 --timeout=5s")
+    await kubectl("wait --for=condition=Ready fo/f1 --timeout=2m")
+    await kubectl("wait --for=jsonpath={.spec.size}=4 fo/f1 --timeout=2m")
     header, row = (await kubectl("get fo")).splitlines()
     assert (header.split(), row.split()) == (["NAME", "SIZE", "READY"], ["f1", "4", "True"])
     assert "Generation:" in await kubectl("describe fo f1")
     assert "How many." in await kubectl("explain foo.spec.size")
     await kubectl("delete fo f1")
-    await kubectl("wait --for=delete fo/f1 --timeout=5s")
+    await kubectl("wait --for=delete fo/f1 --timeout=2m")
     await kubectl("delete crd foos.example.com")
 
 

@@ -49,7 +49,7 @@ async def policy(api: Api) -> AsyncIterator[None]:
 
 async def refused(api: Api, path: str) -> Any:
     """Delete until it is refused: the server takes a moment to know of a new policy, so nothing may be lost to that."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         while True:
             answer = await api.delete(path, dryRun="All")
             if answer.code != 200:

@@ -20,7 +20,7 @@ KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")
 HTTP = Listener(80).key
 
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 class Web:

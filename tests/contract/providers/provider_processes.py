@@ -19,7 +19,7 @@ import pytest
 from fairlead_demo.worlds.loopback import free_port
 
 DRIVER = Path(__file__).parents[3] / "examples" / "driver" / "driver.py"
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 ASK_AGAIN_S = 3.0
 
 

@@ -63,7 +63,7 @@ async def envoy() -> AsyncIterator[EnvoyProvider]:
     provider = create(data_dir=path, concurrency=1)
     await provider.start()
     provider.publish()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         while (await admin_get(path / "admin.sock", "/ready"))[0] != 200:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.02)
     yield provider
@@ -77,4 +77,4 @@ async def envoy() -> AsyncIterator[EnvoyProvider]:
 class TestEnvoy(ProviderContract):
     @pytest_asyncio.fixture(loop_scope="session")
     async def subject(self, envoy: EnvoyProvider, worker_id: str) -> EnvoySubject:
-        return EnvoySubject(envoy, 60 + int(worker_id.removeprefix("gw") or 0) if worker_id != "master" else 99)
+        return EnvoySubject(envoy, 220 + int(worker_id.removeprefix("gw") if worker_id != "master" else 9))

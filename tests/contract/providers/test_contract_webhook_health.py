@@ -96,7 +96,7 @@ async def test_a_change_of_health_is_noticed_without_being_asked_for(tmp_path: P
         target = Target(TargetKey("127.0.0.1", port))
         await webhook.apply([TargetChange(KEY, HTTP.key, target, Action.REGISTER, Reason.NEW)])
         await webhook.start()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(180):
             await noticed.wait()
             assert (await health(webhook)).serving is True
             backend.close()

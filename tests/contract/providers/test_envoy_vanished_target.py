@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.envoy, pytest.mark.slow]
 KEY = LoadBalancerKey("LoadBalancer", "fleet", "api")
 HERE, MACHINE, FRONT, PORT = "10.67.8.1", "10.67.8.2", "127.67.8.1", 6443
 #: Envoy's 30 s, and what a busy machine needs.
-PATIENCE_S = 120.0
+PATIENCE_S = 180.0
 
 
 @pytest.fixture

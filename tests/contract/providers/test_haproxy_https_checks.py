@@ -157,7 +157,7 @@ async def test_a_load_balancer_that_goes_leaves_no_authority_behind(plane: Plane
     await plane.register(member)
     await plane.until(member, "UP L7OK")
     assert authority_name("", KEY, member.pem) in plane.haproxy.ask("show ssl ca-file")
-    await until(lambda: deleted(plane), what="it is deleted", timeout_s=60)
+    await until(lambda: deleted(plane), what="it is deleted")
     assert authority_name("", KEY, member.pem) not in plane.haproxy.ask("show ssl ca-file")
 
 

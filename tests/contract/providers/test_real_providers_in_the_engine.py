@@ -34,7 +34,7 @@ from tests.unit.providers.webhook.scripted_driver import ScriptedDriver
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "engine")
 HTTP = Listener(80).key
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 class ProviderRunner:

@@ -190,7 +190,7 @@ async def test_a_leader_that_the_hub_turns_away_makes_room_for_its_standby(world
     second = await world.start(exporting=False)
     await world.load_balancer()
     await door.shut()
-    await until(second.leadership.may_write, what="the standby leads", timeout_s=90)
+    await until(second.leadership.may_write, what="the standby leads")
     assert not first.leadership.may_write()
     assert any("hub" in each for each in first.readiness())
     await world.service("later")

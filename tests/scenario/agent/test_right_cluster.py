@@ -263,8 +263,8 @@ async def test_rotation_ends_every_earlier_key(hub: ApiSide, tmp_path: Path):
     assert (code, out) == (0, ""), problem
     assert "All earlier credentials of tenant east are revoked" in problem
     # A real API server remembers for ten seconds whom it has seen.
-    await until(lambda: ended(first), timeout_s=90)
-    await until(lambda: ended(second), timeout_s=90)
+    await until(lambda: ended(first))
+    await until(lambda: ended(second))
     assert await works(third)
 
 

@@ -172,7 +172,7 @@ def working(world: World, kubeconfig: Path) -> Agent:
 
 async def exports(world: World, name: str) -> None:
     await world.service(name)
-    await until(lambda: world.load_balancer(f"shop.{name}"), what=name, timeout_s=60)
+    await until(lambda: world.load_balancer(f"shop.{name}"), what=name)
 
 
 @pytest.mark.req("S-11")
@@ -195,7 +195,7 @@ async def test_an_agent_works_on_past_several_lives_of_its_token(world: World, t
     assert not await key.accepts(tokens[-1])
     await exports(world, "rotated")
     assert key.token == rotated, "a renewed token does not overwrite the new key"
-    await until(lambda: again.readiness() == [], what="ready", timeout_s=60)
+    await until(lambda: again.readiness() == [], what="ready")
 
 
 @pytest.mark.req("S-11")

@@ -269,7 +269,7 @@ async def work(world: World, authority: bytes, *, of_hub: list[JSONObject], of_a
             return not await unused()
 
         try:
-            await until(all_used, timeout_s=60)
+            await until(all_used)
         except AssertionError:
             unused_rights = await unused()
             assert unused_rights == [], f"asked for and never used: {unused_rights}"

@@ -100,7 +100,7 @@ class Replica:
 
     async def published(self) -> None:
         waiter = asyncio.ensure_future(self.hub.publication.wait())
-        await asyncio.wait({waiter, self.tasks[0]}, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({waiter, self.tasks[0]}, timeout=180, return_when=asyncio.FIRST_COMPLETED)
         if self.tasks[0].done():
             await self.tasks[0]
         assert waiter.done(), (self.name, self.hub.not_ready())
@@ -228,7 +228,7 @@ class World:
     async def backend(self, name: str, **options: Any) -> Backend:
         number = next(_NUMBERS)
         backend = await Backend(name, **options).start(
-            f"127.{os.getpid() % 90 + 120}.{number // 250}.{number % 250 + 1}"
+            f"127.{os.getpid() % 20 + 230}.{number // 250}.{number % 250 + 1}"
         )
         self.backends.append(backend)
         return backend

@@ -155,7 +155,7 @@ async def test_certificate_alone_decides_what_is_read(traffic: World, relay: Rel
         async with grpc.aio.secure_channel(f"127.0.0.1:{relay.port}", credentials, options=options) as channel:
             call = channel.stream_stream(_METHOD)()
             await call.write(clusters_wanted(theirs))
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(180):
                 answer = await call.read()
         return answer.decode(errors="replace") if isinstance(answer, bytes) else ""
 

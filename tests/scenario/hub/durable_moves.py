@@ -85,7 +85,7 @@ class Moves:
         """Move it: what a user does."""
         await self.world.user.merge_patch(TCP_LOAD_BALANCERS, NAMESPACE, "web", {"spec": {"className": name}})
 
-    async def follow(self, check, *, what: str = "", limit_s: float = 120.0):
+    async def follow(self, check, *, what: str = "", limit_s: float = 180.0):
         """Wait until ``check``; a user looks at every step."""
 
         async def looked():

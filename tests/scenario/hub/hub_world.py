@@ -235,7 +235,7 @@ class HubWorld:
 
     # --- time ---
 
-    async def until(self, check: Callable[[], Any], *, what: str = "", limit_s: float = 120.0) -> Any:
+    async def until(self, check: Callable[[], Any], *, what: str = "", limit_s: float = 180.0) -> Any:
         end_s = self.clock.monotonic() + limit_s
         while True:
             last = check()

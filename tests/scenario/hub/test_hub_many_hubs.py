@@ -152,7 +152,7 @@ class Sites:
                     await site.world.heartbeat(f"tenant-{member}")
             await asyncio.gather(*(site.world.quiet(5) for site in self.both))
 
-    async def answers(self, addresses: set[str], *, limit_s: float = 60) -> None:
+    async def answers(self, addresses: set[str], *, limit_s: float = 180.0) -> None:
         for _ in range(int(limit_s / 5)):
             if self.zone.answer == addresses:
                 return

@@ -39,7 +39,7 @@ class RealWorld(HubWorld):
         config = ClusterConfig(server=self._there.url, sign_in=bearer(self._there.token, tls=tls))
         return WatchedCluster(config, name=name, clock=self.clock, qps=0)
 
-    async def until(self, check: Callable[[], Any], *, what: str = "", limit_s: float = 90.0) -> Any:
+    async def until(self, check: Callable[[], Any], *, what: str = "", limit_s: float = 180.0) -> Any:
         try:
             async with asyncio.timeout(limit_s):
                 while True:

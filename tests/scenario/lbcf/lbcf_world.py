@@ -186,7 +186,7 @@ class Shop:
         there = condition_of((await self.get(name)).status.conditions, kind)
         return (there.status, there.reason, there.message) if there else ("", "", "")
 
-    async def says(self, kind: str, *text: str, name: str = "shared", limit_s: float = 120.0) -> None:
+    async def says(self, kind: str, *text: str, name: str = "shared", limit_s: float = 180.0) -> None:
         """Wait until a condition is what it should not be, and names all of ``words``."""
 
         async def check() -> bool:
@@ -231,13 +231,13 @@ class Shop:
 
         await self.world.until(check, what=f"an Event with {text}")
 
-    async def until_at(self, *addresses: str, lb: str = "shared", limit_s: float = 120.0) -> None:
+    async def until_at(self, *addresses: str, lb: str = "shared", limit_s: float = 180.0) -> None:
         wanted = set(addresses)
         await self.world.until(
             lambda: self.driver.at(lb) == wanted, what=f"{wanted}, there are {self.driver.at(lb)}", limit_s=limit_s
         )
 
-    async def registered(self, *addresses: str, limit_s: float = 120.0) -> None:
+    async def registered(self, *addresses: str, limit_s: float = 180.0) -> None:
         """Wait until exactly these have records, and all of them are Registered."""
         wanted = dict.fromkeys(addresses, "Registered")
 
@@ -246,7 +246,7 @@ class Shop:
 
         await self.world.until(check, what=f"records of {addresses}", limit_s=limit_s)
 
-    async def until_gone(self, name: str = "shared", limit_s: float = 120.0) -> None:
+    async def until_gone(self, name: str = "shared", limit_s: float = 180.0) -> None:
         async def check() -> bool:
             return not await self.records() and await self.world.find(LOAD_BALANCERS, "shop", name) is None
 

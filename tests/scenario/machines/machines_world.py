@@ -60,7 +60,7 @@ from tests.scenario.installed_kinds import server_with_kinds
 
 TOKEN = "for-these-tests-only"
 POOL = "192.0.2.0/28"
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 _XDS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 
 

@@ -40,7 +40,7 @@ from podless import ApiServer
 from tests.scenario.installed_kinds import server_with_kinds
 from tests.unit.providers.envoy.fake_envoy import FakeEnvoy
 
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 NAMESPACE = "tenant-east"
 
 

@@ -106,7 +106,7 @@ class World:
             quiet = quiet + 1 if idle and await self._current() else 0
             return quiet >= 2
 
-        await until(check, what="settled", timeout_s=90)
+        await until(check, what="settled")
 
     async def _current(self) -> bool:
         for item in self.running:

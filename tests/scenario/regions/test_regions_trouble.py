@@ -221,7 +221,7 @@ async def test_without_the_kinds_and_the_right_to_install_them_it_says_which_are
     sign_in = bearer(answer["status"]["token"], tls=(await world.api.sign_in(None)).ssl)
     running = Running(replace(world.api, sign_in=sign_in))
     with pytest.raises(FairleadError) as caught:
-        await asyncio.wait_for(running.task, 60)
+        await asyncio.wait_for(running.task, 180)
     assert isinstance(caught.value, BadConfiguration)
     assert "poolservices.fairlead.dev" in caught.value.sentence
     assert "nodepools" not in caught.value.sentence

@@ -58,7 +58,7 @@ async def a_hub(world: World, *, pool: str = RANGE) -> AsyncGenerator[Cloud]:
         await hub.prepare()
         await world.user.merge_patch(LOAD_BALANCER_CLASSES, "", "envoy", {"spec": {"drain": "0s"}}, manager="user")
         task = asyncio.create_task(hub.run(), name="hub")
-        await until(lambda: hub.leading, what="the hub leads", timeout_s=90)
+        await until(lambda: hub.leading, what="the hub leads")
         try:
             yield Cloud(provider)
         finally:
@@ -90,14 +90,14 @@ async def until_condition(world: World, pool: str, *wanted: str) -> None:
     async def check() -> bool:
         return await condition(world, pool) == wanted
 
-    await until(check, what=f"{pool} {wanted}", timeout_s=90)
+    await until(check, what=f"{pool} {wanted}")
 
 
 async def gone(world: World, pool: str) -> None:
     async def check() -> bool:
         return await world.find(f"test-{pool}") is None and lb(pool) not in await world.load_balancers()
 
-    await until(check, what=f"test-{pool} is gone", timeout_s=90)
+    await until(check, what=f"test-{pool} is gone")
 
 
 @pytest.mark.req("T-O-70", "O-53")

@@ -48,7 +48,7 @@ async def moved_to(world: ZonesWorld, zone: str) -> None:
     async def so() -> bool:
         return (await world.published("www.dev")).status.zone == zone
 
-    await until(so, what=f"the name is in zone {zone}", timeout_s=120.0)
+    await until(so, what=f"the name is in zone {zone}")
 
 
 async def publish(world: ZonesWorld) -> None:
@@ -82,7 +82,7 @@ async def test_records_are_in_the_new_zone_before_they_leave_the_former(world: Z
     await world.stop()
     await world.start()
     await world.name("www.dev", addresses=["192.0.2.2"])
-    await until(lambda: answered(child, "192.0.2.2"), what="the change is answered", timeout_s=120.0)
+    await until(lambda: answered(child, "192.0.2.2"), what="the change is answered")
     await world.delete("www.dev")
     await world.gone("www.dev")
     assert set(await child.names()) == {f"theirs.{CHILD} A", f"ns.{CHILD} A"}
@@ -144,7 +144,7 @@ async def test_names_stay_when_a_new_zone_is_deleted_again(world: ZonesWorld, ch
     async def gone() -> bool:
         return [each.metadata.name for each in await world.user.list(DNS_ZONES)] == ["test"]
 
-    await until(gone, what="the zone is let go", timeout_s=120.0)
+    await until(gone, what="the zone is let go")
 
 
 async def test_a_name_that_is_deleted_while_it_moves_leaves_nothing_in_either_zone(world: ZonesWorld, child: Bind):
@@ -174,10 +174,10 @@ async def test_a_name_moves_from_bind_to_a_zone_at_powerdns(world: ZonesWorld, t
         parameters = {"server": server.server, "url": server.url, "credentials": "powerdns"}
         spec = {"zone": CHILD, "provider": "powerdns", "parameters": parameters}
         await world.user.apply(DNS_ZONES, {"metadata": {"name": "dev"}, "spec": spec}, manager="kubectl")
-        await until(lambda: answered(world.bind), what="BIND answers it no more", timeout_s=120.0)
+        await until(lambda: answered(world.bind), what="BIND answers it no more")
         assert await server.ask(NAME, "A") == {"192.0.2.1"}  # it was there before it went
         await moved_to(world, "dev")
-        await until(lambda: same(world.bind, before), what="BIND has only what others have", timeout_s=120.0)
+        await until(lambda: same(world.bind, before), what="BIND has only what others have")
         await world.delete("www.dev")
         await world.gone("www.dev")
         assert await server.ask(NAME, "A") == set()

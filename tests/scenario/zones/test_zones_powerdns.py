@@ -42,7 +42,7 @@ class PowerDNSWorld(ZonesWorld):
         async def so() -> bool:
             return await self.server.ask(f"{name}.{self.server.zone}", type_) == set(values)
 
-        await until(so, what=f"{name} {type_} {values}", timeout_s=120.0)
+        await until(so, what=f"{name} {type_} {values}")
 
 
 @pytest.fixture

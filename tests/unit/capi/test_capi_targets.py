@@ -67,7 +67,7 @@ async def test_an_api_that_answers_something_else_does_not_end_the_search(target
     api.served, api.garbled = True, True
     running = asyncio.create_task(made.run())
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             while "cannot be read" not in made.incomplete(POOL_MACHINE):
                 await looked(api)
             assert made.incomplete(POOL_MACHINE).startswith("spec.targetKind: The discovery of management at /apis/")

@@ -86,7 +86,7 @@ async def test_tcp_speaks_lines_and_udp_answers(servers: tuple[Servers, str, lis
 
     transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(Client, remote_addr=(ip, 8080))
     transport.sendto(b"hello")
-    assert json.loads(await asyncio.wait_for(answered, 30)) == {
+    assert json.loads(await asyncio.wait_for(answered, 180)) == {
         "request": "hello", "namespace": "", "ingress": "", "service": "", "pod": "pod-4",
     }  # fmt: skip
     transport.close()

@@ -71,7 +71,7 @@ async def opened(server: AcmeServer, key: bytes | None = None, external: Externa
 
 
 async def settled(client: AcmeClient, order: RemoteOrder) -> RemoteOrder:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while True:
             now = await in_thread(lambda: client.order(order.url), name="test")
             assert now is not None

@@ -55,7 +55,7 @@ class World:
 
 async def test_kinds_that_refer_to_nothing_are_reconciled_once() -> None:
     world = World()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         await world.run(Kind(refers=False))
     await asyncio.gather(*world.woken, return_exceptions=True)
     assert sorted(key.name for key in world.reconciled) == ["first", "second"]
@@ -64,7 +64,7 @@ async def test_kinds_that_refer_to_nothing_are_reconciled_once() -> None:
 async def test_a_kind_that_refers_to_others_is_reconciled_again_when_these_have_been_read() -> None:
     world, kind = World(), Kind(refers=True)
     running = world.run(Kind(refers=False), kind)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while len(world.reconciled) < 2:  # noqa: ASYNC110 (nothing to wait for but the loop)
             await asyncio.sleep(0)
         await asyncio.gather(*world.woken, return_exceptions=True)
@@ -76,6 +76,6 @@ async def test_a_kind_that_refers_to_others_is_reconciled_again_when_these_have_
 
 async def test_without_keys_it_is_over_at_once() -> None:
     world = World()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         await world.first_pass.run([], [], world.wake)
     assert world.reconciled == []

@@ -130,7 +130,7 @@ class ScriptedApi:
     def requests(self, method: str, *, watch: bool | None = None) -> list[Seen]:
         return [s for s in self.seen if s.method == method and (watch is None or s.is_watch == watch)]
 
-    async def until(self, done: Callable[[], bool], limit_s: float = 60.0) -> None:
+    async def until(self, done: Callable[[], bool], limit_s: float = 180.0) -> None:
         """Wait until ``done()``: what is waited for comes over a socket, so there is nothing else to wait on."""
         async with asyncio.timeout(limit_s):
             while not done():  # noqa: ASYNC110

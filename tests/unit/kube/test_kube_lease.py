@@ -132,7 +132,7 @@ async def test_work_that_finishes_ends_the_candidacy(api: ScriptedApi, cluster: 
     candidate = Candidate(cluster, "one")
     await clock.advance_until(lambda: candidate.working)
     candidate.finish.set()
-    await asyncio.wait_for(candidate.task, 60)
+    await asyncio.wait_for(candidate.task, 180)
     assert lease(api)["holderIdentity"] == ""
     assert not candidate.elector.is_leader
 

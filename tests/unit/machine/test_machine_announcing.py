@@ -112,7 +112,7 @@ async def while_running(
     machine.watch(supervisor)
     running = asyncio.create_task(supervisor.run_until_stopped(machine.withdraw if withdraw else None))
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             await check(recorder)
     finally:
         supervisor.stop()

@@ -99,6 +99,6 @@ async def test_load_balancers_and_identities_do_not_wait_for_each_other(
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(180):
         while not is_so():  # noqa: ASYNC110 - the state has no event
             await asyncio.sleep(0.001)

@@ -154,7 +154,7 @@ async def test_the_connection_moves_to_the_hub_that_leads() -> None:
 
     try:
         await link.connect((at_first, at_second), grpc.ssl_channel_credentials(authority.ca.encode()))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             assert await name_of_hub() == b"first"
             channel, _ = link.stream("/test/Name")
             link.prefer(at_second)

@@ -189,7 +189,7 @@ async def test_streams_are_bounded_in_all_and_of_one_viewer_and_a_seat_is_free_a
         assert (refused_all.status, refused_all.content_type) == (503, "text/plain")
         assert "close some, or try later" in await refused_all.text()
         first.close()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             while (again := await opened("carol")).status != 200:  # noqa: ASYNC110 - the server sees it leave
                 await asyncio.sleep(0.05)
         assert len(board._viewers) == 3
@@ -209,7 +209,7 @@ async def test_a_viewer_that_reads_nothing_gives_its_seat_back(monkeypatch):
     async with served(page) as server:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
         writer.write(b"GET /page/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             while not board._viewers:  # noqa: ASYNC110 - another task's
                 await asyncio.sleep(0.01)
             while board._viewers:  # noqa: ASYNC110

@@ -69,7 +69,7 @@ async def test_a_bug_is_logged_and_the_watch_goes_on(monkeypatch: pytest.MonkeyP
     watch = ReadbackWatch(observe=observe, keys=lambda: {"one": [KEY]}, clock=SystemClock(), interval_s=0.01)
     with structlog.testing.capture_logs() as logged:
         watch.start()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             while looks.qsize() < 3:  # noqa: ASYNC110 - the queue is only counted
                 await asyncio.sleep(0.005)
         await watch.close()

@@ -56,7 +56,7 @@ class Bench:
     async def __aexit__(self, *_: object) -> None:
         assert self.task
         self.queue.close()
-        await asyncio.wait_for(self.task, 60)
+        await asyncio.wait_for(self.task, 180)
 
     def count(self, result: str) -> float:
         return (
@@ -189,7 +189,7 @@ async def test_a_cancellation_that_is_not_ours_is_a_bug_and_ends_no_worker() -> 
         assert sorted(runs) == ["bad-1", "bad-1", "bad-2", "bad-2", "good"]
     assert {entry["error"] for entry in logs if entry["event"] == "bug"} == {"CancelledError"}
     queue.close()
-    await asyncio.wait_for(task, 60)
+    await asyncio.wait_for(task, 180)
 
 
 async def test_metrics_have_the_documented_names() -> None:

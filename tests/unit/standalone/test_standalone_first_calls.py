@@ -18,7 +18,7 @@ from fairlead.standalone.process import wait_for_api
 from fairlead_demo.worlds.loopback import free_port
 from fairlead_demo.worlds.processes import wait_until
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 180.0
 _KUBECONFIG = """
 clusters: [{{name: c, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
 users: [{{name: u, user: {{token: t}}}}]

@@ -39,7 +39,7 @@ async def start_envoy(directory: Path) -> asyncio.subprocess.Process:
 
 
 async def ended(process: asyncio.subprocess.Process) -> bool:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         return await process.wait() != 0
 
 

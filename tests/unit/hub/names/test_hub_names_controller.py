@@ -33,7 +33,7 @@ from tests.unit.hub.hub_parts import intent_context
 TOKEN = "for-these-tests-only"
 HOST = "shop.example.com"
 SOURCE = "LoadBalancerRoute"
-LIMIT_S = 60
+LIMIT_S = 180.0
 
 
 class World:

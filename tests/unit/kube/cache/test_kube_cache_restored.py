@@ -87,7 +87,7 @@ async def test_who_starts_over_sees_nothing_go(api: ScriptedApi, cluster: Cluste
     await api.until(lambda: bool(api.watches))
     backup.restore(bump=bump)
     with pytest.raises(StateRestored, match="one has been restored to an older state"):
-        await asyncio.wait_for(task, 20)
+        await asyncio.wait_for(task, 180)
     assert names(cache) == ["older", "younger"]
 
 

@@ -28,7 +28,7 @@ class Server:
 
     async def asked(self, *questions: int) -> None:
         """Wait until there are so many questions on each connection."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(180):
             while self.questions != list(questions):
                 self.more.clear()
                 await self.more.wait()
