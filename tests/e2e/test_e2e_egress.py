@@ -145,10 +145,10 @@ async def test_labelled_pods_leave_with_the_address_of_their_service(site: Proxy
             await wait_until(counted, f"{left} pods are left")
         await wait_until(leaves_as(world, world.node.address), "the pod leaves as before")
 
-        async def untold() -> bool:
+        async def without_status() -> bool:
             return await egress() is None
 
-        await wait_until(untold, "the status has no identity")
+        await wait_until(without_status, "the status has no identity")
 
         async def no_rules() -> bool:
             return not world.rules()

@@ -119,11 +119,11 @@ async def owner_of(site: ProxySite, address: str) -> str:
     """Wait until exactly one machine has an address; return its name."""
     names: list[str] = []
 
-    async def one() -> bool:
+    async def is_single() -> bool:
         names[:] = owners(site, address)
         return len(names) == 1
 
-    await wait_until(one, f"{address} has one owner")
+    await wait_until(is_single, f"{address} has one owner")
     return names[0]
 
 
@@ -179,7 +179,7 @@ async def test_the_doctor_of_a_machine_finds_faults_of_its_network(site: ProxySi
     first = site.machines[owner]
     second = site.machines["m2" if owner == "m1" else "m1"]
 
-    async def found(machine: ProxyMachine, *checks: str) -> dict[str, str]:
+    async def finds(machine: ProxyMachine, *checks: str) -> dict[str, str]:
         """Wait until these checks find something about a machine, and no others do."""
         faults: dict[str, str] = {}
 
@@ -191,16 +191,16 @@ async def test_the_doctor_of_a_machine_finds_faults_of_its_network(site: ProxySi
         await wait_until(so, f"the doctor of {machine.name} finds {checks}")
         return faults
 
-    await found(first)
-    await found(second)
+    await finds(first)
+    await finds(second)
     ip("-n", site.client.name, "address", "add", f"{address}/32", "dev", "eth0")
-    assert site.client.mac in (await found(first, "proxy-owners"))["proxy-owners"]
-    await found(second, "proxy-owners")
+    assert site.client.mac in (await finds(first, "proxy-owners"))["proxy-owners"]
+    await finds(second, "proxy-owners")
     ip("-n", site.client.name, "address", "delete", f"{address}/32", "dev", "eth0")
     ip("-n", second.namespace.name, "link", "set", "eth0", "mtu", "1400")
     set_kernel(first, "net.ipv4.ip_nonlocal_bind=0", "net.ipv4.conf.eth0.arp_ignore=0")
     await site.hub.terminate()
-    faults = await found(first, "proxy-mtu", "proxy-settings", "proxy-hubs")
+    faults = await finds(first, "proxy-mtu", "proxy-settings", "proxy-hubs")
     assert second.namespace.address in faults["proxy-mtu"]
 
 

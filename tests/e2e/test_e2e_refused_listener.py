@@ -60,10 +60,10 @@ async def test_a_port_of_another_program_reads_as_rejected_by_envoy(fleet: Fleet
         assert "NotProgrammed: the targets are healthy" in out
         assert "not programmed: RejectedByProxy" in out
 
-        async def told() -> bool:
+        async def reported() -> bool:
             return bool(await east.events("taken"))
 
-        await wait_until(told, "an Event says so")
+        await wait_until(reported, "an Event says so")
         assert set(await east.events("taken")) == {"RejectedByProxy"}
 
         other.close()

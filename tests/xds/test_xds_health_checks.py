@@ -125,11 +125,11 @@ async def test_target_that_says_it_is_ill_gets_no_connections(
     endpoints[0].well = False
     await health(world, spec.key, ConditionReason.SERVING, healthy=1)
 
-    async def left_out() -> bool:
+    async def avoided() -> bool:
         return {await ask(spec.address, 8080) for _ in range(6)} == {"well"}
 
     # The cluster of connections has checks of its own.
-    await wait_until(left_out, "the target that is well gets all connections")
+    await wait_until(avoided, "the target that is well gets all connections")
     endpoints[0].well = True
     await health(world, spec.key, ConditionReason.SERVING, healthy=2)
     if kind != "grpc":
@@ -162,10 +162,10 @@ async def test_backend_that_says_it_is_ill_gets_no_requests(http: HttpWorld, tmp
     backends[0].well = False
     await health(http.world, spec.key, ConditionReason.SERVING, healthy=1)
 
-    async def left_out() -> bool:
+    async def avoided() -> bool:
         return {(await get(spec)).backend for _ in range(4)} == {"well"}
 
-    await wait_until(left_out, "the backend that is well gets all requests")
+    await wait_until(avoided, "the backend that is well gets all requests")
     # Without a check of its own it is checked by connecting again.
     plain = msgspec.structs.replace(shop, health_check=None)
     await http.provider.ensure(with_config(spec, config(route("r", to("shop")), backends=[plain])))
