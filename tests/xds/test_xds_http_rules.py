@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
+from typing import Literal
 
+import msgspec
 import pytest
 
 from fairlead.model.change import Action
 from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.http import (
+    Backend,
     BackendRef,
     Cors,
     Filters,
@@ -28,8 +33,9 @@ from fairlead.model.http import (
 )
 from fairlead.model.keys import backend_key
 from fairlead.providers.envoy.http.route_lookup import ClientRequest, lookup
+from tests.programmed import wait_proxies
 from tests.xds.http_world import HttpWorld, config, exact, get, prefix, route, to, web_socket, with_config
-from tests.xds.world import TIMEOUT_S
+from tests.xds.world import TIMEOUT_S, local_envoy
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
@@ -303,6 +309,47 @@ async def test_sessions_stay_at_their_target(http: HttpWorld) -> None:
     again = {"x-session": first.headers["x-session"]}
     assert {(await get(spec, "/header", headers=again)).backend for _ in range(8)} == {first.backend}
     assert len({(await get(spec)).backend for _ in range(8)}) > 1
+
+
+@pytest.mark.req("F-23")
+@pytest.mark.parametrize("kind", ["Cookie", "Header"])
+async def test_a_session_is_the_same_at_every_proxy_and_ends_with_the_drain(
+    http: HttpWorld, kind: Literal["Cookie", "Header"]
+) -> None:
+    """What a proxy needs is in the cookie or header: one that has never met the client leads it to the same target."""
+    pods = [await http.echo(f"pod-{number}") for number in range(3)]
+    rule = to("web", session=SessionPersistence(kind, "sid"))
+    for drain in ("", "30s"):
+        served = config(route("r", rule), backends=[Backend("web", drain=drain)])
+        one, other = [await http.serve(http.spec(served), {"web": [pod.target for pod in pods]}) for _ in range(2)]
+        first = await get(one)
+        sent = first.headers["set-cookie" if kind == "Cookie" else "sid"]
+        session = {"Cookie": sent.partition(";")[0]} if kind == "Cookie" else {"sid": sent}
+        for spec in (one, other):
+            assert {(await get(spec, headers=session)).backend for _ in range(6)} == {first.backend}
+        leaving = next(pod for pod in pods if pod.name == first.backend)
+        drains = msgspec.structs.replace(leaving.target, draining=True)
+        await http.world.change(other, Action.REGISTER, drains, listener=backend_key("web"))
+        after = {(await get(other, headers=session)).backend for _ in range(6)}
+        assert (after == {first.backend}) is bool(drain), "without a drain time, sessions leave at once"
+        assert first.backend not in {(await get(other)).backend for _ in range(6)}, "it gets no new sessions"
+        await http.world.change(other, Action.DEREGISTER, leaving.target, listener=backend_key("web"))
+        assert first.backend not in {(await get(other, headers=session)).backend for _ in range(6)}
+
+
+@pytest.mark.req("F-23")
+async def test_a_session_survives_a_restart_of_the_proxy(http: HttpWorld) -> None:
+    pods = [await http.echo(f"pod-{number}") for number in range(3)]
+    spec = http.spec(config(route("r", to("web", session=SessionPersistence(name="sid")))))
+    await http.serve(spec, {"web": [pod.target for pod in pods]})
+    browser = Browser(spec)
+    first = await browser.get()
+    running = local_envoy(http.provider).running
+    assert running is not None
+    os.kill(running.pid, signal.SIGKILL)
+    await wait_proxies(lambda: not http.provider.proxies(), timeout_s=TIMEOUT_S)
+    await http.programmed(spec)
+    assert {await browser.get() for _ in range(6)} == {first}
 
 
 class Browser:

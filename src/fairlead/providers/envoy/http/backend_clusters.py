@@ -7,6 +7,7 @@ changed costs one comparison. Backends of UDP have no cluster of their own (``ud
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -221,6 +222,10 @@ def backend_cluster_bytes(
     check_port = check.port if check is not None else 0
     fields = cluster_fields(spec, name, targets, connections=connections, shares=shares, check_port=check_port)
     fields["per_connection_buffer_limit_bytes"] = {"value": _BUFFER_BYTES}
+    if shares is None and backend.drain and seconds_from_duration(backend.drain):
+        # Sessions stay at a target as long as its connections do; those of a member that is drained leave at once.
+        statuses = {"statuses": ["UNKNOWN", "HEALTHY", "DEGRADED", "DRAINING"]}
+        fields["common_lb_config"] = {**cast("Fields", fields["common_lb_config"]), "override_host_status": statuses}
     until = check if shares else None
     if backend.protocol in _EXPLICIT:
         fields["typed_extension_protocol_options"] = {_OPTIONS: schema.any(_OPTIONS, _http_options(backend))}
