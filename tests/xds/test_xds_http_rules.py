@@ -321,11 +321,11 @@ async def test_a_session_is_the_same_at_every_proxy_and_ends_with_the_drain(
     rule = to("web", session=SessionPersistence(kind, "sid"))
     for drain in ("", "30s"):
         served = config(route("r", rule), backends=[Backend("web", drain=drain)])
-        one, other = [await http.serve(http.spec(served), {"web": [pod.target for pod in pods]}) for _ in range(2)]
-        first = await get(one)
+        near, other = [await http.serve(http.spec(served), {"web": [pod.target for pod in pods]}) for _ in range(2)]
+        first = await get(near)
         sent = first.headers["set-cookie" if kind == "Cookie" else "sid"]
         session = {"Cookie": sent.partition(";")[0]} if kind == "Cookie" else {"sid": sent}
-        for spec in (one, other):
+        for spec in (near, other):
             assert {(await get(spec, headers=session)).backend for _ in range(6)} == {first.backend}
         leaving = next(pod for pod in pods if pod.name == first.backend)
         drains = msgspec.structs.replace(leaving.target, draining=True)
