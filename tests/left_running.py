@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 _NAME = "FAIRLEAD_TEST_MARK"
 #: What ends the rest of a command that was killed needs a moment itself.
-_PATIENCE_S = 5.0
+_PATIENCE_S = 60.0
 
 
 class Left(NamedTuple):
@@ -35,7 +35,7 @@ def marked(environment: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def left_running(environment: Mapping[str, str]) -> list[Left]:
-    """Return the processes that were started with the mark of ``environment`` and do not end within seconds."""
+    """Return the processes that were started with the mark of ``environment`` and do not end soon."""
     end_s = time.monotonic() + _PATIENCE_S
     while (left := _marked(environment)) and time.monotonic() < end_s:
         time.sleep(0.1)

@@ -100,9 +100,12 @@ async def test_an_ingress_gets_a_certificate_by_http_01_and_is_served_with_it(
         await issuer(fleet, authority, "of-ingresses")
         await answers(lambda: client.get_tls(host, authority.root), (200, "secure"))
         assert await client.get(host) == (200, "secure")
-        (there,) = await certificates(fleet, "east", host)
-        assert there.status.state == "Issued"
-        assert there.status.order is None
+
+        async def issued() -> bool:
+            (there,) = await certificates(fleet, "east", host)
+            return there.status.state == "Issued" and there.status.order is None
+
+        await wait_until(issued, "the certificate is issued, and its order is done")
         assert authority.issued == [(host,)]
         await no_ingresses(fleet, east, "of-certificates", "secure")
         await no_certificate(fleet, "east", host)

@@ -42,13 +42,14 @@ async def test_a_member_is_listed_then_removed(guests: Fleet) -> None:
         await guest.endpoints("web", 5678, pod)
         await guest.service("web", http(80, 5678))
         address = await ready(guest, "web", 80)
-        code, out, _ = await tenant(guests, "list")
-        assert code == 0
-        assert [line.split()[:3] for line in out.splitlines()] == [
-            ["NAME", "READY", "STATE"],
-            ["guest", "True", "Engaged"],
-        ]
-        assert address in out
+
+        async def listed() -> bool:
+            code, out, _ = await tenant(guests, "list")
+            assert code == 0
+            rows = [line.split()[:3] for line in out.splitlines()]
+            return rows == [["NAME", "READY", "STATE"], ["guest", "True", "Engaged"]] and address in out
+
+        await wait_until(listed, "the member is listed with its address")
         row = msgspec.json.decode((await tenant(guests, "list", "-o", "json"))[1])[0]
         assert (row["loadBalancers"], row["addresses"], row["clockAheadS"]) == (1, [address], 0)
         code, out, problem = await tenant(guests, "remove", "guest")
@@ -70,8 +71,11 @@ async def test_a_member_is_listed_then_removed(guests: Fleet) -> None:
             return not (await guest.get("web")).status.load_balancer.ingress
 
         await wait_until(withdrawn, "the Service shows no address")
-        assert "TenantRemoved" in await guest.events("web")
-        assert await refused(address, 80)
+
+        async def ended() -> bool:
+            return "TenantRemoved" in await guest.events("web") and await refused(address, 80)
+
+        await wait_until(ended, "an Event says why, and the address is closed")
 
         async def without_namespace() -> bool:
             try:

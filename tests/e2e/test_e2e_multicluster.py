@@ -86,9 +86,13 @@ async def test_routes_reach_exactly_the_members_that_export(fleet: Fleet) -> Non
             return await ask(client.address, 9000) == "west"
 
         await wait_until(raw_answers, "the TCPRoute leads to the import")
-        _, out, _ = await run_fairlead("status", "--kubeconfig", str(fleet.kubeconfig))
-        row = next(line.split() for line in out.splitlines() if line.startswith("default/set-web"))
-        assert row[1:] == ["prod", "west", "east,", "west", "Exported"]
+
+        async def listed() -> bool:
+            _, out, _ = await run_fairlead("status", "--kubeconfig", str(fleet.kubeconfig))
+            rows = [line.split()[1:] for line in out.splitlines() if line.startswith("default/set-web")]
+            return rows == [["prod", "west", "east,", "west", "Exported"]]
+
+        await wait_until(listed, "status lists the exported Service")
 
         await put(east, SERVICE_EXPORTS, "set-web", {})
         await wait_until(lambda: both(client), "both members answer")

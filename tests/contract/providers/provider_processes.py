@@ -70,7 +70,7 @@ class HAProxy:
             self.stop()
             raise
 
-    def ask(self, *commands: str, timeout_s: float = PATIENCE_S) -> str:
+    def ask(self, *commands: str, timeout_s: float = 60.0) -> str:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout_s)
             connection.connect(str(self.socket))
