@@ -490,7 +490,7 @@ async def test_a_drill_ends_though_the_hub_dies_and_fails_no_connection(fleet: F
         load = Traffic(host=address, kept=1)
         load.start()
         name = f"rehearsal-{mode.lower()}"
-        drill = {"member": "west", "service": "default/drilled", "mode": mode, "duration": "10s", "stopOn": "5xx>1%"}
+        drill = {"member": "west", "service": "default/drilled", "mode": mode, "duration": "20s", "stopOn": "5xx>1%"}
         await fleet.cluster.create(DRILLS, {"metadata": {"name": name}, "spec": drill})
         await served(fleet, "drilled", "east 100%, west drilled")
         await wait_until(lambda: answers_of(address, {"east"}), "only east gets connections")

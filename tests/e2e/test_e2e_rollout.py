@@ -41,20 +41,20 @@ async def test_a_rollout_fails_requests_only_without_the_gate(monkeypatch: pytes
             pods = await context.fleet.members["east"].cluster.list(PODS, "default")
             assert all(pod.is_open(CONDITION_SERVING) for pod in pods)
             if os.geteuid() == 0:
-                await drains_for_two_seconds(context)
+                await drains_in_time(context)
         finally:
             await context.close()
 
 
-async def drains_for_two_seconds(context: rollout.RolloutContext) -> None:
+async def drains_in_time(context: rollout.RolloutContext) -> None:
     """Have a pod terminate that a client is connected to, and check that its connection is closed in time."""
     member, workload = context.fleet.members["west"], context.workloads["west"]
     port = {"port": service_port(80), "targetPort": POD_PORT}
-    await member.service("web", port, annotations={ANNOTATION_DRAIN: "2s"}, selector={"app": "web"})
+    await member.service("web", port, annotations={ANNOTATION_DRAIN: "8s"}, selector={"app": "web"})
 
     async def accepted() -> bool:
         obj = await context.fleet.at_hub("west", "default.web")
-        return obj is not None and obj.status.accepted is not None and obj.status.accepted.drain == "2s"
+        return obj is not None and obj.status.accepted is not None and obj.status.accepted.drain == "8s"
 
     await wait_until(accepted, "the drain time is accepted")
     leaving, *others = workload.pods

@@ -2,7 +2,7 @@
 
     sent = answered + failed + lost with a pod + under way
 
-Failed: anything but 200, a reset, an answer cut short, or none within 10 s. A request counts as *lost with a pod* only
+Failed: anything but 200, a reset, an answer cut short, or none within 30 s. A request counts as *lost with a pod* only
 if its connection was opened before a pod that is killed with SIGKILL had ended, and broke: nothing in the world can
 answer it. Between the signal and the end the kernel goes on accepting connections for the pod, on a busy machine for
 tens of milliseconds. Every request on a connection opened after the end must be answered. Most open a new connection
@@ -22,9 +22,9 @@ import msgspec
 
 from fairlead_demo.worlds.loopback import service_port
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 #: How long after the end of a pod the end of a connection may still be on its way to the client.
-_LOST_WITHIN_S = 1.0
+_LOST_WITHIN_S = 5.0
 _FAILURES_KEPT = 5
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
