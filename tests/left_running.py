@@ -20,6 +20,8 @@ from typing import NamedTuple
 _NAME = "FAIRLEAD_TEST_MARK"
 #: What ends the rest of a command that was killed needs a moment itself.
 _PATIENCE_S = 60.0
+#: A demo takes a minute or two, on a busy machine some more.
+_DEMO_S = 800.0
 
 
 class Left(NamedTuple):
@@ -61,14 +63,14 @@ def end(left: list[Left]) -> None:
             os.kill(process.pid, signal.SIGKILL)
 
 
-async def passed_demo(command: Sequence[str], *, timeout_s: float) -> str:
+async def passed_demo(command: Sequence[str]) -> str:
     """Run a demo, and return what it printed: it has passed, and left no process behind."""
     environment = marked()
     process = await asyncio.create_subprocess_exec(
         *command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
     )
     try:
-        out = (await asyncio.wait_for(process.communicate(), timeout_s))[0].decode()
+        out = (await asyncio.wait_for(process.communicate(), _DEMO_S))[0].decode()
     finally:
         left = left_running(environment)
         end(left)

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.envoy, pytest.mark.slow]
 @pytest.mark.req("C-32", "C-39", "C-40", "C-45", "C-46", "C-50", "C-61", "C-64", "C-65", "T-C-13", "T-C-20")
 async def test_the_demo_of_cluster_api_passes_and_leaves_no_process_behind() -> None:
     """An endpoint before the first machine, a disabled machine, a rolling replacement, a dead hub: no request fails."""
-    await passed_demo(fairlead("demo", "cluster-api", "--plain"), timeout_s=400)
+    await passed_demo(fairlead("demo", "cluster-api", "--plain"))
 
 
 @pytest.mark.req("C-61", "C-62", "C-65")

@@ -19,7 +19,7 @@ pytestmark = [
 @pytest.mark.req("KI-9", "K-47", "K-49", "K-53", "C-53")
 async def test_the_demo_of_names_passes_and_leaves_no_process_behind() -> None:
     """Names, certificates, a refused claim, rolled pods, renewals, a move: no request fails, records of others stay."""
-    out = await passed_demo(fairlead("demo", "names", "--plain"), timeout_s=500)
+    out = await passed_demo(fairlead("demo", "names", "--plain"))
     assert " 0 failed, 0 connections cut, every record of others still there" in out
     assert "a name moved to another address under load, and no request failed" in out
     for made in ("web-default-gw.west.lb.example.test:", "east.lb.example.test:"):

@@ -29,7 +29,7 @@ async def test_a_demo_that_is_ended_leaves_no_process_behind(how: signal.Signals
         )
         try:
             assert demo.stdout is not None
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(400):
                 while b"members run" not in (line := await demo.stdout.readline()):
                     assert line, "the demo has ended"
             assert find_running(Path(name) / "envoy") is not None

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]
 
 @pytest.mark.req("X-4", "T-13", "I-8")
 async def test_the_demo_passes_and_leaves_no_process_behind() -> None:
-    await passed_demo(as_ordinary_user(fairlead("demo", "--plain")), timeout_s=150)
+    await passed_demo(as_ordinary_user(fairlead("demo", "--plain")))
 
 
 @pytest.mark.req("X-4")

@@ -19,7 +19,7 @@ def simulate(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProce
     """Run the command line in a process of its own: its loop and its link are not those of tests."""
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     command = [sys.executable, "-m", "tests.simulate", *arguments]
-    return subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True, timeout=500, check=False)
+    return subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True, timeout=850, check=False)
 
 
 @pytest.mark.parametrize("seed", ["5", "7", "19"])

@@ -20,7 +20,7 @@ SEPARATE = os.geteuid() == 0 and shutil.which("ip") is not None
 @pytest.mark.slow
 @pytest.mark.req("O-4", "O-5", "O-14", "O-15", "O-16", "O-20", "O-21", "O-22", "O-23", "O-24", "O-55")
 async def test_one_service_in_three_regions_each_on_its_own_network() -> None:
-    text = await passed_demo([*FAIRLEAD, "demo", "regions", "--plain"], timeout_s=600)
+    text = await passed_demo([*FAIRLEAD, "demo", "regions", "--plain"])
     if SEPARATE:
         assert "network namespace" in text
         assert "no region's access point can be reached from another region" in text
