@@ -14,7 +14,7 @@ from fairlead.providers.zones.answers import query
 from fairlead.providers.zones.connection import DNSConnection
 from fairlead.providers.zones.settings import ServerSettings
 
-TIMEOUT_S = 0.6
+TIMEOUT_S = 2.0
 Answers = Callable[[int, int], bool]
 
 
