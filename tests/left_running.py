@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 _NAME = "FAIRLEAD_TEST_MARK"
-#: What ends the rest of a command that was killed needs a moment itself.
-_PATIENCE_S = 60.0
 #: A demo takes a minute or two, on a busy machine some more.
 _DEMO_S = 800.0
 
@@ -36,9 +34,12 @@ def marked(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**(os.environ if environment is None else environment), _NAME: secrets.token_hex(8)}
 
 
-def left_running(environment: Mapping[str, str]) -> list[Left]:
-    """Return the processes that were started with the mark of ``environment`` and do not end soon."""
-    end_s = time.monotonic() + _PATIENCE_S
+def left_running(environment: Mapping[str, str], *, patience_s: float = 60.0) -> list[Left]:
+    """Return the processes that were started with the mark of ``environment`` and do not end in time.
+
+    What ends the rest of a command that was killed needs a moment itself.
+    """
+    end_s = time.monotonic() + patience_s
     while (left := _marked(environment)) and time.monotonic() < end_s:
         time.sleep(0.1)
     return left

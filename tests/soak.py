@@ -85,7 +85,7 @@ def run_once(command: Sequence[str], log: Path) -> Run:
                 command, stdout=out, stderr=subprocess.STDOUT, env=environment, check=False
             ).returncode
     finally:
-        left = left_running(environment)
+        left = left_running(environment, patience_s=5.0)
         end(left)
     failures = failures_in(log.read_text(errors="replace")) if code else ()
     if code and not failures:
