@@ -11,6 +11,8 @@ import grpc
 import pytest
 import pytest_asyncio
 from grpc import aio
+from h2.connection import H2Connection
+from h2.events import ResponseReceived
 
 from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.http import MIN_PROCESSOR_BODY, Backend, ExternalProcessor
@@ -255,3 +257,48 @@ async def send(spec: FrontendSpec, *lines: str) -> bytes:
     answer = await asyncio.wait_for(reader.read(), 20)
     writer.close()
     return answer
+
+
+@pytest.mark.req("F-21")
+async def test_a_slow_client_does_not_use_up_the_time_of_the_processor(http: HttpWorld, processor: Processor) -> None:
+    """Public reports: a body that arrives late, in pieces, or is refused must not hang or pass uninspected."""
+    inspected = waf(max_size=MIN_PROCESSOR_BODY, timeout_ms=1_000)
+    spec = await serve(http, inspected, await processor.start(http.world.addresses.take()))
+    sizes = (9, MIN_PROCESSOR_BODY + 1)
+    for size in sizes:
+        reader, writer = await asyncio.open_connection(spec.address, 80)
+        writer.write(b"POST /page HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % size)
+        for part in (b"an at", b"tack".ljust(size - 5, b".")):
+            await writer.drain()
+            await asyncio.sleep(1.2)
+            writer.write(part)
+        answer = await asyncio.wait_for(reader.read(), 20)
+        assert answer.startswith(b"HTTP/1.1 403" if size == 9 else b"HTTP/1.1 413")
+        writer.close()
+    assert processor.bodies == [9]
+    assert http._echoes[-1].seen == []
+
+
+@pytest.mark.req("F-21")
+async def test_trailers_after_a_body_do_not_hide_it(http: HttpWorld, processor: Processor) -> None:
+    """A public report: with trailers, the message with the body is not the end of the stream."""
+    inspected = waf(max_size=MIN_PROCESSOR_BODY)
+    spec = await serve(http, inspected, await processor.start(http.world.addresses.take()))
+    reader, writer = await asyncio.open_connection(spec.address, 80)
+    client = H2Connection()
+    client.initiate_connection()
+    names = ((":method", "POST"), (":path", "/page"), (":scheme", "http"), (":authority", "shop.example.com"))
+    client.send_headers(1, names)
+    client.send_data(1, b"an attack")
+    client.send_headers(1, (("x-trailer", "1"),), end_stream=True)
+    writer.write(client.data_to_send())
+    status = b""
+    async with asyncio.timeout(20):
+        while not status:
+            events = client.receive_data(await reader.read(65536))
+            answers = [dict(event.headers) for event in events if isinstance(event, ResponseReceived)]
+            status = next((answer[b":status"] for answer in answers), b"")
+            writer.write(client.data_to_send())
+    writer.close()
+    assert status == b"403"
+    assert processor.bodies == [9]
