@@ -238,13 +238,14 @@ class Agent:
     async def run(self) -> None:
         """Run until cancelled; every failure outside is waited for, and shown by ``readiness``."""
         async with asyncio.TaskGroup() as group:
-            for cache in (*self.caches.all, *self.http.all):
+            for cache in (*self.caches.all, self.caches.subtenants, *self.http.all):
                 group.create_task(cache.run(), name=f"cache-{cache.cluster.name}-{cache.resource.plural}")
             group.create_task(self.gateways.run(), name="gateway-caches")
             group.create_task(self.sets.run(), name="multicluster-caches")
             group.create_task(self._run_infrastructure(), name="gateway-infrastructure")
             group.create_task(self._recorder.run(), name="events")
             group.create_task(self._check(), name="checks")
+            group.create_task(self._publish_subtenants(), name="subtenants")
             group.create_task(self._report_silent_hub(), name="silent-hub")
             group.create_task(self._gates.run(), name="readiness-gates")
             if self.config.egress:
@@ -257,6 +258,11 @@ class Agent:
         """Watch the objects of Gateways in the member, once there are Gateways."""
         await self._gateway_seen.wait()
         await self._infrastructure.run()
+
+    async def _publish_subtenants(self) -> None:
+        """Publish what was published with the former labels of namespaces, once these have been read."""
+        await self.caches.subtenants.wait_synced()
+        self.engine.enqueue_all()
 
     def _leaving_changed(self) -> None:
         self.engine.enqueue_all()

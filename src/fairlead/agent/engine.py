@@ -200,6 +200,12 @@ class Engine:
         for key in self._keys():
             self.enqueue(key)
 
+    def publish_namespace(self, namespace: str) -> None:
+        """Enqueue all keys of a namespace of the member to be published."""
+        for key in self._keys():
+            if key[1] == namespace:
+                self.publish(key)
+
     def is_unpublished(self, key: Key) -> bool:
         """Return whether the hub may not have yet what a key should have there."""
         source = self._sources[key[0]]

@@ -119,6 +119,7 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "Existing certificates are kept and renewed.",
         "maxTargets": "Maximum number of targets of all load balancers together, counted for each port; 0 means no "
         "limit. From this number on a new load balancer waits; served ones still get new targets.",
+        "subtenants": "Limits of namespaces of the member, in addition to those of the Tenant.",
         "maxMetricSeries": "Number of load balancers, and of routes, with metrics of their own; 0 means that the "
         "member shares 100 of each with others.",
         "targetRanges": "CIDR ranges that traffic may be sent to; when empty, all except loopback, link-local and "
@@ -143,6 +144,22 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "hostnames": "Host names, including generated ones.",
         "addresses": "Addresses of AddressPools.",
         "targets": "Targets of all load balancers, once for each port.",
+        "subtenants": "The sub-tenants with limits.",
+    },
+    "SubtenantLimits": {
+        "name": "Value of the label fairlead.dev/subtenant of the namespaces; a namespace without the label is a "
+        "sub-tenant of its own name. * means each sub-tenant that has no entry.",
+        "maxLoadBalancers": "Maximum number of load balancers of Services and Gateways; 0 means no limit.",
+        "maxRoutes": "Maximum number of Ingress hosts and routes; 0 means no limit. Routes that are served are kept.",
+        "maxTargets": "Maximum number of targets, counted for each port; 0 means no limit. From this number on a new "
+        "load balancer waits.",
+    },
+    "SubtenantUsed": {
+        "name": "Name of the sub-tenant.",
+        "loadBalancers": "Load balancers of Services and Gateways.",
+        "routes": "Ingress hosts, and routes at Gateways.",
+        "routesServed": "Routes that do not wait for the limit.",
+        "targets": "Targets of the load balancers, once for each port.",
     },
     "TenantStatus": {
         "used": "What the member uses of its limits, including what waits above them; unset until the hub has counted.",

@@ -28,6 +28,8 @@ ANNOTATION_TARGET = "fairlead.dev/target"
 #: On a namespace, a Service or a pod, with the value ``enabled``: pods are ready only once they are served.
 LABEL_READINESS_GATE = "fairlead.dev/readiness-gate"
 READINESS_GATE_ENABLED = "enabled"
+#: On a namespace of a member: the sub-tenant that it belongs to. Agents copy it to what they publish for the namespace.
+LABEL_SUBTENANT = "fairlead.dev/subtenant"
 #: On a pod: the LoadBalancer Service of its namespace with whose address its connections leave the cluster.
 LABEL_EGRESS = "fairlead.dev/egress"
 #: The condition of a pod that its readiness gate names: every proxy of its load balancers has it healthy.

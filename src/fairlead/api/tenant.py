@@ -12,7 +12,7 @@ from fairlead.api.crd import AGE, CelRule, Column, Crd
 from fairlead.api.hostname import DOMAIN_PATTERN
 from fairlead.api.kubernetes import LEASES, Lease
 from fairlead.api.meta import LIST_ATOMIC, LIST_SET, ONE_LINE, Conditions, KubeObject, ObjectMeta, Resource, Wire
-from fairlead.api.names import GROUP, TENANT_NAMESPACE_PREFIX, VERSION
+from fairlead.api.names import GROUP, LABEL_ORIGIN_NAMESPACE, LABEL_SUBTENANT, TENANT_NAMESPACE_PREFIX, VERSION
 from fairlead.api.times import parsed_time
 
 TenantState = Literal["", "Pending", "Engaged", "Stale", "Lost"]
@@ -37,6 +37,25 @@ def state_by_age(age_s: float | None) -> TenantState:
 _Duration = Annotated[str, Meta(pattern=r"^([0-9]{1,9}s|[0-9]{1,7}m|[0-9]{1,5}h)?$", max_length=16)]
 
 
+#: The limits of each sub-tenant that has none of its own.
+EACH_SUBTENANT = "*"
+#: So many sub-tenants are counted in the status.
+MAX_SUBTENANTS = 256
+
+
+class SubtenantLimits(Wire, frozen=True, gc=False):
+    """The limits of namespaces of a member that belong together.
+
+    name is the value of the label fairlead.dev/subtenant; a namespace without the label is a sub-tenant of its own
+    name. "*" is each other sub-tenant. 0 means no limit but those of the Tenant.
+    """
+
+    name: Annotated[str, Meta(min_length=1, max_length=63, extra_json_schema=ONE_LINE)]
+    max_load_balancers: Annotated[int, Meta(ge=0)] = 0
+    max_routes: Annotated[int, Meta(ge=0)] = 0
+    max_targets: Annotated[int, Meta(ge=0)] = 0
+
+
 class TenantSpec(Wire, frozen=True, gc=False):
     """What a member may do and where it is.
 
@@ -46,6 +65,7 @@ class TenantSpec(Wire, frozen=True, gc=False):
     second the proxies may make for it; 0 means no limit. maxRoutes is how many Ingresses and routes it may have, and
     maxCertificates how many certificates the hub orders for it; 0 means no limit, and a lower limit takes nothing away.
     maxTargets is how many targets its load balancers may have before a new one waits; 0 means no limit.
+    subtenants are limits of its namespaces, within those of the Tenant.
     maxMetricSeries is how many of its load
     balancers, and of its routes, have metrics of their own; 0 means that it shares 100 of each with other members.
     targetRanges are the only addresses that its load
@@ -76,6 +96,13 @@ class TenantSpec(Wire, frozen=True, gc=False):
     max_routes: Annotated[int, Meta(ge=0)] = 0
     max_certificates: Annotated[int, Meta(ge=0)] = 0
     max_targets: Annotated[int, Meta(ge=0)] = 0
+    subtenants: Annotated[
+        list[SubtenantLimits],
+        Meta(
+            max_length=MAX_SUBTENANTS,
+            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+    ] = msgspec.field(default_factory=list[SubtenantLimits])
     max_metric_series: Annotated[int, Meta(ge=0, le=10_000)] = 0
     target_ranges: Annotated[
         list[Annotated[str, Meta(max_length=43)]], Meta(max_length=64, extra_json_schema=LIST_ATOMIC)
@@ -100,10 +127,21 @@ class FormerDomain(Wire, frozen=True, gc=False):
     until: str | None = None
 
 
+class SubtenantUsed(Wire, frozen=True, gc=False):
+    """How much a sub-tenant has, also what waits above a limit; routesServed are the routes that do not wait."""
+
+    name: str
+    load_balancers: int = 0
+    routes: int = 0
+    routes_served: int = 0
+    targets: int = 0
+
+
 class TenantUsed(Wire, frozen=True, gc=False):
     """How much a member has of what its Tenant can limit, also what waits above a limit.
 
-    addresses are those of AddressPools; targets counts a backend once for each port that uses it.
+    addresses are those of AddressPools; targets counts a backend once for each port that uses it. subtenants are those
+    with limits, 256 at most.
     """
 
     load_balancers: int = 0
@@ -113,6 +151,11 @@ class TenantUsed(Wire, frozen=True, gc=False):
     hostnames: int = 0
     addresses: int = 0
     targets: int = 0
+    subtenants: Annotated[list[SubtenantUsed] | None, Meta(extra_json_schema=LIST_ATOMIC)] = None
+
+    def of_subtenant(self, name: str) -> SubtenantUsed:
+        """Return how much one sub-tenant has."""
+        return next((used for used in self.subtenants or () if used.name == name), SubtenantUsed(name))
 
 
 class TenantStatus(Wire, frozen=True, gc=False):
@@ -143,6 +186,11 @@ class Tenant(KubeObject, frozen=True, gc=False):
         """Return the namespace at the hub that holds everything of this member."""
         return self.spec.namespace or TENANT_NAMESPACE_PREFIX + self.metadata.name
 
+    def limits_of(self, subtenant: str) -> SubtenantLimits:
+        """Return the limits of a sub-tenant; without any where it is empty."""
+        limits = {entry.name: entry for entry in self.spec.subtenants if subtenant}
+        return limits.get(subtenant) or limits.get(EACH_SUBTENANT) or SubtenantLimits(subtenant)
+
     @property
     def name_domains(self) -> tuple[str, ...]:
         """Return the domains that names of its objects are in: the present one, empty for none, and former ones."""
@@ -171,6 +219,12 @@ class Tenant(KubeObject, frozen=True, gc=False):
     def draining(self) -> bool:
         """Return whether it is being removed, and its load balancers get no new connections."""
         return self.deleting and bool(self.draining_since)
+
+
+def subtenant_of(obj: KubeObject) -> str:
+    """Return the sub-tenant of an object that an agent published; empty for what belongs to no namespace."""
+    namespace = obj.label(LABEL_ORIGIN_NAMESPACE)
+    return namespace and (obj.label(LABEL_SUBTENANT) or namespace)
 
 
 TENANTS = Resource(GROUP, VERSION, "Tenant", "tenants", False, Tenant)

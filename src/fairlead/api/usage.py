@@ -31,7 +31,8 @@ class UsageRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What clients of one load balancer transferred in one hour, 2026-11-26T18, or on one day, 2026-11-26.
 
     ``load_balancer`` is its key as KIND/NAMESPACE/NAME, ``origin`` the object of the member that asked for it. Bytes
-    are those of TCP connections, datagrams and HTTP, without TLS. ``requests`` are answers over HTTP.
+    are those of TCP connections, datagrams and HTTP, without TLS. ``requests`` are answers over HTTP. ``subtenant`` is
+    that of its namespace; empty when it is none, or an earlier release counted.
     """
 
     time: str
@@ -41,6 +42,7 @@ class UsageRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     requests: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+    subtenant: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -80,6 +82,7 @@ class HeldPeriod(msgspec.Struct, frozen=True, array_like=True, gc=False):
     until: int = 0
     addresses: float = 0
     certificates: float = 0
+    subtenant: str = ""
 
 
 def hour_of(moment: datetime) -> str:
@@ -119,6 +122,7 @@ def summed_rows(rows: Iterable[UsageRow]) -> list[UsageRow]:
                 before.requests + row.requests,
                 before.bytes_in + row.bytes_in,
                 before.bytes_out + row.bytes_out,
+                before.subtenant or row.subtenant,
             )
     return [sums[key] for key in sorted(sums)]
 
@@ -150,7 +154,7 @@ def fitted(days: Mapping[str, Sequence[UsageRow]], most_bytes: int) -> dict[str,
 
 def _busiest(rows: Sequence[UsageRow], keep: int) -> list[UsageRow]:
     named = sorted(rows, key=lambda row: (row.load_balancer == OTHER, -row.bytes_in - row.bytes_out))
-    folded = (msgspec.structs.replace(row, load_balancer=OTHER, origin="") for row in named[keep:])
+    folded = (msgspec.structs.replace(row, load_balancer=OTHER, origin="", subtenant="") for row in named[keep:])
     return summed_rows([*named[:keep], *folded])
 
 
@@ -167,10 +171,7 @@ def next_held(
         if held.until:
             continue
         now_held = present.get(held.load_balancer)
-        same = now_held is not None and (now_held.addresses, now_held.certificates) == (
-            held.addresses,
-            held.certificates,
-        )
+        same = now_held is not None and _what(now_held) == _what(held)
         if same:
             open_.append(held)
         elif held.since < now:
@@ -182,6 +183,10 @@ def next_held(
         cut = len(ended) - most // 2
         ended = [_folded(ended[:cut]), *ended[cut:]]
     return [*ended, *sorted(open_, key=lambda held: held.load_balancer)]
+
+
+def _what(held: HeldPeriod) -> tuple[float, float, str]:
+    return held.addresses, held.certificates, held.subtenant
 
 
 def _folded(periods: Sequence[HeldPeriod]) -> HeldPeriod:
@@ -235,5 +240,7 @@ def unpacked(text: str, as_type: type[T]) -> T | None:
         decompressor = zlib.decompressobj()
         content = decompressor.decompress(base64.b64decode(text, validate=True), _MOST_UNPACKED)
     except (ValueError, zlib.error):
+        return None
+    if not decompressor.eof:
         return None
     return read_json(content, as_type)

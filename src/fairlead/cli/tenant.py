@@ -459,13 +459,13 @@ def _clock(ahead_s: float | None) -> str:
     return f"{age_text(abs(ahead_s))} {'ahead' if ahead_s > 0 else 'behind'}" if ahead_s else "ok"
 
 
-QUOTA_HEADER = ("TENANT", "RESOURCE", "USED", "LIMIT", "%", "FIELD")
+QUOTA_HEADER = ("TENANT", "SUB-TENANT", "RESOURCE", "USED", "LIMIT", "%", "FIELD")
 
 
 def quota_cells(row: QuotaRow) -> tuple[str, ...]:
     """Return the cells of a row under ``QUOTA_HEADER``; a limit that is nearly used is marked."""
-    shown = f"{row.percent}{' !' if row.is_near else ''}" if row.percent is not None else "-"
-    return (row.tenant, row.resource, str(row.used), str(row.limit or "-"), shown, row.field)
+    percent = f"{row.percent}{' !' if row.is_near else ''}" if row.percent is not None else "-"
+    return (row.tenant, row.subtenant or "-", row.resource, str(row.used), str(row.limit or "-"), percent, row.field)
 
 
 async def tenant_quotas(
@@ -485,11 +485,14 @@ async def tenant_quotas(
             if name and not chosen:
                 raise await no_tenant(cluster, name)
         rows = [row for tenant in chosen for row in quota_rows(tenant)]
+        table = [QUOTA_HEADER, *map(quota_cells, rows)]
+        if not any(row.subtenant for row in rows):
+            table = [(cells[0], *cells[2:]) for cells in table]
         uncounted = [tenant.metadata.name for tenant in chosen if tenant.status.used is None]
         return VerbAnswer(
             rows,
             lambda: [
-                *(columns([QUOTA_HEADER, *map(quota_cells, rows)], indent="") if rows else ()),
+                *(columns(table, indent="") if rows else ()),
                 *(
                     f"Tenant {tenant} is not counted yet; check that a hub runs: fairlead status"
                     for tenant in uncounted

@@ -74,6 +74,7 @@ class Used(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     time: str = ""
     tenant: str = ""
+    subtenant: str = ""
     namespace: str = ""
     load_balancer: str = ""
     connections: int = 0
@@ -234,19 +235,20 @@ def used(
     selection: Selection = EVERYTHING,
     tenant: str = "",
 ) -> list[Used]:
-    """Return the sums over ``span``, ordered by tenant, namespace, load balancer and time."""
-    sums: dict[tuple[str, str, str, str], _Sum] = {}
+    """Return the sums over ``span``, ordered by tenant, sub-tenant, namespace, load balancer and time."""
+    sums: dict[tuple[str, str, str, str, str], _Sum] = {}
 
-    def sum_of(subject: UsageSubject, time: str) -> _Sum:
-        namespace = "" if by is UsageBy.TENANT else subject.namespace
+    def sum_of(subject: UsageSubject, subtenant: str, time: str) -> _Sum:
+        part = (subtenant or subject.namespace) if by is UsageBy.SUBTENANT else ""
+        namespace = subject.namespace if by in (UsageBy.NAMESPACE, UsageBy.LB) else ""
         load_balancer = subject.load_balancer if by is UsageBy.LB else ""
-        return sums.setdefault((subject.tenant, namespace, load_balancer, time), _Sum())
+        return sums.setdefault((subject.tenant, part, namespace, load_balancer, time), _Sum())
 
     for row in stored.rows:
         subject = subject_of(row.load_balancer, row.origin, stored.tenants)
         if not (_first(row, span) <= start_of(row.time) < span.end) or not subject.is_in(selection, tenant):
             continue
-        counts = sum_of(subject, row.time[: per.length]).counts
+        counts = sum_of(subject, row.subtenant, row.time[: per.length]).counts
         for at, count in enumerate((row.connections, row.requests, row.bytes_in, row.bytes_out)):
             counts[at] += count
     for period in stored.held:
@@ -256,7 +258,7 @@ def used(
         for time, start, end in _parts(span, per):
             addresses, certificates = hours_held(period, start, end)
             if addresses or certificates:
-                total = sum_of(subject, time)
+                total = sum_of(subject, period.subtenant, time)
                 total.address_hours += addresses
                 total.certificate_hours += certificates
     return [_used(key, sums[key], prices) for key in sorted(sums)]
@@ -317,8 +319,8 @@ def subject_of(load_balancer: str, origin: str, tenants: Mapping[str, str]) -> U
     return UsageSubject(tenant, namespace, load_balancer, key.kind, (at_hub, in_member, f"{tenant}/{in_member}"))
 
 
-def _used(key: tuple[str, str, str, str], total: _Sum, prices: Prices | None) -> Used:
-    tenant, namespace, load_balancer, time = key
+def _used(key: tuple[str, str, str, str, str], total: _Sum, prices: Prices | None) -> Used:
+    tenant, subtenant, namespace, load_balancer, time = key
     connections, requests, bytes_in, bytes_out = total.counts
     cost = None
     if prices is not None:
@@ -333,6 +335,7 @@ def _used(key: tuple[str, str, str, str], total: _Sum, prices: Prices | None) ->
     return Used(
         time=time,
         tenant=tenant,
+        subtenant=subtenant,
         namespace=namespace,
         load_balancer=load_balancer,
         connections=connections,
@@ -353,6 +356,7 @@ def lines_of(rows: Sequence[Used], span: UsageSpan, prices: Prices | None) -> li
     table = {
         "TIME": [row.time for row in rows],
         "TENANT": [row.tenant or "-" for row in rows],
+        "SUB-TENANT": [row.subtenant for row in rows],
         "NAMESPACE": [row.namespace for row in rows],
         "LOAD BALANCER": [row.load_balancer for row in rows],
         "CONNECTIONS": [str(row.connections) for row in rows],

@@ -312,6 +312,7 @@ class UsageBy(StrEnum):
     """What each row of usage is of."""
 
     TENANT = "tenant"
+    SUBTENANT = "subtenant"
     NAMESPACE = "namespace"
     LB = "lb"
 
@@ -345,7 +346,9 @@ def usage(
         str, typer.Option("--since", metavar="DURATION", help="Such as 24h or 7d, from the start of an hour.")
     ] = "",
     month: Annotated[str, typer.Option("--month", metavar="YYYY-MM", help="A month, in UTC; default: this one.")] = "",
-    by: Annotated[UsageBy, typer.Option("--by", help="What each row is of: tenant, namespace or lb.")] = UsageBy.LB,
+    by: Annotated[
+        UsageBy, typer.Option("--by", help="What each row is of: tenant, subtenant, namespace or lb.")
+    ] = UsageBy.LB,
     per: Annotated[
         UsagePer, typer.Option("--per", help="The time of each row: hour, day, month, or all of the time.")
     ] = UsagePer.ALL,

@@ -61,6 +61,7 @@ from fairlead.api.names import (
     LABEL_ORIGIN_UID,
     LABEL_SERVICE_NAME,
     LABEL_SLICE_MANAGED_BY,
+    LABEL_SUBTENANT,
     LABEL_TENANT,
     MANAGED_BY,
     SLICE_MANAGED_BY,
@@ -295,6 +296,8 @@ def metadata_difference(desired: KubeObject, present: KubeObject) -> str:
         wanted.pop(LABEL_ORIGIN_UID, None)
     if any(labels.get(name) != value for name, value in wanted.items()):
         return "labels changed"
+    if LABEL_SUBTENANT in labels and LABEL_SUBTENANT not in wanted:
+        return "the namespace has no sub-tenant"
     if any(annotations.get(name) != value for name, value in (desired.metadata.annotations or {}).items()):
         return "annotations changed"
     owners = {reference.uid for reference in present.metadata.owner_references or ()}

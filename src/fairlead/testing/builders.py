@@ -57,9 +57,12 @@ def tcp_body(
     ports: Sequence[JSONMapping] = ({"port": 80, "nodePort": 30080},),
     spec: JSONMapping | None = None,
     annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> JSONObject:
     """Return the JSON of a TCPLoadBalancer; ``spec`` has further fields of its spec."""
     meta: JSONObject = {"name": name, "namespace": namespace}
+    if labels:
+        meta["labels"] = dict(labels)
     if annotations:
         meta["annotations"] = dict(annotations)
     return {"metadata": meta, "spec": {"ports": [dict(port) for port in ports], **(spec or {})}}
@@ -72,11 +75,12 @@ def tcp(
     ports: Sequence[JSONMapping] = ({"port": 80, "nodePort": 30080},),
     spec: JSONMapping | None = None,
     annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
     status: JSONMapping | None = None,
     generation: int = 1,
 ) -> TCPLoadBalancer:
     """Return a TCPLoadBalancer as in a watch cache."""
-    body = tcp_body(name, namespace=namespace, ports=ports, spec=spec, annotations=annotations)
+    body = tcp_body(name, namespace=namespace, ports=ports, spec=spec, annotations=annotations, labels=labels)
     body["metadata"] |= {"uid": f"uid-{name}", "resourceVersion": "1", "generation": generation}
     return decoded({**body, "status": dict(status or {})}, TCPLoadBalancer)
 

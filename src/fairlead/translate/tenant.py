@@ -134,6 +134,8 @@ class QuotaRow(msgspec.Struct, frozen=True, rename="camel"):
     limit: int | None
     percent: int | None
     field: str
+    #: Empty for the whole member.
+    subtenant: str = ""
 
     @property
     def is_near(self) -> bool:
@@ -155,12 +157,22 @@ def quota_rows(tenant: Tenant) -> list[QuotaRow]:
         ("host names", used.hostnames, spec.max_hostnames or DEFAULT_MAX_HOSTNAMES, "spec.maxHostnames"),
         ("addresses", used.addresses, 0, "spec.maxPerTenant of each AddressPool"),
     )
-    return [
-        QuotaRow(
-            tenant.metadata.name, resource, used, limit or None, round(100 * used / limit) if limit else None, field
+    return [_row(tenant, *row) for row in rows] + [
+        _row(tenant, resource, count, limit, f"spec.subtenants[{limits.name}].{field}", entry.name)
+        for entry in used.subtenants or ()
+        for limits in (tenant.limits_of(entry.name),)
+        for resource, count, limit, field in (
+            ("load balancers", entry.load_balancers, limits.max_load_balancers, "maxLoadBalancers"),
+            ("targets", entry.targets, limits.max_targets, "maxTargets"),
+            ("routes", entry.routes, limits.max_routes, "maxRoutes"),
         )
-        for resource, used, limit, field in rows
+        if limit
     ]
+
+
+def _row(tenant: Tenant, resource: str, used: int, limit: int, field: str, subtenant: str = "") -> QuotaRow:
+    percent = round(100 * used / limit) if limit else None
+    return QuotaRow(tenant.metadata.name, resource, used, limit or None, percent, field, subtenant)
 
 
 def has_limits(tenant: Tenant) -> bool:
@@ -174,6 +186,7 @@ def has_limits(tenant: Tenant) -> bool:
             spec.max_routes,
             spec.max_certificates,
             spec.max_hostnames,
+            spec.subtenants,
         )
     )
 

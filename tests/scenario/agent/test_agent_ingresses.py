@@ -12,7 +12,7 @@ from agent_world import HUB_NAMESPACE, World, until, writes
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import ENDPOINT_SLICES, INGRESS_CLASSES, INGRESSES, LEASES, NAMESPACES, SECRETS, SERVICES
-from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED, LABEL_ORIGIN_UID
+from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED, LABEL_ORIGIN_UID, LABEL_SUBTENANT
 from fairlead.errors import NotFound
 from fairlead.model.http import Attachment, ExternalAuth, Rule
 from fairlead_demo.worlds.certificates import self_signed
@@ -665,3 +665,33 @@ async def test_slices_of_a_backend_say_which_service_they_are_of(world: World) -
     current = (await world.member.get(SERVICES, "shop", "web")).metadata.uid
     assert current != former
     await until(lambda: has(current, "10.1.0.99"), what="slices of the second one only")
+
+
+@pytest.mark.req("F-33")
+async def test_published_objects_have_the_sub_tenant_of_their_namespace(world: World):
+    async def subtenants() -> list[str]:
+        published = [*await routes(world), *(await world.load_balancers()).values()]
+        return [obj.label(LABEL_SUBTENANT) for obj in published]
+
+    async def are(*expected: str) -> bool:
+        return await subtenants() == list(expected)
+
+    async def label(value: str | None) -> None:
+        await world.member.merge_patch(NAMESPACES, "", "shop", {"metadata": {"labels": {LABEL_SUBTENANT: value}}})
+
+    await label("payments")
+    await world.service()
+    await ingress_class(world)
+    await ingress(world, "shop", path("web"))
+    agent = await world.start()
+    await until(lambda: are("payments", "payments"))
+    await label("search")
+    await until(lambda: are("search", "search"))
+    await world.stop(agent)
+    await label(None)
+    agent = await world.start()
+    await until(lambda: are("", ""))
+    writes_before = world.written()
+    agent.engine.enqueue_all()
+    await world.settled(agent)
+    assert world.written() == writes_before

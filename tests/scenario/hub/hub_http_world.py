@@ -26,7 +26,7 @@ async def load_balancer(world, **spec):
     await world.user.apply(HTTP_LOAD_BALANCERS, body, manager="agent")
 
 
-async def route(world, name="shop.web", *, path="/", service="shop/web"):
+async def route(world, name="shop.web", *, path="/", service="shop/web", labels=None):
     backend = {"name": f"{service}:80", "service": service, "portName": "http"}
     spec = {
         "loadBalancer": "shop.gw",
@@ -34,9 +34,8 @@ async def route(world, name="shop.web", *, path="/", service="shop/web"):
         "rules": [{"matches": [{"path": {"value": path}}], "backends": [{"backend": backend["name"]}]}],
         "backends": [backend],
     }
-    await world.user.apply(
-        LOAD_BALANCER_ROUTES, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}, manager="agent"
-    )
+    metadata = {"name": name, "namespace": NAMESPACE, "labels": labels or {}}
+    await world.user.apply(LOAD_BALANCER_ROUTES, {"metadata": metadata, "spec": spec}, manager="agent")
 
 
 async def endpoints(world, *addresses, service="shop/web"):

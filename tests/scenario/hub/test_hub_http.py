@@ -11,6 +11,8 @@ from hub_http_world import KEY, NAMESPACE, at_cloud, condition, endpoints, load_
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import SECRETS
+from fairlead.api.names import LABEL_ORIGIN_NAMESPACE, LABEL_SUBTENANT
+from fairlead.api.tenant import TENANTS
 from fairlead.api.times import wire_time
 from fairlead.cli.changes import plan_of
 from fairlead.cli.explain import explained
@@ -242,6 +244,47 @@ async def test_maintenance_is_shown_and_ends_by_itself(world, hub):
         return await shown() == []
 
     await world.until(is_over)
+
+
+@pytest.mark.req("F-33")
+async def test_routes_above_the_limit_of_a_sub_tenant_wait(world, hub):
+    await world.tenant("east", subtenants=[{"name": "*", "maxRoutes": 2}])
+    await load_balancer(world)
+    await endpoints(world, "10.1.0.1")
+
+    async def counted() -> dict[str, tuple[int, int]] | None:
+        used = (await world.user.get(TENANTS, "", "east")).status.used
+        entries = used.subtenants if used is not None else None
+        return None if entries is None else {entry.name: (entry.routes, entry.routes_served) for entry in entries}
+
+    async def counts(**expected: tuple[int, int]) -> bool:
+        return await counted() == expected
+
+    async def refuses(*names: str) -> bool:
+        refused = (await read(world)).status.refused
+        over = [part.name for part in refused if "allows sub-tenant payments" in part.reason]
+        return over == list(names)
+
+    payments = {LABEL_ORIGIN_NAMESPACE: "cart", LABEL_SUBTENANT: "payments"}
+    await world.until(counts, what="the limits are counted")
+    for name in ("cart.a", "cart.b", "cart.c"):
+        await route(world, name, path=f"/{name}", labels=payments)
+    await route(world, "shop.a", path="/shop", labels={LABEL_ORIGIN_NAMESPACE: "shop"})
+    await world.until(lambda: refuses("cart.c"), what="the third route of the sub-tenant waits")
+    await world.until(lambda: counts(payments=(3, 2), shop=(1, 1)), what="the status counts both")
+    await world.tenant("east", subtenants=[{"name": "*", "maxRoutes": 1}])
+    await world.quiet()
+    assert await refuses("cart.c"), "what is served stays"
+    await world.tenant("east", subtenants=[{"name": "payments", "maxRoutes": 3}, {"name": "*", "maxRoutes": 1}])
+    await world.until(refuses, what="the higher limit admits it")
+    served = world.cloud.load_balancers[KEY].spec.l7.routes
+    await world.until(lambda: len(world.cloud.load_balancers[KEY].spec.l7.routes) == 4, what=f"of {served}")
+    await world.until(lambda: counts(payments=(3, 3), shop=(1, 1)))
+    await world.stop(hub)
+    await world.tenant("east", subtenants=[{"name": "*", "maxRoutes": 1}])
+    await world.start()
+    await world.quiet()
+    assert await refuses(), "a hub that has just started keeps what is served"
 
 
 @pytest.mark.req("F-31")

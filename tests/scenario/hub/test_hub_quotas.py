@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hub_world import HubWorld
 
-from fairlead.api.tenant import TENANTS, TenantUsed
+from fairlead.api.names import LABEL_ORIGIN_NAMESPACE
+from fairlead.api.tenant import TENANTS, SubtenantUsed, TenantUsed
 
 PODS = [f"10.1.0.{number}" for number in range(1, 5)]
 
@@ -57,7 +58,10 @@ async def test_a_new_load_balancer_waits_for_targets_and_served_ones_grow(world:
     await world.until(lambda: world.at_cloud() == {f"{pod}:8080" for pod in PODS}, what="what is served grows")
     await uses(world, TenantUsed(load_balancers=2, ports=1, addresses=1, targets=4))
     # The alert compares these.
-    value, of_targets = hub.hub._telemetry.registry.get_sample_value, {"tenant": "east", "resource": "targets"}
+    value, of_targets = (
+        hub.hub._telemetry.registry.get_sample_value,
+        {"tenant": "east", "subtenant": "", "resource": "targets"},
+    )
     assert value("fairlead_hub_tenant_used", of_targets) == 4
     assert value("fairlead_hub_tenant_limit", of_targets) == 3
     await world.stop(hub)
@@ -84,3 +88,29 @@ async def test_one_of_several_hubs_counts_a_member(world: HubWorld) -> None:
     await world.clock.advance(301)  # both compare all statuses
     await world.quiet()
     assert [write for hub in hubs for write in hub.written if "Tenant" in write] == []
+
+
+@pytest.mark.req("F-31", "F-33")
+async def test_a_load_balancer_that_waits_is_served_when_another_one_goes(world: HubWorld) -> None:
+    await world.start()
+    await world.tenant(subtenants=[{"name": "*", "maxLoadBalancers": 1}])
+    labels = {LABEL_ORIGIN_NAMESPACE: "shop"}
+    for name in ("a", "b"):
+        await world.lb(name, spec={"targets": "Pod"}, labels=labels)
+        await world.slice(name, "10.1.0.9")
+    await world.programmed("a")
+    condition = await world.said("Accepted", "False", name="b")
+    assert condition.reason == "QuotaExceeded"
+    assert "sub-tenant shop uses 1 load balancers, and spec.subtenants.maxLoadBalancers" in condition.message
+    await uses(
+        world,
+        TenantUsed(
+            load_balancers=2,
+            ports=1,
+            addresses=1,
+            targets=1,
+            subtenants=[SubtenantUsed("shop", load_balancers=2, targets=1)],
+        ),
+    )
+    await world.delete_lb("a")
+    await world.programmed("b")

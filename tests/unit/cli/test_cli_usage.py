@@ -12,7 +12,17 @@ import pytest
 from fairlead.api.kubernetes import ConfigMap
 from fairlead.api.usage import HeldPeriod, OpenHours, UsageRow, packed
 from fairlead.cli.selection import selection_of
-from fairlead.cli.usage import Prices, UsageSpan, csv_lines, lines_of, read_prices, span_of, stored_usage, used
+from fairlead.cli.usage import (
+    Prices,
+    StoredUsage,
+    UsageSpan,
+    csv_lines,
+    lines_of,
+    read_prices,
+    span_of,
+    stored_usage,
+    used,
+)
 from fairlead.cli.verbs import UsageBy, UsagePer
 from fairlead.errors import BadConfiguration
 
@@ -166,3 +176,22 @@ def test_a_wrong_span_names_the_option(since: str, month: str, names: str) -> No
 
 def test_an_answer_without_usage_has_a_sentence() -> None:
     assert lines_of([], SPAN, None) == ["From 2030-01-01T00:00:00Z to 2030-01-02T00:00:00Z: no usage is stored."]
+
+
+@pytest.mark.req("F-33")
+def test_usage_is_summed_by_the_sub_tenant_that_a_namespace_had() -> None:
+    hour, web, api = "2030-01-01T10", "TCPLoadBalancer/tenant-east/shop.web", "TCPLoadBalancer/tenant-east/cart.api"
+    rows = [
+        UsageRow(hour, web, "east/shop/web", bytes_out=1, subtenant="payments"),
+        UsageRow(hour, api, "east/cart/api", bytes_out=2, subtenant="payments"),
+        UsageRow("2030-01-01T09", web, "east/shop/web", bytes_out=4),
+    ]
+    held = [HeldPeriod(api, "east/cart/api", int(SPAN.start.timestamp()), 0, 1, 0, "payments")]
+    stored = StoredUsage(rows, held, TENANTS)
+    sums = used(stored, SPAN, by=UsageBy.SUBTENANT)
+    assert [(row.tenant, row.subtenant, row.namespace, row.bytes_out) for row in sums] == [
+        ("east", "payments", "", 3),
+        ("east", "shop", "", 4),
+    ]
+    assert sums[0].address_hours > 0
+    assert "SUB-TENANT" in lines_of(sums, SPAN, None)[1]

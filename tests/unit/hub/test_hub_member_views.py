@@ -8,7 +8,7 @@ from hub_parts import intent_context
 
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.meta import ObjectKey
-from fairlead.api.names import ANNOTATION_STALE
+from fairlead.api.names import ANNOTATION_STALE, LABEL_ORIGIN_NAMESPACE, LABEL_SUBTENANT
 from fairlead.hub.intents.http import HTTPIntent
 from fairlead.hub.intents.tcp import TCPIntent
 from fairlead.hub.tenants import tenants
@@ -172,6 +172,46 @@ async def test_a_new_load_balancer_waits_at_the_limit_of_targets(gathering):
     assert not gathering.view("api").over_quota
     put(tenant(spec={"maxTargets": 3}, status={"used": {"targets": 4}}))
     assert "has 4 targets" in gathering.view("api").over_quota
+
+
+@pytest.mark.req("F-33")
+@pytest.mark.parametrize(
+    ("labelled", "limits", "waits"),
+    [
+        ("payments", {"name": "payments", "maxLoadBalancers": 1}, True),
+        ("", {"name": "shop", "maxLoadBalancers": 1}, True),
+        ("payments", {"name": "shop", "maxLoadBalancers": 1}, False),
+        ("payments", {"name": "*", "maxLoadBalancers": 1}, True),
+        ("payments", {"name": "payments", "maxTargets": 2}, True),
+        ("payments", {"name": "payments", "maxTargets": 3}, False),
+    ],
+)
+async def test_a_sub_tenant_has_limits_of_its_own(gathering, labelled, limits, waits):
+    def put(name, namespace, subtenant, **fields):
+        labels = {LABEL_ORIGIN_NAMESPACE: namespace} | ({LABEL_SUBTENANT: subtenant} if subtenant else {})
+        gathering.put(tcp(name, labels=labels, spec=PODS, **fields))
+
+    gathering.inventory.tenants._store.put(tenant(spec={"subtenants": [limits], "maxLoadBalancers": 9}))
+    put("shop.web", "shop", labelled, status={"accepted": {"ports": [{"port": 80}]}})
+    gathering.quotas.note(lb_key("shop.web"), 2)
+    put("shop.api", "shop", labelled)
+    put("other.web", "other", "search")
+    why = gathering.view("shop.api").over_quota
+    assert bool(why) == waits
+    assert not waits or f"sub-tenant {labelled or 'shop'}" in why
+    assert not gathering.view("other.web").over_quota, "another sub-tenant"
+    assert not gathering.view("shop.web").over_quota, "what is served stays"
+
+
+@pytest.mark.req("F-33")
+async def test_a_burst_over_the_namespaces_of_a_sub_tenant_stays_within_its_limit(gathering):
+    """As in projectcapsule/capsule#49, where new objects in several namespaces together exceeded the quota."""
+    gathering.inventory.tenants._store.put(tenant(spec={"subtenants": [{"name": "payments", "maxLoadBalancers": 2}]}))
+    names = [f"{namespace}.{name}" for namespace in ("cart", "shop", "bank") for name in ("a", "b")]
+    for name in names:
+        labels = {LABEL_ORIGIN_NAMESPACE: name.partition(".")[0], LABEL_SUBTENANT: "payments"}
+        gathering.put(tcp(name, labels=labels, spec=PODS))
+    assert len([name for name in names if not gathering.view(name).over_quota]) == 2
 
 
 async def test_without_a_tenant_or_a_limit_there_is_no_quota(gathering):

@@ -19,12 +19,14 @@ from fairlead.api.kubernetes import (
     ENDPOINT_SLICES,
     INGRESS_CLASSES,
     INGRESSES,
+    NAMESPACES,
     NODES,
     PODS,
     SECRETS,
     EndpointSlice,
     IngressClass,
     IngressObject,
+    Namespace,
     Node,
     Pod,
     Secret,
@@ -38,6 +40,7 @@ from fairlead.api.names import (
     LABEL_MANAGED_BY,
     LABEL_READINESS_GATE,
     LABEL_SERVICE_NAME,
+    LABEL_SUBTENANT,
     MANAGED_BY,
     MANAGER_AGENT,
     READINESS_GATE_ENABLED,
@@ -155,6 +158,10 @@ class ServiceCaches(CachesOfBothSides):
             transform=lambda raw: canonical_slice(raw, owners=True, targets=True),
             indexes={_BY_SERVICE: _services_of, **({_BY_POD: _uids_of} if readiness_gates else {})},
         )
+        #: The namespaces that belong to a sub-tenant.
+        self.subtenants: WatchCache[Namespace] = WatchCache(
+            member, NAMESPACES, label_selector=LABEL_SUBTENANT, transform=_subtenant_only
+        )
         self.departed = Departed()
         self.probes = ReadinessProbes(member)
         self.slices.on_change(self._note_departed)
@@ -174,6 +181,15 @@ class ServiceCaches(CachesOfBothSides):
     def of_hub(self) -> tuple[WatchCache[TCPLoadBalancer], WatchCache[EndpointSlice], WatchCache[LoadBalancerClass]]:
         """Return the hub's caches."""
         return (self.load_balancers, self.hub_slices, self.classes)
+
+    def subtenant_labels(self, namespace: str, present: KubeObject | None) -> dict[str, str]:
+        """Return the label of what is published for a namespace; that of ``present`` until namespaces have been read.
+
+        Without the right to list namespaces, no label is added, and none is removed.
+        """
+        home = self.subtenants.get("", namespace) if self.subtenants.synced else present
+        value = home.label(LABEL_SUBTENANT) if home is not None else ""
+        return {LABEL_SUBTENANT: value} if value else {}
 
     def member_is_fresh(self, *, fresh_s: float) -> bool:
         """Return whether what we know of the member is the present: only then may anything be removed."""
@@ -233,6 +249,16 @@ class ServiceCaches(CachesOfBothSides):
             for load_balancer_class in self.classes.values()
             if load_balancer_class.spec.targets
         }
+
+
+def _subtenant_only(raw: Namespace) -> Namespace:
+    metadata = raw.metadata
+    labels = {LABEL_SUBTENANT: raw.label(LABEL_SUBTENANT)}
+    return Namespace(
+        metadata=ObjectMeta(
+            name=metadata.name, uid=metadata.uid, resource_version=metadata.resource_version, labels=labels
+        )
+    )
 
 
 def is_fresh(cache: AnyCache, *, fresh_s: float) -> bool:

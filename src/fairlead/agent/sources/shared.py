@@ -15,7 +15,7 @@ import asyncio
 import base64
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 import structlog
@@ -448,6 +448,12 @@ class Shared(Source):
     def meta(self, origin: Key, name: str) -> ObjectMeta:
         """Return the metadata of an object that is published for ``origin``."""
         return published_meta(origin, name, namespace=self._settings.namespace, tenant=self._settings.tenant)
+
+    def subtenant_meta(self, origin: Key, name: str, published: Published[Any]) -> ObjectMeta:
+        """Return the metadata of a load balancer or route, with the sub-tenant that its namespace belongs to."""
+        meta = self.meta(origin, name)
+        labels = self._services.subtenant_labels(origin[1], published.get(self._settings.namespace, name))
+        return msgspec.structs.replace(meta, labels=(meta.labels or {}) | labels)
 
     def origin_of(self, obj: KubeObject) -> Key | None:
         """Return the key that an object at the hub was published for; None when it was not by a source of HTTP."""

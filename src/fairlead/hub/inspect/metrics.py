@@ -128,17 +128,16 @@ class HubCollector(Collector):
 
     def _quotas(self) -> Iterable[Metric]:
         """Count what members use of the limits that their Tenants set."""
+        labels = ["tenant", "subtenant", "resource"]
         used = GaugeMetricFamily(
-            "fairlead_hub_tenant_used", "What a member uses of a limit of its Tenant.", labels=["tenant", "resource"]
+            "fairlead_hub_tenant_used", "What a member or sub-tenant uses of a limit of its Tenant.", labels=labels
         )
-        limits = GaugeMetricFamily(
-            "fairlead_hub_tenant_limit", "A limit that a Tenant sets.", labels=["tenant", "resource"]
-        )
+        limits = GaugeMetricFamily("fairlead_hub_tenant_limit", "A limit that a Tenant sets.", labels=labels)
         for tenant in self._inventory.tenants.values():
             for row in quota_rows(tenant) if has_limits(tenant) else ():
                 if row.limit is not None:
-                    used.add_metric([row.tenant, row.resource], row.used)
-                    limits.add_metric([row.tenant, row.resource], row.limit)
+                    used.add_metric([row.tenant, row.subtenant, row.resource], row.used)
+                    limits.add_metric([row.tenant, row.subtenant, row.resource], row.limit)
         yield used
         yield limits
 

@@ -40,7 +40,7 @@ from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import ManagedCertificate
 from fairlead.api.meta import JSONMapping, JSONObject, WireCondition, only_status_changed
 from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER, ANNOTATION_MAINTENANCE, backend_label
-from fairlead.api.tenant import Tenant
+from fairlead.api.tenant import Tenant, subtenant_of
 from fairlead.api.times import parsed_time
 from fairlead.errors import FairleadError, NotFound, Retry
 from fairlead.hub.intents.intent import IntentContext
@@ -416,18 +416,38 @@ class HTTPObjects(MemberObjects[HTTPLoadBalancer]):
             routes = self._routes[key] = tuple(filter(_is_present, self.routes.by_index("lb", key)))
         return routes
 
-    def routes_over_limit(self, key: LoadBalancerKey) -> frozenset[str]:
-        """Return the routes of a load balancer that exceed spec.maxRoutes of its Tenant: the newest of the member.
+    def routes_over_limit(self, key: LoadBalancerKey) -> Collection[str]:
+        """Return the routes of a load balancer that exceed a limit of its Tenant: the newest of a member or sub-tenant.
 
-        The statuses of its load balancers have how many are served: a lower limit takes none of them away.
+        The statuses have how many are served: a lower limit takes none of them away.
         """
-        limit, routes = self._limit(key.namespace), self.routes.indexed("namespace", key.namespace)
-        if not limit or len(routes) <= limit:
-            return frozenset()
-        served = sum(obj.status.routes for obj in self.cache.by_index("namespace", key.namespace))
+        return self._over_limit(key).keys()
+
+    def _over_limit(self, key: LoadBalancerKey) -> dict[str, str]:
+        """Return the field that refuses each of these routes."""
+        tenant, routes = self._inventory.tenant_of(key.namespace), self.routes.indexed("namespace", key.namespace)
+        if tenant is None or not _limits_routes(tenant):
+            return {}
+        over: dict[str, str] = {}
         present = sorted(filter(_is_present, routes), key=_by_age)
-        newest = present[max(limit, served) :]
-        return frozenset(route.metadata.name for route in newest if load_balancer_of(route) == key)
+        used = tenant.status.used
+        counted = used is not None and used.subtenants is not None
+        by_subtenant: dict[str, list[LoadBalancerRoute]] = {}
+        for route in present if counted else ():
+            by_subtenant.setdefault(subtenant_of(route), []).append(route)
+        for name, of_subtenant in by_subtenant.items():
+            if used is not None and (limit := tenant.limits_of(name).max_routes):
+                newest = of_subtenant[max(limit, used.of_subtenant(name).routes_served) :]
+                why = f"spec.subtenants.maxRoutes of the Tenant allows sub-tenant {name} {limit}"
+                over |= {route.metadata.name: why for route in newest}
+        if (limit := tenant.spec.max_routes) and len(routes) > limit:
+            served = sum(obj.status.routes for obj in self.cache.by_index("namespace", key.namespace))
+            within = [route for route in present if route.metadata.name not in over]
+            newest = within[max(limit, served) :]
+            over |= dict.fromkeys(map(_name_of, newest), f"spec.maxRoutes of the Tenant allows {limit}")
+        return {
+            route.metadata.name: over[name] for route in self.routes_of(key) if (name := route.metadata.name) in over
+        }
 
     def routes_within_limit(self, key: LoadBalancerKey) -> tuple[LoadBalancerRoute, ...]:
         """Return the routes of a load balancer that are served, ordered by name."""
@@ -438,15 +458,15 @@ class HTTPObjects(MemberObjects[HTTPLoadBalancer]):
 
     def refused_by_limit(self, key: LoadBalancerKey) -> list[RefusedPartStatus]:
         """Return the routes above the limit as parts that are not served."""
-        why = (
-            f"{ConditionReason.QUOTA_EXCEEDED}: spec.maxRoutes of the Tenant allows {self._limit(key.namespace)} "
-            "Ingresses and routes; delete others, or ask the operator for more"
-        )
-        return [RefusedPartStatus("route", name, why) for name in sorted(self.routes_over_limit(key))]
-
-    def _limit(self, namespace: str) -> int:
-        tenant = self._inventory.tenant_of(namespace)
-        return tenant.spec.max_routes if tenant is not None else 0
+        return [
+            RefusedPartStatus(
+                "route",
+                name,
+                f"{ConditionReason.QUOTA_EXCEEDED}: {why} Ingresses and routes; delete others, or ask the operator "
+                "for more",
+            )
+            for name, why in sorted(self._over_limit(key).items())
+        ]
 
     def slices_of(self, key: LoadBalancerKey) -> Mapping[str, tuple[EndpointSlice, ...]]:
         """Return the readable slices of the Services that its routes name, by Service.
@@ -503,9 +523,15 @@ class HTTPObjects(MemberObjects[HTTPLoadBalancer]):
         if not (old and new and only_status_changed(old, new)):
             routes = [route for route in (old, new) if route is not None]
             keys = {load_balancer_of(route) for route in routes}
-            if (new is None or new.deleting) and self._limit(namespace := routes[0].metadata.namespace):
+            namespace = routes[0].metadata.namespace
+            tenant = self._inventory.tenant_of(namespace) if new is None or new.deleting else None
+            if tenant is not None and _limits_routes(tenant):
                 keys.update(self.keys_by_index("namespace", namespace))
             self._inventory.wake(keys, f"LoadBalancerRoute {routes[0].metadata.name} changed")
+
+
+def _limits_routes(tenant: Tenant) -> bool:
+    return bool(tenant.spec.max_routes or any(limits.max_routes for limits in tenant.spec.subtenants))
 
 
 def _by_age(route: LoadBalancerRoute) -> tuple[str, str]:

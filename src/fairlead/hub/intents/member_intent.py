@@ -24,7 +24,7 @@ from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import JSONMapping, JSONObject, Resource, Wire
 from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, MANAGER_LEDGER, MANAGER_RECORD
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
-from fairlead.api.tenant import Tenant
+from fairlead.api.tenant import Tenant, subtenant_of
 from fairlead.errors import FairleadError
 from fairlead.hub.intents.intent import Exclusion, Intent, IntentContext, RecordResult, RemainsHolder
 from fairlead.hub.intents.status import StatusRules
@@ -221,7 +221,9 @@ class MemberViews(Generic[Obj, V]):
             return ""
         if why := self.inventory.tenant_problem(namespace):
             return f"the quota of this member is unknown: {why}"
-        return self._context.quotas.excess(self.objects.key(load_balancer), tenant) if tenant is not None else ""
+        if tenant is None:
+            return ""
+        return self._context.quotas.excess(self.objects.key(load_balancer), tenant, subtenant_of(load_balancer))
 
 
 class MemberIntent(Intent[V, Decision]):

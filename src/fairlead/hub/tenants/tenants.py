@@ -60,12 +60,16 @@ from fairlead.api.names import (
 from fairlead.api.tenant import (
     ANNOTATION_LEAVING,
     ANNOTATION_SERVICES_INFORMED,
+    EACH_SUBTENANT,
     LOST_AFTER_S,
+    MAX_SUBTENANTS,
     STALE_AFTER_S,
     STAMPED_LEASES,
     TENANTS,
     FormerDomain,
     StampedLease,
+    SubtenantLimits,
+    SubtenantUsed,
     Tenant,
     TenantSpec,
     TenantState,
@@ -73,6 +77,7 @@ from fairlead.api.tenant import (
     TenantUsed,
     age_s,
     state_by_age,
+    subtenant_of,
 )
 from fairlead.api.times import parsed_time, seconds_from_duration, wire_time
 from fairlead.errors import FairleadError, NotFound, Terminal
@@ -253,8 +258,8 @@ class MemberQuotas:
         self._inventory = inventory
         self._allocator = allocator
         self._kinds: list[IntentObjects[Any]] = []
-        #: The limit and the load balancers within it, by namespace: each above it would count all others.
-        self._within: dict[str, tuple[int, frozenset[LoadBalancerKey]]] = {}
+        #: The limit and the load balancers within it, by namespace and sub-tenant: each above would count all others.
+        self._within: dict[str, dict[str, tuple[int, frozenset[LoadBalancerKey]]]] = {}
         #: Those that were found within it: that they are served may not be on record yet.
         self._counted: set[LoadBalancerKey] = set()
         self._targets: dict[str, dict[LoadBalancerKey, int]] = {}
@@ -298,23 +303,48 @@ class MemberQuotas:
             hostnames=self._hostnames[tenant.metadata.name],
             addresses=addresses,
             targets=self._targets_of(tenant),
+            subtenants=self._used_by_subtenants(tenant),
         )
 
-    def excess(self, key: LoadBalancerKey, tenant: Tenant) -> str:
+    def _used_by_subtenants(self, tenant: Tenant) -> list[SubtenantUsed] | None:
+        """Return what each sub-tenant with limits uses; None for a Tenant without such limits."""
+        if not tenant.spec.subtenants:
+            return None
+        namespace, routes = tenant.namespace, self._inventory.caches.get(LOAD_BALANCER_ROUTES.plural)
+        before = tenant.status.used.subtenants if tenant.status.used is not None else None
+        load_balancers = Counter(subtenant_of(obj) for _, obj in self._objects(namespace))
+        counted = Counter(map(subtenant_of, routes.indexed("namespace", namespace) if routes is not None else ()))
+        served = {entry.name: entry.routes_served for entry in before or ()}
+        used: list[SubtenantUsed] = []
+        for name in sorted({*load_balancers, *counted, *(entry.name for entry in tenant.spec.subtenants)}):
+            limits, total = tenant.limits_of(name), counted[name]
+            if not name or name == EACH_SUBTENANT or limits == SubtenantLimits(name):
+                continue
+            # What was served when the limit came, or became lower, stays.
+            within = max(limits.max_routes, served.get(name, 0)) if limits.max_routes and before is not None else total
+            targets = self._targets_of(tenant, name)
+            used.append(SubtenantUsed(name, load_balancers[name], total, min(total, within), targets))
+        return used[:MAX_SUBTENANTS]
+
+    def excess(self, key: LoadBalancerKey, tenant: Tenant, subtenant: str) -> str:
         """Return why a load balancer that is not served yet exceeds a limit of its Tenant, empty when it does not."""
-        spec, name = tenant.spec, tenant.metadata.name
-        if spec.max_load_balancers and key not in (
-            within := self._within_limit(key.namespace, spec.max_load_balancers)
-        ):
-            return (
-                f"member {name} uses {len(within)} load balancers, and spec.maxLoadBalancers of its "
-                f"Tenant allows {spec.max_load_balancers}; delete load balancers, or ask the operator for more"
-            )
-        if spec.max_targets and (targets := self._targets_of(tenant)) >= spec.max_targets:
-            return (
-                f"member {name} has {targets} targets, and spec.maxTargets of its Tenant allows {spec.max_targets}; "
-                "delete load balancers or scale down, or ask the operator for more"
-            )
+        checks: list[tuple[str, str, TenantSpec | SubtenantLimits, str]] = [
+            ("", f"member {tenant.metadata.name}", tenant.spec, "spec")
+        ]
+        if tenant.spec.subtenants and subtenant:
+            checks.append((subtenant, f"sub-tenant {subtenant}", tenant.limits_of(subtenant), "spec.subtenants"))
+        for part, who, limits, field in checks:
+            most = limits.max_load_balancers
+            if most and key not in (within := self._within_limit(key.namespace, most, part)):
+                return (
+                    f"{who} uses {len(within)} load balancers, and {field}.maxLoadBalancers of its "
+                    f"Tenant allows {most}; delete load balancers, or ask the operator for more"
+                )
+            if limits.max_targets and (targets := self._targets_of(tenant, part)) >= limits.max_targets:
+                return (
+                    f"{who} has {targets} targets, and {field}.maxTargets of its Tenant allows {limits.max_targets}; "
+                    "delete load balancers or scale down, or ask the operator for more"
+                )
         self._counted.add(key)
         return ""
 
@@ -323,37 +353,38 @@ class MemberQuotas:
         waiting = [objects.key(obj) for objects, obj in self._objects(namespace) if obj.status.accepted is None]
         self._inventory.wake(waiting, "the member uses less of its limits")
 
-    def _objects(self, namespace: str) -> Iterator[tuple[IntentObjects[Any], Any]]:
+    def _objects(self, namespace: str, subtenant: str = "") -> Iterator[tuple[IntentObjects[Any], Any]]:
+        """Yield the load balancers of a member, or of one of its sub-tenants."""
         for objects in self._kinds:
             for obj in objects.cache.indexed("namespace", namespace):
-                yield objects, obj
+                if not subtenant or subtenant_of(obj) == subtenant:
+                    yield objects, obj
 
     def _unread(self, namespace: str) -> int:
         """Return how many load balancers of a member cannot be read."""
         return sum(key.namespace == namespace for objects in self._kinds for key in objects.cache.remains())
 
-    def _targets_of(self, tenant: Tenant) -> int:
+    def _targets_of(self, tenant: Tenant, subtenant: str = "") -> int:
         """Return the number of targets; a hub that has just started still trusts the status."""
-        counts = self._targets.get(tenant.namespace, {})
-        total = sum(counts.values())
-        served = (
-            objects.key(obj)
-            for objects, obj in self._objects(tenant.namespace)
-            if obj.status.accepted and objects.serves(obj)
+        counts, objects_of = self._targets.get(tenant.namespace, {}), list(self._objects(tenant.namespace, subtenant))
+        total = (
+            sum(counts.get(objects.key(obj), 0) for objects, obj in objects_of) if subtenant else sum(counts.values())
         )
-        if tenant.status.used is None or all(key in counts for key in served):
+        served = (objects.key(obj) for objects, obj in objects_of if obj.status.accepted and objects.serves(obj))
+        if (used := tenant.status.used) is None or all(key in counts for key in served):
             return total
-        return max(total, tenant.status.used.targets)
+        return max(total, used.of_subtenant(subtenant).targets if subtenant else used.targets)
 
-    def _within_limit(self, namespace: str, limit: int) -> frozenset[LoadBalancerKey]:
-        known = self._within.get(namespace)
+    def _within_limit(self, namespace: str, limit: int, subtenant: str) -> frozenset[LoadBalancerKey]:
+        of_namespace = self._within.setdefault(namespace, {})
+        known = of_namespace.get(subtenant)
         if known is None or known[0] != limit:
-            present = list(self._objects(namespace))
+            present = list(self._objects(namespace, subtenant))
             # A lower limit takes nothing away: more than it allows may be served.
             first = heapq.nsmallest(max(0, limit - self._unread(namespace)), present, key=self._rank)
             served = [entry for entry in present if entry[1].status.accepted is not None]
             keys = frozenset(objects.key(obj) for objects, obj in (*first, *served))
-            known = self._within[namespace] = (limit, keys)
+            known = of_namespace[subtenant] = (limit, keys)
         return known[1]
 
     def _rank(self, entry: tuple[IntentObjects[Any], Any]) -> tuple[bool, bool, str, str]:
@@ -464,7 +495,7 @@ class Tenants:
         before, used = tenant.status.used or TenantUsed(), self._quotas.used(tenant)
         if used != tenant.status.used:
             self._queue.add(name)
-        if used.targets < before.targets:
+        if _uses_less(before, used):
             self._quotas.wake_waiting(tenant.namespace)
 
     async def _remove(self, tenant: Tenant) -> float | None:
@@ -534,6 +565,13 @@ class Tenants:
             changes = transitions(old.conditions, new.conditions)
             emit_transitions(self._events, TENANTS, tenant, changes, good={"Ready": "the agent is alive"})
         return wait_s or (_FORMER_S if former else _CHECK_AFTER_S)
+
+
+def _uses_less(before: TenantUsed, now: TenantUsed) -> bool:
+    """Return whether a member, or one of its sub-tenants, has fewer load balancers or targets."""
+    pairs: list[tuple[TenantUsed | SubtenantUsed, TenantUsed | SubtenantUsed]] = [(before, now)]
+    pairs += [(entry, now.of_subtenant(entry.name)) for entry in before.subtenants or ()]
+    return any(new.load_balancers < old.load_balancers or new.targets < old.targets for old, new in pairs)
 
 
 def concerned_by(old: Tenant | None, new: Tenant | None, inventory: Inventory) -> set[str]:

@@ -38,7 +38,7 @@ from fairlead.api.names import (
     SYSTEM_NAMESPACE,
     short_hash,
 )
-from fairlead.api.tenant import Tenant
+from fairlead.api.tenant import Tenant, subtenant_of
 from fairlead.api.usage import (
     NO_COUNTS,
     Counts,
@@ -214,16 +214,15 @@ class Usage:
         if not any(more) or not self._loaded:
             return
         key = (hour_of(self._clock.now()), str(load_balancer))
-        row = self._rows.get(key) or UsageRow(*key, origin=self._origin(load_balancer))
-        self._rows[key] = UsageRow(
-            *key, row.origin, *(old + new for old, new in zip(_counts_of_row(row), more, strict=True))
-        )
+        row = self._rows.get(key)
+        if row is None:
+            objects = self._inventory.intents.get(load_balancer.kind)
+            obj = objects.cache.get(load_balancer.namespace, load_balancer.name) if objects is not None else None
+            origin, subtenant = (obj.annotation(ANNOTATION_ORIGIN), subtenant_of(obj)) if obj is not None else ("", "")
+            row = UsageRow(*key, origin, subtenant=subtenant)
+        counts = (old + new for old, new in zip(_counts_of_row(row), more, strict=True))
+        self._rows[key] = UsageRow(*key, row.origin, *counts, subtenant=row.subtenant)
         self._changed = True
-
-    def _origin(self, load_balancer: LoadBalancerKey) -> str:
-        objects = self._inventory.intents.get(load_balancer.kind)
-        obj = objects.cache.get(load_balancer.namespace, load_balancer.name) if objects is not None else None
-        return obj.annotation(ANNOTATION_ORIGIN) if obj is not None else ""
 
     # --- storing ------------------------------------------------------------------------------------------------
 
@@ -501,7 +500,7 @@ class Usage:
                 counted |= own
                 _, certificates = _has(obj)
                 origin = obj.annotation(ANNOTATION_ORIGIN)
-                held = HeldPeriod(str(key), origin, now, addresses=len(own), certificates=certificates)
+                held = HeldPeriod(str(key), origin, now, 0, len(own), certificates, subtenant_of(obj))
                 present.setdefault(place, {})[str(key)] = held
         return present
 

@@ -420,8 +420,9 @@ class GatewaySource(Source):
                 await self._shared.secret(*secret)
             for request in plan.requests:
                 await self._shared.managed(request)
-            meta = self._shared.meta((GATEWAY, namespace, name), plan.load_balancer)
-            await self._shared.load_balancers.apply(HTTPLoadBalancer(metadata=meta, spec=spec))
+            published = self._shared.load_balancers
+            meta = self._shared.subtenant_meta((GATEWAY, namespace, name), plan.load_balancer, published)
+            await published.apply(HTTPLoadBalancer(metadata=meta, spec=spec))
 
     def certificate_flaws(self, plan: GatewayPlan) -> list[str]:
         """Return why clients refuse certificates of a Gateway's listeners; one that is good for the host is enough."""
@@ -467,7 +468,10 @@ class GatewaySource(Source):
             self._report_gateways(self.attachments.put(origin, plan))
         await self._parents_first(route, plan)
         wanted = [
-            LoadBalancerRoute(metadata=self._shared.meta(origin, route_name(origin, load_balancer)), spec=spec)
+            LoadBalancerRoute(
+                metadata=self._shared.subtenant_meta(origin, route_name(origin, load_balancer), self._shared.routes),
+                spec=spec,
+            )
             for load_balancer, spec in plan.specs.items()
         ]
         kept = self._kept(origin, plan)

@@ -294,7 +294,9 @@ class IngressSource(Source):
             )
         )
         wanted = [
-            LoadBalancerRoute(metadata=self._shared.meta(origin, route_name(origin, host)), spec=spec)
+            LoadBalancerRoute(
+                metadata=self._shared.subtenant_meta(origin, route_name(origin, host), self._shared.routes), spec=spec
+            )
             for host, spec in translated.routes.items()
         ]
         published = list(self._caches.routes_of(origin)) if translated.refused else []

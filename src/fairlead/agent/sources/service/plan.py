@@ -170,7 +170,8 @@ class ServiceView(msgspec.Struct, frozen=True):
     ``slices`` are the member's (canonical, any order), ``before`` those at the hub; ``reused`` list what was in slices
     before and is another pod's now; ``class_targets`` is what each
     LoadBalancerClass at the hub says, by name; ``node_addresses`` are the member's nodes by name, in
-    each family; ``egress`` are the addresses of pods that leave with its address, after commas.
+    each family; ``egress`` are the addresses of pods that leave with its address, after commas; ``labels`` are those
+    of its namespace that the load balancer has, too.
     """
 
     service: Service
@@ -180,6 +181,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     class_targets: Mapping[str, str] = {}
     node_addresses: Mapping[Family, Mapping[str, str]] = {}
     egress: str = ""
+    labels: Mapping[str, str] = {}
     #: The check by the readiness probe of the pods; None where that is not followed.
     probe: HealthCheckSettings | None = None
 
@@ -256,7 +258,7 @@ def _load_balancer(
     meta = ObjectMeta(
         name=hub_name(namespace, name),
         namespace=settings.namespace,
-        labels=service_labels(service.key, tenant=settings.tenant),
+        labels=service_labels(service.key, tenant=settings.tenant) | dict(view.labels),
         annotations={ANNOTATION_ORIGIN: f"{settings.tenant}/{namespace}/{name}", **pods},
         finalizers=[FINALIZER_CLEANUP],
     )

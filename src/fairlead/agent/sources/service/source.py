@@ -36,7 +36,7 @@ from fairlead.agent.sources.service.plan import (
 )
 from fairlead.agent.sources.service.status import build_feedback
 from fairlead.agent.term import Offboarding, Refusals
-from fairlead.api.kubernetes import EndpointSlice, Node
+from fairlead.api.kubernetes import EndpointSlice, Namespace, Node
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import KubeObject, only_status_changed
 from fairlead.api.names import ANNOTATION_ADDRESS, ANNOTATION_EGRESS_PODS, LABEL_NODES, LABEL_NODES_IPV6, hub_name
@@ -102,6 +102,7 @@ class ServiceSource(Source):
         caches.services.on_change(self._service_changed)
         caches.slices.on_change(self._slice_changed)
         caches.nodes.on_change(self._node_changed)
+        caches.subtenants.on_change(self._subtenant_changed)
         caches.load_balancers.on_change(self._load_balancer_changed)
         caches.hub_slices.on_change(self._hub_slice_changed)
         caches.classes.on_change(self._class_changed)
@@ -152,6 +153,11 @@ class ServiceSource(Source):
             # Its addresses may have been those of the last endpoints of another Service, which the hub keeps.
             for key in self._caches.departed.waiting_for(new):
                 self._engine.publish((SERVICE, *key))
+
+    def _subtenant_changed(self, old: Namespace | None, new: Namespace | None) -> None:
+        home = new or old
+        if home is not None and (old is None or new is None or old.metadata.labels != new.metadata.labels):
+            self._engine.publish_namespace(home.metadata.name)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if old is None or new is None or not _same_node(old, new):
@@ -255,6 +261,7 @@ class ServiceSource(Source):
             node_addresses=self._nodes.addresses,
             egress=egress,
             probe=self._caches.probes.check_of(key),
+            labels=self._caches.subtenant_labels(key[0], present.load_balancer),
         )
         export = build_export(view, ours, self._settings)
         if isinstance(export, Refused):
