@@ -16,7 +16,18 @@ from collections.abc import Mapping
 import msgspec
 
 from fairlead.api.kubernetes import IngressObject
-from fairlead.api.names import ANNOTATION_ALLOWED_SOURCES, ANNOTATION_DENIED_SOURCES, GROUP
+from fairlead.api.names import (
+    ANNOTATION_ACCESS_LOG,
+    ANNOTATION_ALLOWED_SOURCES,
+    ANNOTATION_BACKEND_TLS,
+    ANNOTATION_CERTIFICATE_ISSUER,
+    ANNOTATION_DENIED_SOURCES,
+    ANNOTATION_EXTERNAL_AUTH,
+    ANNOTATION_EXTERNAL_PROCESSOR,
+    ANNOTATION_JWT,
+    ANNOTATION_REQUESTS_PER_SECOND,
+    GROUP,
+)
 from fairlead.model.in_words import whole_number
 
 PREFIX = "nginx.ingress.kubernetes.io/"
@@ -44,6 +55,20 @@ _LIMIT = "Gateway API has no limits of rates or connections"
 SOURCE_RANGES: Mapping[str, tuple[str, ...]] = {
     ANNOTATION_ALLOWED_SOURCES: ("whitelist-source-range", "allowlist-source-range"),
     ANNOTATION_DENIED_SOURCES: ("denylist-source-range",),
+}
+#: Our annotations that mean the same on an Ingress and on a route.
+_OF_ROUTES = (
+    ANNOTATION_ACCESS_LOG,
+    ANNOTATION_ALLOWED_SOURCES,
+    ANNOTATION_DENIED_SOURCES,
+    ANNOTATION_EXTERNAL_PROCESSOR,
+    ANNOTATION_JWT,
+    ANNOTATION_REQUESTS_PER_SECOND,
+)
+_OF_OTHER_OBJECTS = {
+    ANNOTATION_BACKEND_TLS: "write a BackendTLSPolicy for the Services",
+    ANNOTATION_CERTIFICATE_ISSUER: "set it on the Gateway",
+    ANNOTATION_EXTERNAL_AUTH: "add a filter ExternalAuth to each rule of the routes",
 }
 _SNIPPET = "a piece of nginx's own configuration has no equal; say what it does with filters"
 _TIMEOUT = (
@@ -180,6 +205,14 @@ def nginx_annotations(ingress: IngressObject, remarks: Remarks) -> dict[str, str
         else:
             remarks.lost(ingress, name, LOST.get(name, "this version does not know the annotation"))
     return read
+
+
+def own_annotations(ingress: IngressObject, remarks: Remarks) -> dict[str, str]:
+    """Return our annotations that a route takes over from an Ingress; note which others must become something else."""
+    annotations = ingress.metadata.annotations or {}
+    for name in _OF_OTHER_OBJECTS.keys() & annotations.keys():
+        remarks.lost(ingress, name, _OF_OTHER_OBJECTS[name])
+    return {name: annotations[name] for name in _OF_ROUTES if name in annotations}
 
 
 def number_of(ingress: IngressObject, annotations: Mapping[str, str], name: str, default: int, remarks: Remarks) -> int:

@@ -533,7 +533,7 @@ class _Routes:
         parts = [(names, part) for names in by_hostnames or [[]] for part in _parts(rules)]
         for number, (names, part) in enumerate(parts, 1):
             more = f"-{number:02}" if number > 1 else ""
-            meta = replace(self._meta(f"{suffix}{more}"), annotations=dict(self._view.settings.sources) or None)
+            meta = replace(self._meta(f"{suffix}{more}"), annotations=dict(self._view.settings.own) or None)
             yield HTTPRoute(meta, HTTPRouteSpec(parents, names or None, part))
 
     def _www(self) -> HTTPRoute:

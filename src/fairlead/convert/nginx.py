@@ -30,7 +30,7 @@ from fairlead.api.gateway import (
 from fairlead.api.kubernetes import IngressObject, IngressPath
 from fairlead.api.meta import ObjectKey
 from fairlead.api.times import gateway_duration
-from fairlead.convert.annotations import SOURCE_RANGES, Remarks, admits_all, flag_of, number_of
+from fairlead.convert.annotations import SOURCE_RANGES, Remarks, admits_all, flag_of, number_of, own_annotations
 from fairlead.model.in_words import whole_number
 
 _REDIRECT_CODES = frozenset({301, 302, 303, 307, 308})
@@ -49,13 +49,13 @@ _TARGET = re.compile(r"/[!\"%-\x3e@-~]*")
 class NginxSettings(msgspec.Struct, frozen=True):
     """The settings of all paths of an Ingress. With ``redirect`` nothing reaches a backend.
 
-    ``sources`` are our annotations with lists of client addresses. ``unserved``: nginx answers all requests itself in a
+    ``own`` are our annotations for a route. ``unserved``: nginx answers all requests itself in a
     way that cannot be converted. ``force_https``: plain requests are redirected where a host has TLS; ``always_https``
     also where it has none.
     """
 
     filters: tuple[RouteFilter, ...] = ()
-    sources: Mapping[str, str] = {}
+    own: Mapping[str, str] = {}
     hostname: str = ""
     redirect: RedirectFilter | None = None
     unserved: bool = False
@@ -78,9 +78,10 @@ def read_settings(ingress: IngressObject, annotations: Mapping[str, str], remark
     """Return the settings of the annotations."""
     redirect, unserved = _redirect(ingress, annotations, remarks)
     sources, closed = _sources(ingress, annotations, remarks)
+    own = {**sources, **own_annotations(ingress, remarks)}
     return NginxSettings(
         filters=tuple(_filters(ingress, annotations, remarks)),
-        sources=sources,
+        own=own,
         hostname=_hostname(ingress, annotations, remarks),
         redirect=redirect,
         unserved=unserved or closed,
@@ -113,7 +114,8 @@ def _sources(ingress: IngressObject, annotations: Mapping[str, str], remarks: Re
     sources: dict[str, str] = {}
     for own, names in SOURCE_RANGES.items():
         name = next((name for name in names if annotations.get(name, "")), "")
-        if not name or admits_all(name, annotations[name]):
+        replaced = own in (ingress.metadata.annotations or {})
+        if not name or replaced or admits_all(name, annotations[name]):
             continue
         networks = {part: parse_network(part) for part in _list(annotations[name])}
         for part in (part for part, network in networks.items() if network is None):

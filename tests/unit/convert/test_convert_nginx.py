@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 from convert_builders import convert, ingress, remarks, routes, rules
+from msgspec.structs import replace
 
 from fairlead.api.gateway import CorsFilter, PathModifierSpec, RedirectFilter
+from fairlead.api.names import ANNOTATION_BACKEND_TLS, ANNOTATION_CERTIFICATE_ISSUER, ANNOTATION_EXTERNAL_AUTH, GROUP
 from fairlead.convert.ingresses import ConvertedIngresses
 
 
@@ -238,3 +240,26 @@ def test_an_invalid_source_range_refuses_all_clients_as_in_nginx() -> None:
     conversion = convert(ingress(whitelist_source_range="10.0.0.0/8,office"))
     assert routes(conversion) == {}
     assert "office" in remarks(conversion)[0]
+
+
+@pytest.mark.req("F-19", "F-20", "F-21")
+def test_annotations_of_fairlead_are_taken_over_or_listed() -> None:
+    """An Ingress that is protected must not become a route that is not."""
+    kept = {
+        f"{GROUP}/{name}": "x"
+        for name in (
+            "access-log",
+            "allowed-sources",
+            "denied-sources",
+            "external-processor",
+            "jwt",
+            "requests-per-second",
+        )
+    }
+    lost = dict.fromkeys((ANNOTATION_BACKEND_TLS, ANNOTATION_CERTIFICATE_ISSUER, ANNOTATION_EXTERNAL_AUTH), "y")
+    of = ingress(whitelist_source_range="10.0.0.0/8")
+    annotations = {**(of.metadata.annotations or {}), **kept, **lost}
+    of = replace(of, metadata=replace(of.metadata, annotations=annotations))
+    converted = convert(of)
+    assert routes(converted)["web"].metadata.annotations == kept
+    assert {remark.partition(":")[0] for remark in remarks(converted)} == set(lost)
