@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
+import socket
 import subprocess
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from http.client import HTTPConnection
 
 import pytest
 
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject
+from fairlead.api.proxymachine import PROXY_MACHINES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead_demo.worlds.networks import inside
 from fairlead_demo.worlds.processes import run_fairlead, wait_until
 from fairlead_demo.worlds.proxy_machines import NAMESPACE, ProxyMachine, ProxySite, why_no_namespaces
 from tests.e2e.conftest import working_directory
@@ -119,6 +125,52 @@ async def test_the_kernel_of_a_machine_serves_a_load_balancer(site: ProxySite) -
     await machine.lose_power()
     await machine.power_on()
     await wait_until(site.traffic(address).is_answered, "the kernel forwards from local state")
+
+
+@pytest.mark.req("P-33")
+async def test_open_connections_survive_the_loss_of_their_machine(site: ProxySite) -> None:
+    if not shutil.which("conntrackd"):
+        pytest.skip("conntrackd is missing: .ci/nftables installs it")
+    first, second = site.machine("m1"), site.machine("m2")
+    for machine, other in ((first, second), (second, first)):
+        machine.options = ("--sync-connections", other.namespace.address)
+        await machine.start(await site.token())
+        await wait_until(machine.ready, f"{machine.name} is ready")
+    await site.load_balancer("web", await site.pod("web-1"), await site.pod("web-2"), spec={"className": "fast"})
+    address = await site.address("web")
+    await wait_until(site.traffic(address).is_answered, "the kernel forwards")
+    with ExitStack() as stack:
+        clients = [HTTPConnection(address, timeout=30) for _ in range(20)]
+        for client in clients:
+            with inside(site.client.name):
+                client.sock = stack.enter_context(socket.create_connection((address, 80), timeout=30))
+        assert {await asyncio.to_thread(pod_behind, client) for client in clients} == {"web-1", "web-2"}
+        [name] = await site.owners(address)
+        owner, other = (first, second) if name == "m1" else (second, first)
+
+        async def synchronized() -> bool:
+            ports = {f"sport={client.sock.getsockname()[1]}" for client in clients}
+            lines = on(other, "conntrack", "-L", "-p", "tcp", "--state", "ESTABLISHED").splitlines()
+            return ports <= {word for line in lines for word in line.split()}
+
+        await wait_until(synchronized, "the other kernel has all connections")
+        pods = [await asyncio.to_thread(pod_behind, client) for client in clients]
+        await owner.lose_power()
+        assert [await asyncio.to_thread(pod_behind, client) for client in clients] == pods, "all connections go on"
+        assert await site.owners(address) == [other.name]
+
+    async def noticed() -> bool:
+        status = (await site.cluster.get(PROXY_MACHINES, "", other.name)).status
+        return any(owner.namespace.address in problem for problem in status.problems)
+
+    await wait_until(noticed, "the machine that is left alone says so")
+
+
+def pod_behind(client: HTTPConnection) -> str:
+    """Send a request on an open connection; return which pod answers."""
+    assert client.sock is not None, "the connection has ended"
+    client.request("GET", "/")
+    return client.getresponse().read().decode().strip()
 
 
 @pytest.mark.req("P-30")

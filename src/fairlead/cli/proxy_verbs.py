@@ -51,6 +51,14 @@ ExternalRoutes = Annotated[
     ),
 ]
 DEFAULT_ROUTES = "table:7771"
+SyncConnections = Annotated[
+    str,
+    typer.Option(
+        "--sync-connections",
+        metavar="ADDRESS",
+        help="Keep open connections of the kernel path at the machine with this address, too, by conntrackd.",
+    ),
+]
 MachineName = Annotated[str, typer.Argument(metavar="MACHINE", help="Name of the machine.", show_default=False)]
 DrainTime = Annotated[
     str, typer.Option("--for", metavar="DURATION", help="How long existing connections may last, such as 90s or 10m.")
@@ -217,6 +225,7 @@ def join(
     envoy_threads: EnvoyThreads = 0,
     bgp: BgpSpeaker = "bird",
     external_routes: ExternalRoutes = DEFAULT_ROUTES,
+    sync_connections: SyncConnections = "",
     run_after: Annotated[
         bool, typer.Option("--run/--no-run", help="--no-run: only join; the systemd unit runs it.")
     ] = True,
@@ -231,6 +240,7 @@ def join(
     from fairlead.cli.output import say
     from fairlead.errors import BadConfiguration
     from fairlead.machine.app import MachineSettings, join_machine, join_node, run_machine
+    from fairlead.machine.connections import checked_peer
     from fairlead.machine.state import StateDirectory
     from fairlead.model.in_words import host_port
 
@@ -241,7 +251,11 @@ def join(
     logs.start()
 
     settings = MachineSettings(
-        envoy_threads=envoy_threads, speaker=bgp, external=external_routes, withdraw=node is not None
+        envoy_threads=envoy_threads,
+        speaker=bgp,
+        external=external_routes,
+        withdraw=node is not None,
+        sync_connections=checked_peer(sync_connections),
     )
 
     async def run() -> None:
@@ -263,6 +277,7 @@ def run(
     envoy_threads: EnvoyThreads = 0,
     bgp: BgpSpeaker = "bird",
     external_routes: ExternalRoutes = DEFAULT_ROUTES,
+    sync_connections: SyncConnections = "",
     *,
     logs: LogOptions,
 ) -> None:
@@ -271,10 +286,16 @@ def run(
     Envoy and the announced addresses stay when this ends, however it ends; the next run takes them over.
     """
     from fairlead.machine.app import MachineSettings, run_machine
+    from fairlead.machine.connections import checked_peer
     from fairlead.machine.state import StateDirectory
 
     logs.start()
-    settings = MachineSettings(envoy_threads=envoy_threads, speaker=bgp, external=external_routes)
+    settings = MachineSettings(
+        envoy_threads=envoy_threads,
+        speaker=bgp,
+        external=external_routes,
+        sync_connections=checked_peer(sync_connections),
+    )
     run_async(lambda: run_machine(settings, StateDirectory(state_dir.expanduser())))
 
 

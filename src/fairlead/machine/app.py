@@ -33,6 +33,7 @@ from fairlead.errors import BadConfiguration, FairleadError, Unreachable
 from fairlead.machine import hub_client
 from fairlead.machine.announcing import AnnouncingMachine, notify_systemd
 from fairlead.machine.checks import allow_nonlocal_bind, check_machine
+from fairlead.machine.connections import ConnectionSync
 from fairlead.machine.hub_client import HubClient
 from fairlead.machine.kernel import KernelPath
 from fairlead.machine.relay import HubLink, Relay
@@ -63,13 +64,15 @@ class MachineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The options of both commands. ``envoy_threads`` 0: one for each core.
 
     ``speaker`` is the program that announces by BGP; ``external`` the place of routes for a daemon that is there.
-    ``withdraw``: before the process ends, other machines take over, because Envoy ends with it.
+    ``withdraw``: before the process ends, other machines take over, because Envoy ends with it. ``sync_connections`` is
+    the address of the machine that gets the connections of the kernel path, and sends its own.
     """
 
     envoy_threads: int = 0
     speaker: Literal["bird", "frr"] = "bird"
     external: str = f"table:{DEFAULT_TABLE}"
     withdraw: bool = False
+    sync_connections: str = ""
 
 
 async def join_node(state: StateDirectory, directory: Path, *, name: str) -> str:
@@ -183,7 +186,12 @@ class MachineProcess:
             bootstrap=_bootstrap(self._name, state),
             options=("--concurrency", str(threads), *ENVOY_FLAGS),
         )
-        self._kernel = KernelPath(state.forwarding, on_change=changed.set)
+        self._sync = ConnectionSync(
+            state.path / "connections",
+            settings.sync_connections,
+            on_problem=lambda sentence: self._machine.problem("connections", sentence),
+        )
+        self._kernel = KernelPath(state.forwarding, on_change=changed.set, connections=lambda: self._sync.state)
         self._upgrades = EnvoyUpgrades(state.path)
         plan = state.load_plan()
         #: The hub that answered last: it leads.
@@ -223,6 +231,7 @@ class MachineProcess:
         supervisor.spawn("certificate", self._renew, restart=True)
         await self._envoy.start()
         self._machine.watch(supervisor)
+        supervisor.spawn("connections", self._sync.run, restart=True)
         supervisor.spawn("upgrade", self._follow_upgrades, restart=True)
         log.info("ready", machine=self._name, envoy=self._envoy.running.pid if self._envoy.running else 0)
         notify_systemd("READY=1", "STATUS=Serving")

@@ -53,6 +53,7 @@ from fairlead.machine.kernel_maps import (
 from fairlead.model.keys import Protocol
 from fairlead.model.machine import (
     EGRESS_TABLE,
+    ConnectionSyncState,
     EgressIdentity,
     ForwardedLoadBalancer,
     ForwardingState,
@@ -84,9 +85,19 @@ log = structlog.get_logger(__name__)
 
 
 class KernelPath:
-    """The load balancers in the kernel of this machine. ``on_change`` is called when ``state`` returns another one."""
+    """The load balancers in the kernel of this machine. ``on_change`` is called when ``state`` returns another one.
 
-    def __init__(self, file: Path, *, on_change: Callable[[], None]) -> None:
+    ``connections`` returns how far another machine has the connections.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        *,
+        on_change: Callable[[], None],
+        connections: Callable[[], ConnectionSyncState | None] = lambda: None,
+    ) -> None:
+        self._connections = connections
         self._file = file
         self._on_change = on_change
         self._version = ""
@@ -177,6 +188,7 @@ class KernelPath:
             unhealthy=tuple(sorted(self._down)),
             egress=tuple(sorted(identity.address for identity in self._programmed_egress or ())),
             problem=self._problem or self._disk_problem,
+            connections=self._connections(),
         )
 
     async def run(self) -> None:

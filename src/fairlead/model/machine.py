@@ -272,17 +272,31 @@ class LinkState(MachineValue, frozen=True, kw_only=True, rename="camel", omit_de
     hears: tuple[str, ...] = ()
 
 
+class ConnectionSyncState(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """How far another machine has the open connections of this one; ``peer`` is its address.
+
+    ``connections`` are open here, ``waiting`` messages were not confirmed yet, and ``lost`` ones had to be sent again.
+    """
+
+    peer: str
+    connections: int = 0
+    waiting: int = 0
+    lost: int = 0
+
+
 class ForwardingState(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What the kernel of a machine follows: the ``version`` of a table, with everything that it says.
 
     ``unhealthy`` are targets that do not answer the machine, by ``target_name``. ``problem`` is a sentence: why the
     kernel does not follow the newest table. ``egress`` are the addresses with which sources leave here.
+    ``connections``: None where they are not synchronized.
     """
 
     version: str = ""
     unhealthy: tuple[str, ...] = ()
     egress: tuple[str, ...] = ()
     problem: str = ""
+    connections: ConnectionSyncState | None = None
 
 
 class DrainState(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -145,12 +145,14 @@ class ProxyMachine:
         self.namespace = namespace
         self.state_dir = directory / name
         self.process = Child(name, [], log=directory / f"{name}.log")
+        #: Options of ``fairlead proxy`` on this machine alone.
+        self.options: tuple[str, ...] = ()
 
     async def start(self, command: Sequence[str] = ("proxy", "run")) -> None:
         """Start ``fairlead proxy run``, or ``join`` as ``fairlead proxy token`` has printed it."""
         options = ("--state-dir", str(self.state_dir), "--envoy-threads", "1", "--log-level", "info")
         name = ("--name", self.name) if command[1] == "join" else ()
-        self.process.command = self.namespace.command(fairlead(*command, *name, *options))
+        self.process.command = self.namespace.command(fairlead(*command, *name, *options, *self.options))
         await self.process.start()
 
     async def lose_power(self) -> None:

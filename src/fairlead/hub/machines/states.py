@@ -394,8 +394,20 @@ def _machines(now: MachinesNow) -> Iterable[Metric]:
         "Expiry of the machine's certificate, as a Unix time.",
         labels=["machine"],
     )
+    synced = {
+        "connections": "Open connections that the machine sends to another one.",
+        "waiting_messages": "Changes of connections that the other machine has not confirmed.",
+        "lost_messages": "Changes of connections that had to be sent again.",
+    }
+    sync = [
+        GaugeMetricFamily(f"fairlead_machine_sync_{name}", text, labels=["machine"]) for name, text in synced.items()
+    ]
     for member in now.members:
         name, heard = member.metadata.name, now.heard.get(member.metadata.name)
+        forwarding = heard.report.forwarding if heard is not None and heard.report is not None else None
+        if forwarding is not None and (state := forwarding.connections) is not None:
+            for family, value in zip(sync, (state.connections, state.waiting, state.lost), strict=True):
+                family.add_metric([name], value)
         condition = condition_of(member.status.conditions, ConditionType.READY)
         ready.add_metric([name], float(condition is not None and condition.status == "True"))
         announced.add_metric([name], member.status.announced)
@@ -404,7 +416,7 @@ def _machines(now: MachinesNow) -> Iterable[Metric]:
             skews.add_metric([name], heard.skew_s)
         if (expires := parsed_time(member.status.certificate.expires)) is not None:
             ends.add_metric([name], expires.timestamp())
-    yield from (ready, announced, ages, skews, ends)
+    yield from (ready, announced, ages, skews, ends, *sync)
 
 
 def _session_metrics(now: MachinesNow) -> Iterable[Metric]:
