@@ -7,7 +7,9 @@ member may be drained, or none is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeVar
 
 import msgspec
 
@@ -19,42 +21,60 @@ from fairlead.api.times import wire_time
 from fairlead.cli.hub_reader import connect_hub
 from fairlead.cli.options import HubApi, Output
 from fairlead.cli.output import emit
-from fairlead.errors import BadConfiguration, Forbidden, NotFound, Terminal
+from fairlead.errors import BadConfiguration, Conflict, Forbidden, NotFound, Terminal
 from fairlead.kube.cluster import Cluster
 from fairlead.model.in_words import counted
 
 #: A member may get so many times the highest rate that a drill has measured of it.
 _ABOVE_PEAK = 1.2
+#: How often objects are read again that others have changed meanwhile.
+_ATTEMPTS = 5
+
+T = TypeVar("T")
 
 
 async def change_drain(name: str, api: HubApi, output: Output, *, drained: bool, force: bool) -> None:
     """Drain a member of all GlobalServices that list it, or use it again."""
     async with connect_hub(api) as cluster:
-        listing = [
-            obj
-            for obj in await cluster.list(GLOBAL_SERVICES)
-            if any(member.tenant == name for member in obj.spec.members)
-        ]
-        if not listing:
-            raise Terminal(f"no GlobalService lists member {name}; kubectl get globalservices -A shows their members")
-
-        def changed(member: GlobalMember) -> GlobalMember:
-            return msgspec.structs.replace(member, drain=drained, force=drained and force)
-
-        changes = {obj.key: _with(obj, name, changed) for obj in listing}
-        if drained:
-            _check(name, [changes[obj.key] for obj in listing])
-        if drained and not force:
-            _check_peaks(name, listing, await _drills(cluster))
-        differing = [obj for obj in listing if changes[obj.key].spec != obj.spec]
-        await asyncio.gather(*(_write(cluster, changes[obj.key]) for obj in differing))
+        rows = await _on_newest(lambda: _drain(cluster, name, drained=drained, force=force))
     done = "is drained" if drained else "is in use again"
-    rows = [f"{obj.metadata.namespace}/{obj.metadata.name}" for obj in listing]
     last = f"Member {name} {done} in {counted(len(rows), 'GlobalService')}: {', '.join(rows)}."
     if drained:
         last += f" To use it again: fairlead member undrain {name}"
     value = {"member": name, "drained": drained, "globalServices": rows}
     emit(output, value, lines=lambda: [last], names=lambda: [f"globalservice/{row}" for row in rows])
+
+
+async def _on_newest(write: Callable[[], Awaitable[T]]) -> T:
+    """Return what ``write`` returns, on the objects as they are now: the hub writes their statuses all the time."""
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(Conflict):
+            return await write()
+    return await write()
+
+
+async def _drain(cluster: Cluster, name: str, *, drained: bool, force: bool) -> list[str]:
+    """Drain a member, or use it again, in all GlobalServices that list it; return their names."""
+    listing = [
+        obj for obj in await cluster.list(GLOBAL_SERVICES) if any(member.tenant == name for member in obj.spec.members)
+    ]
+    if not listing:
+        raise Terminal(f"no GlobalService lists member {name}; kubectl get globalservices -A shows their members")
+
+    def changed(member: GlobalMember) -> GlobalMember:
+        return msgspec.structs.replace(member, drain=drained, force=drained and force)
+
+    changes = {obj.key: _with(obj, name, changed) for obj in listing}
+    if drained:
+        _check(name, [changes[obj.key] for obj in listing])
+    if drained and not force:
+        _check_peaks(name, listing, await _drills(cluster))
+    differing = [obj for obj in listing if changes[obj.key].spec != obj.spec]
+    writes = (_write(cluster, changes[obj.key]) for obj in differing)
+    # Those that can be written are, whatever becomes of the others.
+    for failure in filter(None, await asyncio.gather(*writes, return_exceptions=True)):
+        raise failure
+    return [f"{obj.metadata.namespace}/{obj.metadata.name}" for obj in listing]
 
 
 def _with(obj: GlobalService, name: str, changed: Callable[[GlobalMember], GlobalMember]) -> GlobalService:
@@ -123,38 +143,47 @@ def parsed_weights(texts: Iterable[str]) -> dict[str, int]:
 
 async def move_weights(service: str, weights: Mapping[str, int], how: GlobalShift, api: HubApi, output: Output) -> None:
     """Begin a shift to ``weights``; without weights, end the present shift where it is."""
+    async with connect_hub(api) as cluster:
+        obj, weights = await _on_newest(lambda: _shift(cluster, service, weights, how))
+    name = f"{obj.metadata.namespace}/{obj.metadata.name}"
+    to = ", ".join(f"{member.tenant} {member.weight}" for member in obj.spec.members)
+    line = f"GlobalService {name} moves to {to}, {how.step} % every {how.every}. Its progress: fairlead status"
+    value = {"globalService": name, "weights": dict(weights)}
+    emit(output, value, lines=lambda: [line], names=lambda: [f"globalservice/{name}"])
+
+
+async def _shift(
+    cluster: Cluster, service: str, weights: Mapping[str, int], how: GlobalShift
+) -> tuple[GlobalService, Mapping[str, int]]:
+    """Write the spec of a shift; return the object as it was written, and the weights that were asked for."""
     from fairlead.translate.global_service import share_problem, with_served_tiers
     from fairlead.translate.shift import in_words, weights_in_force
 
-    async with connect_hub(api) as cluster:
-        obj = _global_service(await cluster.list(GLOBAL_SERVICES), service)
-        subject = f"GlobalService {obj.metadata.namespace}/{obj.metadata.name}"
-        known, asked = obj.status.shift, obj.spec.shift
-        begins = asked is not None and asked.request != known.request
-        under_way = begins or (bool(known.members) and known.state == "Shifting")
-        if weights and under_way:
-            where = in_words(known) or "the first step is due"
-            raise Terminal(f"{subject} is already being shifted ({where}); wait, or end the shift with --stay")
-        if not weights:
-            if not under_way or not known.members:
-                raise Terminal(f"{subject} is not being shifted")
-            weights = weights_in_force(known)
-        names = [member.tenant for member in obj.spec.members]
-        if missing := sorted(set(weights) - set(names)):
-            raise Terminal(f"{subject} has no member {missing[0]}; its members are {', '.join(names)}")
-        members = [
-            msgspec.structs.replace(member, weight=weights.get(member.tenant, member.weight))
-            for member in obj.spec.members
-        ]
-        request = wire_time(cluster.server_clock.now())
-        spec = msgspec.structs.replace(obj.spec, members=members, shift=msgspec.structs.replace(how, request=request))
-        if problem := share_problem(with_served_tiers(msgspec.structs.replace(obj, spec=spec))):
-            raise Terminal(f"{subject}: {problem}")
-        await _write(cluster, msgspec.structs.replace(obj, spec=spec))
-    to = ", ".join(f"{member.tenant} {member.weight}" for member in members)
-    line = f"{subject} moves to {to}, {how.step} % every {how.every}. Its progress: fairlead status"
-    value = {"globalService": f"{obj.metadata.namespace}/{obj.metadata.name}", "weights": dict(weights)}
-    emit(output, value, lines=lambda: [line], names=lambda: [f"globalservice/{value['globalService']}"])
+    obj = _global_service(await cluster.list(GLOBAL_SERVICES), service)
+    subject = f"GlobalService {obj.metadata.namespace}/{obj.metadata.name}"
+    known, asked = obj.status.shift, obj.spec.shift
+    begins = asked is not None and asked.request != known.request
+    under_way = begins or (bool(known.members) and known.state == "Shifting")
+    if weights and under_way:
+        where = in_words(known) or "the first step is due"
+        raise Terminal(f"{subject} is already being shifted ({where}); wait, or end the shift with --stay")
+    if not weights:
+        if not under_way or not known.members:
+            raise Terminal(f"{subject} is not being shifted")
+        weights = weights_in_force(known)
+    names = [member.tenant for member in obj.spec.members]
+    if missing := sorted(set(weights) - set(names)):
+        raise Terminal(f"{subject} has no member {missing[0]}; its members are {', '.join(names)}")
+    members = [
+        msgspec.structs.replace(member, weight=weights.get(member.tenant, member.weight)) for member in obj.spec.members
+    ]
+    request = wire_time(cluster.server_clock.now())
+    spec = msgspec.structs.replace(obj.spec, members=members, shift=msgspec.structs.replace(how, request=request))
+    obj = msgspec.structs.replace(obj, spec=spec)
+    if problem := share_problem(with_served_tiers(obj)):
+        raise Terminal(f"{subject}: {problem}")
+    await _write(cluster, obj)
+    return obj, weights
 
 
 def _global_service(listing: Iterable[GlobalService], service: str) -> GlobalService:

@@ -66,6 +66,29 @@ async def test_nothing_is_drained_when_one_service_cannot_be_without_the_member(
             await change("east", hub_api, force=True)
 
 
+@pytest.mark.req("MC-13", "MC-14")
+async def test_statuses_that_the_hub_writes_meanwhile_leave_nothing_half_done(tmp_path, monkeypatch):
+    both = [{"tenant": "east"}, {"tenant": "west"}]
+    async with hub(tmp_path, a=both, b=both, web=both) as (cluster, hub_api):
+        write, pending = member._write, ["a", "b", "web"]
+
+        async def after_a_status(api_cluster, obj):
+            if obj.metadata.name in pending:
+                pending.remove(obj.metadata.name)
+                status = {"status": {"shares": f"written by the hub {len(pending)}"}}
+                where = ("tenant-east", obj.metadata.name, status)
+                await cluster.merge_patch(GLOBAL_SERVICES, *where, subresource="status", manager="t")
+            await write(api_cluster, obj)
+
+        monkeypatch.setattr(member, "_write", after_a_status)
+        await change("west", hub_api)
+        assert await drained(cluster) == {"a": ["west"], "b": ["west"], "web": ["west"]}
+        await change("west", hub_api, drained=False)
+        pending.append("web")
+        shifted = await shift(cluster, hub_api, west=10, east=90)
+        assert {entry.tenant: entry.weight for entry in shifted.spec.members} == {"west": 10, "east": 90}
+
+
 @pytest.mark.req("MC-13")
 async def test_a_drain_gives_no_member_far_more_than_drills_have_measured_of_it(tmp_path):
     async with hub(tmp_path, web=[{"tenant": "east"}, {"tenant": "west"}]) as (cluster, hub_api):
