@@ -144,7 +144,7 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "hostnames": "Host names, including generated ones.",
         "addresses": "Addresses of AddressPools.",
         "targets": "Targets of all load balancers, once for each port.",
-        "subtenants": "The sub-tenants with limits.",
+        "subtenants": "The sub-tenants, where the Tenant limits any.",
     },
     "SubtenantLimits": {
         "name": "Value of the label fairlead.dev/subtenant of the namespaces; a namespace without the label is a "

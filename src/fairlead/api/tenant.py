@@ -140,8 +140,8 @@ class SubtenantUsed(Wire, frozen=True, gc=False):
 class TenantUsed(Wire, frozen=True, gc=False):
     """How much a member has of what its Tenant can limit, also what waits above a limit.
 
-    addresses are those of AddressPools; targets counts a backend once for each port that uses it. subtenants are those
-    with limits, 256 at most.
+    addresses are those of AddressPools; targets counts a backend once for each port that uses it. subtenants are
+    counted where the Tenant limits any, 256 at most.
     """
 
     load_balancers: int = 0

@@ -248,7 +248,7 @@ async def test_maintenance_is_shown_and_ends_by_itself(world, hub):
 
 @pytest.mark.req("F-33")
 async def test_routes_above_the_limit_of_a_sub_tenant_wait(world, hub):
-    await world.tenant("east", subtenants=[{"name": "*", "maxRoutes": 2}])
+    await world.tenant("east", subtenants=[{"name": "shop", "maxRoutes": 2}])
     await load_balancer(world)
     await endpoints(world, "10.1.0.1")
 
@@ -266,15 +266,18 @@ async def test_routes_above_the_limit_of_a_sub_tenant_wait(world, hub):
         return over == list(names)
 
     payments = {LABEL_ORIGIN_NAMESPACE: "cart", LABEL_SUBTENANT: "payments"}
-    await world.until(counts, what="the limits are counted")
-    for name in ("cart.a", "cart.b", "cart.c"):
+    await world.until(lambda: counts(shop=(0, 0)), what="the limits are counted")
+    for name in ("cart.a", "cart.b"):
         await route(world, name, path=f"/{name}", labels=payments)
-    await route(world, "shop.a", path="/shop", labels={LABEL_ORIGIN_NAMESPACE: "shop"})
-    await world.until(lambda: refuses("cart.c"), what="the third route of the sub-tenant waits")
-    await world.until(lambda: counts(payments=(3, 2), shop=(1, 1)), what="the status counts both")
+    for name in ("shop.a", "shop.b", "shop.c"):
+        await route(world, name, path=f"/{name}", labels={LABEL_ORIGIN_NAMESPACE: "shop"})
+    await world.until(lambda: counts(payments=(2, 2), shop=(3, 2)), what="the third route of a new sub-tenant waits")
+    await world.user.delete(LOAD_BALANCER_ROUTES, NAMESPACE, "shop.c")
+    await world.user.delete(LOAD_BALANCER_ROUTES, NAMESPACE, "shop.b")
     await world.tenant("east", subtenants=[{"name": "*", "maxRoutes": 1}])
-    await world.quiet()
-    assert await refuses("cart.c"), "what is served stays"
+    await route(world, "cart.c", path="/cart.c", labels=payments)
+    await world.until(lambda: refuses("cart.c"), what="the new route waits for the new limit, and served ones stay")
+    await world.until(lambda: counts(payments=(3, 2), shop=(1, 1)), what="the status counts both")
     await world.tenant("east", subtenants=[{"name": "payments", "maxRoutes": 3}, {"name": "*", "maxRoutes": 1}])
     await world.until(refuses, what="the higher limit admits it")
     served = world.cloud.load_balancers[KEY].spec.l7.routes

@@ -307,7 +307,10 @@ class MemberQuotas:
         )
 
     def _used_by_subtenants(self, tenant: Tenant) -> list[SubtenantUsed] | None:
-        """Return what each sub-tenant with limits uses; None for a Tenant without such limits."""
+        """Return what each sub-tenant uses; None for a Tenant without limits of sub-tenants.
+
+        Those without a limit count, too: what they have when they get one stays.
+        """
         if not tenant.spec.subtenants:
             return None
         namespace, routes = tenant.namespace, self._inventory.caches.get(LOAD_BALANCER_ROUTES.plural)
@@ -316,12 +319,11 @@ class MemberQuotas:
         counted = Counter(map(subtenant_of, routes.indexed("namespace", namespace) if routes is not None else ()))
         served = {entry.name: entry.routes_served for entry in before or ()}
         used: list[SubtenantUsed] = []
-        for name in sorted({*load_balancers, *counted, *(entry.name for entry in tenant.spec.subtenants)}):
-            limits, total = tenant.limits_of(name), counted[name]
-            if not name or name == EACH_SUBTENANT or limits == SubtenantLimits(name):
-                continue
+        listed = {entry.name for entry in tenant.spec.subtenants}
+        for name in sorted({*load_balancers, *counted, *listed} - {"", EACH_SUBTENANT}):
+            limit, total = tenant.limits_of(name).max_routes, counted[name]
             # What was served when the limit came, or became lower, stays.
-            within = max(limits.max_routes, served.get(name, 0)) if limits.max_routes and before is not None else total
+            within = max(limit, served.get(name, 0)) if limit and before is not None else total
             targets = self._targets_of(tenant, name)
             used.append(SubtenantUsed(name, load_balancers[name], total, min(total, within), targets))
         return used[:MAX_SUBTENANTS]
