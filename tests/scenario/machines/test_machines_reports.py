@@ -15,7 +15,7 @@ from fairlead.api.meta import condition_of
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.proxymachine import PROXY_MACHINES, lease_name
 from fairlead.errors import NotFound
-from fairlead.hub.machines import states
+from fairlead.hub.machines import control, states
 from fairlead.model.machine import AddressState, MachinePlan, ProxyState
 
 
@@ -63,7 +63,8 @@ async def test_a_waiting_machine_gets_a_new_load_balancer_at_once(world: Machine
 
 
 @pytest.mark.req("P-5")
-async def test_a_report_is_a_status_and_a_lease(world: MachinesWorld):
+async def test_a_report_is_a_status_and_a_lease(world: MachinesWorld, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(control, "_LEASE_S", 3600.0)  # longer than the test
     machine = await world.join("m1")
     started = time.time()
     state = AddressState(
