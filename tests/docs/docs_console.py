@@ -38,6 +38,8 @@ _DONE_BEFORE = frozenset({"make install && . .venv/bin/activate", ". .venv/bin/a
 _LINGER_S = 180.0
 #: So many last lines of each log file are shown when a command fails.
 _LOG_LINES = 40
+#: On a busy machine, the thirty seconds that kubectl waits by itself are too short.
+_KUBECTL_WAIT = re.compile(r"(\bkubectl(?: --\S+ \S+)* wait) ")
 _AGE = re.compile(r"(?<![\w.])(\d+[smhd])+(?![\w.])")
 
 
@@ -159,7 +161,8 @@ class Shell:
         """Type one command; return once it has ended and all that is expected was seen."""
         mark = f"--{secrets.token_hex(8)}--"
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{self.substitute(step.command)}\necho {mark}$?\n")
+        command = _KUBECTL_WAIT.sub(r"\1 --timeout=3m ", self.substitute(step.command))
+        self._process.stdin.write(f"{command}\necho {mark}$?\n")
         self._process.stdin.flush()
         expected = [self.substitute(line) for line in step.expected]
         code: str | None = None
