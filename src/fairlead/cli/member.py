@@ -137,6 +137,8 @@ def parsed_weights(texts: Iterable[str]) -> dict[str, int]:
         name, _, weight = part.partition("=")
         if not name or not weight.isdecimal() or int(weight) > 1000:
             raise BadConfiguration(f"{part!r} is not a weight such as west=10; weights are 0 to 1000")
+        if name in weights:
+            raise BadConfiguration(f"{name} has two weights, {weights[name]} and {weight}; give one of them")
         weights[name] = int(weight)
     return weights
 

@@ -173,4 +173,6 @@ async def test_a_shift_that_cannot_be_is_refused_before_anything_is_written(tmp_
     for text in ("west", "west=1001", "west=x", "=1", "west=1,,east=2"):
         with pytest.raises(BadConfiguration, match="is not a weight"):
             member.parsed_weights([text])
+    with pytest.raises(BadConfiguration, match="west has two weights, 1 and 2"):
+        member.parsed_weights(["west=1,east=2", "west=2"])
     assert member.parsed_weights(["west=1,east=2", "north=3"]) == {"west": 1, "east": 2, "north": 3}
