@@ -36,7 +36,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.transport import RetryPolicy
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.standalone.proxy_report import read_reports
-from fairlead.standalone.right_cluster import refuse_tenants_key
+from fairlead.standalone.right_cluster import not_a_hub, refuse_tenants_key, serves_kinds
 from fairlead.status.fleet import FleetObjects, FleetStatus, HubRow, build_status, hub_row
 from fairlead.status.machines import in_force
 from fairlead.status.object_ref import ANY, CLASS, IN_MEMBERS
@@ -126,11 +126,21 @@ IMPATIENT = RetryPolicy(attempts=3, base_s=0.2, limit_s=1.0, deadline_s=10.0, co
 
 @asynccontextmanager
 async def connect_hub(api: HubApi, *, quiet: bool = False, name: str = "the hub") -> AsyncGenerator[Cluster]:
-    """Open the cluster that the options of a verb name; ``quiet``: warnings of providers are not part of the answer."""
+    """Open the cluster that the options of a verb name; ``quiet``: warnings of providers are not part of the answer.
+
+    Raises:
+        NotServed: with reason ``NO_KINDS``, it has none of our kinds: it is a member, or no hub has run there.
+    """
     if quiet:
         start_logging(LogLevel.ERROR, LogFormat.AUTO)
     async with connect(api.kubeconfig, context=api.context, name=name) as cluster:
-        yield cluster
+        try:
+            yield cluster
+        except (NotFound, NotServed, BaseExceptionGroup) as error:
+            cause = first_of(error) if isinstance(error, BaseExceptionGroup) else error
+            if not isinstance(cause, NotFound | NotServed) or cause.reason == NO_KINDS or await serves_kinds(cluster):
+                raise
+            raise NotServed(await not_a_hub(cluster), detail=cause.sentence, reason=NO_KINDS) from error
 
 
 @asynccontextmanager
@@ -151,19 +161,7 @@ async def connect(kubeconfig: Path | None, *, name: str, context: str = "") -> A
 
 async def check_kinds(cluster: Cluster) -> set[str]:
     """Return the names of the classes; raise ``NotServed`` where no hub has ever run."""
-    try:
-        return {cls.metadata.name for cls in await cluster.list(LOAD_BALANCER_CLASSES)}
-    except NotServed as error:
-        raise no_kinds(error) from error
-
-
-def no_kinds(error: NotServed) -> NotServed:
-    """Return the error for an API server without our CustomResourceDefinitions."""
-    sentence = (
-        "This API does not know Fairlead's kinds: no hub has run here yet. If it is a member, give the kubeconfig of "
-        "the hub; to make it a hub: fairlead hub"
-    )
-    return NotServed(sentence, detail=error.sentence, reason=NO_KINDS)
+    return {cls.metadata.name for cls in await cluster.list(LOAD_BALANCER_CLASSES)}
 
 
 T = TypeVar("T", bound=KubeObject)

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fairlead.cli.hub_reader import connect_hub, gather_status, no_kinds
+from fairlead.cli.hub_reader import connect_hub, gather_status
 from fairlead.cli.options import HubApi, Output
 from fairlead.cli.output import emit, repeat, say
 from fairlead.cli.run import EXIT_CODE_OF
@@ -77,10 +77,10 @@ async def _gather(cluster: Cluster, asked: Filter, wait_s: float) -> FleetStatus
         over = loop.time() >= end_s
         try:
             fleet = await gather_status(cluster)
-        except (Unreachable, NotServed) as error:
+        except (Unreachable, NotServed):
             # With --wait the API, or the hub that installs the kinds, may be about to come.
             if over:
-                raise no_kinds(error) if isinstance(error, NotServed) else error from error
+                raise
         else:
             try:
                 fleet = filtered(fleet, asked)

@@ -321,7 +321,7 @@ def services_without_address(facts: Facts) -> Iterator[Finding]:
 
 def leader(facts: Facts) -> Iterator[Finding]:
     """Name a lease without a leader, of the hub or of a region's hub: the present state is served, nothing changes."""
-    if (hub := facts.hub_read) is None or not hub.knows(LEASES):
+    if (hub := facts.hub_read) is None or not hub.knows(LEASES) or not hub.served:
         return
     regional = [lease for lease in hub.read(STAMPED_LEASES) if _is_regional(lease)]
     for lease in regional:
@@ -646,6 +646,11 @@ def kinds_missing(facts: Facts) -> Iterator[Finding]:
     if (hub := facts.hub_read) is None:
         return
     if not hub.served:
+        agent = next((lease for lease in hub.read(LEASES) if lease.metadata.name == AGENT_LEADER_LEASE), None)
+        if agent is not None and _lease(hub, SYSTEM_NAMESPACE, HUB_LEASE) is None:
+            fault = f"{hub.server} is a member, not a hub: an agent works there ({path_to('Lease', agent)})"
+            yield error("hub", fault, f"fairlead doctor {_FLAG['hub']} FILE   with the kubeconfig of the hub")
+            return
         fault = f"{hub.server} serves no kind of {GROUP}: no hub has run there, or it is a member"
         yield error("hub", fault, f"{_APPLY_KINDS}   then: fairlead hub")
         return

@@ -67,8 +67,10 @@ async def serves_kinds(cluster: Cluster) -> bool:
 
 async def hub_has_run(cluster: Cluster) -> bool:
     """Return whether a hub has ever led there."""
-    if not await serves_kinds(cluster):
-        return False
+    return await serves_kinds(cluster) and await _has_hub_lease(cluster)
+
+
+async def _has_hub_lease(cluster: Cluster) -> bool:
     return any(lease.metadata.name.startswith(HUB_LEASE) for lease in await cluster.list(LEASES, SYSTEM_NAMESPACE))
 
 
@@ -139,19 +141,25 @@ async def check_has_hub(cluster: Cluster, *, new_hub: bool, kubeconfig: Path | N
         BadConfiguration: names the flag, the server behind it and what to give instead.
     """
     await refuse_tenants_key(cluster)
-    if not new_hub and not await serves_kinds(cluster) and (where := await _agent_lease(cluster)):
-        raise BadConfiguration(
-            f"--kubeconfig: {cluster.server} ({cluster.config.source or 'as configured'}) is a member, an agent works "
-            f"there (Lease {where}), and no hub has run there. Name the kubeconfig of the hub, or a context with "
-            "--context. To prepare a cluster whose hub starts later, use --new-hub. Nothing was written"
-        )
-    if new_hub or await await_hub(kubeconfig, lambda: hub_has_run(cluster), what="the kinds"):
+    member = not new_hub and not await serves_kinds(cluster) and await _agent_lease(cluster)
+    if new_hub or (not member and await await_hub(kubeconfig, lambda: hub_has_run(cluster), what="the kinds")):
         return
     raise BadConfiguration(
-        f"--kubeconfig: no hub has run at {cluster.server} ({cluster.config.source or 'as configured'}), is it a "
-        "member? Name the kubeconfig of the hub, or a context with --context. To prepare a cluster whose hub starts "
-        "later, use --new-hub. Nothing was written"
+        f"--kubeconfig: {await not_a_hub(cluster)}. To prepare a cluster whose hub starts later, use --new-hub. "
+        "Nothing was written"
     )
+
+
+async def not_a_hub(cluster: Cluster) -> str:
+    """Return why a cluster without our kinds cannot answer for a hub, and what to give instead."""
+    server = f"{cluster.server} ({cluster.config.source or 'as configured'})"
+    if not await serves_kinds(cluster) and await _has_hub_lease(cluster):
+        return f"the kinds of the hub at {server} were deleted: fairlead crds | kubectl apply --server-side -f -"
+    if where := await _agent_lease(cluster):
+        fault = f"{server} is a member, an agent works there (Lease {where}), and no hub has run there"
+    else:
+        fault = f"no hub has run at {server}, which may be a member"
+    return f"{fault}. Name the kubeconfig of the hub, or a context with --context"
 
 
 async def refuse_tenants_key(cluster: Cluster) -> None:

@@ -99,7 +99,7 @@ async def test_nothing_is_offered_where_nothing_answers(tmp_path: Path) -> None:
     [
         ("svc/none", "Service default/none does not exist; to list all: kubectl get svc -A"),
         ("ingress/none", "Ingress default/none does not exist; to list all: kubectl get ingress -A"),
-        ("lb/none", "This API does not know Fairlead's kinds: no hub has run here yet"),
+        ("lb/none", "no hub has run at http://127.0.0.1"),
     ],
 )
 async def test_what_a_member_does_not_have_is_not_there(tmp_path: Path, subject: str, sentence: str) -> None:

@@ -23,6 +23,14 @@ def test_no_kind_at_all() -> None:
     assert "https://hub serves no kind of fairlead.dev" in findings[0].fault
 
 
+def test_a_member_in_place_of_the_hub() -> None:
+    leases = [lease("kube-system", "fairlead-agent-leader")]
+    finding, *others = examine(with_fields("hub", served=frozenset(), objects={LEASES.full_name: leases}))
+    assert (finding.check, others) == ("kinds", [])
+    assert "is a member, not a hub" in finding.fault
+    assert finding.fix == "fairlead doctor --kubeconfig FILE   # with the kubeconfig of the hub"
+
+
 def test_a_kind_is_missing() -> None:
     hub = healthy().hub
     assert hub is not None
