@@ -94,9 +94,11 @@ def exact_network(text: str) -> IPNetwork | str:
     text = text.strip()
     if "/" not in text:
         network = parse_network(text) if "%" not in text else None
-        mapped = network.network_address if network is not None else None
-        if network is None or (isinstance(mapped, ipaddress.IPv6Address) and mapped.ipv4_mapped is not None):
+        if network is None:
             return f"{text[:60]!r} is not an IP address or a CIDR such as 192.0.2.0/24"
+        address = network.network_address
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+            return f"{text!r} is an IPv4 address in the form of IPv6: use {str(address.ipv4_mapped)!r}"
         return network
     cidr = parse_cidr(text)
     if cidr is None:

@@ -148,7 +148,10 @@ def read_files(names: Iterable[str], namespace: str) -> ConvertInput:
     services: dict[ObjectKey, Service] = {}
     files: dict[tuple[str, ObjectKey], str] = {}
     for name in names:
-        text = sys.stdin.read() if name == _STDIN else Path(name).read_text(encoding="utf-8")
+        try:
+            text = sys.stdin.read() if name == _STDIN else Path(name).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise BadConfiguration(f"{name} is not UTF-8 text ({error.reason}); save it as UTF-8") from error
         for body in _bodies(name, text):
             kind = (body.get("apiVersion"), body.get("kind"))
             if kind == (INGRESSES.api_version, INGRESSES.kind):
@@ -175,7 +178,7 @@ def _add(
 def _bodies(name: str, text: str) -> Iterator[JSONObject]:
     try:
         documents = [document for document in yaml.load_all(text, Loader=_Loader) if document is not None]
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadConfiguration(f"{name} is not YAML: {' '.join(str(error).split())}") from error
     for document in documents:
         yield from _objects(name, document)
@@ -193,8 +196,13 @@ def _objects(name: str, document: object) -> Iterator[JSONObject]:
 
 
 def _decoded(name: str, body: JSONObject, kind: type[Any], namespace: str) -> Any:
-    metadata: JSONObject = body.get("metadata") or {}
+    metadata: Any = body.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise BadConfiguration(f"{name}: metadata of an object of kind {body['kind']} is not a mapping")
     title = f"{body['kind']} {metadata.get('name', '')}".strip()
+    for key, value in (metadata.get("annotations") or {}).items():
+        if not isinstance(value, str):
+            raise BadConfiguration(f"{name}: {title}: annotation {key} is not a string; put its value in quotes")
     try:
         # YAML reads a timestamp as a date; the wire type has its text.
         plain = msgspec.json.decode(msgspec.json.encode(body))

@@ -438,7 +438,8 @@ def _next_steps(kubeconfig: Path, *, metrics: str = "", machines: str = "") -> N
         "  fairlead agent --kubeconfig MEMBER.kubeconfig --hub-kubeconfig NAME.kubeconfig --tenant NAME\n"
         + (f"for each proxy machine:  fairlead proxy token --kubeconfig {kubeconfig}\n" if machines else "")
         + f"and to see how it is:  fairlead status --kubeconfig {kubeconfig}\n"
-        + (f"or in a browser:  {page_urls(metrics)}\n" if metrics else "")
+        # Port 0 is any free one, which only the hub's process finds out.
+        + (f"or in a browser:  {page_urls(metrics)}\n" if metrics and not metrics.endswith(":0") else "")
     )
 
 

@@ -177,9 +177,10 @@ def _without_retry(sentence: str) -> str:
 
 
 def _finished(sentence: str) -> str:
-    # A URL, a path or KIND/NAME at the beginning is left as it can be typed.
+    # A URL, a path, the name of a file or field, or KIND/NAME at the beginning is left as it can be typed.
     first = sentence.partition(" ")[0]
-    text = sentence if "/" in first else sentence[:1].upper() + sentence[1:]
+    is_name = first.endswith(":") or any(mark in first[:-1] for mark in "/.")
+    text = sentence if is_name else sentence[:1].upper() + sentence[1:]
     return text if text.endswith((".", "!", "?", ")")) else f"{text}."
 
 

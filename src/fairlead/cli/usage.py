@@ -137,7 +137,7 @@ def read_prices(path: Path | None) -> Prices | None:
         return msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), Prices)
     except (OSError, UnicodeDecodeError) as error:
         raise BadConfiguration(f"--prices: {path} cannot be read: {error}") from error
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError, msgspec.ValidationError) as error:
         fields = ", ".join(field.encode_name for field in msgspec.structs.fields(Prices))
         raise BadConfiguration(
             f"--prices: {path} is not a file of prices, which may have {fields}", detail=str(error)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from fairlead.api.kubernetes import IngressObject
+from fairlead.api.kubernetes import ANNOTATION_LEGACY_CLASS, IngressObject
 from fairlead.api.names import (
     ANNOTATION_ACCESS_LOG,
     ANNOTATION_ALLOWED_SOURCES,
@@ -46,7 +46,10 @@ READ = frozenset(
     }
 )  # fmt: skip
 
-_AUTH = "Gateway API has no authentication: use a proxy for it in front of the backend"
+_AUTH = (
+    "name a service in an ExternalAuth filter of the HTTPRoute (experimental channel), or use a proxy for it in front "
+    "of the backend"
+)
 _CLIENT = (
     "client certificates are asked for by the whole Gateway: set spec.tls.frontend with a ConfigMap of the authority"
 )
@@ -160,8 +163,21 @@ def by_name(annotations: Mapping[str, str] | None) -> dict[str, str]:
     return {key.removeprefix(PREFIX): value.strip() for key, value in present if key.startswith(PREFIX)}
 
 
-#: What controllers other than ingress-nginx call it.
-_PROTECTING_ELSEWHERE = frozenset({"allow-list", "basic-auth-secret", "blacklist", "deny-list", "jwt-key", "whitelist"})
+#: What controllers other than ingress-nginx call it; the last three name objects which may keep requests out.
+_PROTECTING_ELSEWHERE = frozenset(
+    {
+        "allow-list", "app-protect-enable", "basic-auth-secret", "blacklist", "deny-list", "inbound-cidrs", "jwt-key",
+        "mutual-authentication", "oauth", "waf", "waf-acl-id", "waf-policy-for-path", "wafv2-acl-arn", "whitelist",
+        "plugins", "policies", "router.middlewares",
+    }
+)  # fmt: skip
+#: Domains of controllers whose annotations are on Ingresses; a domain with a label ``ingress`` is one, too.
+_CONTROLLERS = re.compile(
+    r"(?:.*\.)?(?:ingress(?:\..+)?|haproxy(?:-ingress.*|\.(?:org|com))|nginx\.(?:org|com)|f5\.com|konghq\.com"
+    r"|projectcontour\.io|getambassador\.io|istio\.io|traefik\.io|zalando\.org|cloud\.google\.com|networking\.gke\.io)"
+)
+_EXTERNAL_DNS = re.compile(r"external-dns\..+/(?!target$).+")
+_OF_THE_GATEWAY = re.compile(r"(?:.*\.)?cert-manager\.io/.+|kubernetes\.io/tls-acme|external-dns\..+/target")
 
 
 def protecting_any(annotations: Mapping[str, str] | None) -> tuple[str, ...]:
@@ -202,17 +218,41 @@ def nginx_annotations(ingress: IngressObject, remarks: Remarks) -> dict[str, str
             read[name] = value
         elif name in WITHOUT_EFFECT:
             remarks.note(ingress, name, "only tunes nginx; dropped")
+        elif name in LOST and value.lower() in _OFF:
+            remarks.note(ingress, name, "is switched off; dropped")
         else:
             remarks.lost(ingress, name, LOST.get(name, "this version does not know the annotation"))
     return read
 
 
 def own_annotations(ingress: IngressObject, remarks: Remarks) -> dict[str, str]:
-    """Return our annotations that a route takes over from an Ingress; note which others must become something else."""
-    annotations = ingress.metadata.annotations or {}
-    for name in _OF_OTHER_OBJECTS.keys() & annotations.keys():
-        remarks.lost(ingress, name, _OF_OTHER_OBJECTS[name])
-    return {name: annotations[name] for name in _OF_ROUTES if name in annotations}
+    """Return the annotations that a route takes over from an Ingress; note which others must become something else."""
+    kept: dict[str, str] = {}
+    for key, value in sorted((ingress.metadata.annotations or {}).items()):
+        if key in _OF_ROUTES or _EXTERNAL_DNS.fullmatch(key):
+            kept[key] = value
+        elif key in _OF_OTHER_OBJECTS:
+            remarks.lost(ingress, key, _OF_OTHER_OBJECTS[key])
+        elif _OF_THE_GATEWAY.fullmatch(key):
+            remarks.lost(ingress, key, "set the annotation on the Gateway: the controller that reads it ignores routes")
+    for key in of_other_controllers(ingress.metadata.annotations):
+        remarks.lost(ingress, key, "belongs to another controller than ingress-nginx, and is not converted")
+    return kept
+
+
+def of_other_controllers(annotations: Mapping[str, str] | None) -> tuple[str, ...]:
+    """Return the annotations by which controllers other than ingress-nginx change how an Ingress is served.
+
+    Charts write some for several controllers; one that ingress-nginx has with the same value is not listed.
+    """
+    present = annotations or {}
+    return tuple(
+        key
+        for key in sorted(present)
+        if present.get(f"{PREFIX}{key.rpartition('/')[2]}") != present[key]
+        and (_CONTROLLERS.fullmatch(key.partition("/")[0]) or key.startswith("kubernetes.io/ingress."))
+        and key != ANNOTATION_LEGACY_CLASS
+    )
 
 
 def number_of(ingress: IngressObject, annotations: Mapping[str, str], name: str, default: int, remarks: Remarks) -> int:

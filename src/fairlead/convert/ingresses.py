@@ -306,8 +306,14 @@ def _canaries(
                     why = "no Ingress that is not a canary has this path; it is left out"
                     remarks.lost(ingress, f"canary of {host}{path.path}", why)
                     continue
-                canary = Canary(ingress, annotations[ingress.key], path.backend)
-                by_namespace.setdefault(namespace, {}).setdefault(key, []).append(canary)
+                of_path = by_namespace.setdefault(namespace, {}).setdefault(key, [])
+                if of_path:
+                    why = f"nginx uses one canary for a path, that of Ingress {of_path[0].ingress.key}; dropped"
+                    remarks.note(ingress, f"canary of {host}{path.path}", why)
+                else:
+                    of_path.append(Canary(ingress, annotations[ingress.key], path.backend))
+        if ingress.spec.default_backend is not None:
+            remarks.lost(ingress, "canary of the default backend", "only canaries of paths are converted")
     return by_namespace
 
 
@@ -437,7 +443,7 @@ class _Routes:
         settings, hostnames = self._view.settings, [self._host, *self._view.settings.aliases]
         plain = [self._listeners.http()]
         if settings.www and not self._host.startswith("*."):
-            yield self._www()
+            yield from self._www()
         if settings.passthrough:
             yield from self._passed_through(rules)
             return
@@ -536,15 +542,19 @@ class _Routes:
             meta = replace(self._meta(f"{suffix}{more}"), annotations=dict(self._view.settings.own) or None)
             yield HTTPRoute(meta, HTTPRouteSpec(parents, names or None, part))
 
-    def _www(self) -> HTTPRoute:
+    def _www(self) -> Iterator[HTTPRoute]:
         other = self._host.removeprefix("www.") if self._host.startswith("www.") else f"www.{self._host}"
+        if any(host == other for host, _, _ in self._view.taken):
+            why = f"an Ingress has rules for {other}, so nginx does not redirect it"
+            self._remarks.note(self._view.ingress, "from-to-www-redirect", why)
+            return
         to_host = RouteFilter("RequestRedirect", request_redirect=RedirectFilter(hostname=self._host, status_code=308))
         secure = self._listeners.secure(other)
         if self._listeners.secure(self._host) is not None and secure is None:
             why = f"there is no certificate for {other}: over HTTPS it is not redirected"
             self._remarks.note(self._view.ingress, "from-to-www-redirect", why)
         parents = [self._listeners.http(), *([secure] if secure is not None else [])]
-        return HTTPRoute(self._meta("-www"), HTTPRouteSpec(parents, [other], [HTTPRule(filters=[to_host])]))
+        yield HTTPRoute(self._meta("-www"), HTTPRouteSpec(parents, [other], [HTTPRule(filters=[to_host])]))
 
     def _passed_through(self, rules: list[HTTPRule]) -> Iterator[TLSRoute | HTTPRoute]:
         """Yield the TLSRoute, and the redirect of plain requests where nginx has one."""
@@ -644,7 +654,8 @@ def _weighted(
     rule: HTTPRule, canary: IngressObject, annotations: Mapping[str, str], backend: RouteBackendRef, remarks: Remarks
 ) -> HTTPRule:
     weight = number_of(canary, annotations, "canary-weight", 0, remarks)
-    total = number_of(canary, annotations, "canary-weight-total", 100, remarks)
+    # As in nginx, a total below 100 is 100.
+    total = max(100, number_of(canary, annotations, "canary-weight-total", 100, remarks))
     if not weight:
         return rule
     main = [replace(ref, weight=max(0, total - weight)) for ref in rule.backend_refs or ()]
@@ -821,9 +832,16 @@ def backend_ref(
         remarks.lost(ingress, "backend", f"{description} is not a Service; its path is left out")
         return None
     name, port = backend.service.name, backend.service.port
+    service = services.get(ObjectKey(ingress.metadata.namespace, name))
+    if service is not None and service.spec.type == "ExternalName":
+        why = f"Service {name} is of type ExternalName, which routes cannot have; its path is left out"
+        remarks.lost(ingress, "backend", why)
+        return None
     if port.number:
         return RouteBackendRef(name=name, port=port.number)
-    service = services.get(ObjectKey(ingress.metadata.namespace, name))
+    if not port.name:
+        remarks.lost(ingress, "backend", f"no port of Service {name} is named; its path is left out")
+        return None
     if service is None:
         remarks.lost(
             ingress,

@@ -15,7 +15,7 @@ import msgspec
 import re2
 from msgspec.structs import replace
 
-from fairlead.api.annotations import parse_network
+from fairlead.api.annotations import IPNetwork, parse_cidr
 from fairlead.api.gateway import (
     CorsFilter,
     HeaderFilter,
@@ -41,7 +41,10 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTION
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?")
 #: How often nginx tries in all, and for how long a browser keeps what CORS allows, when no annotation sets it.
 _TRIES, _MAX_AGE_S = 3, 1_728_000
+#: More than that fits no field of type int32; other implementations could not read the route.
+_MOST_INT32 = 2**31 - 1
 _REQUEST_URI = "$request_uri"
+_LEADING_ZERO = re.compile(r"(?:^|[.:])0\d+\.|\.0\d")
 #: What may be sent as the path of a request: no space, control character, query, fragment or variable.
 _TARGET = re.compile(r"/[!\"%-\x3e@-~]*")
 
@@ -114,13 +117,18 @@ def _sources(ingress: IngressObject, annotations: Mapping[str, str], remarks: Re
     sources: dict[str, str] = {}
     for own, names in SOURCE_RANGES.items():
         name = next((name for name in names if annotations.get(name, "")), "")
-        replaced = own in (ingress.metadata.annotations or {})
-        if not name or replaced or admits_all(name, annotations[name]):
+        if not name or admits_all(name, annotations[name]):
             continue
-        networks = {part: parse_network(part) for part in _list(annotations[name])}
+        if own in (ingress.metadata.annotations or {}):
+            remarks.note(ingress, name, f"annotation {own} of the Ingress takes its place")
+            continue
+        networks = {part: _network(part) for part in _list(annotations[name])}
         for part in (part for part, network in networks.items() if network is None):
             why = f"{part} is not an IP address or CIDR, so nginx refuses all clients; its paths are left out"
             remarks.lost(ingress, name, why)
+            return {}, True
+        if not networks:
+            remarks.lost(ingress, name, "the list is empty, so nginx refuses all clients; its paths are left out")
             return {}, True
         sources[own] = ",".join(dict.fromkeys(map(str, networks.values())))
         if flag_of(annotations, "ssl-passthrough"):
@@ -128,6 +136,14 @@ def _sources(ingress: IngressObject, annotations: Mapping[str, str], remarks: Re
         else:
             remarks.note(ingress, name, f"becomes annotation {own}, which only Fairlead reads")
     return sources, False
+
+
+def _network(text: str) -> IPNetwork | None:
+    """Return a network as Go reads it: a mapped address is one of IPv4; zones and leading zeros are errors."""
+    if _LEADING_ZERO.search(text):
+        return None
+    cidr = parse_cidr(text if "/" in text else f"{text}/{128 if ':' in text else 32}")
+    return cidr.network if cidr is not None else None
 
 
 def _cors(ingress: IngressObject, annotations: Mapping[str, str], remarks: Remarks) -> CorsFilter | None:
@@ -153,7 +169,7 @@ def _cors(ingress: IngressObject, annotations: Mapping[str, str], remarks: Remar
         allow_headers=_cors_headers(ingress, annotations, "cors-allow-headers", _HEADERS, credentials, remarks),
         expose_headers=_cors_headers(ingress, annotations, "cors-expose-headers", "", credentials, remarks),
         allow_credentials=credentials,
-        max_age=max(1, max_age),
+        max_age=min(max(1, max_age), _MOST_INT32),
     )
 
 
@@ -276,7 +292,9 @@ def _retry(ingress: IngressObject, annotations: Mapping[str, str], remarks: Rema
 
 
 def _session(ingress: IngressObject, annotations: Mapping[str, str], remarks: Remarks) -> SessionPersistenceSpec | None:
-    if annotations.get("affinity") != "cookie":
+    if (affinity := annotations.get("affinity", "")) != "cookie":
+        if affinity:
+            remarks.note(ingress, "affinity", f"nginx ignores {affinity[:40]!r}, it reads cookie only")
         return None
     remarks.note(ingress, "affinity", "sessionPersistence needs the experimental channel of Gateway API's CRDs")
     session = SessionPersistenceSpec(

@@ -263,7 +263,7 @@ def _read(path: Path) -> Fields:
         raise BadConfiguration(
             f"The kubeconfig {path} is not valid YAML{where} ({error.problem}). Correct it there."
         ) from error
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise BadConfiguration(f"The kubeconfig {path} cannot be read: {_first_line(error)}.") from error
     if not isinstance(content, dict):
         raise BadConfiguration(f"The file {path} is not a kubeconfig: it is empty or not a YAML mapping.")

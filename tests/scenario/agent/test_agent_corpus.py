@@ -24,7 +24,7 @@ from fairlead.api.names import ANNOTATION_IGNORED_ANNOTATIONS, DEFAULT_CLASS
 from fairlead.cli.convert import read_files
 from fairlead.cli.hub_reader import snapshot_of
 from fairlead.cli.route import HeldHTTP, answers, parse_request
-from fairlead.convert.annotations import WITHOUT_EFFECT, by_name
+from fairlead.convert.annotations import WITHOUT_EFFECT, by_name, of_other_controllers
 from fairlead.convert.ingresses import body_of, convert_ingresses
 from fairlead.kube.discovery import install_crds
 from fairlead.model.keys import LoadBalancerKey
@@ -81,7 +81,8 @@ async def test_the_agent_serves_each_ingress_or_says_why_not(world: World, name:
         refused = any(ANNOTATION_IGNORED_ANNOTATIONS in message for _, _, message in events)
         assert refused == (ingress.metadata.name in stated(name, "not served"))
         noticed = any(reason == "AnnotationsIgnored" for _, reason, _ in events)
-        assert noticed == bool(set(by_name(ingress.metadata.annotations)) - WITHOUT_EFFECT)
+        annotations = ingress.metadata.annotations
+        assert noticed == bool(set(by_name(annotations)) - WITHOUT_EFFECT or of_other_controllers(annotations))
     for route in routes:
         assert all(share.backend for rule in route.spec.rules for share in rule.backends)
         for hostname in {each for attachment in route.spec.attachments for each in attachment.hostnames}:

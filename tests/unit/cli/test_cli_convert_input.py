@@ -38,11 +38,16 @@ def test_documents_lists_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("apiVersion: networking.k8s.io/v1\nkind: Ingress\n", "Ingress has no metadata.name"),
         ("apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: 1}\n", "Ingress 1: "),
         ("kind: Ingress\nmetadata:\n  annotations:\n    a: x\n    a: y\n", "key a is a duplicate"),
+        (INGRESS.replace("name: web,", "annotations: {a: true},"), "annotation a is not a string; put its value in q"),
+        ("apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: [x]\n", "metadata of an object of kind Ingress"),
+        ("a: 2026-13-45\n", "is not YAML: month"),
+        ("[" * 5_000, "is not YAML"),
+        (INGRESS.encode("utf-16"), "is not UTF-8 text"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_its_file(tmp_path: Path, text: str, part: str) -> None:
+def test_what_cannot_be_read_is_named_with_its_file(tmp_path: Path, text: str | bytes, part: str) -> None:
     file = tmp_path / "bad.yaml"
-    file.write_text(text)
+    file.write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(BadConfiguration) as error:
         read_files([str(file)], "default")
     assert str(file) in error.value.sentence

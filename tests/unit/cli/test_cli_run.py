@@ -34,6 +34,8 @@ def test_a_sentence_begins_and_ends_like_one() -> None:
     assert cli.sentence_of(BadConfiguration("no port is free")) == "No port is free."
     assert cli.sentence_of(BadConfiguration("http://127.0.0.1:1 is not a hub")) == "http://127.0.0.1:1 is not a hub."
     assert cli.sentence_of(BadConfiguration("--metrics: no")) == "--metrics: no."
+    assert cli.sentence_of(BadConfiguration("web.yaml is not YAML")) == "web.yaml is not YAML."
+    assert cli.sentence_of(BadConfiguration("shop: no such name")) == "shop: no such name."
     assert "detail: why" in cli.sentence_of(BadConfiguration("no", detail="why"), verbose=True)
     assert "why" not in cli.sentence_of(BadConfiguration("no", detail="why"))
 

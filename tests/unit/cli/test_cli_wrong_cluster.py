@@ -36,7 +36,7 @@ async def test_commands_name_the_member_and_the_next_step(
             assert "CustomResourceDefinition" not in printed, command
 
 
-async def test_a_hub_whose_kinds_were_deleted_is_no_member(tmp_path: Path) -> None:
+async def test_a_hub_whose_definitions_were_deleted(tmp_path: Path) -> None:
     async with api(tmp_path, kinds=False) as (hub, kubeconfig):
         await hub.create(NAMESPACES, {"metadata": {"name": SYSTEM_NAMESPACE}})
         await hub.create(LEASES, {"metadata": {"name": HUB_LEASE, "namespace": SYSTEM_NAMESPACE}})

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-import pytest
-from convert_builders import convert, ingress, remarks
+from typing import Any
 
-from fairlead.convert.annotations import LOST, READ, WITHOUT_EFFECT, Remarks, nginx_annotations, protecting
+import pytest
+from convert_builders import convert, ingress, remarks, routes
+
+from fairlead.api.kubernetes import IngressObject
+from fairlead.convert.annotations import (
+    LOST,
+    READ,
+    WITHOUT_EFFECT,
+    Remarks,
+    nginx_annotations,
+    of_other_controllers,
+    protecting,
+    protecting_any,
+)
 
 
 def test_an_annotation_is_in_one_of_the_three_tables_only() -> None:
@@ -49,3 +61,71 @@ def test_those_of_others_are_not_looked_at() -> None:
 def test_source_ranges_of_all_addresses_keep_no_request_out(ranges: str, protects: bool) -> None:
     assert bool(protecting({"whitelist-source-range": ranges})) is protects
     assert protecting({"denylist-source-range": ranges})
+
+
+def with_annotation(key: str, value: str, **annotations: Any) -> IngressObject:
+    made = ingress(**annotations)
+    made.metadata.annotations[key] = value  # type: ignore[index]
+    return made
+
+
+@pytest.mark.req("L7-4")
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("fairlead.dev/allowed-sources", "192.0.2.0/24"),
+        ("fairlead.dev/requests-per-second", "5"),
+        ("external-dns.alpha.kubernetes.io/ttl", "60"),
+    ],
+)
+def test_annotations_that_routes_have_too_are_kept(key: str, value: str) -> None:
+    conversion = convert(with_annotation(key, value, whitelist_source_range="10.0.0.0/8"))
+    (route,) = routes(conversion).values()
+    assert (route.metadata.annotations or {})[key] == value
+    assert conversion.lossless
+
+
+@pytest.mark.req("L7-4", "L7-12")
+@pytest.mark.parametrize(
+    "key",
+    [
+        "fairlead.dev/external-auth", "fairlead.dev/certificate-issuer", "cert-manager.io/cluster-issuer",
+        "kubernetes.io/tls-acme", "external-dns.alpha.kubernetes.io/target",
+        "traefik.ingress.kubernetes.io/router.middlewares", "haproxy.org/allow-list", "nginx.org/jwt-key",
+        "alb.ingress.kubernetes.io/inbound-cidrs", "ingress.kubernetes.io/auth-url", "konghq.com/plugins",
+        "kubernetes.io/ingress.allow-http", "haproxy-ingress.github.io/auth-url",
+    ],
+)  # fmt: skip
+def test_annotations_that_only_an_ingress_has_are_lost(key: str) -> None:
+    assert [remark.partition(":")[0] for remark in remarks(convert(with_annotation(key, "x")))] == [key]
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [{"auth_url": ""}, {"enable_modsecurity": "false"}, {"proxy_body_size": "0"}, {"proxy_redirect_from": "off"}],
+)
+def test_a_disabled_annotation_is_not_lost(annotations: dict[str, Any]) -> None:
+    assert convert(ingress(**annotations)).lossless
+
+
+@pytest.mark.parametrize("ranges", [",", "010.0.0.0/8", "fe80::1%eth0", "10.0.0.0/8 192.0.2.0/24"])
+def test_a_list_that_nginx_cannot_read_admits_no_client(ranges: str) -> None:
+    assert not routes(convert(ingress(whitelist_source_range=ranges)))
+
+
+def test_a_mapped_address_is_one_of_ipv4() -> None:
+    (route,) = routes(convert(ingress(whitelist_source_range="::ffff:10.0.0.5, 10.0.0.0, fd00::"))).values()
+    assert route.metadata.annotations == {"fairlead.dev/allowed-sources": "10.0.0.5/32,10.0.0.0/32,fd00::/128"}
+
+
+@pytest.mark.req("L7-12")
+@pytest.mark.parametrize(
+    "key",
+    [
+        "alb.ingress.kubernetes.io/inbound-cidrs", "alb.ingress.kubernetes.io/wafv2-acl-arn", "konghq.com/plugins",
+        "traefik.ingress.kubernetes.io/router.middlewares", "nginx.org/policies", "haproxy-ingress.github.io/oauth",
+    ],
+)  # fmt: skip
+def test_restrictions_of_other_controllers_are_known(key: str) -> None:
+    assert protecting_any({key: "x"}) == (key,)
+    assert of_other_controllers({key: "x", "example.com/x": "y", "kubernetes.io/ingress.class": "z"}) == (key,)

@@ -64,3 +64,11 @@ def test_a_named_port_is_one_of_tcp() -> None:
     made = convert(ingress(hosts={"a.b": [path("/", port="web"), path("/q", port="quic")]}), services=[named])
     assert [ref.port for rule in rules(made) for ref in rule.backend_refs or ()] == [443]
     assert "no TCP port quic" in remarks(made)[0]
+
+
+def test_an_external_name_is_lost() -> None:
+    named = service("web")
+    named = msgspec.structs.replace(named, spec=msgspec.structs.replace(named.spec, type="ExternalName"))
+    conversion = convert(ingress(), services=[named])
+    assert not of_kind(conversion, "HTTPRoute")
+    assert "ExternalName" in remarks(conversion)[0]

@@ -25,7 +25,7 @@ def parts(rule: HTTPRule) -> tuple[str, list[tuple[str, int | None]]]:
     ("annotations", "expected"),
     [
         ({"canary_weight": "20"}, [("", [("web", 80), ("next", 20)])]),
-        ({"canary_weight": "2", "canary_weight_total": "3"}, [("", [("web", 1), ("next", 2)])]),
+        ({"canary_weight": "2", "canary_weight_total": "300"}, [("", [("web", 298), ("next", 2)])]),
         ({}, [("", [("web", None)])]),
         ({"canary_by_header": "x", "canary_by_header_value": "1"}, [("x=1", [("next", None)]), ("", [("web", None)])]),
         (
@@ -77,3 +77,27 @@ def test_a_pattern_that_no_gateway_compiles_is_lost(pattern: str) -> None:
     conversion = convert(ingress(), ingress("canary", HOSTS, canary="true", **annotations))
     assert [each.partition(":")[0] for each in remarks(conversion)] == ["canary-by-header-pattern"]
     assert [parts(rule) for rule in rules(conversion)] == [("", [("web", None)])]
+
+
+@pytest.mark.parametrize(
+    ("weight", "total", "shares"), [("10", "0", [90, 10]), ("10", "50", [90, 10]), ("50", "200", [150, 50])]
+)
+def test_a_total_below_100_is_100(weight: str, total: str, shares: list[int]) -> None:
+    canary = ingress("c", canary="true", canary_weight=weight, canary_weight_total=total)
+    (rule,) = rules(convert(ingress(), canary))
+    assert [ref.weight for ref in rule.backend_refs or ()] == shares
+
+
+def test_the_oldest_canary_of_a_path_is_the_one() -> None:
+    first, second = (
+        ingress(name, {"a.example.com": [path(service=name)]}, canary="true", canary_weight="10") for name in ("c", "d")
+    )
+    conversion = convert(ingress(), first, second)
+    (rule,) = rules(conversion)
+    assert [(ref.name, ref.weight) for ref in rule.backend_refs or ()] == [("web", 90), ("c", 10)]
+    assert any(remark.startswith("canary of a.example.com/") for remark in remarks(conversion, lost=False))
+
+
+def test_a_canary_of_the_default_backend_is_lost() -> None:
+    canary = ingress("c", {}, default="can", canary="true", canary_weight="10")
+    assert any("default backend" in remark for remark in remarks(convert(ingress(default="web"), canary)))

@@ -82,6 +82,8 @@ def test_app_root_and_www() -> None:
     assert "no certificate for www.a.example.com" in remarks(conversion, lost=False)[0]
     back = convert(ingress(hosts={"www.b.org": [path()]}, from_to_www_redirect="true"))
     assert routes(back)["web-www"].spec.hostnames == ["b.org"]
+    other = ingress("other", {"www.a.example.com": [path("/x")]})
+    assert "web-www" not in routes(convert(ingress(from_to_www_redirect="true"), other)), "nginx does not redirect it"
 
 
 @pytest.mark.req("L7-10")

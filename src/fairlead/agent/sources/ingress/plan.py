@@ -79,7 +79,14 @@ from fairlead.api.names import (
     DEFAULT_CLASS,
 )
 from fairlead.api.tcploadbalancer import Origin, TargetType
-from fairlead.convert.annotations import PREFIX, SOURCE_RANGES, WITHOUT_EFFECT, by_name, protecting_any
+from fairlead.convert.annotations import (
+    PREFIX,
+    SOURCE_RANGES,
+    WITHOUT_EFFECT,
+    by_name,
+    of_other_controllers,
+    protecting_any,
+)
 from fairlead.model.http import (
     EVERYONE,
     Attachment,
@@ -269,7 +276,7 @@ def _undecided(view: IngressView) -> dict[str, str]:
 def _ignored(ingress: IngressObject) -> str:
     annotations = ingress.metadata.annotations
     names = [name for name in by_name(annotations) if name not in WITHOUT_EFFECT]
-    names += [name for name in protecting_any(annotations) if name not in names]
+    names += [name for name in (*protecting_any(annotations), *of_other_controllers(annotations)) if name not in names]
     if not names:
         return ""
     meta = ingress.metadata
