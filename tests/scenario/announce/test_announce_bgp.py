@@ -20,8 +20,8 @@ from fairlead.announce.bird import ALIVE
 from fairlead.model.machine import AnnouncedAddress, BgpAttributes, MachinePlan
 from fairlead.runtime.commands import running_as
 from fairlead.runtime.private_file import readable_by_others
-from fairlead_demo.worlds.bgp import PASSWORD, ROUTER6, BgpWorld, Machine, router_peer
-from fairlead_demo.worlds.networks import inside
+from fairlead_demo.worlds.bgp import PASSWORD, ROUTER, ROUTER6, BgpWorld, Machine, router_peer
+from fairlead_demo.worlds.networks import inside, ip
 from fairlead_demo.worlds.processes import wait_until
 from tests.worlds.own_time import Moment
 
@@ -131,6 +131,9 @@ async def test_a_restarted_announcer_adopts_the_speaker(world: BgpWorld) -> None
 async def test_a_speaker_alone_announces_only_what_no_other_machine_does(world: BgpWorld, alive) -> None:
     router = world.start_router()
     first, second = [await world.add_machine() for _ in range(2)]
+    for router_address in (ROUTER, ROUTER6):
+        # FRR must not take the default route for that of an address which has expired.
+        ip("-n", first.namespace, "route", "add", "default", "via", router_address)
     shared = AnnouncedAddress(address=WEB, announcement="BGP", machines=("m1", "m2"))
     shared6 = msgspec.structs.replace(shared, address=WEB6)
     part = msgspec.structs.replace(shared, address=DNS, bgp=BgpAttributes(aggregate="203.0.113.0/24"))

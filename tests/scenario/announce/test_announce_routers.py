@@ -99,6 +99,11 @@ async def test_frr_as_the_speaker_changes_only_what_differs(world: BgpWorld) -> 
     aggregate = BgpAttributes(aggregate="192.0.2.0/24")
     await machine.apply({WEB: False, SHOP: True}, peers=peers, attributes=aggregate)
     await world.until_hops("192.0.2.0/24", 1)
+    at = Moment.now()
+    for serves in (True, False, True, False, True):
+        await machine.apply({WEB: serves, SHOP: True}, peers=peers, attributes=aggregate)
+    await machine.apply({WEB: True, SHOP: False}, peers=peers, attributes=aggregate)
+    assert await world.log.since(at.at, "192.0.2.0/24") == [], "an address is in it all the time"
     await machine.apply({WEB: True, SHOP: False}, peers=peers, attributes=BgpAttributes(peers=("six",)))
     await world.until_hops("192.0.2.0/24", 0)
     assert world.next_hops(WEB) == set(), "only the other peer may get the route"
