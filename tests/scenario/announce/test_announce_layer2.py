@@ -319,19 +319,28 @@ async def test_a_restart_sends_nothing_that_changes_a_neighbour(link, address):
     first, second = link.machines
     await started(link, address)
     with contextlib.closing(link.client.raw()) as heard:
-        quiet = False
-        while not quiet:  # the burst of the take-over
-            await asyncio.sleep(max(ANNOUNCE_AT_S) + 1)
-            quiet = not any(answer.address == address and not answer.probe for answer in link.client.heard(heard))
-        before = second.address(address)
-        first.stop()
-        first.start()
-        await link.reported(first, address, cause="adopted after a restart")
-        await asyncio.sleep(2)
-        answers = [answer for answer in link.client.heard(heard) if answer.address == address and not answer.probe]
-    assert answers == []
+
+        def answers() -> list[packets.Answer]:
+            return [answer for answer in link.client.heard(heard) if answer.address == address and not answer.probe]
+
+        async def restarted() -> bool:
+            """Restart the owner; return False if this machine was too busy, so that the other one took over."""
+            await link.settled(address, first.name)
+            quiet = False
+            while not quiet:  # the burst of the take-over
+                await asyncio.sleep(max(ANNOUNCE_AT_S) + 1)
+                quiet = not answers()
+            before = second.address(address)
+            first.stop()
+            first.start()
+            adopted = "adopted after a restart"
+            await link.eventually(lambda: first.address(address).cause == adopted or second.address(address) != before)
+            await asyncio.sleep(2)
+            return second.address(address) == before
+
+        assert await restarted() or await restarted() or await restarted()
+        assert answers() == []
     assert link.owners(address) == [first.name]
-    assert second.address(address) == before
 
 
 @pytest.mark.req("P-14")
