@@ -321,3 +321,9 @@ async def test_routes_above_the_limit_wait_and_served_ones_stay(world, hub):
     await world.user.delete(LOAD_BALANCER_ROUTES, NAMESPACE, "shop.a")
     await world.until(lambda: counts(4), what="it takes the place of a deleted one")
     await world.until(lambda: served() == ["shop.b", "shop.c", "shop.d", "shop.e"])
+    await world.tenant("east", maxRoutes=2)
+    await route(world, "shop.f", path="/f")
+    await world.until(lambda: counts(4, "shop.f"), what="the new route waits")
+    await world.user.delete(LOAD_BALANCER_ROUTES, NAMESPACE, "shop.b")
+    await world.until(lambda: counts(3, "shop.f"), what="above the limit, a deleted route is not replaced")
+    assert served() == ["shop.c", "shop.d", "shop.e"]

@@ -365,6 +365,8 @@ class HTTPObjects(MemberObjects[HTTPLoadBalancer]):
         inventory.register(self, {LOAD_BALANCER_ROUTES.plural: self.routes})
         #: The routes of a load balancer until one of them changes: each reconcile reads all, which may be thousands.
         self._routes: dict[LoadBalancerKey, tuple[LoadBalancerRoute, ...]] = {}
+        #: The routes that a limit lets through, by namespace of the member and by sub-tenant; empty for all of them.
+        self._within_limit: dict[tuple[str, str], set[str]] = {}
         self.routes.on_change(self._note_route)
         #: The slices of the Services that the routes of a load balancer name, once these have been requested.
         self._slices: dict[LoadBalancerKey, SlicesOfRoutes] = {}
@@ -436,18 +438,38 @@ class HTTPObjects(MemberObjects[HTTPLoadBalancer]):
         for route in present if counted else ():
             by_subtenant.setdefault(subtenant_of(route), []).append(route)
         for name, of_subtenant in by_subtenant.items():
-            if used is not None and (limit := tenant.limits_of(name).max_routes):
-                newest = of_subtenant[max(limit, used.of_subtenant(name).routes_served) :]
-                why = f"spec.subtenants.maxRoutes of the Tenant allows sub-tenant {name} {limit}"
-                over |= {route.metadata.name: why for route in newest}
-        if (limit := tenant.spec.max_routes) and len(routes) > limit:
-            served = sum(obj.status.routes for obj in self.cache.by_index("namespace", key.namespace))
-            within = [route for route in present if route.metadata.name not in over]
-            newest = within[max(limit, served) :]
-            over |= dict.fromkeys(map(_name_of, newest), f"spec.maxRoutes of the Tenant allows {limit}")
+            if used is not None:
+                limit, served = tenant.limits_of(name).max_routes, used.of_subtenant(name).routes_served
+                newest = self._newest((key.namespace, name), of_subtenant, limit, served)
+                over |= dict.fromkeys(
+                    newest, f"spec.subtenants.maxRoutes of the Tenant allows sub-tenant {name} {limit}"
+                )
+        limit = tenant.spec.max_routes
+        served = sum(obj.status.routes for obj in self.cache.by_index("namespace", key.namespace))
+        within = [route for route in present if route.metadata.name not in over]
+        newest = self._newest((key.namespace, ""), within, limit, served)
+        over |= dict.fromkeys(newest, f"spec.maxRoutes of the Tenant allows {limit}")
         return {
             route.metadata.name: over[name] for route in self.routes_of(key) if (name := route.metadata.name) in over
         }
+
+    def _newest(
+        self, place: tuple[str, str], routes: Sequence[LoadBalancerRoute], limit: int, served: int
+    ) -> list[str]:
+        """Return the names of ``routes``, oldest first, for which the limit of a member or sub-tenant has no room.
+
+        What was served stays, and is not replaced while there is more of it than the limit. A hub that has just
+        started knows only the number ``served``.
+        """
+        if not limit or len(routes) <= limit:
+            self._within_limit.pop(place, None)
+            return []
+        names = [route.metadata.name for route in routes]
+        before = self._within_limit.get(place)
+        within = set(names[: max(limit, served)]) if before is None else before.intersection(names)
+        within.update([name for name in names if name not in within][: max(0, limit - len(within))])
+        self._within_limit[place] = within
+        return [name for name in names if name not in within]
 
     def routes_within_limit(self, key: LoadBalancerKey) -> tuple[LoadBalancerRoute, ...]:
         """Return the routes of a load balancer that are served, ordered by name."""
