@@ -16,7 +16,7 @@ import msgspec
 from fairlead.api.kinds import INTENT_KINDS
 from fairlead.api.names import LABEL_HISTORY, SYSTEM_NAMESPACE
 from fairlead.api.times import parsed_time, wire_time
-from fairlead.cli.hub_reader import check_kinds, connect_hub
+from fairlead.cli.hub_reader import connect_hub
 from fairlead.cli.options import HubApi, Output
 from fairlead.cli.output import csv_text, emit, say
 from fairlead.cli.selection import Selection, resolve_one
@@ -73,7 +73,6 @@ async def show_audit(
     key, audited = "", list[AuditedLoadBalancer]()
     if selection.ref is not None or not hub_url:
         async with connect_hub(api) as cluster:
-            await check_kinds(cluster)
             start = since_of(since, cluster.server_clock.now())
             if selection.ref is not None:
                 matching = await resolve_one(cluster, selection.ref)

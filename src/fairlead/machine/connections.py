@@ -50,7 +50,7 @@ class ConnectionSync:
         self.state: ConnectionSyncState | None = None
 
     async def run(self) -> None:
-        """Keep conntrackd running and read its counters, until cancelled; conntrackd then goes on."""
+        """Keep conntrackd running and read its counters, until cancelled; conntrackd then continues."""
         if not self._peer:
             if (running := self._find()) is not None:
                 await stop_process(running)
