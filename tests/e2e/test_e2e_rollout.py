@@ -70,9 +70,9 @@ async def drains_in_time(context: rollout.RolloutContext) -> None:
 
     async def shown() -> bool:
         obj = await context.fleet.at_hub("west", "default.web")
-        return obj is not None and obj.status.draining is not None and obj.status.draining.targets == 1
+        return obj is not None and obj.status.draining is not None and obj.status.draining.connections == 1
 
-    await wait_until(shown, "the status shows what drains")
+    await wait_until(shown, "the status shows the connection that drains")
     with contextlib.suppress(ConnectionError):
         async with asyncio.timeout(180):
             await reader.read()

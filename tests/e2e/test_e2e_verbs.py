@@ -116,7 +116,7 @@ async def registered(cluster: Cluster, count: int) -> None:
 @pytest.mark.req("I-2", "I-4", "I-10", "X-3")
 async def test_an_operator_sees_holds_and_cleans_up(place: Place) -> None:
     """Each verb once, in the order of a bad day; every exit code is checked on the way."""
-    assert "no hub has run at" in await place.type("plan", code=1)
+    assert "No hub has run at" in await place.type("plan", code=1)
     await place.hub.start()
     await place.type("status", "--wait", "--timeout", "2m")
     assert "No load balancers found" in await place.type("plan")

@@ -31,7 +31,7 @@ class VerbAnswer(NamedTuple):
     ``lasting`` is the part of ``value`` that --watch compares, without ages; None: all of it.
     """
 
-    value: object
+    value: Any
     lines: Callable[[], Iterable[str]]
     names: Callable[[], Iterable[str]]
     code: int = OK
