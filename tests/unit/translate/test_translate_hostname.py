@@ -187,3 +187,17 @@ def test_a_name_that_hubs_share_has_a_short_ttl_and_marks_unhealthy_addresses():
     reason, text = refusal(view(shared, unhealthy_addresses=["elsewhere"]))
     assert reason is ConditionReason.INVALID
     assert "spec.unhealthyAddresses" in text
+
+
+def test_a_name_in_a_zone_that_cannot_be_read_is_not_said_to_have_none():
+    hidden = msgspec.structs.replace(view(), zone=None, unreadable="DNSZone example: spec.zone is missing")
+    reason, message = refusal(hidden)
+    assert reason is ConditionReason.NO_SUCH_ZONE
+    assert message.endswith("DNSZone example: spec.zone is missing; correct that")
+
+
+def test_texts_need_a_provider_that_writes_them():
+    without = msgspec.structs.replace(NAMES, publishes_texts=False)
+    reason, message = refusal(msgspec.structs.replace(view(texts=["token"]), providers={"rfc2136": without}))
+    assert reason is ConditionReason.INVALID
+    assert "provider 'rfc2136', which has no TXT records" in message

@@ -10,7 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.api.globalservice import GlobalMember, GlobalServiceSpec, GlobalServiceStatus, GlobalShift
-from fairlead.translate.shift import Errors, begun, gaining, in_words, next_step, shifted, wait_s, weights_in_force
+from fairlead.model.observed import Totals
+from fairlead.translate.shift import (
+    Errors,
+    begun,
+    errors_in,
+    gaining,
+    in_words,
+    next_step,
+    shifted,
+    stop_reason,
+    unmeasured,
+    wait_s,
+    weights_in_force,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SHIFT = GlobalShift(step=10, every="1m", stop_on="5xx>1%")
@@ -187,3 +200,34 @@ def test_every_shift_ends_and_no_step_moves_more_than_it_should(before, after, s
         now = {name: 100 * weight / sum(weights.values()) for name, weight in weights.items()}
         assert all(abs(now[name] - last[name]) <= step + 0.6 for name in names), (last, now)
         last = now
+
+
+HTTP = Totals(connections=3, requests=(0, 90, 0, 0, 10))
+TCP = Totals(connections=100, failed=5)
+
+
+@pytest.mark.req("MC-14")
+@pytest.mark.parametrize(
+    ("counted", "stop_on", "errors", "reason"),
+    [
+        ([HTTP], "5xx>1%", Errors(100, 10), "10.0 % of 100 answers were 5xx"),
+        ([HTTP], "5xx>10%", Errors(100, 10), ""),
+        ([TCP], "failed>1%", Errors(100, 5, "connections failed"), "5.0 % of 100 connections failed"),
+        ([HTTP, TCP], "5xx>9%", Errors(100, 10), "10.0 % of 100"),
+        ([HTTP, TCP], "failed>4%", Errors(100, 5, "connections failed"), "5.0 % of 100"),
+        ([Totals(connections=19, failed=19)], "failed>1%", Errors(19, 19, "connections failed"), ""),
+        ([TCP], "none", Errors(100, 5, "connections failed"), ""),
+    ],
+)
+def test_errors_are_of_answers_or_of_connections(counted, stop_on, errors, reason):
+    assert errors_in(counted, stop_on) == errors
+    assert (reason in stop_reason(stop_on, errors)) if reason else not stop_reason(stop_on, errors)
+
+
+@pytest.mark.req("MC-14")
+def test_a_condition_that_this_traffic_cannot_meet_is_named():
+    assert "100 requests of routes and 0 other connections" in unmeasured([HTTP], "failed>1%")
+    assert "use 5xx>1%" in unmeasured([HTTP], "failed>1%")
+    assert not unmeasured([HTTP], "5xx>1%")
+    assert not unmeasured([HTTP, TCP], "failed>1%")
+    assert not unmeasured([Totals()], "failed>1%")
