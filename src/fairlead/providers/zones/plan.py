@@ -133,7 +133,7 @@ class _Zone:
     def __init__(self, there: RRSets) -> None:
         self._there = there
         self._now = dict(there)
-        #: The sets that keep an answer only because of the values that were read.
+        #: The sets that keep an answer, or a value its mark, only because of the values that were read.
         self._withdrawn: set[RRKey] = set()
 
     def add(self, change: RecordChange) -> str:
@@ -166,8 +166,10 @@ class _Zone:
         marks = self._marks(change.host, change.type)
         mine = change.mark
         self._drop_marks(change, {mine})
-        others = any(mark.value == mine.value and mark != mine for mark in marks)
-        if (mine in marks or change.registered) and not others:
+        if any(mark.value == mine.value and mark != mine for mark in marks):
+            # Its other owners may remove it at the same time, and each would leave it to the other.
+            self._withdrawn.add(mark_key(change.host, change.type))
+        elif mine in marks or change.registered:
             self._drop_values(change.key, {change.value})
 
     def edits(self) -> tuple[Edit, ...]:
@@ -205,6 +207,8 @@ class _Zone:
         self._drop_marks(change, marks)
         self._drop_values(change.key, {value for value in values if marked(value) in gone})
         self._withdrawn.add(change.key)
+        if len(gone) < len({mark.value for mark in marks}):
+            self._withdrawn.add(mark_key(change.host, change.type))
 
     def _refusal(self, change: RecordChange, marks: set[Mark]) -> str:
         if any(map(is_external_mark, self._texts(change.external_marks))):

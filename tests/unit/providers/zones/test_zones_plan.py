@@ -194,6 +194,17 @@ def test_an_unhealthy_address_is_withdrawn_while_another_answers():
     assert plan_records([change(unhealthy=frozenset({"192.0.2.1"}))], both()).edits == ()
 
 
+@pytest.mark.req("MC-21")
+@pytest.mark.parametrize("leaves", [change(wanted=False), shared("192.0.2.1", "192.0.2.1")])
+def test_a_value_of_two_hubs_is_left_to_the_other_only_while_its_mark_is_there(leaves):
+    key = mark_key(HOST, "A")
+    texts = marks("A", "192.0.2.1")[key].values | marks("A", "192.0.2.1", "192.0.2.9", holder=OTHER_HUB)[key].values
+    there = {**records("A", "192.0.2.1", "192.0.2.9"), key: RRSet(texts, 60)}
+    planned = plan_records([leaves], there)
+    assert brief(planned) == ["-TXT mark 192.0.2.1"]
+    assert planned.edits[0].as_read
+
+
 @pytest.mark.req("MC-22")
 def test_addresses_of_an_expired_hub_go_only_next_to_a_healthy_one():
     assert brief(plan_records([shared(expired="hub-2")], both())) == ["-TXT mark 192.0.2.9", "-A 192.0.2.9"]
