@@ -42,7 +42,7 @@ async def test_backends_that_die_and_come_back_are_seen(world: World, addresses)
         assert half.unhealthy == (f"{backends[0].target.key} (TCP/80)",)
         notice.clear()
         await backends[1].stop()
-        # Who asks before the notice has seen it, and gets none: do not poll until it has come.
+        # A poll that sees the change first takes the notice, so do not poll until it has come.
         async with asyncio.timeout(TIMEOUT_S):
             await notice.wait()
         assert (await health(world, key, ConditionReason.NO_HEALTHY_TARGETS, healthy=0)).serving is False

@@ -57,7 +57,7 @@ async def test_port_of_another_program_is_refused_and_reported_while_others_are_
     await asyncio.gather(*(world.serve(spec, backend.target) for spec in good), world.provider.ensure(bad))
     with pytest.raises(Retry, match="refused by the proxy"):
         await world.programmed(bad)
-    # Who asks before the notice gets none.
+    # A poll that sees the change first takes the notice.
     await wait_proxies(lambda: bad.key in notified)
     observed = await world.provider.observe(bad.key)
     assert observed is not None

@@ -77,7 +77,7 @@ async def show_audit(
             if selection.ref is not None:
                 matching = await resolve_one(cluster, selection.ref)
                 key = f"{matching.kind}/{matching.namespace}/{matching.name}"
-            audited = [] if hub_url else await _stored(cluster)
+            audited = [] if hub_url else await _stored(cluster, key, selection.namespace)
     if hub_url:
         answer = await ask_hub(hub_url, "/page/audit", token_file, list[AuditedLoadBalancer], what="the changes")
         if answer is None:
@@ -100,7 +100,8 @@ async def show_audit(
     emit(Output(output.value), value, lines=lambda: lines_of(rows, start), names=lambda: names)
 
 
-async def _stored(cluster: Cluster) -> list[AuditedLoadBalancer]:
+async def _stored(cluster: Cluster, only: str, namespace: str) -> list[AuditedLoadBalancer]:
+    """Return the stored changes, with the creations that are not stored yet of ``only``, or of a namespace."""
     try:
         maps = await cluster.list(HISTORY_MAPS, SYSTEM_NAMESPACE, label_selector=LABEL_HISTORY)
     except Forbidden as error:
@@ -111,8 +112,10 @@ async def _stored(cluster: Cluster) -> list[AuditedLoadBalancer]:
         ) from error
     kinds = {kind.kind for kind in INTENT_KINDS}
     changes = {str(key_of(stored)): entries_of(stored) for stored in maps if key_of(stored).kind in kinds}
+    kind, _, rest = only.partition("/")
+    namespace = rest.partition("/")[0] or namespace
     for resource in INTENT_KINDS:
-        for obj in await cluster.list(managed(resource)):
+        for obj in await cluster.list(managed(resource), namespace) if kind in ("", resource.kind) else ():
             entries = changes.setdefault(f"{resource.kind}/{obj.metadata.namespace}/{obj.metadata.name}", [])
             # The hub stores a creation only with a later entry.
             if not _is_creation_known(entries):

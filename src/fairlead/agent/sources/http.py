@@ -583,7 +583,7 @@ class ProcessorRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
 
 
 class Processing(NamedTuple):
-    """Who inspects the requests of an object; ``off``: no service. With a ``problem``, the request says nothing."""
+    """What inspects the requests of an object; ``off``: no service. With a ``problem``, the request says nothing."""
 
     request: ProcessorRequest | None = None
     off: bool = False
@@ -591,7 +591,7 @@ class Processing(NamedTuple):
 
 
 def processing_of(of: KubeObject) -> Processing:
-    """Return who inspects the requests of an object by its annotation."""
+    """Return what inspects the requests of an object, by its annotation."""
     if of.annotation(ANNOTATION_EXTERNAL_PROCESSOR) == "off":
         return Processing(off=True)
     try:

@@ -284,7 +284,7 @@ def _sources(route: AnyRoute) -> SourceLists:
 
 
 def _processing(route: AnyRoute) -> Processing:
-    """Return who inspects the requests of a route by its annotation; only routes of requests can have that."""
+    """Return what inspects the requests of a route, by its annotation; only routes of requests can have that."""
     if isinstance(route, HTTPRoute | GRPCRoute) or not route.annotation(ANNOTATION_EXTERNAL_PROCESSOR):
         return processing_of(route)
     problem = f"{type(route).__name__}s cannot have annotation {ANNOTATION_EXTERNAL_PROCESSOR}: they see no requests"

@@ -177,7 +177,7 @@ def _asked_service(ingress: IngressObject) -> tuple[AuthRequest | None, str]:
 
 
 def _processing(ingress: IngressObject) -> Processing:
-    """Return who inspects the requests of an Ingress: a Service of its namespace."""
+    """Return what inspects the requests of an Ingress: a Service of its namespace."""
     processing = processing_of(ingress)
     if processing.request is None or processing.request.namespace in ("", ingress.metadata.namespace):
         return processing
