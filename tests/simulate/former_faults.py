@@ -160,7 +160,7 @@ def withdrawals_overtake_others() -> None:
 
 def shared_values_have_one_owner() -> None:
     """A removed address takes the mark and value of another hub with it."""
-    edit(_Zone.remove, "others = any(mark.value == mine.value and mark != mine for mark in marks)", "others = False")
+    edit(_Zone.remove, "any(mark.value == mine.value and mark != mine for mark in marks)", "False")
 
 
 def the_preferred_address_is_removed_first() -> None:

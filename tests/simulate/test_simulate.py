@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulate import former_faults, invariants
+from tests.simulate import invariants
 
 _ROOT = Path(__file__).parents[2]
 
@@ -60,38 +60,6 @@ def test_the_document_names_every_invariant() -> None:
 def test_the_invariants_hold_in_fixed_seeds() -> None:
     run = simulate("--first", "1", "--seeds", "60", "--workers", "1")
     assert run.returncode == 0, run.stdout
-
-
-_FORMER = [
-    pytest.param("any_404_is_gone", marks=pytest.mark.req("CORE-01")),
-    pytest.param("unreadable_bytes_end_tasks", marks=pytest.mark.req("CORE-02")),
-    pytest.param("unreadable_does_not_exist", marks=pytest.mark.req("CORE-03")),
-    pytest.param("new_lease_begins_at_one", marks=pytest.mark.req("CORE-04")),
-    pytest.param("term_begins_with_a_late_watch", marks=pytest.mark.req("CORE-05")),
-    pytest.param("pauses_overflow", marks=pytest.mark.req("CORE-06")),
-    pytest.param("refused_tenant_owns", marks=pytest.mark.req("CORE-07")),
-    pytest.param("refused_once_is_forgotten", marks=pytest.mark.req("CORE-08")),
-    pytest.param("regions_have_two_hubs", marks=pytest.mark.req("CORE-09")),
-    pytest.param("late_renewal_goes_on", marks=pytest.mark.req("CORE-10")),
-    pytest.param("terminating_pods_get_nothing", marks=pytest.mark.req("L4-1")),
-    pytest.param("reported_departures_are_doubted", marks=pytest.mark.req("L4-2")),
-    pytest.param("changes_wake_no_waiters", marks=pytest.mark.req("L4-3")),
-    pytest.param("unread_time_counts_for_leases", marks=pytest.mark.req("MC-22")),
-    pytest.param("no_lease_has_expired", marks=pytest.mark.req("MC-22")),
-    pytest.param("withdrawals_overtake_others", marks=pytest.mark.req("MC-22")),
-    pytest.param("shared_values_have_one_owner", marks=pytest.mark.req("MC-20")),
-    pytest.param("the_preferred_address_is_removed_first", marks=pytest.mark.req("MC-22")),
-]
-
-
-@pytest.mark.parametrize("fault", _FORMER)
-def test_a_former_fault_can_be_put_back(fault: str) -> None:
-    run = simulate("--known", fault, "--first", "1", "--seeds", "0")
-    assert run.returncode == 0, run.stderr
-
-
-def test_every_former_fault_has_its_requirement() -> None:
-    assert {each.values[0] for each in _FORMER} == former_faults.FORMER.keys()
 
 
 def test_former_faults_are_found() -> None:
