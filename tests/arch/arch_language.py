@@ -83,8 +83,8 @@ CODE = re.compile(r"```.*?```|``[^`]*``|`[^`]*`|\]\([^)]*\)|<[^<> ]+>|https?://\
 NOT_READ = ("docs/adr/", "docs/reference/")
 #: This module and its test name what is banned.
 NOT_SCANNED = frozenset({"tests/arch/arch_language.py", "tests/arch/test_arch_language.py"})
-#: Parts of a syntax tree without a text, a name or a position.
-_NO_TEXT = frozenset({ast.Load, ast.Store, ast.Del})
+#: Parts of a syntax tree, most of all parts, under which no node is read.
+_NO_TEXT = frozenset({int, str, type(None), ast.Load, ast.Store, ast.Del})
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -293,11 +293,11 @@ def _nodes(tree: ast.Module) -> Iterator[ast.AST]:
             stack.extend(value.value for value in node.values if isinstance(value, ast.FormattedValue))
             continue
         for value in vars(node).values():
-            if isinstance(value, ast.AST):
-                if type(value) not in _NO_TEXT:
-                    stack.append(value)
-            elif isinstance(value, list):
-                stack.extend(item for item in value if isinstance(item, ast.AST))
+            kind = type(value)
+            if kind is list:
+                stack += [item for item in value if isinstance(item, ast.AST)]
+            elif kind not in _NO_TEXT and isinstance(value, ast.AST):
+                stack.append(value)
 
 
 def _docstrings(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, tuple[ast.Constant, bool]]]:
