@@ -311,7 +311,7 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "state": "Shifting, Done, or Stopped (by stopOn).",
         "members": "Members with their weights before and after.",
         "moved": "By how many percent the share has changed that changes most.",
-        "steppedAt": "Time of the last step; empty before the first.",
+        "steppedAt": "Time since which all connected proxies have the weights of the last step; empty until they have.",
         "request": "Request of the spec that it answers.",
         "message": "Why it stopped, or what it waits for.",
     },

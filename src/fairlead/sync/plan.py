@@ -125,6 +125,20 @@ class LoadBalancerState(msgspec.Struct):
         """Return what its provider has answered for, None when it never has."""
         return None if self.unanswered else self.recorded_spec
 
+    def has_weights_of(self, desired: DesiredLoadBalancer) -> bool:
+        """Return whether its provider has answered for the shares of ``desired`` and the weights of its targets.
+
+        Targets without a registration are skipped: they have no connections, and the provider may refuse them.
+        """
+        if self.ensure_again or self.made is None or self.made.shares != desired.spec.shares:
+            return False
+        return all(
+            registered.unacknowledged or (registered.target.weight == target.weight and not registered.unknown)
+            for listener, targets in desired.targets.items()
+            for key, target in targets.items()
+            if (registered := self.recorded.get(listener, {}).get(key)) is not None
+        )
+
     @property
     def gone(self) -> bool:
         """Return whether nothing is left to do or to remember."""

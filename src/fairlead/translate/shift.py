@@ -2,7 +2,9 @@
 
     weights of the spec differ from those in force    begins where it is: 0 % moved
     its time has come, and no stop condition holds     moves ``step`` percent of all connections more
-    all is moved                                       Done: the weights of the spec are in force; with ``stopOn``
+    all connected proxies have the weights             the time of the step begins
+    not all of them have the weights                   waits
+    all is moved, and the proxies have it              Done: the weights of the spec are in force; with ``stopOn``
                                                        only when the time of the last step has passed without errors
     a member that gains is not serving                 waits
     more errors than ``stopOn`` in the steps judged    Stopped: back to before them, until another is requested
@@ -118,27 +120,38 @@ def next_step(
     now: datetime,
     errors: Errors,
     waits: str = "",
+    unapplied: str = "",
     back_to: int | None = None,
 ) -> GlobalShiftStatus:
     """Return ``shift`` as it is from now on.
 
-    ``waits``: why it must not move on, empty when it may. ``back_to``: the percent before the steps that ``errors``
+    ``waits``: why it must not move on, empty when it may. ``unapplied``: why the proxies do not have the weights in
+    force yet, empty when they have. ``back_to``: the percent before the steps that ``errors``
     are of, None for that before the last step.
     """
     if shift.state != "Shifting":
         return shift
-    if (problem := stop_reason(wanted.stop_on, errors)) and shift.stepped_at:
+    if (problem := stop_reason(wanted.stop_on, errors)) and (shift.stepped_at or shift.moved):
         back = step_before(wanted, shift) if back_to is None else back_to
         return replace(shift, state="Stopped", moved=back, message=problem)
+    whole = -int(-_farthest(shift) // 1)
+    all_moved = shift.moved >= whole
+    if is_unapplied(shift) and not unapplied:
+        # With a stop condition, the errors after the last step count as well.
+        done = all_moved and not wanted.stop_on
+        return replace(shift, state="Done" if done else "Shifting", stepped_at=wire_time(now), message="")
     if wait_s(wanted, shift, now=now) > 0:
         return shift
-    if waits:
+    if waits := unapplied or waits:
         return replace(shift, message=waits)
-    whole = -int(-_farthest(shift) // 1)
-    moved = min(shift.moved + wanted.step, whole)
-    # With a stop condition, the errors after the last step count as well.
-    done = shift.moved >= whole if wanted.stop_on else moved >= whole
-    return replace(shift, state="Done" if done else "Shifting", moved=moved, stepped_at=wire_time(now), message="")
+    if all_moved:
+        return replace(shift, state="Done", message="")
+    return replace(shift, moved=min(shift.moved + wanted.step, whole), stepped_at="", message="")
+
+
+def is_unapplied(shift: GlobalShiftStatus) -> bool:
+    """Return whether proxies may still lack the weights of the last step."""
+    return shift.state == "Shifting" and bool(shift.moved) and not shift.stepped_at
 
 
 def wait_s(wanted: GlobalShift, shift: GlobalShiftStatus, *, now: datetime) -> float:

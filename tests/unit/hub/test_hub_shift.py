@@ -12,9 +12,21 @@ from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Counted, Totals
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import endpoint_slice
+from fairlead.translate.shift import is_unapplied
 
 
 class Hub(GlobalHub):
+    """A hub whose proxies have applied all weights, unless ``unapplied`` says why not."""
+
+    unapplied = ""
+
+    def __init__(self, cluster):
+        super().__init__(cluster)
+        self.intent._shifts._unapplied = self._why_unapplied
+
+    async def _why_unapplied(self, _key):
+        return self.unapplied
+
     def weights(self):
         shares = self.desired.spec.shares
         assert shares is not None
@@ -23,6 +35,8 @@ class Hub(GlobalHub):
     async def step(self):
         await self.read()
         await self.intent._shifts.step(KEY)
+        if is_unapplied((await self.read()).status.shift):
+            await self.intent._shifts.step(KEY)
         return (await self.read()).status.shift
 
 

@@ -17,6 +17,7 @@ from fairlead.translate.shift import (
     errors_in,
     gaining,
     in_words,
+    is_unapplied,
     next_step,
     shifted,
     stop_reason,
@@ -41,12 +42,18 @@ def served(**weights):
     return GlobalServiceStatus(accepted=spec(**weights))
 
 
+def stepped(wanted, shift, *, now, errors, waits=""):
+    """Return the shift after a step that all proxies apply at once."""
+    after = next_step(wanted, shift, now=now, errors=errors, waits=waits)
+    return next_step(wanted, after, now=now, errors=Errors()) if is_unapplied(after) else after
+
+
 def steps(wanted, status):
     """Return the weights in force after each step, until the shift is at an end."""
     seen, now = [], NOW
     status = msgspec.structs.replace(status, shift=begun(wanted, status))
     while status.shift.state == "Shifting":
-        status = msgspec.structs.replace(status, shift=next_step(wanted.shift, status.shift, now=now, errors=Errors()))
+        status = msgspec.structs.replace(status, shift=stepped(wanted.shift, status.shift, now=now, errors=Errors()))
         seen.append(in_force(wanted, status))
         now += timedelta(seconds=wait_s(wanted.shift, status.shift, now=now))
     return seen, status.shift
@@ -76,17 +83,17 @@ def test_nothing_moves_before_the_shift_is_on_record():
 def test_errors_stop_it_at_the_step_before_until_another_request():
     wanted = spec(west=0, east=100)
     status = served(west=100, east=0)
-    first = next_step(SHIFT, begun(wanted, status), now=NOW, errors=Errors(100, 50))
+    first = stepped(SHIFT, begun(wanted, status), now=NOW, errors=Errors(100, 50))
     assert (first.state, first.moved) == ("Shifting", 10), "errors from before the first step are not its own"
-    second = next_step(SHIFT, first, now=NOW + timedelta(minutes=1), errors=Errors(1000, 10))
+    second = stepped(SHIFT, first, now=NOW + timedelta(minutes=1), errors=Errors(1000, 10))
     assert second.moved == 20
-    assert next_step(SHIFT, second, now=NOW + timedelta(minutes=1), errors=Errors(10, 10)) == second, "too few answers"
-    stopped = next_step(SHIFT, second, now=NOW + timedelta(minutes=1), errors=Errors(1000, 11))
+    assert stepped(SHIFT, second, now=NOW + timedelta(minutes=1), errors=Errors(10, 10)) == second, "too few answers"
+    stopped = stepped(SHIFT, second, now=NOW + timedelta(minutes=1), errors=Errors(1000, 11))
     assert (stopped.state, stopped.moved) == ("Stopped", 10)
     assert "1.1 %" in stopped.message
     status = msgspec.structs.replace(status, shift=stopped)
     assert in_force(wanted, status) == {"west": 900, "east": 100}
-    assert next_step(SHIFT, stopped, now=NOW + timedelta(days=1), errors=Errors()) == stopped
+    assert stepped(SHIFT, stopped, now=NOW + timedelta(days=1), errors=Errors()) == stopped
     again = msgspec.structs.replace(wanted, shift=msgspec.structs.replace(SHIFT, request="2"))
     assert begun(again, status).state == "Shifting"
     assert in_force(again, status) == {"west": 900, "east": 100}
@@ -98,22 +105,22 @@ def test_errors_after_the_last_step_stop_it_too(step, before):
     shift, wanted, now = GlobalShift(step=step, stop_on="failed>1%"), spec(west=10, east=90), NOW
     status = begun(wanted, served(west=100, east=0))
     while status.moved < 90:
-        status, now = next_step(shift, status, now=now, errors=Errors()), now + timedelta(minutes=1)
+        status, now = stepped(shift, status, now=now, errors=Errors()), now + timedelta(minutes=1)
     assert status.state == "Shifting"
-    stopped = next_step(shift, status, now=now, errors=Errors(100, 50))
+    stopped = stepped(shift, status, now=now, errors=Errors(100, 50))
     assert (stopped.state, stopped.moved) == ("Stopped", before)
-    assert next_step(shift, status, now=now, errors=Errors(100, 1)).state == "Done"
+    assert stepped(shift, status, now=now, errors=Errors(100, 1)).state == "Done"
 
 
 @pytest.mark.req("MC-14")
 def test_a_step_waits_for_its_time_and_for_the_members_that_gain():
     wanted = spec(west=0, east=100)
-    first = next_step(SHIFT, begun(wanted, served(west=1, east=0)), now=NOW, errors=Errors())
-    assert next_step(SHIFT, first, now=NOW + timedelta(seconds=59), errors=Errors()) == first
-    waiting = next_step(SHIFT, first, now=NOW + timedelta(hours=1), errors=Errors(), waits="east is Down")
+    first = stepped(SHIFT, begun(wanted, served(west=1, east=0)), now=NOW, errors=Errors())
+    assert stepped(SHIFT, first, now=NOW + timedelta(seconds=59), errors=Errors()) == first
+    waiting = stepped(SHIFT, first, now=NOW + timedelta(hours=1), errors=Errors(), waits="east is Down")
     assert (waiting.moved, waiting.message) == (10, "east is Down")
     assert "east is Down" in in_words(waiting)
-    moved = next_step(SHIFT, waiting, now=NOW + timedelta(hours=1), errors=Errors())
+    moved = stepped(SHIFT, waiting, now=NOW + timedelta(hours=1), errors=Errors())
     assert (moved.moved, moved.message) == (20, "")
     # A clock that went back holds it for one step at most.
     assert wait_s(SHIFT, moved, now=NOW - timedelta(days=1)) == 60
@@ -122,9 +129,34 @@ def test_a_step_waits_for_its_time_and_for_the_members_that_gain():
 
 
 @pytest.mark.req("MC-14")
+@pytest.mark.parametrize("stop_on", ["", "5xx>1%"])
+def test_the_time_of_a_step_begins_once_the_proxies_have_its_weights(stop_on):
+    how = GlobalShift(step=50, every="1m", stop_on=stop_on)
+    wanted, now = spec(how, west=0, east=100), NOW
+    shift = begun(wanted, served(west=100, east=0))
+    assert next_step(how, shift, now=now, errors=Errors(), unapplied="p1 lacks them").moved == 0
+    for moved in (50, 100):
+        shift = next_step(how, shift, now=now, errors=Errors())
+        now += timedelta(hours=1)
+        waiting = next_step(how, shift, now=now, errors=Errors(), unapplied="p1 lacks them")
+        assert (waiting.state, waiting.moved, waiting.message) == ("Shifting", moved, "p1 lacks them")
+        assert next_step(how, waiting, now=now, errors=Errors(), unapplied="p1 lacks them") == waiting
+        # The proxies that have the weights may fail meanwhile.
+        failed = next_step(how, waiting, now=now, errors=Errors(100, 50), unapplied="p1 lacks them")
+        assert (failed.state, failed.moved) == (("Stopped", moved - 50) if stop_on else ("Shifting", moved))
+        shift = next_step(how, waiting, now=now, errors=Errors())
+        assert (shift.moved, shift.message) == (moved, "")
+        if shift.state == "Shifting":
+            early = now + timedelta(seconds=59)
+            assert next_step(how, shift, now=early, errors=Errors()) == shift
+        now += timedelta(minutes=1)
+    assert next_step(how, shift, now=now, errors=Errors()).state == "Done"
+
+
+@pytest.mark.req("MC-14")
 def test_other_weights_meanwhile_are_approached_from_where_it_is():
     status = served(west=100, east=0)
-    first = next_step(SHIFT, begun(spec(west=0, east=100), status), now=NOW, errors=Errors())
+    first = stepped(SHIFT, begun(spec(west=0, east=100), status), now=NOW, errors=Errors())
     status = msgspec.structs.replace(status, shift=first)
     other = spec(west=50, east=40, north=10)
     assert in_force(other, status) == {"west": 900, "east": 100, "north": 0}
@@ -151,7 +183,7 @@ def test_members_without_connections_do_not_make_a_step_larger(idle):
 def test_a_drain_meanwhile_continues_from_where_it_is_and_resumes_no_stopped_shift():
     wanted = spec(west=10, east=90, north=50)
     status = GlobalServiceStatus(accepted=spec(west=100, east=0, north=50))
-    first = next_step(SHIFT, begun(wanted, status), now=NOW, errors=Errors())
+    first = stepped(SHIFT, begun(wanted, status), now=NOW, errors=Errors())
     before = weights_in_force(first)
     for state in ("Shifting", "Stopped"):
         status = msgspec.structs.replace(status, shift=msgspec.structs.replace(first, state=state))
@@ -171,7 +203,7 @@ def test_a_drain_meanwhile_continues_from_where_it_is_and_resumes_no_stopped_shi
 def test_a_shift_waits_for_those_whose_share_grows_and_for_no_others():
     # A member that may be left because it is down gains by its weight alone.
     assert gaining(begun(spec(west=10, east=90), served(west=1, east=1))) == {"east"}
-    first = next_step(SHIFT, begun(spec(west=0, east=100), served(west=1, east=0)), now=NOW, errors=Errors())
+    first = stepped(SHIFT, begun(spec(west=0, east=100), served(west=1, east=0)), now=NOW, errors=Errors())
     status = msgspec.structs.replace(served(west=1, east=0), shift=first)
     assert gaining(begun(spec(west=20, east=80), status)) == {"east"}, "weights in force are parts of 1000"
     assert gaining(begun(with_members(spec(west=10, east=90), east={"drain": True}), served(west=1, east=1))) == set()

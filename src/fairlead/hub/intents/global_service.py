@@ -27,7 +27,7 @@ from fairlead.hub.intents.drill import DrillObjects, Drills
 from fairlead.hub.intents.intent import Controller, Exclusion, IntentContext, RecordResult
 from fairlead.hub.intents.member_intent import MemberIntent, MemberObjects, MemberViews, excluded_nodes
 from fairlead.hub.intents.shift import Shifts
-from fairlead.hub.intents.status import StatusRules, ingress_of, shown_targets
+from fairlead.hub.intents.status import StatusRules, ingress_of, programmed_by, shown_targets
 from fairlead.hub.inventory import UNTIL_READ, first_broken, slice_labels
 from fairlead.hub.providers.runner import observed_of
 from fairlead.kube.cache import WatchCache
@@ -72,7 +72,7 @@ class GlobalIntent(MemberIntent[GlobalView]):
         self._drains: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=context.clock)
         #: GlobalServices with members whose health may have changed.
         self._health: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=context.clock)
-        self._shifts = Shifts(context, self._global_objects, context.shared.backends)
+        self._shifts = Shifts(context, self._global_objects, context.shared.backends, self._unapplied)
         self._drills = Drills(
             context,
             self._global_objects,
@@ -109,8 +109,7 @@ class GlobalIntent(MemberIntent[GlobalView]):
     def lead(self) -> None:
         """Go on with all shifts and drills."""
         self._drills.lead()
-        for obj in self._global_objects.served():
-            self._shifts.note(obj)
+        self._shifts.lead()
 
     async def record(self, view: GlobalView, decision: Decision) -> RecordResult:
         """Record what is accepted, and first where a shift to its weights begins."""
@@ -180,6 +179,21 @@ class GlobalIntent(MemberIntent[GlobalView]):
                 if target.locality:
                     targets.setdefault(target.locality, set()).add(at)
         return {name: frozenset(of_member) for name, of_member in targets.items()}
+
+    async def _unapplied(self, key: LoadBalancerKey) -> str:
+        """Return why not all connected proxies have the weights on record, empty when they have."""
+        view = self.view(key)
+        decision = recorded_global(view) if view is not None else None
+        if view is None or decision is None or decision.desired is None:
+            return "nothing is served"
+        status = view.load_balancer.status
+        runner = self._context.providers.get(status.serving_provider)
+        state = runner.tracker.state(key) if runner is not None else None
+        if runner is None or state is None or not state.has_weights_of(decision.desired):
+            return "waiting for the provider"
+        observed = await observed_of(runner, key, status.frontend_of(status.serving_provider))
+        programmed = programmed_by(None, observed, None, needs_address=False)
+        return "" if programmed.status else programmed.message
 
     def decision_on_record(self, view: GlobalView) -> Decision | None:
         """Return the decision about the accepted version."""

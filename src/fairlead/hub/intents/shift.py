@@ -1,14 +1,15 @@
 """Moves the weights of GlobalServices in steps, and stops on errors.
 
 Each step is a write of ``status.shift``, and in force once it is on record: a hub that dies leaves the shift where it
-is, and the next one continues. Errors are those that the proxies have counted since the last step, of the load balancer
+is, and the next one continues. A second write begins the time of the step, once all connected proxies have its weights;
+until then errors count for the steps before it. Errors are those that the proxies have counted, of the load balancer
 itself and of all routes to the Services of the members. After a restart they are counted again from zero. No step is
 taken before the first count, nor while a proxy does not report, nor while stopOn says nothing of the traffic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from typing import NamedTuple
 
 import structlog
@@ -30,6 +31,7 @@ from fairlead.translate.shift import (
     errors_in,
     gaining,
     in_words,
+    is_unapplied,
     next_step,
     step_before,
     unmeasured,
@@ -39,6 +41,8 @@ from fairlead.translate.shift import (
 _log = structlog.get_logger(__name__)
 #: Errors are looked at this often between two steps.
 _LOOK_S = 5.0
+#: Proxies that lack the weights of a step are looked at this often.
+_APPLY_S = 1.0
 #: States of a member that must not gain connections.
 _NOT_SERVING = ("Draining", "Down", "Flapping", "Returning", "Dropped", "NoEndpoints", "Missing")
 
@@ -116,20 +120,28 @@ class ErrorCounts:
 
 
 class Shifts:
-    """The shifts of all GlobalServices; ``counted`` returns whose answers over HTTP count for one of them."""
+    """The shifts of all GlobalServices.
+
+    ``counted`` returns whose answers over HTTP count for one of them, and ``unapplied`` why not all connected proxies
+    have the weights on record, empty when they have.
+    """
 
     def __init__(
         self,
         context: IntentContext,
         objects: IntentObjects[GlobalService],
         counted: Callable[[LoadBalancerKey], Iterable[Counted]],
+        unapplied: Callable[[LoadBalancerKey], Awaitable[str]],
     ) -> None:
         self._context = context
         self._objects = objects
+        self._unapplied = unapplied
         self._errors = ErrorCounts(context, counted, since="last step", field="spec.shift.stopOn")
         self._queue: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=context.clock)
         #: Since when errors are judged, and the percent moved before: steps with few answers are judged together.
         self._judged: dict[LoadBalancerKey, tuple[str, int]] = {}
+        #: The percent moved before the last step.
+        self._before: dict[LoadBalancerKey, int] = {}
 
     def controller(self) -> Controller:
         """Return the controller that takes the steps."""
@@ -140,19 +152,30 @@ class Shifts:
         if obj.spec.shift is not None:
             self._queue.add(self._objects.key(obj))
 
+    def lead(self) -> None:
+        """Continue all shifts, from what the last leader has recorded."""
+        self._judged.clear()
+        self._before.clear()
+        for obj in self._objects.served():
+            self.note(obj)
+
     def forget(self, key: LoadBalancerKey) -> None:
         """Drop the state of a load balancer that is to be removed."""
         self._queue.forget(key)
         self._errors.forget(key)
-        self._judged.pop(key, None)
+        self._forget_steps(key)
 
     async def begin(self, obj: GlobalService) -> GlobalService:
         """Record where the shift to the spec of ``obj`` begins, before its spec is on record; return the object."""
         shift = begun(obj.spec, obj.status)
         if shift.members != obj.status.shift.members:
             # The percent that is judged is of other shares.
-            self._judged.pop(self._objects.key(obj), None)
+            self._forget_steps(self._objects.key(obj))
         return await self._write(obj, shift)
+
+    def _forget_steps(self, key: LoadBalancerKey) -> None:
+        self._judged.pop(key, None)
+        self._before.pop(key, None)
 
     async def step(self, key: LoadBalancerKey) -> float | None:
         """Take the next step if it is due; return the seconds until the key is due again, None at the end."""
@@ -167,20 +190,35 @@ class Shifts:
             return None
         if not gaining(shift) <= {member.tenant for member in obj.status.members or ()}:
             return _LOOK_S  # The status is older than the list of members: whether one of them serves is unknown.
-        moment, back_to = self._judged.get(key, (shift.stepped_at, step_before(wanted, shift)))
+        before = self._before.get(key, step_before(wanted, shift))
+        moment, back_to = self._judged.get(key, (shift.stepped_at or f"{shift.moved} % moved", before))
         errors, waits = self._errors.errors(key, obj, wanted.stop_on, moment)
-        if errors is None:
+        if errors is None and not is_unapplied(shift):
             return _LOOK_S
-        now = self._context.clock.now()
+        errors, now = errors or Errors(), self._context.clock.now()
+        unapplied = ""
+        if is_unapplied(shift) or wait_s(wanted, shift, now=now) <= 0:
+            unapplied = _why_paused(obj) or await self._why_unapplied(key)
+        if is_unapplied(shift) and not unapplied and wanted.stop_on:
+            # What was counted until now is of the steps before.
+            await self._context.watched.read()
+            now = self._context.clock.now()
+        if (newest := self._objects.get(key)) is None or newest.spec != obj.spec or newest.status.shift != shift:
+            return _APPLY_S
         waits = waits or _why_waiting(obj, shift)
-        after = next_step(wanted, shift, now=now, errors=errors, waits=waits, back_to=back_to)
+        after = next_step(wanted, shift, now=now, errors=errors, waits=waits, unapplied=unapplied, back_to=back_to)
+        if after.moved > shift.moved:
+            self._before[key] = shift.moved
+            if shift.stepped_at:
+                self._judged.setdefault(key, (moment, back_to))
+        elif after.stepped_at != shift.stepped_at:
+            if key not in self._judged or errors.answers >= LEAST_ANSWERS:
+                self._judged[key] = after.stepped_at, before
+            self._errors.errors(key, obj, wanted.stop_on, self._judged[key][0])
         if after != shift:
-            if after.stepped_at != shift.stepped_at:
-                if not shift.stepped_at or errors.answers >= LEAST_ANSWERS:
-                    moment, back_to = after.stepped_at, shift.moved
-                self._judged[key] = moment, back_to
             await self._write(obj, after)
-            self._context.inventory.wake([key], f"the weights of the members: {in_words(after) or 'all is moved'}")
+            if (after.moved, after.state) != (shift.moved, shift.state):
+                self._context.inventory.wake([key], f"the weights of the members: {in_words(after) or 'all is moved'}")
             _log.info("shift", load_balancer=str(key), state=after.state, moved=after.moved, message=after.message)
         if after.state == "Stopped":
             self._context.events.emit_about(
@@ -188,8 +226,14 @@ class Shifts:
             )
         if after.state != "Shifting":
             return None
+        if unapplied or is_unapplied(after):
+            return _APPLY_S
         due_s = max(0.1, wait_s(wanted, after, now=now))
         return min(_LOOK_S, due_s) if wanted.stop_on or after.message else due_s
+
+    async def _why_unapplied(self, key: LoadBalancerKey) -> str:
+        why = await self._unapplied(key)
+        return f"waits until all connected proxies have the weights: {why}" if why else ""
 
     async def _write(self, obj: GlobalService, shift: GlobalShiftStatus) -> GlobalService:
         old, new = GlobalServiceStatus(shift=obj.status.shift), GlobalServiceStatus(shift=shift)
@@ -200,13 +244,17 @@ class Shifts:
 
 
 def _why_waiting(obj: GlobalService, shift: GlobalShiftStatus) -> str:
-    """Return which member that gains connections does not serve, empty when all do; also while the object is paused."""
+    """Return which member that gains connections does not serve, empty when all do."""
     gains = gaining(shift)
     for member in obj.status.members or ():
         if member.state == "Drilled":
             return f"waits for {member.tenant}, which is {member.message}"
         if member.tenant in gains and member.state in _NOT_SERVING:
             return f"waits for {member.tenant}, which is {member.state}"
+    return ""
+
+
+def _why_paused(obj: GlobalService) -> str:
     if any(condition.type == "Paused" and condition.status == "True" for condition in obj.status.conditions or ()):
         return "waits until the load balancer is no longer paused"
     return ""

@@ -93,7 +93,7 @@ def build_conditions(
         held = held_now(report) if report is not None else NO_ROWS
     conditions = {condition.type: condition for condition in decision.conditions}
     if ConditionType.PROGRAMMED not in conditions:
-        programmed = _programmed(report, observed, drift, needs_address=needs_address)
+        programmed = programmed_by(report, observed, drift, needs_address=needs_address)
         conditions[ConditionType.PROGRAMMED] = _with_all_families(programmed, decision, observed)
     _add_held(conditions, held)
     if report is not None and report.quarantined:
@@ -140,9 +140,11 @@ def _rows(held: Sequence[Held]) -> str:
     return ", ".join(f"{row.change.action} {row.change.key}" for row in held[:3]) + (", ..." if held[3:] else "")
 
 
-def _programmed(
+def programmed_by(
     report: Report | None, observed: Observed | None, drift: Drift | None, *, needs_address: bool
 ) -> Condition:
+    """Return Programmed as the provider reports it."""
+
     def no(reason: ConditionReason, message: str) -> Condition:
         return Condition(ConditionType.PROGRAMMED, False, reason, message)
 
