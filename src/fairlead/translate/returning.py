@@ -45,9 +45,14 @@ class MemberReturn(msgspec.Struct):
 
     @classmethod
     def recorded(cls, state: str, member: GlobalMember, *, now_s: float) -> MemberReturn:
-        """Return the health of a member whose status an earlier process has written."""
+        """Return the health of a member whose status an earlier process has written.
+
+        A member without endpoints may have had some, so it returns with care.
+        """
         if state in {"Down", "Flapping"}:
             return cls("down", now_s, limited=bool(member.min_healthy_percent), flaps=state == "Flapping")
+        if state == "NoEndpoints":
+            return cls("down", now_s)
         if state == "Returning":
             return cls("ramping", now_s)
         return cls("up" if state in {"Serving", "UnreachableFromSomeProxies", "Drilled"} else "new")

@@ -100,10 +100,12 @@ _CAPABILITIES = {"memory": msgspec.structs.replace(ABLE, allocation=AllocationKi
 class GlobalHub:
     """One process of a hub with the Service of west and east; ``read`` is what its watch would show it."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, served: Mapping[str, Provider] | None = None) -> None:
         self.cluster = cluster
         pool = AddressRanges.parse("192.0.2.0/28")
-        self.context = intent_context(pool=pool, capabilities=_CAPABILITIES, cluster=cluster)
+        self.context = intent_context(
+            pool=pool, capabilities={} if served else _CAPABILITIES, served=served, cluster=cluster
+        )
         self.context.watched.problem = lambda: ""
         inventory = self.context.inventory
         inventory.classes._store.put(lb_class())

@@ -216,6 +216,32 @@ async def test_a_member_that_was_down_stays_down_over_a_restart_until_proxies_re
     assert {member.tenant: member.state for member in hub.decide().members}["west"] != "Down"
 
 
+@pytest.mark.req("MC-15")
+@pytest.mark.parametrize("is_checked", [True, False])
+async def test_a_member_without_endpoints_returns_with_care_after_a_restart(hub, is_checked):
+    hub.put(hub.inventory.classes, lb_class(spec={"healthCheck": {"disabled": not is_checked}}))
+    for member, address in (("east", "10.1.0.1"), ("west", "10.2.0.1")):
+        hub.put(hub.tcp.objects.cache, part(member))
+        slices = endpoint_slice(member, [address], namespace=f"tenant-{member}", load_balancer="shop.web")
+        hub.put(hub.inventory.slices, slices)
+    status = {"members": [{"tenant": "east", "state": "Serving"}, {"tenant": "west", "state": "NoEndpoints"}]}
+    obj = global_service("east", "west", status=status, ports=[{"port": 80}])
+    hub.put(hub.intent.objects.cache, obj)
+    seen = {name: MemberSeen(name, 1, 1) for name in ("east", "west")} if is_checked else {}
+
+    def west():
+        hub.intent._global_views.judge(obj, seen)
+        decision = hub.decide()
+        return member_statuses(decision.members, decision.spillover, seen)[1].state
+
+    assert hub.decide().members[1].state == ("Down" if is_checked else "Standby")
+    states = [west()]
+    for after_s in (16, 61):
+        await hub.clock.advance(after_s)
+        states.append(west())
+    assert states == (["Down", "Returning", "Serving"] if is_checked else ["Serving"] * 3)
+
+
 #: policy -> fault -> the state of west after 8 minutes, and after 20; both policies are set to 10 minutes.
 DARK = {
     "keep": {

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 from hub_parts import GLOBAL as KEY
 from hub_parts import GlobalHub, apply_global, global_api, show_members
 
 from fairlead.api.globalservice import GLOBAL_SERVICES
+from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Counted, Totals
-from fairlead.runtime.clock import VirtualClock
+from fairlead.providers.memory import MemoryProvider
+from fairlead.runtime.clock import VirtualClock, settle
 from fairlead.testing.builders import endpoint_slice
 from fairlead.translate.shift import is_unapplied
 
@@ -141,6 +145,112 @@ async def test_errors_of_a_service_with_few_clients_stop_it_after_some_steps():
             shift = await hub.step()
             moved.append((shift.state, shift.moved))
         assert moved[:3] == [("Shifting", 40), ("Shifting", 60), ("Stopped", 0)], "before all steps that were judged"
+
+
+@pytest.mark.req("MC-14")
+async def test_a_step_that_proxies_lack_is_not_judged_and_no_hub_advances():
+    async with api(100, 0) as cluster:
+        await apply(cluster, 0, 100, step=20, every="5s", stopOn="failed>1%")
+        bad = {Counted(KEY): Totals(connections=100, failed=50)}
+        hub = other = Hub(cluster)
+        (first,) = await counted_steps(hub, {})
+        assert (first.moved, bool(first.stepped_at)) == (20, True)
+        assert isinstance(hub.context.clock, VirtualClock)
+        hub.unapplied = "1 of 2 proxies have it"
+        hub.context.watched.add({Counted(KEY): Totals(connections=100)})
+        await hub.context.clock.advance(5)
+        waiting = await hub.step()
+        assert (waiting.moved, waiting.stepped_at) == (20, first.stepped_at), "a proxy that connects may lack a step"
+        assert hub.unapplied in waiting.message
+        hub.unapplied = ""
+        await hub.intent._shifts.step(KEY)
+        hub.unapplied = "1 of 2 proxies have it"
+        second = (await hub.read()).status.shift
+        assert (second.moved, second.stepped_at) == (40, "")
+        for other in (hub, Hub(cluster)):
+            other.unapplied = hub.unapplied
+            assert isinstance(other.context.clock, VirtualClock)
+            for _ in range(3):
+                await other.context.clock.advance(60)
+                second = await other.step()
+            assert (second.state, second.moved, second.stepped_at) == ("Shifting", 40, "")
+            assert hub.unapplied in second.message
+
+        async def read():
+            # The last errors of the step before, which proxies have counted until they got the weights.
+            other.context.watched.add(bad)
+
+        other.context.watched.read, other.unapplied = read, ""
+        third = await other.step()
+        assert (third.state, third.moved, third.message) == ("Shifting", 40, "")
+        assert third.stepped_at
+        other.context.watched.add({Counted(KEY): Totals(connections=100)})
+        await other.context.clock.advance(5)
+        assert (await other.step()).moved == 60
+        other.context.watched.add(bad)
+        stopped = await other.step()
+        assert (stopped.state, stopped.moved) == ("Stopped", 40)
+
+
+@pytest.mark.req("MC-14")
+@pytest.mark.parametrize("localities", [True, False])
+async def test_weights_are_applied_once_all_connected_proxies_have_acknowledged_them(localities):
+    class Provider(MemoryProvider):
+        acknowledged = proxies = 2
+
+        @property
+        def capabilities(self):
+            given = msgspec.structs.replace(super().capabilities, allocation=AllocationKind.ADDRESS)
+            return msgspec.structs.replace(given, localities=localities)
+
+        async def observe(self, key):
+            seen = await super().observe(key)
+            assert seen is not None
+            programmed = 0 < self.proxies == self.acknowledged
+            counts = {"programmed": programmed, "proxies": self.proxies, "acknowledged": self.acknowledged}
+            return msgspec.structs.replace(seen, **counts)
+
+    async with api(100, 0) as cluster:
+        await apply(cluster, 0, 100, step=20, every="1m")
+        provider = Provider()
+        hub = GlobalHub(cluster, served={"memory": provider})
+        assert isinstance(hub.context.clock, VirtualClock)
+        runner = hub.context.providers.served["memory"]
+
+        async def step():
+            await hub.read()
+            await hub.intent._shifts.step(KEY)
+            return (await hub.read()).status.shift
+
+        async def put():
+            runner.tracker.put(hub.desired)
+            runner.worker.trigger()
+            await settle()
+
+        await hub.reconcile()
+        patch = {"status": {"provisioned": [{"provider": "memory", "serving": True}]}}
+        await cluster.merge_patch(
+            GLOBAL_SERVICES, KEY.namespace, KEY.name, patch, subresource="status", manager="fairlead-hub"
+        )
+        working = asyncio.create_task(runner.worker.run())
+        try:
+            assert (await step()).moved == 0, "the provider has not got the load balancer"
+            await put()
+            assert (await step()).moved == 20
+            waiting = await step()
+            assert not waiting.stepped_at, "the provider has the weights before"
+            assert "provider" in waiting.message
+            provider.acknowledged = 1
+            await put()
+            assert "1 of 2" in (await step()).message
+            provider.acknowledged = provider.proxies = 0
+            assert "no proxy is connected" in (await step()).message
+            provider.acknowledged = provider.proxies = 1
+            applied = await step()
+            assert (applied.moved, applied.message) == (20, "")
+            assert applied.stepped_at, "a proxy that left holds nothing back"
+        finally:
+            working.cancel()
 
 
 @pytest.mark.req("MC-14")

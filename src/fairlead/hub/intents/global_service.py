@@ -34,6 +34,7 @@ from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import UNNAMED
 from fairlead.kube.events import EventRecorder
 from fairlead.model.condition import ConditionReason
+from fairlead.model.health import check_with
 from fairlead.model.in_words import counted
 from fairlead.model.keys import IPV4, ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.model.observed import Counted, Health, MemberSeen, Observed
@@ -379,19 +380,22 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
             "stale": common["stale"] or unread,
             "unreadable": common["unreadable"] or unreadable,
         }
-        down, returning = self._judged(obj)
         drill, left_s = self._global_objects.drills.of(obj)
-        return GlobalView(
+        view = GlobalView(
             load_balancer=msgspec.structs.replace(obj, spec=spec),
             tenants=tenants,
             parts=parts,
-            down=down,
-            returning=returning,
             agents=agents,
             drill=drill,
             due_s=left_s,
             **fields,
         )
+        if not _checks_members(view):
+            # No report would end what an earlier process has recorded.
+            recorded = self._returns_of(obj)
+            self._returns[view.key] = {name: history for name, history in recorded.items() if history.checked}
+        down, returning = self._judged(obj)
+        return msgspec.structs.replace(view, down=down, returning=returning)
 
     def listeners(self, spec: GlobalServiceSpec) -> Sequence[ListenerKey]:
         """Return the ports that ``spec`` opens, in its own order."""
@@ -412,6 +416,14 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
             "slices": self.inventory.slices_of(key),
         }
         return TCPView(**fields)
+
+
+def _checks_members(view: GlobalView) -> bool:
+    """Return whether proxies check the endpoints of each member, and report them."""
+    spec = view.load_balancer.status.accepted or view.load_balancer.spec
+    check = check_with(view.behaviour.health_check, spec.health_check)
+    localities = view.capabilities is None or view.capabilities.localities
+    return check is not None and localities and any(port.protocol == "TCP" for port in spec.ports)
 
 
 class GlobalStatus(StatusRules[GlobalService, GlobalDecision]):

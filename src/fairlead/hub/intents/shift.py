@@ -14,7 +14,13 @@ from typing import NamedTuple
 
 import structlog
 
-from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalService, GlobalServiceStatus, GlobalShiftStatus
+from fairlead.api.globalservice import (
+    GLOBAL_SERVICES,
+    GlobalService,
+    GlobalServiceStatus,
+    GlobalShift,
+    GlobalShiftStatus,
+)
 from fairlead.api.names import MANAGER_SHIFT
 from fairlead.hub.intents.intent import Controller, IntentContext
 from fairlead.hub.inventory import IntentObjects
@@ -195,17 +201,12 @@ class Shifts:
         errors, waits = self._errors.errors(key, obj, wanted.stop_on, moment)
         if errors is None and not is_unapplied(shift):
             return _LOOK_S
-        errors, now = errors or Errors(), self._context.clock.now()
-        unapplied = ""
-        if is_unapplied(shift) or wait_s(wanted, shift, now=now) <= 0:
-            unapplied = _why_paused(obj) or await self._why_unapplied(key)
-        if is_unapplied(shift) and not unapplied and wanted.stop_on:
-            # What was counted until now is of the steps before.
-            await self._context.watched.read()
-            now = self._context.clock.now()
-        if (newest := self._objects.get(key)) is None or newest.spec != obj.spec or newest.status.shift != shift:
-            return _APPLY_S
-        waits = waits or _why_waiting(obj, shift)
+        errors = errors or Errors()
+        unapplied = await self._why_unapplied(key, obj, wanted)
+        newest = self._objects.get(key)
+        if newest is None or (newest.spec, newest.status.shift) != (obj.spec, shift):
+            return _APPLY_S  # The object has changed meanwhile.
+        now, waits = self._context.clock.now(), waits or _why_waiting(obj, shift)
         after = next_step(wanted, shift, now=now, errors=errors, waits=waits, unapplied=unapplied, back_to=back_to)
         if after.moved > shift.moved:
             self._before[key] = shift.moved
@@ -215,15 +216,7 @@ class Shifts:
             if key not in self._judged or errors.answers >= LEAST_ANSWERS:
                 self._judged[key] = after.stepped_at, before
             self._errors.errors(key, obj, wanted.stop_on, self._judged[key][0])
-        if after != shift:
-            await self._write(obj, after)
-            if (after.moved, after.state) != (shift.moved, shift.state):
-                self._context.inventory.wake([key], f"the weights of the members: {in_words(after) or 'all is moved'}")
-            _log.info("shift", load_balancer=str(key), state=after.state, moved=after.moved, message=after.message)
-        if after.state == "Stopped":
-            self._context.events.emit_about(
-                GLOBAL_SERVICES, obj, warning=True, reason=ConditionReason.SHIFT_STOPPED, message=after.message
-            )
+        await self._put(key, obj, after)
         if after.state != "Shifting":
             return None
         if unapplied or is_unapplied(after):
@@ -231,9 +224,33 @@ class Shifts:
         due_s = max(0.1, wait_s(wanted, after, now=now))
         return min(_LOOK_S, due_s) if wanted.stop_on or after.message else due_s
 
-    async def _why_unapplied(self, key: LoadBalancerKey) -> str:
-        why = await self._unapplied(key)
-        return f"waits until all connected proxies have the weights: {why}" if why else ""
+    async def _why_unapplied(self, key: LoadBalancerKey, obj: GlobalService, wanted: GlobalShift) -> str:
+        """Return why not all connected proxies have the weights in force, empty when they have, or no step is due."""
+        shift = obj.status.shift
+        if not is_unapplied(shift) and wait_s(wanted, shift, now=self._context.clock.now()) > 0:
+            return ""
+        if paused := _why_paused(obj):
+            return paused
+        if why := await self._unapplied(key):
+            return f"waits until all connected proxies have the weights: {why}"
+        if is_unapplied(shift) and wanted.stop_on:
+            # What was counted until now is of the steps before.
+            await self._context.watched.read()
+        return ""
+
+    async def _put(self, key: LoadBalancerKey, obj: GlobalService, after: GlobalShiftStatus) -> None:
+        """Record a shift that has changed, and have its weights served."""
+        shift = obj.status.shift
+        if after == shift:
+            return
+        await self._write(obj, after)
+        if (after.moved, after.state) != (shift.moved, shift.state):
+            self._context.inventory.wake([key], f"the weights of the members: {in_words(after) or 'all is moved'}")
+        _log.info("shift", load_balancer=str(key), state=after.state, moved=after.moved, message=after.message)
+        if after.state == "Stopped":
+            self._context.events.emit_about(
+                GLOBAL_SERVICES, obj, warning=True, reason=ConditionReason.SHIFT_STOPPED, message=after.message
+            )
 
     async def _write(self, obj: GlobalService, shift: GlobalShiftStatus) -> GlobalService:
         old, new = GlobalServiceStatus(shift=obj.status.shift), GlobalServiceStatus(shift=shift)
