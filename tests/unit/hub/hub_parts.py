@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 import msgspec
 
 from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalService
-from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.meta import JSONObject
 from fairlead.hub.intents.global_service import GlobalIntent
@@ -22,7 +21,6 @@ from fairlead.hub.tenants.addresses import AddressAllocator
 from fairlead.hub.tenants.tenants import MemberHealth, MemberQuotas
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.discovery import install_crds
 from fairlead.kube.events import EventRecorder
 from fairlead.model.contract import AllocationKind, Capabilities, Provider
 from fairlead.model.desired import DesiredLoadBalancer
@@ -33,7 +31,7 @@ from fairlead.sync.history import History
 from fairlead.testing.builders import ABLE, endpoint_slice, lb_class, tcp, tenant
 from fairlead.translate.addresses import AddressRanges
 from fairlead.translate.view import GlobalView
-from podless import ApiServer
+from tests.scenario.installed_kinds import server_with_kinds
 
 
 class Epoch:
@@ -147,12 +145,11 @@ class GlobalHub:
 @contextlib.asynccontextmanager
 async def global_api(*members: JSONObject, **states: str) -> AsyncGenerator[Cluster]:
     """Run an API with a GlobalService of these members, which a hub has recorded, and whose status shows ``states``."""
-    server = ApiServer(admin_token="for-these-tests-only")
+    server = await server_with_kinds(admin_token="for-these-tests-only")
     await server.start()
     try:
         config = ClusterConfig(server=server.url, sign_in=bearer("for-these-tests-only"))
         async with Cluster(config, name="hub") as cluster:
-            await install_crds(cluster, all_crds(), "tests")
             await cluster.create(NAMESPACES, {"metadata": {"name": GLOBAL.namespace}})
             await apply_global(cluster, *members)
             await GlobalHub(cluster).reconcile()
