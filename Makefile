@@ -52,7 +52,8 @@ demo-machines: $(RUN) ## Three proxy machines that fail under load, in network n
 
 #: Tests that run other programs: hubs, agents, proxies, DNS servers, a browser, and what documents say to type.
 WHOLE := tests/e2e tests/scenario/announce tests/scenario/deployment tests/scenario/doctor tests/scenario/machines tests/scenario/page tests/scenario/zones tests/xds \
-	tests/contract/providers tests/docs/test_docs_commands.py tests/simulate/test_simulate.py tests/unit/cli/test_cli_exit_codes.py tests/unit/cli/test_cli_status_watch.py
+	tests/contract/providers tests/docs/test_docs_commands.py tests/simulate/test_simulate.py tests/unit/cli/test_cli_exit_codes.py tests/unit/cli/test_cli_status_watch.py \
+	tests/scenario/agent/test_right_cluster.py
 
 test: $(STAMP) ## Run the tests, all but those of test-e2e; ARGS="-k guard" for some
 	@.ci/dns

@@ -7,6 +7,7 @@ import pytest
 from tests.arch.arch_language import Text, broken, findings, of_manifest, of_page, of_source, of_test
 
 
+@pytest.mark.slow
 def test_every_name_and_sentence_follows_the_rules():
     broken_rules = [str(finding) for finding in findings()]
     assert broken_rules == [], "\n  ".join(["python -m tests.arch.arch_language DIRECTORY prints:", *broken_rules])

@@ -9,6 +9,7 @@ import pytest
 from tests.requirements import Marker, Requirement, match, read_markers, read_requirements, unproven
 
 
+@pytest.mark.slow
 def test_every_marker_names_a_requirement():
     requirements, enforced = read_requirements()
     assert enforced

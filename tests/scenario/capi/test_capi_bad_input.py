@@ -17,6 +17,8 @@ from fairlead.testing.faults import Fault
 from fairlead.translate import view
 from tests.scenario.any_api import until
 
+pytestmark = pytest.mark.slow
+
 SHARED = {"host": "192.0.2.9", "port": 6443}
 FOREIGN_HOOK = "pre-terminate.delete.hook.machine.cluster.x-k8s.io/kcp-cleanup"
 CRDS: Resource[Any] = Resource(

@@ -15,6 +15,8 @@ from fairlead.kube.discovery import install_crds
 from fairlead_demo.worlds.clusterapi_kinds import member_crd
 from tests.scenario.any_api import until
 
+pytestmark = pytest.mark.slow
+
 DISABLED = "loadbalancer.cluster.x-k8s.io/disabled"
 
 

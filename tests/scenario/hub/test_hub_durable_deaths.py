@@ -64,6 +64,7 @@ async def move_with_a_death(world: HubWorld, first: str, then: str, number: int,
     return died
 
 
+@pytest.mark.slow
 @pytest.mark.req("I-2", "I-3", "I-4", "I-6")
 @pytest.mark.parametrize(
     ("first", "then", "arrives", "step"),

@@ -13,6 +13,7 @@ from fairlead.testing.builders import lb_key
 COUNT = 40
 
 
+@pytest.mark.slow
 @pytest.mark.req("X-1")
 async def test_a_storm_writes_each_state_once(world: HubWorld) -> None:
     hub = await world.start(pool="192.0.2.0/24")
