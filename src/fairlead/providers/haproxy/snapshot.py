@@ -97,10 +97,11 @@ def snapshot_from_text(text: str, backend: str, *, socket: str) -> BackendSnapsh
     state: list[dict[str, str]] = []
     stat: list[dict[str, str]] = []
     header: list[str] = []
+    has_list = False
     into = state
     for line in text.splitlines():
         if line.startswith("# be_id "):
-            header, into = line.removeprefix("# ").split(" "), state
+            header, into, has_list = line.removeprefix("# ").split(" "), state, True
         elif line.startswith("# pxname,"):
             header, into = line.removeprefix("# ").split(","), stat
         elif not line.strip():
@@ -123,6 +124,13 @@ def snapshot_from_text(text: str, backend: str, *, socket: str) -> BackendSnapsh
         row.get("svname", ""): _count(row, "scur") + _count(row, "qcur") for row in stat if row.get("pxname") == backend
     }
     missing = "Can't find backend." in messages
+    if not missing and not (has_list and text.endswith("\n\n")):
+        # Half a list would say that servers are gone which are still there.
+        raise Retry(
+            f"HAProxy at {socket} broke off its list of the servers of backend {backend}; check that it runs (a reload "
+            "takes a moment)",
+            reason="HAProxyUnreachable",
+        )
     try:
         mine = [row for row in state if row["be_name"] == backend]
         servers = {row["srv_name"]: _server(row, sessions) for row in mine}
