@@ -273,6 +273,13 @@ def test_retry_after_is_seconds_or_a_date():
     assert seconds_of(format_datetime(datetime.now(UTC) - timedelta(hours=1))) == 0
 
 
+@pytest.mark.parametrize("ahead_h", [-30, 0, 30])
+def test_a_date_to_retry_after_counts_from_the_clock_of_the_server(ahead_h: int):
+    server = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=ahead_h)
+    until = format_datetime(server + timedelta(hours=1), usegmt=True)
+    assert seconds_of(until, date=format_datetime(server, usegmt=True)) == 3600
+
+
 def test_keys_are_p_256_and_requests_have_the_names():
     key = new_key()
     assert is_account_key(key)

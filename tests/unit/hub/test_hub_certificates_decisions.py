@@ -81,6 +81,7 @@ def test_failures_are_retried_with_growing_delays():
     assert max(delays) <= 6 * 3600 * 1.2
     assert retry_delay_s(1, identity=("a",), retry_after_s=5000) >= 5000
     assert retry_delay_s(1, identity=("a",), rate_limited=True) >= 3600
+    assert retry_delay_s(1, identity=("a",), rate_limited=True, retry_after_s=0.0) >= 3600
     assert retry_delay_s(1, identity=("a",), retry_after_s=1e9) == 7 * 24 * 3600
 
 

@@ -142,7 +142,7 @@ class _Network(client.ClientNetwork):
     def _send_request(self, method: str, url: str, *args: Any, **kwargs: Any) -> requests.Response:
         answer = super()._send_request(method, url, *args, **kwargs)
         self.status = answer.status_code
-        self.retry_after_s = seconds_of(answer.headers.get("Retry-After", ""))
+        self.retry_after_s = seconds_of(answer.headers.get("Retry-After", ""), date=answer.headers.get("Date", ""))
         return answer
 
 
@@ -342,14 +342,24 @@ class _Empty(JSONDeSerializable):
 _EMPTY = _Empty()
 
 
-def seconds_of(retry_after: str) -> float | None:
-    """Return the seconds that a Retry-After header asks to wait, None without a valid one."""
+def seconds_of(retry_after: str, *, date: str = "") -> float | None:
+    """Return the seconds that a Retry-After header asks to wait, None without a valid one.
+
+    ``date``: the server's own clock, its Date header. Without it the clock of the hub counts, which may be wrong.
+    """
     if (seconds := whole_number(retry_after)) is not None:
         return float(seconds)
+    until = _http_date(retry_after)
+    if until is None:
+        return None
+    return max(0.0, (until - (_http_date(date) or datetime.now(UTC))).total_seconds())
+
+
+def _http_date(text: str) -> datetime | None:
+    """Return the time in UTC that ``text`` is, None when it is not a time."""
     try:
-        until = parsedate_to_datetime(retry_after)
-        until = until.replace(tzinfo=until.tzinfo or UTC)
-        return max(0.0, (until - datetime.now(UTC)).total_seconds())
+        when = parsedate_to_datetime(text)
+        return when.replace(tzinfo=when.tzinfo or UTC).astimezone(UTC)
     except (TypeError, ValueError, IndexError, OverflowError):
         return None
 

@@ -367,7 +367,7 @@ def retry_delay_s(
     Retry-After of the authority is honoured.
     """
     delay_s = doubled_s(failures, base_s=_BASE_S, limit_s=_LIMIT_S if ordered else _NOT_ORDERED_LIMIT_S)
-    if rate_limited and retry_after_s is None:
+    if rate_limited and not retry_after_s:
         delay_s = max(delay_s, _RATE_LIMITED_S)
     delay_s *= 1 + _BACKOFF_JITTER * fraction(*identity, str(failures))
     return min(max(delay_s, retry_after_s or 0.0), LONGEST_S)
