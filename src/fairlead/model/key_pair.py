@@ -6,6 +6,7 @@ seconds; and no part of a key in a message.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection
 from datetime import datetime
 from typing import NamedTuple
@@ -40,6 +41,10 @@ def public_key_of(chain: bytes, key: bytes) -> CertificatePublicKeyTypes:
         raise ValueError("tls.crt has no certificate in PEM") from None
     except UnsupportedAlgorithm:
         raise ValueError("tls.crt has a key of a type that is not served; use RSA, or ECDSA on P-256") from None
+    try:
+        canonical_pem(chain)
+    except ValueError:
+        raise ValueError("tls.crt has a damaged certificate; write the whole chain again") from None
     if isinstance(public, rsa.RSAPublicKey) and public.key_size > MAX_RSA_BITS:
         raise ValueError(
             f"tls.crt has an RSA key of {public.key_size:,} bits, and {MAX_RSA_BITS:,} are the most that is served; "
@@ -57,6 +62,26 @@ def public_key_of(chain: bytes, key: bytes) -> CertificatePublicKeyTypes:
     if isinstance(private, rsa.RSAPrivateKey) and not _is_whole(private.private_numbers()):
         raise ValueError("tls.key is damaged: its numbers do not belong together")
     return public
+
+
+def canonical_pem(certificates: bytes) -> bytes:
+    """Return the certificates of a text in PEM, and nothing else of it, in the form that every proxy reads.
+
+    Without a line end between two of them, for example, this library reads both, and Envoy neither.
+
+    Raises:
+        ValueError: there is none, or one of them is damaged.
+    """
+    with warnings.catch_warnings():
+        # Old authorities have serial numbers that the library does not like.
+        warnings.simplefilter("ignore")
+        try:
+            read = x509.load_pem_x509_certificates(certificates)
+        except ValueError:
+            raise ValueError("no certificate in PEM") from None
+    if 2 * len(read) != certificates.count(b"CERTIFICATE-----"):
+        raise ValueError("a damaged certificate")
+    return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in read)
 
 
 class Validity(NamedTuple):

@@ -11,7 +11,15 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from fairlead.model.key_pair import MAX_CHAIN_BYTES, MAX_KEY_BYTES, MAX_RSA_BITS, covers, public_key_of, validity_of
+from fairlead.model.key_pair import (
+    MAX_CHAIN_BYTES,
+    MAX_KEY_BYTES,
+    MAX_RSA_BITS,
+    canonical_pem,
+    covers,
+    public_key_of,
+    validity_of,
+)
 from fairlead_demo.worlds.certificates import self_signed
 
 CHAIN, KEY = self_signed("shop.example.com")
@@ -139,3 +147,30 @@ def test_a_damaged_rsa_key_is_found() -> None:
         bad = rsa.RSAPrivateNumbers(**{**fields, part: fields[part] + 2})
         with pytest.raises(ValueError, match=r"tls\.key"):
             public_key_of(chain, pem_of(bad))
+
+
+ISSUER = self_signed("issuer.example.com")[0]
+
+
+@pytest.mark.req("L7-13")
+@pytest.mark.parametrize(
+    "text",
+    [
+        CHAIN.rstrip() + ISSUER,
+        (CHAIN + ISSUER).replace(b"\n", b"\r"),
+        b"\xef\xbb\xbf" + CHAIN + ISSUER,
+        b"subject=CN\xff\n" + CHAIN + KEY + ISSUER.rstrip() + b" end",
+        CHAIN.replace(b"CATE-----\n", b"CATE-----\nfrom: ca\n\n", 1) + ISSUER,
+    ],
+    ids=["joined", "cr", "bom", "text-and-key", "headers"],
+)
+def test_a_chain_is_served_in_the_form_that_every_proxy_reads(text: bytes) -> None:
+    """Envoy itself rejects all of these but the fourth."""
+    public_key_of(text, KEY)
+    assert canonical_pem(text) == CHAIN + ISSUER
+
+
+@pytest.mark.req("L7-13")
+def test_a_chain_with_half_a_certificate_is_damaged() -> None:
+    with pytest.raises(ValueError, match="damaged"):
+        public_key_of(CHAIN + ISSUER[:200], KEY)

@@ -19,7 +19,6 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
-from cryptography import x509
 from msgspec import Meta
 
 from fairlead.agent.probes import with_probe
@@ -78,7 +77,7 @@ from fairlead.model.http import (
     unsafe_parts,
 )
 from fairlead.model.in_words import listed, whole_number
-from fairlead.model.key_pair import Validity, covers
+from fairlead.model.key_pair import Validity, canonical_pem, covers
 from fairlead.model.keys import IPV4, IPV6, Family, family_of
 from fairlead.publish.objects import BackendSettings, SettingError, backend_settings, families_of, written_families
 
@@ -122,7 +121,7 @@ def not_covered(hosts: Sequence[str], names: Collection[str]) -> str:
 def is_bundle(text: str) -> bool:
     """Return whether a text consists of certificates in PEM that can be read."""
     try:
-        return bool(x509.load_pem_x509_certificates(text.encode()))
+        return bool(canonical_pem(text.encode()))
     except ValueError:
         return False
 

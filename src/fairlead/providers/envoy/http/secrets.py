@@ -7,14 +7,12 @@ handshake with the last good one is better than none. It is reported as refused 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 
-from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from fairlead.model.http import Backend, Certificate, L7Config, L7Listener
-from fairlead.model.key_pair import public_key_of
+from fairlead.model.key_pair import canonical_pem, public_key_of
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import RefusedPart
 from fairlead.providers.envoy.http.names import backend_authority_name, certificate_name, client_authority_name, normal
@@ -131,8 +129,7 @@ class EnvoySecrets:
         return True
 
     def _authority(self, name: str, bundle: str) -> None:
-        fields = {"name": name, "validation_context": {"trusted_ca": {"inline_bytes": bundle.encode()}}}
-        self._put(name, bundle, lambda: self._schema.encode(SECRET, fields))
+        self._put(name, bundle, lambda: authority_bytes(self._schema, name, bundle))
 
     def _put(self, name: str, source: object, encode: Callable[[], bytes]) -> None:
         encoded = self._encoded.get(name)
@@ -162,19 +159,22 @@ def invalid_certificate(certificate: Certificate) -> str:
 def invalid_bundle(bundle: str) -> str:
     """Return what is wrong with a bundle of authorities; empty when nothing is."""
     try:
-        with warnings.catch_warnings():
-            # Old authorities have serial numbers that the library does not like.
-            warnings.simplefilter("ignore")
-            x509.load_pem_x509_certificates(bundle.encode())
-    except ValueError:
-        return "no certificate in PEM"
+        canonical_pem(bundle.encode())
+    except ValueError as error:
+        return str(error)
     return ""
+
+
+def authority_bytes(schema: Schema, name: str, bundle: str) -> bytes:
+    """Encode a bundle of authorities as a secret."""
+    fields = {"trusted_ca": {"inline_bytes": canonical_pem(bundle.encode())}}
+    return schema.encode(SECRET, {"name": name, "validation_context": fields})
 
 
 def certificate_bytes(schema: Schema, name: str, certificate: Certificate) -> bytes:
     """Encode a certificate with its key as a secret."""
     fields = {
-        "certificate_chain": {"inline_bytes": certificate.chain},
+        "certificate_chain": {"inline_bytes": canonical_pem(certificate.chain)},
         "private_key": {"inline_bytes": certificate.key},
     }
     return schema.encode(SECRET, {"name": name, "tls_certificate": fields})
