@@ -150,7 +150,12 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "name": "Value of the label fairlead.dev/subtenant of the namespaces; a namespace without the label is a "
         "sub-tenant of its own name. * means each sub-tenant that has no entry.",
         "maxLoadBalancers": "Maximum number of load balancers of Services and Gateways; 0 means no limit.",
+        "maxPorts": "Maximum number of ports of the load balancers together; 0 means no limit.",
         "maxRoutes": "Maximum number of Ingress hosts and routes; 0 means no limit. Routes that are served are kept.",
+        "maxCertificates": "Maximum number of certificates that the hub orders; 0 means no limit. Existing "
+        "certificates are kept and renewed.",
+        "maxHostnames": "Maximum number of host names, including generated ones; 0 means no limit. Existing names are "
+        "kept.",
         "maxTargets": "Maximum number of targets, counted for each port; 0 means no limit. From this number on a new "
         "load balancer waits.",
     },
@@ -160,6 +165,9 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "routes": "Ingress hosts, and routes at Gateways.",
         "routesServed": "Routes that do not wait for the limit.",
         "targets": "Targets of the load balancers, once for each port.",
+        "ports": "Ports of the load balancers.",
+        "hostnames": "Host names, including generated ones.",
+        "certificates": "Certificates whose first requester is in a namespace of the sub-tenant.",
     },
     "TenantStatus": {
         "used": "What the member uses of its limits, including what waits above them; unset until the hub has counted.",
@@ -227,6 +235,7 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "region": "Region in which the proxies of the class are, for GlobalServices with trafficDistribution.",
         "nearRegions": "Regions whose members come next, before those of all other regions.",
         "tenants": "Names of the Tenants that may use the class; all when empty.",
+        "maxPerTenant": "Maximum number of load balancers of the class for each Tenant; 0 means no limit.",
     },
     "LoadBalancerClassStatus": {**OBSERVED, "loadBalancers": "Number of load balancers that use the class."},
 }  # fmt: skip
@@ -809,6 +818,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         **MEMBERS_OBJECT,
         "member": "Name of the Tenant.",
         "loadBalancer": "Load balancer at the hub, as Kind/namespace/name.",
+        "subtenant": "Sub-tenant that the name counts for, where the Tenant limits any.",
     },
     "HostnameCertificate": {
         "secret": "Secret of the certificate at the hub, as namespace/name.",

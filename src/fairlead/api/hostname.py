@@ -35,6 +35,7 @@ class HostnameOwner(Wire, frozen=True, gc=False):
     name: Annotated[str, Meta(max_length=253)] = ""
     uid: Annotated[str, Meta(max_length=64)] = ""
     load_balancer: Annotated[str, Meta(max_length=400)] = ""
+    subtenant: Annotated[str, Meta(max_length=63)] = ""
 
 
 class HostnameSpec(Wire, frozen=True, gc=False):

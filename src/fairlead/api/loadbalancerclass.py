@@ -69,7 +69,8 @@ class LoadBalancerClassSpec(Wire, frozen=True, gc=False):
     """The provider by its entry point's name, its parameters, and the behaviour of all load balancers of the class.
 
     parameters count before those of a load balancer. draining: what uses the class lives on, and nothing new may.
-    tenants are the names of the Tenants whose Services may use it; all of them when empty.
+    tenants are the names of the Tenants whose Services may use it; all of them when empty. maxPerTenant is how many
+    load balancers of the class one Tenant may have; 0 means no limit.
     region is where the proxies of the class are, nearRegions are the next best ones: GlobalServices with
     trafficDistribution prefer members there.
     """
@@ -89,6 +90,7 @@ class LoadBalancerClassSpec(Wire, frozen=True, gc=False):
     tenants: Annotated[
         list[Annotated[str, Meta(min_length=1, max_length=56)]], Meta(max_length=256, extra_json_schema=LIST_SET)
     ] = msgspec.field(default_factory=list[str])
+    max_per_tenant: Annotated[int, Meta(ge=0)] = 0
 
 
 class LoadBalancerClassStatus(Wire, frozen=True, gc=False):

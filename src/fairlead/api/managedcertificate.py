@@ -15,7 +15,7 @@ from msgspec import Meta
 from fairlead.api.crd import ACCEPTED, AGE, READY, CelRule, Column, Crd
 from fairlead.api.hostname import Host
 from fairlead.api.meta import LIST_SET, Conditions, KubeObject, Resource, Wire
-from fairlead.api.names import GROUP, VERSION
+from fairlead.api.names import GROUP, LABEL_SUBTENANT, VERSION
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.model.http import MAX_BUNDLE
 
@@ -100,6 +100,12 @@ class ManagedCertificate(KubeObject, frozen=True, gc=False):
     def secret_name(self) -> str:
         """Return the name of the Secret that holds the certificate and its key."""
         return self.spec.secret_name or self.metadata.name
+
+    @property
+    def subtenant(self) -> str:
+        """Return the sub-tenant of the first object that asked, empty where that belongs to no namespace."""
+        namespace = self.spec.asked_by[0].namespace if self.spec.asked_by else ""
+        return namespace and (self.label(LABEL_SUBTENANT) or namespace)
 
 
 MANAGED_CERTIFICATES = Resource(GROUP, VERSION, "ManagedCertificate", "managedcertificates", True, ManagedCertificate)

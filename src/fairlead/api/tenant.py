@@ -52,7 +52,10 @@ class SubtenantLimits(Wire, frozen=True, gc=False):
 
     name: Annotated[str, Meta(min_length=1, max_length=63, extra_json_schema=ONE_LINE)]
     max_load_balancers: Annotated[int, Meta(ge=0)] = 0
+    max_ports: Annotated[int, Meta(ge=0)] = 0
     max_routes: Annotated[int, Meta(ge=0)] = 0
+    max_certificates: Annotated[int, Meta(ge=0)] = 0
+    max_hostnames: Annotated[int, Meta(ge=0)] = 0
     max_targets: Annotated[int, Meta(ge=0)] = 0
 
 
@@ -135,6 +138,9 @@ class SubtenantUsed(Wire, frozen=True, gc=False):
     routes: int = 0
     routes_served: int = 0
     targets: int = 0
+    ports: int = 0
+    certificates: int = 0
+    hostnames: int = 0
 
 
 class TenantUsed(Wire, frozen=True, gc=False):
@@ -190,6 +196,15 @@ class Tenant(KubeObject, frozen=True, gc=False):
         """Return the limits of a sub-tenant; without any where it is empty."""
         limits = {entry.name: entry for entry in self.spec.subtenants if subtenant}
         return limits.get(subtenant) or limits.get(EACH_SUBTENANT) or SubtenantLimits(subtenant)
+
+    def limits_for(self, subtenant: str) -> list[tuple[str, str, TenantSpec | SubtenantLimits, str]]:
+        """Return the limits of an object: sub-tenant (empty for the member), who has them, limits, and their field."""
+        of_member: list[tuple[str, str, TenantSpec | SubtenantLimits, str]] = [
+            ("", f"member {self.metadata.name}", self.spec, "spec")
+        ]
+        if not self.spec.subtenants or not subtenant:
+            return of_member
+        return [*of_member, (subtenant, f"sub-tenant {subtenant}", self.limits_of(subtenant), "spec.subtenants")]
 
     @property
     def name_domains(self) -> tuple[str, ...]:

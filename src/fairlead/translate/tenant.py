@@ -163,8 +163,11 @@ def quota_rows(tenant: Tenant) -> list[QuotaRow]:
         for limits in (tenant.limits_of(entry.name),)
         for resource, count, limit, field in (
             ("load balancers", entry.load_balancers, limits.max_load_balancers, "maxLoadBalancers"),
+            ("ports", entry.ports, limits.max_ports, "maxPorts"),
             ("targets", entry.targets, limits.max_targets, "maxTargets"),
             ("routes", entry.routes, limits.max_routes, "maxRoutes"),
+            ("certificates", entry.certificates, limits.max_certificates, "maxCertificates"),
+            ("host names", entry.hostnames, limits.max_hostnames, "maxHostnames"),
         )
         if limit
     ]

@@ -12,7 +12,16 @@ from agent_world import HUB_NAMESPACE, World, until, writes
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import ENDPOINT_SLICES, INGRESS_CLASSES, INGRESSES, LEASES, NAMESPACES, SECRETS, SERVICES
-from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED, LABEL_ORIGIN_UID, LABEL_SUBTENANT
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
+from fairlead.api.names import (
+    AGENT_LEASE,
+    ANNOTATION_CERTIFICATE_ISSUER,
+    ANNOTATION_REFUSED,
+    DEFAULT_CLASS,
+    LABEL_ORIGIN_UID,
+    LABEL_SUBTENANT,
+)
 from fairlead.errors import NotFound
 from fairlead.model.http import Attachment, ExternalAuth, Rule
 from fairlead_demo.worlds.certificates import self_signed
@@ -670,7 +679,8 @@ async def test_slices_of_a_backend_say_which_service_they_are_of(world: World) -
 @pytest.mark.req("F-33")
 async def test_published_objects_have_the_sub_tenant_of_their_namespace(world: World):
     async def subtenants() -> list[str]:
-        published = [*await routes(world), *(await world.load_balancers()).values()]
+        certificates = await world.hub.list(MANAGED_CERTIFICATES, HUB_NAMESPACE)
+        published = [*await routes(world), *(await world.load_balancers()).values(), *certificates]
         return [obj.label(LABEL_SUBTENANT) for obj in published]
 
     async def are(*expected: str) -> bool:
@@ -681,16 +691,18 @@ async def test_published_objects_have_the_sub_tenant_of_their_namespace(world: W
 
     await label("payments")
     await world.service()
+    of_class = {"name": DEFAULT_CLASS, "annotations": {ANNOTATION_CERTIFICATE_ISSUER: "ours"}}
+    await world.hub.apply(LOAD_BALANCER_CLASSES, {"metadata": of_class, "spec": {"provider": "envoy"}}, manager=USER)
     await ingress_class(world)
-    await ingress(world, "shop", path("web"))
+    await ingress(world, "shop", path("web"), tls=[{"hosts": ["shop.example.com"], "secretName": "cert"}])
     agent = await world.start()
-    await until(lambda: are("payments", "payments"))
+    await until(lambda: are("payments", "payments", "payments"))
     await label("search")
-    await until(lambda: are("search", "search"))
+    await until(lambda: are("search", "search", "search"))
     await world.stop(agent)
     await label(None)
     agent = await world.start()
-    await until(lambda: are("", ""))
+    await until(lambda: are("", "", ""))
     writes_before = world.written()
     agent.engine.enqueue_all()
     await world.settled(agent)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from hub_world import HubWorld
 
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import LABEL_ORIGIN_NAMESPACE
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS, SubtenantUsed, TenantUsed
+from fairlead.testing.builders import NAMESPACE
 
 PODS = [f"10.1.0.{number}" for number in range(1, 5)]
 
@@ -91,6 +94,35 @@ async def test_one_of_several_hubs_counts_a_member(world: HubWorld) -> None:
 
 
 @pytest.mark.req("F-31", "F-33")
+async def test_ports_of_a_sub_tenant_and_load_balancers_of_a_class_are_limited(world: HubWorld) -> None:
+    await world.start()
+    await world.tenant(subtenants=[{"name": "shop", "maxPorts": 2}])
+    await world.lb("a", ports=[{"port": 80}, {"port": 81}], labels={LABEL_ORIGIN_NAMESPACE: "shop"})
+    await world.lb("b", labels={LABEL_ORIGIN_NAMESPACE: "shop"})
+    await world.lb("c", labels={LABEL_ORIGIN_NAMESPACE: "search"})
+    for name in ("a", "b", "c"):
+        await world.slice(name, "10.1.0.9")
+    for name in ("a", "c"):
+        await world.programmed(name)
+    condition = await world.said("Programmed", "False", name="b")
+    assert condition.reason == "QuotaExceeded"
+    assert "sub-tenant shop has 2 others of at most 2" in condition.message
+    await world.delete_lb("a")
+    await world.programmed("b")
+    limit = {"spec": {"maxPerTenant": 1}}
+    name = (await world.user.get(TCP_LOAD_BALANCERS, NAMESPACE, "b")).spec.class_name
+    await world.user.merge_patch(LOAD_BALANCER_CLASSES, "", name, limit, manager="kubectl")
+    await world.lb("d")
+    await world.slice("d", "10.1.0.9")
+    condition = await world.said("Accepted", "False", name="d")
+    assert f"uses 2 load balancers of LoadBalancerClass {name}" in condition.message
+    await world.programmed("b")
+    await world.delete_lb("b")
+    await world.delete_lb("c")
+    await world.programmed("d")
+
+
+@pytest.mark.req("F-31", "F-33")
 async def test_a_load_balancer_that_waits_is_served_when_another_one_goes(world: HubWorld) -> None:
     await world.start()
     await world.tenant(subtenants=[{"name": "*", "maxLoadBalancers": 1}])
@@ -109,7 +141,7 @@ async def test_a_load_balancer_that_waits_is_served_when_another_one_goes(world:
             ports=1,
             addresses=1,
             targets=1,
-            subtenants=[SubtenantUsed("shop", load_balancers=2, targets=1)],
+            subtenants=[SubtenantUsed("shop", load_balancers=2, targets=1, ports=1)],
         ),
     )
     await world.delete_lb("a")

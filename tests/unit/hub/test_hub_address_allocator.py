@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fairlead.api.addresspool import AddressPool
 from fairlead.api.intent import Allocation
-from fairlead.hub.tenants.addresses import REST_S, listeners_of
+from fairlead.hub.tenants.addresses import REST_S, PortLimit, listeners_of
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import IPV4, IPV6, ListenerKey, Protocol, WantedFamilies
@@ -242,11 +242,46 @@ def test_b11_b13_a_restart_in_any_order_moves_no_address(everyone, data, kind):
         assert len(set(ports)) == len(ports)
 
 
+def of_member(most):
+    return PortLimit(most, "the member", "spec.maxPorts")
+
+
 @pytest.mark.req("S-7")
 class TestPortQuota:
+    @pytest.mark.req("F-33")
+    def test_a_sub_tenant_has_a_limit_of_its_own(self):
+        book, names = book_of(), {"shop": ("a", "b"), "search": ("c",)}
+
+        def ask(name, *ports):
+            subtenant = next(label for label, members in names.items() if name in members)
+            load_balancers = [key_of(load_balancer_named(member)) for member in names[subtenant]]
+            limit = PortLimit(2, f"sub-tenant {subtenant}", "spec.subtenants.maxPorts", load_balancers)
+            asked = load_balancer_named(name, ports=ports)
+            listeners = listeners_of(asked.spec)
+            return book.allocate(
+                key_of(asked),
+                ADDRESS,
+                requested="",
+                recorded=Allocation(),
+                listeners=listeners,
+                limits=[of_member(9), limit],
+            )[1]
+
+        assert ask("a", 1, 2) is None
+        problem = ask("b", 3)
+        assert problem.reason is ConditionReason.QUOTA_EXCEEDED
+        assert "sub-tenant shop has 2 others of at most 2" in problem.message
+        assert ask("c", 1, 2) is None, "another sub-tenant"
+        assert ask("a", 1, 2) is None, "what is served stays"
+        book.leave(key_of(load_balancer_named("a")))
+        assert key_of(load_balancer_named("b")) in book.woken()
+        assert ask("b", 3) is None
+
     def give(self, book, load_balancer, kind=ADDRESS):
         recorded, listeners = load_balancer.status.allocation, listeners_of(load_balancer.spec)
-        return book.allocate(key_of(load_balancer), kind, requested="", recorded=recorded, listeners=listeners, limit=4)
+        return book.allocate(
+            key_of(load_balancer), kind, requested="", recorded=recorded, listeners=listeners, limits=[of_member(4)]
+        )
 
     @pytest.mark.parametrize("kind", [ADDRESS, PROXY_PORT])
     def test_a_member_gets_no_more_ports_than_it_may_have(self, kind):
@@ -274,7 +309,7 @@ class TestPortQuota:
             recorded=Allocation(),
             listeners=listeners_of(web.spec),
             internal=[https],
-            limit=3,
+            limits=[of_member(3)],
         )
         assert problem is None
         if kind is PROXY_PORT:
@@ -357,17 +392,22 @@ class TestWhatIsReleasedWakesWhoWaits:
         book = book_of()
         large = load_balancer_named("a", ports=(1, 2, 3))
         first, _ = book.allocate(
-            key_of(large), ADDRESS, requested="", recorded=Allocation(), listeners=listeners_of(large.spec), limit=4
+            key_of(large),
+            ADDRESS,
+            requested="",
+            recorded=Allocation(),
+            listeners=listeners_of(large.spec),
+            limits=[of_member(4)],
         )
         waiting = load_balancer_named("b", ports=(4, 5))
         text: dict[str, Any] = {
             "requested": "",
             "recorded": Allocation(),
             "listeners": listeners_of(waiting.spec),
-            "limit": 4,
+            "limits": [of_member(4)],
         }
         assert book.allocate(key_of(waiting), ADDRESS, **text)[1].reason is ConditionReason.QUOTA_EXCEEDED
-        moved(book, load_balancer_named("a", ports=(1,)), first, limit=4, served=listeners_of(large.spec))
+        moved(book, load_balancer_named("a", ports=(1,)), first, limits=[of_member(4)], served=listeners_of(large.spec))
         assert book.woken() == {key_of(waiting)}
         assert book.allocate(key_of(waiting), ADDRESS, **text)[1] is None
 

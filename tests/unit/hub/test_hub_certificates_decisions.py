@@ -16,6 +16,7 @@ from fairlead.api.managedcertificate import (
 )
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import LABEL_CHALLENGE
+from fairlead.api.tcploadbalancer import Origin
 from fairlead.api.tenant import Tenant, TenantSpec
 from fairlead.api.times import wire_time
 from fairlead.hub.certificates.control import Owners, above_limit, refusal
@@ -23,6 +24,7 @@ from fairlead.hub.certificates.order import Window, next_renewal, renewal_time, 
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
+from fairlead.testing.builders import tenant
 
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
 END = BEGIN + timedelta(days=90)
@@ -174,24 +176,36 @@ async def test_the_owner_of_a_name_without_a_hostname_counts_for_certificates():
     assert owners.of("a.example.com") == "east", "a record wins"
 
 
-@pytest.mark.req("F-31")
+@pytest.mark.req("F-31", "F-33")
 def test_certificates_above_the_limit_wait_and_issued_ones_are_renewed():
-    def certificate(name: str, created: int, *, issued: bool = False) -> ManagedCertificate:
+    def certificate(name: str, created: int, *, issued: bool = False, namespace: str = "shop") -> ManagedCertificate:
         return ManagedCertificate(
             metadata=ObjectMeta(
                 name=name, namespace="tenant-east", creation_timestamp=wire_time(BEGIN + timedelta(created))
             ),
-            spec=ManagedCertificateSpec(hosts=("a.example",), issuer="le"),
+            spec=ManagedCertificateSpec(
+                hosts=("a.example",), issuer="le", asked_by=(Origin("Ingress", namespace, name),)
+            ),
             status=ManagedCertificateStatus(digest="abc" if issued else ""),
         )
 
     old, new, newest = certificate("old", 0), certificate("new", 1), certificate("newest", 2)
-    present = [newest, old, new]
-    assert [obj.metadata.name for obj in present if above_limit(obj, present, 2) is not None] == ["newest"]
-    issued = [certificate("newest", 2, issued=True), old, new]
-    assert [obj.metadata.name for obj in issued if above_limit(obj, issued, 2) is not None] == ["new"]
-    assert above_limit(certificate("x", 0, issued=True), [], 1) is None, "a lower limit takes nothing away"
-    refused = above_limit(newest, present, 2)
+    present, two = [newest, old, new], tenant(spec={"maxCertificates": 2})
+
+    def waits(certificates: list[ManagedCertificate], limited: Tenant) -> list[str]:
+        return [obj.metadata.name for obj in certificates if above_limit(obj, certificates, limited) is not None]
+
+    assert waits(present, two) == ["newest"]
+    assert waits([certificate("newest", 2, issued=True), old, new], two) == ["new"]
+    kept = [certificate(name, 0, issued=True) for name in ("x", "y", "z")]
+    assert waits(kept, two) == [], "a lower limit takes nothing away"
+    refused = above_limit(newest, present, two)
     assert refused is not None
     assert refused.reason == "QuotaExceeded"
-    assert "spec.maxCertificates" in refused.message
+    assert "member east has 2 certificates, and spec.maxCertificates" in refused.message
+    of_parts = tenant(spec={"maxCertificates": 2, "subtenants": [{"name": "shop", "maxCertificates": 1}]})
+    mixed = [old, new, certificate("other", 3, namespace="search"), certificate("late", 4, namespace="search")]
+    assert waits(mixed, of_parts) == ["new", "late"], "what waits for the sub-tenant takes no room of the member"
+    refused = above_limit(new, mixed, of_parts)
+    assert refused is not None
+    assert "sub-tenant shop has 1 certificates, and spec.subtenants.maxCertificates" in refused.message

@@ -125,7 +125,7 @@ async def test_among_those_that_wait_the_oldest_comes_first_and_then_the_name(ga
 async def test_of_hundreds_above_a_quota_not_each_counts_all_others(gathering, monkeypatch):
     ranked = []
     rank = tenants.MemberQuotas._rank
-    monkeypatch.setattr(tenants.MemberQuotas, "_rank", lambda self, entry: ranked.append(entry) or rank(self, entry))
+    monkeypatch.setattr(tenants.MemberQuotas, "_rank", lambda *args: ranked.append(args) or rank(*args))
     gathering.inventory.tenants._store.put(tenant(spec={"maxLoadBalancers": 1}))
     names = [f"lb-{number:03}" for number in range(200)]
     for name in names:
@@ -212,6 +212,27 @@ async def test_a_burst_over_the_namespaces_of_a_sub_tenant_stays_within_its_limi
         labels = {LABEL_ORIGIN_NAMESPACE: name.partition(".")[0], LABEL_SUBTENANT: "payments"}
         gathering.put(tcp(name, labels=labels, spec=PODS))
     assert len([name for name in names if not gathering.view(name).over_quota]) == 2
+
+
+@pytest.mark.req("F-31")
+async def test_a_class_limits_the_load_balancers_of_each_tenant(gathering):
+    for name in ("edge", "other"):
+        gathering.inventory.classes._store.put(lb_class(name, spec={"maxPerTenant": 1 if name == "edge" else 0}))
+    on_edge, on_other = ({**PODS, "className": name} for name in ("edge", "other"))
+    served = {"accepted": {"ports": [{"port": 80}], "className": "other"}}
+    gathering.put(tcp("a", spec=on_edge))
+    gathering.put(tcp("b", spec=on_edge))
+    gathering.put(tcp("c", spec=on_other, status=served))
+    assert not gathering.view("a").over_quota
+    why = gathering.view("b").over_quota
+    assert "member east uses 1 load balancers of LoadBalancerClass edge, and spec.maxPerTenant" in why
+    gathering.put(tcp("c", spec=on_edge, status=served))
+    assert gathering.view("c").over_quota, "one that moves to the class needs room there"
+    gathering.put(tcp("a", spec=on_other, status={"accepted": {"ports": [{"port": 80}], "className": "other"}}))
+    assert not gathering.view("b").over_quota
+    gathering.put(tcp("b", spec=on_edge, status={"accepted": {"ports": [{"port": 80}], "className": "edge"}}))
+    gathering.put(tcp("d", spec=on_edge, status={"accepted": {"ports": [{"port": 80}], "className": "edge"}}))
+    assert not gathering.view("d").over_quota, "what is served stays"
 
 
 async def test_without_a_tenant_or_a_limit_there_is_no_quota(gathering):

@@ -41,13 +41,20 @@ def test_a_tenant_without_limits_is_near_none() -> None:
 
 @pytest.mark.req("F-33")
 def test_limits_of_sub_tenants_have_rows_of_their_own() -> None:
-    limits = [{"name": "payments", "maxRoutes": 10}, {"name": "*", "maxLoadBalancers": 2, "maxTargets": 4}]
-    counted = [{"name": "payments", "routes": 9, "loadBalancers": 5}, {"name": "shop", "loadBalancers": 1}]
+    limits = [{"name": "payments", "maxRoutes": 10, "maxPorts": 4, "maxCertificates": 2, "maxHostnames": 9}]
+    limits.append({"name": "*", "maxLoadBalancers": 2, "maxTargets": 4})
+    counted = [
+        {"name": "payments", "routes": 9, "loadBalancers": 5, "ports": 4, "certificates": 1, "hostnames": 2},
+        {"name": "shop", "loadBalancers": 1},
+    ]
     limited = tenant(spec={"subtenants": limits}, status={"used": {**_USED, "subtenants": counted}})
     assert has_limits(limited)
     rows = [row for row in quota_rows(limited) if row.subtenant]
     assert [(row.subtenant, row.resource, row.used, row.limit, row.is_near, row.field) for row in rows] == [
+        ("payments", "ports", 4, 4, True, "spec.subtenants[payments].maxPorts"),
         ("payments", "routes", 9, 10, True, "spec.subtenants[payments].maxRoutes"),
+        ("payments", "certificates", 1, 2, False, "spec.subtenants[payments].maxCertificates"),
+        ("payments", "host names", 2, 9, False, "spec.subtenants[payments].maxHostnames"),
         ("shop", "load balancers", 1, 2, False, "spec.subtenants[*].maxLoadBalancers"),
         ("shop", "targets", 0, 4, False, "spec.subtenants[*].maxTargets"),
     ]

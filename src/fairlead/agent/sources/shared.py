@@ -161,6 +161,7 @@ class Shared(Source):
         self._slices = publisher.slices
         for cache in (*caches.of_hub, services.hub_slices):
             cache.on_change(lambda old, new: self._changed_at_hub(new or old))
+        services.subtenants.on_change(lambda old, new: self._subtenant_changed(new or old))
 
     def add(self, part: Part) -> None:
         """Make the needs of ``part`` count."""
@@ -186,6 +187,11 @@ class Shared(Source):
         origin = self.origin_of(obj) if obj is not None else None
         if origin is not None:
             self._engine.publish(origin)
+
+    def _subtenant_changed(self, home: KubeObject | None) -> None:
+        for obj in self._caches.managed.values():
+            if home is not None and obj.spec.asked_by and obj.spec.asked_by[0].namespace == home.metadata.name:
+                self._engine.publish((MANAGED, "", obj.metadata.name))
 
     @property
     def hub_synced(self) -> bool:
@@ -272,7 +278,8 @@ class Shared(Source):
                 ):
                     return True  # a load balancer that is kept as it was is served with it
                 return await self._delete(self._managed, self._published(self._managed, origin), self._parts)
-            await self._managed.apply(ManagedCertificate(metadata=self.meta(origin, name), spec=spec))
+            meta = self.subtenant_meta(origin, name, self._managed, spec.asked_by[0].namespace)
+            await self._managed.apply(ManagedCertificate(metadata=meta, spec=spec))
             return False
 
     def _leaving_s(self, namespace: str, name: str) -> float:
@@ -449,10 +456,11 @@ class Shared(Source):
         """Return the metadata of an object that is published for ``origin``."""
         return published_meta(origin, name, namespace=self._settings.namespace, tenant=self._settings.tenant)
 
-    def subtenant_meta(self, origin: Key, name: str, published: Published[Any]) -> ObjectMeta:
-        """Return the metadata of a load balancer or route, with the sub-tenant that its namespace belongs to."""
+    def subtenant_meta(self, origin: Key, name: str, published: Published[Any], namespace: str = "") -> ObjectMeta:
+        """Return the metadata of an object with the sub-tenant of ``namespace``, or else of its origin."""
         meta = self.meta(origin, name)
-        labels = self._services.subtenant_labels(origin[1], published.get(self._settings.namespace, name))
+        present = published.get(self._settings.namespace, name)
+        labels = self._services.subtenant_labels(namespace or origin[1], present)
         return msgspec.structs.replace(meta, labels=(meta.labels or {}) | labels)
 
     def origin_of(self, obj: KubeObject) -> Key | None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -197,8 +198,7 @@ class CertificateControl:
             without = msgspec.structs.replace(obj, status=msgspec.structs.replace(obj.status, digest=""))
             await self._refuse(without, secret_taken(obj, first), now)
             return None
-        limit = tenant.spec.max_certificates if tenant is not None else 0
-        if limit and (above := above_limit(obj, self._objects.by_index("namespace", key[0]), limit)) is not None:
+        if tenant is not None and (above := above_limit(obj, self._objects.by_index("namespace", key[0]), tenant)):
             await self._refuse(obj, above, now)
             return _LIMITED_S
         owners = self._owners
@@ -501,24 +501,34 @@ def refusal(
     return None
 
 
-def above_limit(obj: ManagedCertificate, certificates: Iterable[ManagedCertificate], limit: int) -> Condition | None:
-    """Return why a certificate of a member with these ``certificates`` exceeds its limit, None when it does not.
+def above_limit(
+    obj: ManagedCertificate, certificates: Iterable[ManagedCertificate], tenant: Tenant
+) -> Condition | None:
+    """Return why a certificate of a member with these ``certificates`` exceeds a limit, None when it does not.
 
-    Issued ones count first, and are renewed whatever the limit is. Those of generated names do not count.
+    Issued ones count first, and are renewed whatever the limit is. Those of generated names do not count. What waits
+    for the limit of a sub-tenant takes no room of the member.
     """
-    if obj.status.digest or is_domain_certificate(obj.metadata.name):
+    limited = any(limits.max_certificates for _, _, limits, _ in tenant.limits_for(obj.subtenant))
+    if not limited or obj.status.digest or is_domain_certificate(obj.metadata.name):
         return None
-    present = sorted(
+    counts = Counter[str]()
+    for other in sorted(
         (other for other in certificates if not other.deleting and not is_domain_certificate(other.metadata.name)),
         key=lambda other: (not other.status.digest, other.metadata.creation_timestamp or "", other.metadata.name),
-    )
-    if obj.key in (other.key for other in present[:limit]):
-        return None
-    text = (
-        f"spec.maxCertificates of the member's Tenant allows {limit} certificates, and {len(present)} are requested: "
-        "delete others, or ask the operator for more"
-    )
-    return Condition(READY, False, ConditionReason.QUOTA_EXCEEDED, text)
+    ):
+        for part, who, limits, field in tenant.limits_for(other.subtenant):
+            if not other.status.digest and 0 < limits.max_certificates <= counts[part]:
+                if other.key != obj.key:
+                    break
+                text = (
+                    f"{who} has {counts[part]} certificates, and {field}.maxCertificates of its Tenant allows "
+                    f"{limits.max_certificates}: delete others, or ask the operator for more"
+                )
+                return Condition(READY, False, ConditionReason.QUOTA_EXCEEDED, text)
+        else:
+            counts.update({"", other.subtenant})
+    return None
 
 
 def secret_taken(obj: ManagedCertificate, owner: str) -> Condition:

@@ -166,7 +166,7 @@ class MemberViews(Generic[Obj, V]):
             listeners=self.listeners(obj.spec),
             internal=self.extra_listeners(view),
             served=self.listeners(accepted) if accepted else (),
-            limit=(tenant.spec.max_ports or self._context.tenant_ports) if tenant else 0,
+            limits=self._context.quotas.port_limits(tenant, subtenant_of(obj), self._context.tenant_ports),
             tenant=tenant.metadata.name if tenant else "",
             class_name=view.load_balancer_class.metadata.name if view.load_balancer_class is not None else "",
             families=wanted_families(obj.spec, self.default_families),
@@ -216,14 +216,14 @@ class MemberViews(Generic[Obj, V]):
 
     def _over_quota(self, load_balancer: Obj, tenant: Tenant | None) -> str:
         """Return why ``load_balancer`` exceeds its Tenant's quota, empty when it does not; served ones count first."""
-        namespace = load_balancer.metadata.namespace
-        if load_balancer.status.accepted is not None:
+        namespace, accepted = load_balancer.metadata.namespace, load_balancer.status.accepted
+        if accepted is not None and accepted.class_name == load_balancer.class_name:
             return ""
         if why := self.inventory.tenant_problem(namespace):
             return f"the quota of this member is unknown: {why}"
         if tenant is None:
             return ""
-        return self._context.quotas.excess(self.objects.key(load_balancer), tenant, subtenant_of(load_balancer))
+        return self._context.quotas.excess(self.objects.key(load_balancer), tenant, load_balancer)
 
 
 class MemberIntent(Intent[V, Decision]):

@@ -26,7 +26,7 @@ from fairlead.api.hostname import DNS_ZONES, HOSTNAMES, WILDCARD, DNSZone, Hostn
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.intent import NamesStatus
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
-from fairlead.api.meta import AnyResource, JSONObject, ObjectKey, ObjectMeta, WireCondition, wire_conditions
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject, ObjectKey, WireCondition, wire_conditions
 from fairlead.api.names import (
     FINALIZER_CLEANUP,
     LABEL_MANAGED_BY,
@@ -37,7 +37,7 @@ from fairlead.api.names import (
     label_value,
 )
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Origin, TCPLoadBalancer
-from fairlead.api.tenant import DEFAULT_MAX_HOSTNAMES, Tenant
+from fairlead.api.tenant import DEFAULT_MAX_HOSTNAMES, Tenant, subtenant_of
 from fairlead.api.times import parsed_time, wire_time
 from fairlead.errors import Conflict, NotFound
 from fairlead.hub.inventory import Inventory, first_broken
@@ -86,9 +86,9 @@ _SENTENCES = {
     f"the operator. {_SERVED_HERE}",
     ConditionReason.DOMAIN_RESERVED: "the name is in a domain that is reserved for others, so it does not point here. "
     f"Use another name, or ask the operator. {_SERVED_HERE}",
-    ConditionReason.QUOTA_EXCEEDED: "the name exceeds the member's limit (spec.maxHostnames of its Tenant, "
-    f"{DEFAULT_MAX_HOSTNAMES} when it is 0), so it does not point here. Remove hosts that are not needed, or ask the "
-    f"operator for more. {_SERVED_HERE}",
+    ConditionReason.QUOTA_EXCEEDED: "the name exceeds a limit of its Tenant, so it does not point here: "
+    f"spec.maxHostnames ({DEFAULT_MAX_HOSTNAMES} when it is 0), or spec.subtenants.maxHostnames. Remove hosts that are "
+    f"not needed, or ask the operator for more. {_SERVED_HERE}",
     ConditionReason.WILDCARD_NOT_GRANTED: "the name covers a whole top-level domain or zone of the operator, so it "
     "does not point here. List the hosts one by one, or ask the operator to add the domain behind the asterisk to "
     f"spec.domains of the Tenant. {_SERVED_HERE}",
@@ -100,7 +100,7 @@ def of_route(route: LoadBalancerRoute, tenant: Tenant | None) -> dict[str, NameC
     key = LoadBalancerKey(HTTP_LOAD_BALANCERS.kind, route.metadata.namespace, route.spec.load_balancer)
     hosts = [host for attachment in route.spec.attachments for host in attachment.hostnames]
     with_name = route.spec.origin.kind == "Ingress"
-    return _claims(hosts, route.metadata, route.spec.origin, key, tenant, generate=with_name, deleting=route.deleting)
+    return _claims(hosts, route, route.spec.origin, key, tenant, generate=with_name, deleting=route.deleting)
 
 
 def of_http(obj: HTTPLoadBalancer, tenant: Tenant | None) -> dict[str, NameClaimant]:
@@ -112,7 +112,7 @@ def of_http(obj: HTTPLoadBalancer, tenant: Tenant | None) -> dict[str, NameClaim
         if obj.spec.wildcard_records or not listener.hostname.startswith(WILDCARD)
     ]
     with_name = obj.spec.origin.kind == "Gateway"
-    return _claims(hosts, obj.metadata, obj.spec.origin, key, tenant, generate=with_name, deleting=obj.deleting)
+    return _claims(hosts, obj, obj.spec.origin, key, tenant, generate=with_name, deleting=obj.deleting)
 
 
 def of_tcp(obj: TCPLoadBalancer, tenant: Tenant | None) -> dict[str, NameClaimant]:
@@ -120,7 +120,7 @@ def of_tcp(obj: TCPLoadBalancer, tenant: Tenant | None) -> dict[str, NameClaiman
     key = LoadBalancerKey(TCP_LOAD_BALANCERS.kind, obj.metadata.namespace, obj.metadata.name)
     spec = obj.spec
     return _claims(
-        spec.hostnames, obj.metadata, spec.origin, key, tenant, generate=spec.generate_hostname, deleting=obj.deleting
+        spec.hostnames, obj, spec.origin, key, tenant, generate=spec.generate_hostname, deleting=obj.deleting
     )
 
 
@@ -129,9 +129,7 @@ def of_global(obj: GlobalService, tenant: Tenant | None) -> dict[str, NameClaima
     key = LoadBalancerKey(GLOBAL_SERVICES.kind, *obj.key)
     origin = Origin(kind=GLOBAL_SERVICES.kind, namespace=obj.metadata.namespace, name=obj.metadata.name)
     spec = obj.spec
-    return _claims(
-        spec.hostnames, obj.metadata, origin, key, tenant, generate=spec.generate_hostname, deleting=obj.deleting
-    )
+    return _claims(spec.hostnames, obj, origin, key, tenant, generate=spec.generate_hostname, deleting=obj.deleting)
 
 
 def of_endpoint(obj: LoadBalancer, tenant: Tenant | None) -> dict[str, NameClaimant]:
@@ -142,12 +140,12 @@ def of_endpoint(obj: LoadBalancer, tenant: Tenant | None) -> dict[str, NameClaim
     served = obj.spec.cluster_name and obj.spec.infrastructure_ref is None and host not in obj.status.addresses
     hosts = [host] if served and family_of(host) is None else []
     origin = Origin(kind=LOAD_BALANCERS.kind, namespace=obj.metadata.namespace, name=obj.metadata.name)
-    return _claims(hosts, obj.metadata, origin, key, tenant, generate=False, deleting=False)
+    return _claims(hosts, obj, origin, key, tenant, generate=False, deleting=False)
 
 
 def _claims(
     hosts: Iterable[str],
-    meta: ObjectMeta,
+    obj: KubeObject,
     origin: Origin,
     key: LoadBalancerKey,
     tenant: Tenant | None,
@@ -157,6 +155,7 @@ def _claims(
 ) -> dict[str, NameClaimant]:
     if deleting:
         return {}
+    meta = obj.metadata
     claimant = NameClaimant(
         space=meta.namespace,
         member=tenant.metadata.name if tenant is not None else "",
@@ -167,6 +166,7 @@ def _claims(
         load_balancer=key,
         created=meta.creation_timestamp or "",
         late=origin.kind == _INGRESS_CLASS,
+        subtenant=subtenant_of(obj) if tenant is not None and tenant.spec.subtenants else "",
     )
     claims = {host: claimant for host in hosts if not host_problem(host, wildcard=True)}
     for number, domain in enumerate(tenant.name_domains if generate and tenant is not None else ()):
@@ -203,7 +203,7 @@ class Names:
         self._domains = Domains((), domain)
         self._decisions: dict[str, NameDecision] = {}
         #: The namespaces of the owners of hosts without a Hostname.
-        self._unrecorded: dict[str, str] = {}
+        self._unrecorded: dict[str, NameClaimant] = {}
         self._owner_changed: list[Callable[[str], None]] = []
         self._hostnames = Overlay(inventory.hostnames)
         self._caches: dict[str, AnyCache] = {
@@ -245,7 +245,7 @@ class Names:
         if there is None and (why := self._unknown_owner(host)):
             _log.warning("a name gets no owner", host=host, why=why)
             return HELD_AGAIN_S
-        decision = decide(host, self._claims, self._owned, self._domains, self._quota.full)
+        decision = decide(host, self._claims, self._owned, self._domains, self._is_full)
         if there is not None and not is_of_claims(there):
             self._decided(host, decision)
             return None
@@ -254,12 +254,12 @@ class Names:
             _log.warning("a name keeps its owner", host=host, why=why)
             return HELD_AGAIN_S
         # Before it is written, so that names which are written at the same time count each other.
-        self._enqueue(self._quota.hold(host, decision.owner.space if decision.owner is not None else None))
+        self._enqueue(self._quota.hold(host, *_holder(decision.owner)))
         down, again_s = self._down(host, decision)
         written = await self._record(host, decision, there, down)
         self._unrecorded.pop(host, None)
         if written is None and decision.owner is not None:
-            self._unrecorded[host] = decision.owner.space
+            self._unrecorded[host] = decision.owner
         self._decided(host, decision)
         if written is not None and written.status.waiting != decision.waiting:
             await self._write_waiting(written, decision.waiting)
@@ -373,7 +373,10 @@ class Names:
 
     def _decided(self, host: str, decision: NameDecision) -> None:
         too_many = [space for space, why in decision.refused.items() if why is ConditionReason.QUOTA_EXCEEDED]
-        self._enqueue(self._quota.refused(host, too_many))
+        claimants = [claimant for claimant in self._claims.at(host).values() if claimant.space in too_many]
+        full = {part for claimant in claimants for part in self._quota.full_parts(host, *_holder(claimant))}
+        # Room may have appeared while the record was written.
+        self._enqueue([*self._quota.refused(host, sorted(full)), *([host] if too_many and not full else ())])
         before = self._decisions.get(host)
         if self._claims.at(host):
             self._decisions[host] = decision
@@ -397,13 +400,20 @@ class Names:
     def _owned(self, host: str) -> str | None:
         there = self._hostnames.get(SYSTEM_NAMESPACE, object_name(host))
         if there is None or there.deleting:
-            return self._unrecorded.get(host)
+            return _holder(self._unrecorded.get(host))[0] or None
         return space_of(there) if is_of_claims(there) else NOBODYS
 
-    def _limit(self, space: str) -> int:
-        """Return how many names a member may have, 0 for any number, as for Clusters at the hub."""
+    def _is_full(self, host: str, claimant: NameClaimant) -> bool:
+        return self._quota.full(host, *_holder(claimant))
+
+    def _limit(self, space: str, subtenant: str) -> int:
+        """Return how many names a member, or its sub-tenant, may have; 0 for any number, as for Clusters at the hub."""
         tenant = self._inventory.tenant_of(space)
-        return (tenant.spec.max_hostnames or DEFAULT_MAX_HOSTNAMES) if tenant is not None else 0
+        if tenant is None:
+            return 0
+        if subtenant:
+            return tenant.limits_of(subtenant).max_hostnames
+        return tenant.spec.max_hostnames or DEFAULT_MAX_HOSTNAMES
 
     def _unknown_owner(self, host: str) -> str:
         """Return why ``host`` may already belong to another member: its record, or domains, cannot be read."""
@@ -480,7 +490,12 @@ class Names:
         if changed is None or not changed.spec.host:
             return
         host = changed.spec.host
-        self._enqueue(self._quota.hold(host, self._owned(host)))
+        there = self._hostnames.get(SYSTEM_NAMESPACE, object_name(host))
+        if there is not None and not there.deleting:
+            subtenant = there.spec.owner.subtenant
+        else:
+            subtenant = _holder(self._unrecorded.get(host))[1]
+        self._enqueue(self._quota.hold(host, self._owned(host), subtenant))
         if _state(old) != _state(new):
             for source in self._claims.at(host):
                 self.sources.add(source)
@@ -515,6 +530,7 @@ def _of_names(tenant: Tenant) -> Sequence[object]:
         spec.domains,
         tenant.name_domains,
         spec.max_hostnames,
+        spec.subtenants,
     )
 
 
@@ -536,48 +552,73 @@ def problem(obj: Hostname | None) -> WireCondition | None:
     return next((bad[kind] for kind in _TYPES if kind in bad), None)
 
 
+def _holder(claimant: NameClaimant | None) -> tuple[str, str]:
+    """Return the member's namespace and the sub-tenant that a name of ``claimant`` counts for."""
+    return (claimant.space, claimant.subtenant) if claimant is not None else ("", "")
+
+
+#: The namespace of a member, and one of its sub-tenants; empty for all of the member.
+_Part = tuple[str, str]
+
+
 class Quota:
-    """The names by the namespace of their member; ``limit_of`` returns how many one may have, 0 for any number."""
+    """The names by member and sub-tenant; ``limit_of`` returns how many one may have, 0 for any number."""
 
-    def __init__(self, limit_of: Callable[[str], int]) -> None:
+    def __init__(self, limit_of: Callable[[str, str], int]) -> None:
         self._limit_of = limit_of
-        self._holders: dict[str, str] = {}
-        self._names: dict[str, set[str]] = {}
-        self._waiting: dict[str, dict[str, None]] = {}
+        self._holders: dict[str, list[_Part]] = {}
+        self._names: dict[_Part, set[str]] = {}
+        self._waiting: dict[_Part, dict[str, None]] = {}
 
-    def hold(self, host: str, space: str | None) -> list[str]:
+    def hold(self, host: str, space: str | None, subtenant: str = "") -> list[str]:
         """Count ``host`` for ``space``, for none when that is None or empty; return the names that now have room."""
-        before = self._holders.pop(host, "")
-        if before:
-            self._names[before].discard(host)
-            if not self._names[before]:
-                del self._names[before]
-        if space:
-            self._holders[host] = space
-            self._names.setdefault(space, set()).add(host)
-        return self.room(before) if before and before != space else []
+        before, parts = self._holders.pop(host, []), _parts(space, subtenant)
+        for part in before:
+            self._names[part].discard(host)
+            if not self._names[part]:
+                del self._names[part]
+        if parts:
+            self._holders[host] = parts
+        for part in parts:
+            self._names.setdefault(part, set()).add(host)
+        return [name for part in before if part not in parts for name in self._room(part)]
 
-    def full(self, host: str, space: str) -> bool:
-        """Return whether ``host`` would exceed the limit of ``space``."""
-        names, limit = self._names.get(space, ()), self._limit_of(space)
-        return bool(limit) and len(names) - (host in names) >= limit
+    def full(self, host: str, space: str, subtenant: str = "") -> bool:
+        """Return whether ``host`` would exceed the limit of a member or sub-tenant."""
+        return bool(self.full_parts(host, space, subtenant))
 
-    def refused(self, host: str, spaces: Collection[str]) -> list[str]:
-        """Replace the members for which ``host`` waits; return other names that get the room of the former ones."""
-        for space in spaces:
-            self._waiting.setdefault(space, {})[host] = None
-        left = [space for space, hosts in self._waiting.items() if host in hosts and space not in spaces]
-        for space in left:
-            del self._waiting[space][host]
-            if not self._waiting[space]:
-                del self._waiting[space]
-        return [key for space in left for key in self.room(space)]
+    def full_parts(self, host: str, space: str, subtenant: str) -> list[_Part]:
+        """Return the member and the sub-tenant, as far as ``host`` would exceed their limits."""
+        return [
+            part
+            for part in _parts(space, subtenant)
+            if (limit := self._limit_of(*part))
+            and len(names := self._names.get(part, set[str]())) - (host in names) >= limit
+        ]
+
+    def refused(self, host: str, parts: Collection[_Part]) -> list[str]:
+        """Replace the limits for which ``host`` waits; return other names that get the room of the former ones."""
+        for part in parts:
+            self._waiting.setdefault(part, {})[host] = None
+        left = [part for part, hosts in self._waiting.items() if host in hosts and part not in parts]
+        for part in left:
+            del self._waiting[part][host]
+            if not self._waiting[part]:
+                del self._waiting[part]
+        return [name for part in left for name in self._room(part)]
 
     def room(self, space: str) -> list[str]:
         """Return as many waiting names of ``space`` as it may have now, the longest waiting first."""
-        waiting: Iterable[str] = self._waiting.get(space, ())
-        limit = self._limit_of(space)
-        return list(islice(waiting, max(0, limit - len(self._names.get(space, ()))))) if limit else list(waiting)
+        return [name for part in list(self._waiting) if part[0] == space for name in self._room(part)]
+
+    def _room(self, part: _Part) -> list[str]:
+        waiting: Iterable[str] = self._waiting.get(part, ())
+        limit = self._limit_of(*part)
+        return list(islice(waiting, max(0, limit - len(self._names.get(part, ()))))) if limit else list(waiting)
+
+
+def _parts(space: str | None, subtenant: str) -> list[_Part]:
+    return [(space, part) for part in dict.fromkeys(("", subtenant))] if space else []
 
 
 def names_status(

@@ -45,7 +45,7 @@ from fairlead.translate.tenant import domain_holders
 Owned = Callable[[str], str | None]
 NOBODYS = ""
 #: Returns whether a host would exceed the limit of the member with a namespace.
-Full = Callable[[str, str], bool]
+Full = Callable[[str, "NameClaimant"], bool]
 
 
 class NameDecision(msgspec.Struct, frozen=True):
@@ -129,7 +129,7 @@ def decide(host: str, claims: NameClaims, owned: Owned, domains: Domains, full: 
             allowed.append(claimant)
     winner = next((claimant for claimant in allowed if claimant.space == holder), None)
     if winner is None and holder != NOBODYS:
-        winner = next((claimant for claimant in allowed if full is None or not full(host, claimant.space)), None)
+        winner = next((claimant for claimant in allowed if full is None or not full(host, claimant)), None)
     granted = [claimant for claimant in allowed if winner is not None and claimant.space == winner.space]
     free = winner is None and holder != NOBODYS
     why_not = ConditionReason.QUOTA_EXCEEDED if free else ConditionReason.HOSTNAME_TAKEN
@@ -162,6 +162,7 @@ class NameClaimant(msgspec.Struct, frozen=True):
 
     ``space`` is its member's namespace at the hub, ``created`` its creation time there (RFC 3339).
     ``former``: the name was generated in a former domain of the member.
+    ``subtenant``: the one that its names count for, empty where sub-tenants have no limits.
     ``late``: the object represents many objects of the member, whose own claims go first.
     """
 
@@ -176,6 +177,7 @@ class NameClaimant(msgspec.Struct, frozen=True):
     late: bool = False
     generated: bool = False
     former: bool = False
+    subtenant: str = ""
 
     @property
     def order(self) -> Order:
@@ -320,6 +322,7 @@ def hostname_spec(
             name=owner.name,
             uid=owner.uid,
             load_balancer=str(owner.load_balancer),
+            subtenant=owner.subtenant,
         ),
         addresses=shown_addresses,
         cname="" if numeric else named,

@@ -12,6 +12,7 @@ import ipaddress
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 
@@ -87,6 +88,15 @@ class _Holding(msgspec.Struct, frozen=True):
         return frozenset(port.proxy_port for port in self.allocation.ports)
 
 
+class PortLimit(NamedTuple):
+    """How many ports ``load_balancers`` may have, all of the member where that is None; 0 for any number."""
+
+    most: int
+    who: str
+    field: str
+    load_balancers: Iterable[LoadBalancerKey] | None = None
+
+
 class _Rest(msgspec.Struct, frozen=True):
     """The last owner of a released address, and until when it rests (monotonic seconds)."""
 
@@ -143,6 +153,10 @@ class AddressAllocator:
     def used(self, namespace: str) -> tuple[int, int]:
         """Return how many ports and addresses a member has."""
         return self._open_of_member[namespace], len(self._addresses_of_member.get(namespace, ()))
+
+    def open_of(self, load_balancers: Iterable[LoadBalancerKey]) -> int:
+        """Return how many ports these load balancers have."""
+        return sum(self._held[key].open for key in load_balancers if key in self._held)
 
     def given(self) -> Iterable[tuple[str, str]]:
         """Return each address of each load balancer with its pool, in no order."""
@@ -268,15 +282,15 @@ class AddressAllocator:
         listeners: Sequence[ListenerKey],
         internal: Sequence[ListenerKey] = (),
         served: Collection[ListenerKey] = (),
-        limit: int = 0,
+        limits: Sequence[PortLimit] = (),
         tenant: str = "",
         class_name: str = "",
         families: WantedFamilies = ANY_FAMILY,
     ) -> tuple[Allocation, Condition | None]:
         """Return the allocation that a provider of ``kind`` needs for ``key``: the present one, or a free one.
 
-        ``requested``: the address in the spec, one of each family after commas, empty for any. ``limit``: the ports
-        that the member may have, 0 for any number; a load balancer keeps its ports. ``internal``: ports that the hub
+        ``requested``: the address in the spec, one of each family after commas, empty for any. ``limits``: those of
+        the member and its sub-tenant; a load balancer keeps its ports. ``internal``: ports that the hub
         opens for challenges and generated names, which do not count. ``tenant`` and ``class_name`` select the pools,
         ``families`` the addresses. ``recorded`` and ``served``, the ports of the accepted spec, are held until the new
         ones are recorded. The condition says why there is no allocation.
@@ -284,15 +298,16 @@ class AddressAllocator:
         self._forget_rested()
         holding = self._held.get(key)
         previous, before = (holding.allocation, holding.open) if holding is not None else (recorded, 0)
-        others = self._open_of_member[key.namespace] - before
-        if kind is not AllocationKind.NONE and limit and len(listeners) > before and others + len(listeners) > limit:
-            self._waiting.add(key)
-            return previous, _problem(
-                ConditionReason.QUOTA_EXCEEDED,
-                f"spec.ports: this load balancer needs {len(listeners)}, and the member has {others} others of "
-                f"at most {limit}. Delete a load balancer, or ask the operator for more "
-                "(spec.maxPorts of the Tenant, --tenant-ports of the hub)",
-            )
+        for limit in limits if kind is not AllocationKind.NONE and len(listeners) > before else ():
+            of = limit.load_balancers
+            others = (self._open_of_member[key.namespace] if of is None else self.open_of({*of, key})) - before
+            if limit.most and others + len(listeners) > limit.most:
+                self._waiting.add(key)
+                return previous, _problem(
+                    ConditionReason.QUOTA_EXCEEDED,
+                    f"spec.ports: this load balancer needs {len(listeners)}, and {limit.who} has {others} others of "
+                    f"at most {limit.most}. Delete a load balancer, or ask the operator for more ({limit.field})",
+                )
         match kind:
             case AllocationKind.NONE:
                 return NOTHING, None

@@ -68,7 +68,6 @@ from fairlead.api.tenant import (
     TENANTS,
     FormerDomain,
     StampedLease,
-    SubtenantLimits,
     SubtenantUsed,
     Tenant,
     TenantSpec,
@@ -82,7 +81,7 @@ from fairlead.api.tenant import (
 from fairlead.api.times import parsed_time, seconds_from_duration, wire_time
 from fairlead.errors import FairleadError, NotFound, Terminal
 from fairlead.hub.inventory import IntentObjects, Inventory
-from fairlead.hub.tenants.addresses import AddressAllocator
+from fairlead.hub.tenants.addresses import AddressAllocator, PortLimit
 from fairlead.hub.tenants.usage import keep_usage
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
@@ -263,7 +262,7 @@ class MemberQuotas:
         #: Those that were found within it: that they are served may not be on record yet.
         self._counted: set[LoadBalancerKey] = set()
         self._targets: dict[str, dict[LoadBalancerKey, int]] = {}
-        self._hostnames: Counter[str] = Counter()
+        self._hostnames: Counter[tuple[str, str]] = Counter()
 
     def add(self, objects: IntentObjects[Any]) -> None:
         """Count the load balancers of one kind."""
@@ -300,7 +299,7 @@ class MemberQuotas:
             ports=ports,
             routes=len(routes.indexed("namespace", namespace)) if routes is not None else 0,
             certificates=sum(not is_domain_certificate(obj.metadata.name) for obj in certificates),
-            hostnames=self._hostnames[tenant.metadata.name],
+            hostnames=self._hostnames[tenant.metadata.name, ""],
             addresses=addresses,
             targets=self._targets_of(tenant),
             subtenants=self._used_by_subtenants(tenant),
@@ -318,26 +317,29 @@ class MemberQuotas:
         load_balancers = Counter(subtenant_of(obj) for _, obj in self._objects(namespace))
         counted = Counter(map(subtenant_of, routes.indexed("namespace", namespace) if routes is not None else ()))
         served = {entry.name: entry.routes_served for entry in before or ()}
+        managed = self._inventory.managed.indexed("namespace", namespace)
+        certificates = Counter(obj.subtenant for obj in managed if not is_domain_certificate(obj.metadata.name))
+        member = tenant.metadata.name
+        named = {name: count for (owner, name), count in self._hostnames.items() if owner == member and count}
         used: list[SubtenantUsed] = []
         listed = {entry.name for entry in tenant.spec.subtenants}
-        for name in sorted({*load_balancers, *counted, *listed} - {"", EACH_SUBTENANT}):
+        for name in sorted({*load_balancers, *counted, *certificates, *named, *listed} - {"", EACH_SUBTENANT}):
             limit, total = tenant.limits_of(name).max_routes, counted[name]
             # What was served when the limit came, or became lower, stays.
             within = max(limit, served.get(name, 0)) if limit and before is not None else total
             targets = self._targets_of(tenant, name)
-            used.append(SubtenantUsed(name, load_balancers[name], total, min(total, within), targets))
+            ports = self._allocator.open_of(objects.key(obj) for objects, obj in self._objects(namespace, name))
+            entry = SubtenantUsed(name, load_balancers[name], total, min(total, within), targets, ports)
+            others = certificates[name], named.get(name, 0)
+            used.append(msgspec.structs.replace(entry, certificates=others[0], hostnames=others[1]))
         return used[:MAX_SUBTENANTS]
 
-    def excess(self, key: LoadBalancerKey, tenant: Tenant, subtenant: str) -> str:
-        """Return why a load balancer that is not served yet exceeds a limit of its Tenant, empty when it does not."""
-        checks: list[tuple[str, str, TenantSpec | SubtenantLimits, str]] = [
-            ("", f"member {tenant.metadata.name}", tenant.spec, "spec")
-        ]
-        if tenant.spec.subtenants and subtenant:
-            checks.append((subtenant, f"sub-tenant {subtenant}", tenant.limits_of(subtenant), "spec.subtenants"))
-        for part, who, limits, field in checks:
-            most = limits.max_load_balancers
-            if most and key not in (within := self._within_limit(key.namespace, most, part)):
+    def excess(self, key: LoadBalancerKey, tenant: Tenant, obj: Any) -> str:
+        """Return why a load balancer that is not served yet, or moves to a class, exceeds a limit; else empty."""
+        limits_for = tenant.limits_for(subtenant_of(obj)) if obj.status.accepted is None else ()
+        for part, who, limits, field in limits_for:
+            most, of = limits.max_load_balancers, partial(_is_of, part)
+            if most and key not in (within := self._within_limit(key.namespace, most, part, of, _is_accepted)):
                 return (
                     f"{who} uses {len(within)} load balancers, and {field}.maxLoadBalancers of its "
                     f"Tenant allows {most}; delete load balancers, or ask the operator for more"
@@ -347,19 +349,43 @@ class MemberQuotas:
                     f"{who} has {targets} targets, and {field}.maxTargets of its Tenant allows {limits.max_targets}; "
                     "delete load balancers or scale down, or ask the operator for more"
                 )
+        name = obj.class_name
+        if (obj_class := self._inventory.load_balancer_class(name)) is not None and (
+            most := obj_class.spec.max_per_tenant
+        ):
+            has_class, in_class = partial(_has_class, name), partial(_is_in_class, name)
+            within = self._within_limit(key.namespace, most, f"class {name}", has_class, in_class)
+            if key not in within:
+                return (
+                    f"member {tenant.metadata.name} uses {len(within)} load balancers of LoadBalancerClass {name}, and "
+                    f"spec.maxPerTenant allows {most}; delete some, use another class, or ask the operator"
+                )
         self._counted.add(key)
         return ""
 
+    def port_limits(self, tenant: Tenant | None, subtenant: str, by_default: int) -> list[PortLimit]:
+        """Return the limits of ports of a load balancer; ``by_default`` is that of a Tenant without one."""
+        if tenant is None:
+            return []
+        field = "spec.maxPorts of the Tenant, --tenant-ports of the hub"
+        limits = [PortLimit(tenant.spec.max_ports or by_default, "the member", field)]
+        if subtenant and (most := tenant.limits_of(subtenant).max_ports):
+            keys = (objects.key(obj) for objects, obj in self._objects(tenant.namespace, subtenant))
+            limits.append(PortLimit(most, f"sub-tenant {subtenant}", "spec.subtenants.maxPorts of the Tenant", keys))
+        return limits
+
     def wake_waiting(self, namespace: str) -> None:
-        """Wake the load balancers that are not served yet: the member uses less."""
-        waiting = [objects.key(obj) for objects, obj in self._objects(namespace) if obj.status.accepted is None]
+        """Wake the load balancers that wait for a limit: the member uses less."""
+        waiting = [
+            objects.key(obj) for objects, obj in self._objects(namespace) if not _is_in_class(obj.class_name, obj)
+        ]
         self._inventory.wake(waiting, "the member uses less of its limits")
 
     def _objects(self, namespace: str, subtenant: str = "") -> Iterator[tuple[IntentObjects[Any], Any]]:
         """Yield the load balancers of a member, or of one of its sub-tenants."""
         for objects in self._kinds:
             for obj in objects.cache.indexed("namespace", namespace):
-                if not subtenant or subtenant_of(obj) == subtenant:
+                if _is_of(subtenant, obj):
                     yield objects, obj
 
     def _unread(self, namespace: str) -> int:
@@ -377,21 +403,28 @@ class MemberQuotas:
             return total
         return max(total, used.of_subtenant(subtenant).targets if subtenant else used.targets)
 
-    def _within_limit(self, namespace: str, limit: int, subtenant: str) -> frozenset[LoadBalancerKey]:
+    def _within_limit(
+        self, namespace: str, limit: int, part: str, counts: Callable[[Any], bool], serves: Callable[[Any], bool]
+    ) -> frozenset[LoadBalancerKey]:
+        """Return the load balancers within a limit, of those that ``counts`` selects; ``serves`` are kept."""
         of_namespace = self._within.setdefault(namespace, {})
-        known = of_namespace.get(subtenant)
+        known = of_namespace.get(part)
         if known is None or known[0] != limit:
-            present = list(self._objects(namespace, subtenant))
+            present = [entry for entry in self._objects(namespace) if counts(entry[1])]
             # A lower limit takes nothing away: more than it allows may be served.
-            first = heapq.nsmallest(max(0, limit - self._unread(namespace)), present, key=self._rank)
-            served = [entry for entry in present if entry[1].status.accepted is not None]
+            first = heapq.nsmallest(
+                max(0, limit - self._unread(namespace)), present, key=lambda entry: self._rank(entry, serves)
+            )
+            served = [entry for entry in present if serves(entry[1])]
             keys = frozenset(objects.key(obj) for objects, obj in (*first, *served))
-            known = of_namespace[subtenant] = (limit, keys)
+            known = of_namespace[part] = (limit, keys)
         return known[1]
 
-    def _rank(self, entry: tuple[IntentObjects[Any], Any]) -> tuple[bool, bool, str, str]:
+    def _rank(
+        self, entry: tuple[IntentObjects[Any], Any], serves: Callable[[Any], bool]
+    ) -> tuple[bool, bool, str, str]:
         objects, obj = entry
-        waits, created = obj.status.accepted is None, obj.metadata.creation_timestamp or ""
+        waits, created = not serves(obj), obj.metadata.creation_timestamp or ""
         return (waits, waits and objects.key(obj) not in self._counted, created, obj.metadata.name)
 
     def _load_balancer_changed(self, objects: IntentObjects[Any], old: Any, new: Any) -> None:
@@ -401,6 +434,8 @@ class MemberQuotas:
             self._counted.discard(objects.key(old))
         if old and new and old.status.allocation != new.status.allocation:
             self._changed_in(new.metadata.namespace)
+        if old and new and _is_accepted(old) and not _is_in_class(old.status.accepted.class_name, new):
+            self.wake_waiting(new.metadata.namespace)
         self._counted_changed(old, new)
 
     def _counted_changed(self, old: KubeObject | None, new: KubeObject | None) -> None:
@@ -410,12 +445,29 @@ class MemberQuotas:
     def _hostname_changed(self, old: Hostname | None, new: Hostname | None) -> None:
         for obj, change in ((old, -1), (new, 1)):
             if obj is not None and (member := obj.spec.owner.member):
-                self._hostnames[member] += change
+                for part in {"", obj.spec.owner.subtenant}:
+                    self._hostnames[member, part] += change
                 self._changed(member)
 
     def _changed_in(self, namespace: str) -> None:
         if (tenant := self._inventory.tenant_of(namespace)) is not None:
             self._changed(tenant.metadata.name)
+
+
+def _is_of(subtenant: str, obj: Any) -> bool:
+    return not subtenant or subtenant_of(obj) == subtenant
+
+
+def _is_accepted(obj: Any) -> bool:
+    return obj.status.accepted is not None
+
+
+def _has_class(name: str, obj: Any) -> bool:
+    return obj.class_name == name or _is_in_class(name, obj)
+
+
+def _is_in_class(name: str, obj: Any) -> bool:
+    return obj.status.accepted is not None and obj.status.accepted.class_name == name
 
 
 _ANNOTATION_HASH = "fairlead.dev/applied"

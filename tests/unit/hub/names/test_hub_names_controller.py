@@ -12,7 +12,7 @@ from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.meta import ObjectKey
-from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, SYSTEM_NAMESPACE
+from fairlead.api.names import FINALIZER_CLEANUP, LABEL_ORIGIN_NAMESPACE, MANAGER_HUB, SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
 from fairlead.api.times import wire_time
 from fairlead.errors import NotFound
@@ -53,9 +53,9 @@ class World:
         )
         self.names.watch()
 
-    async def route(self, member: str, *hosts: str) -> None:
+    async def route(self, member: str, *hosts: str, labels: dict[str, str] | None = None) -> None:
         spec = {"loadBalancer": "gw", "attachments": [{"listener": "http", "hostnames": list(hosts)}]}
-        body = {"metadata": {"name": "web", "namespace": f"tenant-{member}"}, "spec": spec}
+        body = {"metadata": {"name": "web", "namespace": f"tenant-{member}", "labels": labels or {}}, "spec": spec}
         written = await self.cluster.apply(LOAD_BALANCER_ROUTES, body, manager="agent")
         await self.sees(lambda: self._version(member) == written.metadata.resource_version)
 
@@ -247,7 +247,7 @@ async def test_the_tenants_limit_of_names_holds_for_simultaneous_requests(world)
     (condition,) = (await world.cluster.get(LOAD_BALANCER_ROUTES, "tenant-east", "web")).status.names.conditions
     assert (condition.reason, condition.status) == ("QuotaExceeded", "False")
     assert "and 35 more" in condition.message
-    assert "spec.maxHostnames of its Tenant" in condition.message
+    assert "spec.maxHostnames" in condition.message
 
 
 async def test_waiting_names_are_recorded_when_there_is_room(world):
@@ -266,6 +266,26 @@ async def test_waiting_names_are_recorded_when_there_is_room(world):
     await world.tenant("east", maxHostnames=1)
     await world.settled()
     assert await world.recorded("east") == set(left), "what it has already stays"
+
+
+@pytest.mark.req("F-33")
+async def test_a_sub_tenant_has_a_limit_of_names(world):
+    hosts, shop = [f"h{number}.example.com" for number in range(3)], {LABEL_ORIGIN_NAMESPACE: "shop"}
+    await world.tenant("east", subtenants=[{"name": "*", "maxHostnames": 2}])
+    await world.route("east", *hosts, labels=shop)
+    await world.settled()
+    kept = await world.recorded("east")
+    assert len(kept) == 2
+    assert {hostname.spec.owner.subtenant for hostname in world.inventory.hostnames.values()} == {"shop"}
+    await world.names.reconcile_source(ClaimSource(SOURCE, "tenant-east", "web"))
+    (condition,) = (await world.cluster.get(LOAD_BALANCER_ROUTES, "tenant-east", "web")).status.names.conditions
+    assert (condition.reason, "spec.subtenants.maxHostnames" in condition.message) == ("QuotaExceeded", True)
+    await world.tenant("east", subtenants=[{"name": "shop", "maxHostnames": 1}])
+    await world.settled()
+    assert await world.recorded("east") == kept, "what it has stays"
+    await world.tenant("east", subtenants=[{"name": "search", "maxHostnames": 1}])
+    await world.settled()
+    assert await world.recorded("east") == set(hosts), "without a limit, the third name is recorded"
 
 
 @pytest.mark.req("KI-10")
