@@ -17,6 +17,8 @@ It behaves as kube-apiserver 1.36, and the contract tests hold it to a real one.
 * A CRD's rules are compiled when it is created, but not type-checked, and have no cost limit: a real server may refuse
   a definition that this one takes. In refusals the order of causes may differ, and the texts of some parse errors do.
 * Quantities are read back as they were written: ``cpu: 1`` does not become ``"1"``.
+* A PUT of a custom resource may omit the resourceVersion. A CRD's scale subresource is not served. Keys that occur
+  twice in a body are not reported: the last one counts.
 * A CRD that is being deleted has no condition Terminating.
 * What a body and a namespace may hold is limited further (``bounds.py``), and so are the requests and watches of each
   user (``http/seats.py``).

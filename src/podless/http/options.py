@@ -16,6 +16,7 @@ from podless.failure import (
     clipped,
     forbidden_field,
     invalid,
+    invalid_value,
     required_value,
     too_long,
     unsupported_value,
@@ -33,7 +34,8 @@ _MATCHES = {"Exact", "NotOlderThan"}
 
 def default_manager(user_agent: str) -> str:
     """Return the field manager of a client that names none: the first word of its user agent."""
-    return (user_agent.partition("/")[0] or "unknown")[:128]
+    text = "".join(filter(str.isprintable, user_agent.partition("/")[0]))
+    return text.encode()[:128].decode(errors="ignore") or "unknown"
 
 
 def dry_run_of(values: object, kind: str) -> bool:
@@ -52,7 +54,10 @@ def write_context(request: web.BaseRequest, user: User, info: RequestInfo, *, ap
     if validation not in {"Ignore", "Warn", "Strict"}:
         raise _bad_validation(validation)
     manager = query.get("fieldManager", "")
-    if causes := too_long("fieldManager", len(manager), 128):
+    causes = too_long("fieldManager", len(manager.encode()), 128)
+    if not manager.isprintable():
+        causes.append(invalid_value("fieldManager", manager, "should not contain non-printable characters"))
+    if causes:
         raise invalid("PatchOptions", "meta.k8s.io", "", causes)
     if info.verb == "patch":
         _check_patch(query, manager, applies=applies)
@@ -81,6 +86,8 @@ def version_match(request: web.BaseRequest) -> str:
     query = request.query
     match = query.get("resourceVersionMatch", "")
     causes: list[Cause] = []
+    if "sendInitialEvents" in query:
+        causes.append(forbidden_field("sendInitialEvents", "is forbidden for list"))
     if match and match not in _MATCHES:
         causes.append(unsupported_value("resourceVersionMatch", match, sorted(_MATCHES)))
     elif match and query.get("continue"):
@@ -91,6 +98,8 @@ def version_match(request: web.BaseRequest) -> str:
         causes.append(forbidden_field("resourceVersionMatch", 'Exact is forbidden for resourceVersion "0"'))
     if causes:
         raise invalid("ListOptions", "meta.k8s.io", "", causes)
+    if query.get("continue") and version(request):
+        raise bad_request("specifying resource version is not allowed when using continue")
     return match
 
 
@@ -111,6 +120,10 @@ def selection(request: web.BaseRequest, kind: Kind, info: RequestInfo) -> Select
 def delete_options(request: web.BaseRequest, body: Obj) -> DeleteOptions:
     """Return the ``DeleteOptions`` of a delete, from its body or its query."""
     propagation = body.get("propagationPolicy") or request.query.get("propagationPolicy") or ""
+    orphans = body.get("orphanDependents") is not None or "orphanDependents" in request.query
+    if propagation and orphans:
+        cause = invalid_value("propagationPolicy", propagation, "orphanDependents and propagationPolicy are exclusive")
+        raise invalid("DeleteOptions", "meta.k8s.io", "", [cause])
     if not propagation:
         orphan = body.get("orphanDependents") or boolean_parameter(request.query, "orphanDependents")
         propagation = "Orphan" if orphan else "Background"

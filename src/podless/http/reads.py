@@ -37,7 +37,7 @@ _TOKEN = re.compile(r"^[A-Za-z0-9_-]{16}\Z")  # as token_urlsafe(12) makes them
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    of: tuple[str, str, str]
+    of: tuple[str, str, str, str, str]
     rv: int
     rest: list[BucketEntry]
     born: float
@@ -80,8 +80,10 @@ class Reads:
 
     async def list(self, request: web.BaseRequest, kind: Kind, info: RequestInfo, user: User) -> web.StreamResponse:
         """Answer a list, or one page of it."""
-        store, of = self._registry.store, (user.name, kind.bucket, info.namespace)
-        match, token, limit = version_match(request), request.query.get("continue", ""), number(request, "limit")
+        store, query = self._registry.store, request.query
+        selectors = query.get("labelSelector", ""), query.get("fieldSelector", "")
+        of = (user.name, kind.bucket, info.namespace, *selectors)
+        match, token, limit = version_match(request), query.get("continue", ""), number(request, "limit")
         if token:
             snapshot = self._resume(token, of)
             rv, entries = snapshot.rv, snapshot.rest
@@ -100,13 +102,14 @@ class Reads:
         listmeta: Obj = {"resourceVersion": str(rv)}
         if limit and len(entries) > limit:
             listmeta["continue"] = self._keep(of, rv, entries[limit:], user)
-            listmeta["remainingItemCount"] = len(entries) - limit
+            if not any(selectors):  # with selectors, a real server does not know how many are left
+                listmeta["remainingItemCount"] = len(entries) - limit
             entries = entries[:limit]
         return await json_response_in_chunks(
             request, representation_of(request, kind, self._now).list(entries, listmeta)
         )
 
-    def _keep(self, of: tuple[str, str, str], rv: int, rest: list[BucketEntry], user: User) -> str:
+    def _keep(self, of: tuple[str, str, str, str, str], rv: int, rest: list[BucketEntry], user: User) -> str:
         token = secrets.token_urlsafe(12)
         size = 0 if user.is_master else sum(len(entry.raw) for entry in rest)
         self._snapshots[token] = _Snapshot(of, rv, rest, self._now(), size)
@@ -130,7 +133,7 @@ class Reads:
     def _expired(self, snapshot: _Snapshot) -> bool:
         return self._now() - snapshot.born > SNAPSHOT_TTL_S
 
-    def _resume(self, token: str, of: tuple[str, str, str]) -> _Snapshot:
+    def _resume(self, token: str, of: tuple[str, str, str, str, str]) -> _Snapshot:
         if not _TOKEN.match(token):
             raise bad_request("invalid continue token: continue key is not valid")
         snapshot = self._snapshots.get(token)

@@ -79,6 +79,9 @@ class Watches:
     @staticmethod
     def _wants_initial(request: web.BaseRequest) -> bool | None:
         if "sendInitialEvents" not in request.query:
+            if request.query.get("resourceVersionMatch"):
+                why = "is forbidden for watch unless sendInitialEvents is provided"
+                raise invalid("ListOptions", "meta.k8s.io", "", [forbidden_field("resourceVersionMatch", why)])
             return None
         if request.query.get("resourceVersionMatch") != "NotOlderThan":
             why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"

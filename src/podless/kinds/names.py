@@ -157,6 +157,11 @@ def _check_owners(owners: list[Obj]) -> list[Cause]:
             for field in ("apiVersion", "kind", "name", "uid")
             if not owner.get(field)
         ]
+        api_version = str(owner.get("apiVersion") or "")
+        if api_version.count("/") > 1 or api_version.endswith("/"):
+            causes.append(invalid_value(f"{path}.apiVersion", api_version, "version must not be empty"))
+        if (api_version, owner.get("kind")) == ("v1", "Event"):
+            causes.append(invalid_value(path, owner, "/v1, Kind=Event is disallowed from being an owner"))
         for field, limit in _OWNER_TEXTS.items():
             causes += too_long(f"{path}.{field}", len(str(owner.get(field) or "")), limit)
     if sum(1 for owner in owners if owner.get("controller")) > 1:

@@ -13,7 +13,16 @@ from typing import Any, cast
 
 from podless.auth.rbac import Authorizer, check_escalation
 from podless.bounds import LEASES_BYTES, MAX_NAMESPACE_BYTES
-from podless.failure import ApiFailure, already_exists, bad_request, forbidden, invalid, not_found, required_value
+from podless.failure import (
+    ApiFailure,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+    not_found,
+    required_value,
+)
 from podless.kinds.catalog import Catalog
 from podless.kinds.kind import Kind, ObjectChange
 from podless.objects import Obj, at, meta, same
@@ -170,6 +179,8 @@ class Registry:
 
     def _apply(self, kind: Kind, namespace: str, name: str, config: Any, context: Context) -> WriteResult:
         body = _mapping(config)
+        if not body.get("apiVersion") or not body.get("kind"):
+            raise bad_request(f"an apply patch needs apiVersion and kind; expected {kind.api_version} and {kind.kind}")
         check_identity(body, kind, namespace, name)
         if not context.manager:
             raise invalid(
@@ -180,6 +191,9 @@ class Registry:
             raise not_found(kind.plural, kind.group, name)
         if entry is not None:
             check_preconditions(kind, entry, meta(body))
+        elif uid := meta(body).get("uid"):
+            why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise conflict(kind.plural, kind.group, name, why)
         stored = self.stored_kind(kind)
         for key in ("resourceVersion", "uid", "creationTimestamp", "generation"):
             meta(body).pop(key, None)

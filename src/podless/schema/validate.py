@@ -59,21 +59,27 @@ def validate(value: Any, node: SchemaNode, path: str, causes: list[Cause], old: 
         return
     if not has_type(value, node):
         causes.append(_type_cause(path, _NAMES.get(type(value), "null"), node))
-        if node.enum and value not in node.enum:
-            causes.append(unsupported_value(path, value, node.enum))
+        _validate_choice(value, node, path, causes)
         return
-    if node.enum and value not in node.enum:
-        causes.append(unsupported_value(path, value, node.enum))
+    _validate_choice(value, node, path, causes)
     if isinstance(value, dict):
         _validate_map(cast("Obj", value), node, path, causes, cast("Obj", old) if isinstance(old, dict) else {})
     elif isinstance(value, list):
         _validate_list(cast("list[Any]", value), node, path, causes, old)
     elif isinstance(value, str):
         _validate_text(value, node, path, causes)
-    elif node.limits and not isinstance(value, bool):
-        _validate_number(cast("float", value), node, path, causes)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        _validate_number(value, node, path, causes)
     if node.branches:
         _validate_branches(value, node, path, causes)
+
+
+def _validate_choice(value: Any, node: SchemaNode, path: str, causes: list[Cause]) -> None:
+    # In Python, ``true`` equals 1.
+    if node.enum and not any(
+        value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in node.enum
+    ):
+        causes.append(unsupported_value(path, value, node.enum))
 
 
 def _type_cause(path: str, actual: str, node: SchemaNode) -> Cause:
@@ -158,7 +164,9 @@ def _validate_text(value: str, node: SchemaNode, path: str, causes: list[Cause])
 
 
 def _validate_number(value: float, node: SchemaNode, path: str, causes: list[Cause]) -> None:
-    limits = node.limits
+    limits, bits = node.limits, 32 if node.format == "int32" else 64
+    if node.type == "integer" and not -(1 << bits - 1) <= value < 1 << bits - 1:
+        causes.append(invalid_value(path, value, f"must be of type integer with {bits} bits"))
     low, high, step = limits.get("minimum"), limits.get("maximum"), limits.get("multipleOf")
     low_open, high_open = limits.get("exclusiveMinimum") is True, limits.get("exclusiveMaximum") is True
     if low is not None and (value < low or (low_open and value == low)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import pytest
@@ -156,3 +157,56 @@ async def test_a_rule_for_names_does_not_let_its_holder_grant_all_objects(api: A
     (await api.post(path, {"metadata": {"name": "all"}, "rules": [secrets]}, token=token)).refused(403, "Forbidden")
     same = {"metadata": {"name": "same"}, "rules": [{**secrets, "resourceNames": names}]}
     (await api.post(path, same, token=token)).ok(201)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "resourceVersion": "0"},
+        {"watch": "1", "resourceVersion": "1", "resourceVersionMatch": "NotOlderThan"},
+    ],
+    ids=["initial events of a list", "match of a watch"],
+)
+async def test_options_of_watches_and_lists_are_not_mixed(api: Api, query: dict[str, str]) -> None:
+    (await api.get(api.cms, **query)).refused(422, "Invalid", "ListOptions")
+
+
+async def test_a_page_continues_one_list(api: Api) -> None:
+    rv = await three(api)
+    first = (await api.get(api.cms, limit="1")).ok()["metadata"]
+    assert first["remainingItemCount"] == 2
+    token = {"limit": "1", "continue": first["continue"]}
+    (await api.get(api.cms, **token, resourceVersion=rv)).refused(400, "BadRequest", "continue")
+    (await api.get(api.cms, **token, labelSelector="a=b")).refused(410, "Expired", "continue")
+    assert "remainingItemCount" not in (await api.get(api.cms, limit="1", labelSelector="a!=b")).ok()["metadata"]
+
+
+async def test_who_writes_has_a_printable_name(api: Api) -> None:
+    for manager in ("a\x01b", "\u00e9" * 100):
+        refused = await api.call("POST", f"{api.cms}?fieldManager={quote(manager)}", {"metadata": {"name": "m"}})
+        refused.refused(422, "Invalid", "fieldManager")
+
+
+async def test_orphans_are_asked_for_once(api: Api) -> None:
+    await three(api)
+    both = {"orphanDependents": False, "propagationPolicy": "Background"}
+    (await api.call("DELETE", f"{api.cms}/a", both)).refused(422, "Invalid", "propagationPolicy")
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "good"),
+    [("v1", "Event", False), ("a/b/c", "K", False), ("a/", "K", False), ("events.k8s.io/v1", "Event", True)],
+)
+async def test_owners_are_objects_that_can_own(api: Api, api_version: str, kind: str, good: bool) -> None:
+    owner = {"apiVersion": api_version, "kind": kind, "name": "x", "uid": "1"}
+    answer = await api.post(api.cms, {"metadata": {"name": "owned", "ownerReferences": [owner]}})
+    answer.ok(201) if good else answer.refused(422, "Invalid", "ownerReferences")
+
+
+async def test_an_apply_patch_says_what_it_applies(api: Api) -> None:
+    path, body = f"{api.cms}/new?fieldManager=a", {"apiVersion": "v1", "kind": "ConfigMap"}
+    for field in body:
+        partial = {key: value for key, value in body.items() if key != field}
+        (await api.patch(path, partial, APPLY)).refused(400, "BadRequest", "apiVersion")
+    (await api.patch(path, {**body, "metadata": {"uid": "1"}}, APPLY)).refused(409, "Conflict", "uid")
+    (await api.patch(path, body, APPLY)).ok(201)

@@ -30,6 +30,9 @@ def test_types(kind: str, good: list[Any], bad: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("schema", "value", "message"),
     [
+        ({"enum": [1], "x-kubernetes-preserve-unknown-fields": True}, True, "Unsupported value"),
+        ({"type": "integer"}, 2**63, "must be of type integer with 64 bits"),
+        ({"type": "integer", "format": "int32"}, -(2**31) - 1, "must be of type integer with 32 bits"),
         ({"type": "integer", "maximum": 3}, 4, "should be less than or equal to 3"),
         ({"type": "integer", "maximum": 3, "exclusiveMaximum": True}, 3, "should be less than 3"),
         ({"type": "integer", "multipleOf": 2}, 3, "should be a multiple of 2"),
