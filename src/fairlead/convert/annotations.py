@@ -24,6 +24,7 @@ from fairlead.api.names import (
     ANNOTATION_DENIED_SOURCES,
     ANNOTATION_EXTERNAL_AUTH,
     ANNOTATION_EXTERNAL_PROCESSOR,
+    ANNOTATION_IGNORED_ANNOTATIONS,
     ANNOTATION_JWT,
     ANNOTATION_REQUESTS_PER_SECOND,
     GROUP,
@@ -203,6 +204,23 @@ def protecting(annotations: Mapping[str, str]) -> tuple[str, ...]:
         if (name in PROTECTING and value.lower() not in _OFF and not admits_all(name, value))
         or (name.endswith("-snippet") and _PROTECTING_SNIPPET.search(value))
     )
+
+
+def ignorable(ingress: IngressObject) -> set[str]:
+    """Return the annotations that may be ignored, as their user says; those of ingress-nginx by their short names."""
+    return {part.strip().removeprefix(PREFIX) for part in ingress.annotation(ANNOTATION_IGNORED_ANNOTATIONS).split(",")}
+
+
+def unconverted_protections(ingress: IngressObject) -> list[str]:
+    """Return the annotations that keep requests out, are not converted, and may not be ignored."""
+    present = ingress.metadata.annotations or {}
+    converted = {name for names in SOURCE_RANGES.values() for name in names} | ignorable(ingress)
+    names = [
+        name
+        for name in protecting_any(present)
+        if "/" not in name or present.get(f"{PREFIX}{name.rpartition('/')[2]}") != present[name]
+    ]
+    return [name for name in (*names, *({ANNOTATION_EXTERNAL_AUTH} & present.keys())) if name not in converted]
 
 
 def admits_all(name: str, value: str) -> bool:

@@ -426,6 +426,8 @@ class _Routes:
 
     def all(self, paths: Sequence[IngressPath]) -> Iterator[HTTPRoute | TLSRoute]:
         rules = [] if self._view.settings.unserved else self._rules(paths)
+        if self._view.settings.closed:
+            rules = [HTTPRule(matches=rule.matches) for rule in rules]
         if not rules:
             self._remarks.note(self._view.ingress, f"host {self._host or '*'}", "no rule is left for it")
         elif self._host:

@@ -29,8 +29,17 @@ from fairlead.api.gateway import (
 )
 from fairlead.api.kubernetes import IngressObject, IngressPath
 from fairlead.api.meta import ObjectKey
+from fairlead.api.names import ANNOTATION_IGNORED_ANNOTATIONS
 from fairlead.api.times import gateway_duration
-from fairlead.convert.annotations import SOURCE_RANGES, Remarks, admits_all, flag_of, number_of, own_annotations
+from fairlead.convert.annotations import (
+    SOURCE_RANGES,
+    Remarks,
+    admits_all,
+    flag_of,
+    number_of,
+    own_annotations,
+    unconverted_protections,
+)
 from fairlead.model.in_words import whole_number
 
 _REDIRECT_CODES = frozenset({301, 302, 303, 307, 308})
@@ -47,14 +56,16 @@ _REQUEST_URI = "$request_uri"
 _LEADING_ZERO = re.compile(r"(?:^|[.:])0\d+\.|\.0\d")
 #: What may be sent as the path of a request: no space, control character, query, fragment or variable.
 _TARGET = re.compile(r"/[!\"%-\x3e@-~]*")
+_CLOSED = "answer 500, because without what is lost more clients would reach the backend"
 
 
 class NginxSettings(msgspec.Struct, frozen=True):
     """The settings of all paths of an Ingress. With ``redirect`` nothing reaches a backend.
 
-    ``own`` are our annotations for a route. ``unserved``: nginx answers all requests itself in a
-    way that cannot be converted. ``force_https``: plain requests are redirected where a host has TLS; ``always_https``
-    also where it has none.
+    ``own`` are our annotations for a route. ``unserved``: nginx answers all requests itself in a way that cannot be
+    converted. ``closed``: no request may reach a backend, or more clients would get in; the paths keep their requests,
+    so that no path of another Ingress takes them to the same backend. ``force_https``: plain requests are redirected
+    where a host has TLS; ``always_https`` also where it has none.
     """
 
     filters: tuple[RouteFilter, ...] = ()
@@ -62,6 +73,7 @@ class NginxSettings(msgspec.Struct, frozen=True):
     hostname: str = ""
     redirect: RedirectFilter | None = None
     unserved: bool = False
+    closed: bool = False
     app_root: str = ""
     retry: HTTPRetry | None = None
     session: SessionPersistenceSpec | None = None
@@ -81,13 +93,19 @@ def read_settings(ingress: IngressObject, annotations: Mapping[str, str], remark
     """Return the settings of the annotations."""
     redirect, unserved = _redirect(ingress, annotations, remarks)
     sources, closed = _sources(ingress, annotations, remarks)
+    passthrough = flag_of(annotations, "ssl-passthrough")
+    if (names := unconverted_protections(ingress)) and not passthrough:
+        ignored = f"{ANNOTATION_IGNORED_ANNOTATIONS}={','.join(names)}"
+        remarks.lost(ingress, "paths", f"{_CLOSED}; to convert them unprotected, annotate the Ingress: {ignored}")
+        closed = True
     own = {**sources, **own_annotations(ingress, remarks)}
     return NginxSettings(
         filters=tuple(_filters(ingress, annotations, remarks)),
         own=own,
         hostname=_hostname(ingress, annotations, remarks),
         redirect=redirect,
-        unserved=unserved or closed,
+        unserved=unserved,
+        closed=closed and not passthrough,
         app_root=_app_root(ingress, annotations, remarks),
         retry=_retry(ingress, annotations, remarks),
         session=_session(ingress, annotations, remarks),
@@ -95,7 +113,7 @@ def read_settings(ingress: IngressObject, annotations: Mapping[str, str], remark
         force_https=flag_of(annotations, "ssl-redirect", default=True),
         always_https=flag_of(annotations, "force-ssl-redirect"),
         www=flag_of(annotations, "from-to-www-redirect"),
-        passthrough=flag_of(annotations, "ssl-passthrough"),
+        passthrough=passthrough,
     )
 
 
@@ -124,11 +142,11 @@ def _sources(ingress: IngressObject, annotations: Mapping[str, str], remarks: Re
             continue
         networks = {part: _network(part) for part in _list(annotations[name])}
         for part in (part for part, network in networks.items() if network is None):
-            why = f"{part} is not an IP address or CIDR, so nginx refuses all clients; its paths are left out"
+            why = f"{part} is not an IP address or CIDR, so nginx refuses all clients; its paths answer 500"
             remarks.lost(ingress, name, why)
             return {}, True
         if not networks:
-            remarks.lost(ingress, name, "the list is empty, so nginx refuses all clients; its paths are left out")
+            remarks.lost(ingress, name, "the list is empty, so nginx refuses all clients; its paths answer 500")
             return {}, True
         sources[own] = ",".join(dict.fromkeys(map(str, networks.values())))
         if flag_of(annotations, "ssl-passthrough"):

@@ -10,6 +10,7 @@ from convert_builders import convert, ingress, remarks, routes
 from fairlead.api.kubernetes import IngressObject
 from fairlead.convert.annotations import (
     LOST,
+    PREFIX,
     READ,
     WITHOUT_EFFECT,
     Remarks,
@@ -31,7 +32,7 @@ def test_what_cannot_be_said_is_listed_with_what_to_do() -> None:
     conversion = convert(ingress(auth_url="https://a", limit_rps="1", configuration_snippet="x"))
     assert not conversion.lossless
     lost = remarks(conversion)
-    assert [each.partition(":")[0] for each in lost] == ["auth-url", "configuration-snippet", "limit-rps"]
+    assert [each.partition(":")[0] for each in lost] == ["auth-url", "configuration-snippet", "limit-rps", "paths"]
     assert "in front of the backend" in lost[0]
 
 
@@ -97,7 +98,33 @@ def test_annotations_that_routes_have_too_are_kept(key: str, value: str) -> None
     ],
 )  # fmt: skip
 def test_annotations_that_only_an_ingress_has_are_lost(key: str) -> None:
-    assert [remark.partition(":")[0] for remark in remarks(convert(with_annotation(key, "x")))] == [key]
+    lost = [remark.partition(":")[0] for remark in remarks(convert(with_annotation(key, "x")))]
+    assert [name for name in lost if name != "paths"] == [key]
+
+
+_PROTECTIONS = [
+    "nginx.ingress.kubernetes.io/auth-url", "nginx.ingress.kubernetes.io/auth-tls-secret",
+    "nginx.ingress.kubernetes.io/enable-modsecurity", "fairlead.dev/external-auth", "konghq.com/plugins",
+    "haproxy-ingress.github.io/auth-url", "traefik.ingress.kubernetes.io/router.middlewares",
+]  # fmt: skip
+
+
+@pytest.mark.req("L7-4", "L7-12")
+@pytest.mark.parametrize("key", _PROTECTIONS)
+def test_what_loses_its_protection_reaches_no_backend_and_keeps_its_path(key: str) -> None:
+    conversion = convert(with_annotation(key, "true"))
+    (route,) = routes(conversion).values()
+    assert [rule.matches is not None and not rule.backend_refs for rule in route.spec.rules or ()] == [True]
+    assert not conversion.lossless
+
+
+@pytest.mark.req("L7-4", "L7-12")
+@pytest.mark.parametrize("key", _PROTECTIONS)
+def test_a_user_may_convert_without_a_protection(key: str) -> None:
+    ignored = with_annotation(key, "true")
+    ignored.metadata.annotations["fairlead.dev/ignored-annotations"] = key.removeprefix(PREFIX)  # type: ignore[index]
+    (route,) = routes(convert(ignored)).values()
+    assert all(rule.backend_refs for rule in route.spec.rules or ())
 
 
 @pytest.mark.parametrize(
@@ -110,7 +137,8 @@ def test_a_disabled_annotation_is_not_lost(annotations: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("ranges", [",", "010.0.0.0/8", "fe80::1%eth0", "10.0.0.0/8 192.0.2.0/24"])
 def test_a_list_that_nginx_cannot_read_admits_no_client(ranges: str) -> None:
-    assert not routes(convert(ingress(whitelist_source_range=ranges)))
+    (route,) = routes(convert(ingress(whitelist_source_range=ranges))).values()
+    assert not any(rule.backend_refs for rule in route.spec.rules or ())
 
 
 def test_a_mapped_address_is_one_of_ipv4() -> None:

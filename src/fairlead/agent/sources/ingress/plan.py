@@ -80,10 +80,10 @@ from fairlead.api.names import (
 )
 from fairlead.api.tcploadbalancer import Origin, TargetType
 from fairlead.convert.annotations import (
-    PREFIX,
     SOURCE_RANGES,
     WITHOUT_EFFECT,
     by_name,
+    ignorable,
     of_other_controllers,
     protecting_any,
 )
@@ -187,9 +187,7 @@ def _processing(ingress: IngressObject) -> Processing:
 
 def unprotected(ingress: IngressObject) -> str:
     """Return why an Ingress is not served: an annotation that keeps requests out would be ignored; else empty."""
-    acknowledged = {
-        part.strip().removeprefix(PREFIX) for part in ingress.annotation(ANNOTATION_IGNORED_ANNOTATIONS).split(",")
-    }
+    acknowledged = ignorable(ingress)
     # Our own lists take the place of those of another controller.
     acknowledged |= {
         name for own, others in SOURCE_RANGES.items() if own in (ingress.metadata.annotations or {}) for name in others
