@@ -22,16 +22,19 @@ def parsed_time(text: str | None) -> datetime | None:
 
 
 _UNITS_MS = {"h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
-_PART = re.compile(r"([0-9]+)(h|ms|m|s)")
+#: Fifteen digits are the most that the schema accepts.
+_PART = re.compile(r"([0-9]{1,15})(h|ms|m|s)")
 #: Durations of our kinds have one part; those of Gateway API (GEP-2257) up to four, each of at most five digits.
 _GATEWAY = re.compile(r"(?:[0-9]{1,5}(?:h|ms|m|s)){1,4}")
 _MOST = 99_999
+#: A hundred years, which can be added to any time of an object.
+_LONGEST_S = 100 * 365 * 86_400.0
 
 
 @lru_cache(maxsize=256)
 def seconds_from_duration(text: str) -> float:
-    """Convert a duration of our kinds to seconds; ValueError names what is wrong with it."""
-    return _milliseconds(text, _PART, "is not a duration such as 500ms, 30s, 5m or 1h") / 1000
+    """Convert a duration of our kinds to seconds, at most a hundred years; ValueError names what is wrong with it."""
+    return min(_milliseconds(text, _PART, "is not a duration such as 500ms, 30s, 5m or 1h") / 1000, _LONGEST_S)
 
 
 def duration_ms(text: str) -> int:

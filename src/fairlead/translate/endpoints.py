@@ -138,14 +138,17 @@ class Admission:
 
 
 def by_port(slices: Iterable[EndpointSlice]) -> SlicesByPort:
-    """Return ``slices`` by name and protocol of their ports, as kube-proxy matches them; the first of a name counts."""
+    """Return ``slices`` by name and protocol of their ports, as kube-proxy matches them; the first of a name counts.
+
+    Kubernetes does not validate the numbers of these ports: one that no connection can have is left out.
+    """
     slices_at: dict[tuple[str, str], list[tuple[EndpointSlice, int]]] = {}
     for endpoint_slice in slices:
         numbers: dict[tuple[str, str], int | None] = {}
         for port in endpoint_slice.ports or ():
             numbers.setdefault((port.name or "", port.protocol or "TCP"), port.port)
         for wanted, number in numbers.items():
-            if number is not None:
+            if number is not None and 1 <= number <= 65_535:
                 slices_at.setdefault(wanted, []).append((endpoint_slice, number))
     return slices_at
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -67,7 +68,15 @@ def test_durations(text, seconds):
     assert seconds_from_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "30", "s", "-1s", "1.5s", "1h30m", "1 s", "1s\n"])
+@pytest.mark.req("CORE-19")
+@pytest.mark.parametrize("text", ["99999999h", "999999999999999h"])
+def test_no_duration_leads_out_of_the_years_that_times_have(text):
+    assert datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds_from_duration(text))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "30", "s", "-1s", "1.5s", "1h30m", "1 s", "1s\n", f"{'9' * 16}s", f"{'9' * 5000}h"]
+)
 def test_invalid_durations(text):
     with pytest.raises(ValueError, match="is not a duration"):
         seconds_from_duration(text)

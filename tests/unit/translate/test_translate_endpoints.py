@@ -67,6 +67,11 @@ def test_lists_may_be_null(field):
     )
 
 
+@pytest.mark.parametrize(("number", "count"), [(-1, 0), (0, 0), (1, 1), (65_535, 1), (65_536, 0), (2**31 - 1, 0)])
+def test_a_port_that_no_connection_can_have_is_left_out(number, count):
+    assert len(states("10.0.0.1", ports=[{"name": "", "port": number, "protocol": "TCP"}])) == count
+
+
 def test_an_endpoint_without_addresses_is_nothing():
     assert states({"addresses": None}, {"addresses": []}) == {}
 

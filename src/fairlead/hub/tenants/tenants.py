@@ -475,9 +475,8 @@ _ANNOTATION_HASH = "fairlead.dev/applied"
 _CHECK_AFTER_S = 300.0
 #: How often the hub checks whether names in a former domain are still needed, in seconds.
 _FORMER_S = 10.0
-#: How long names in a former domain are kept by default, and at most (a hundred years), in seconds.
+#: How long names in a former domain are kept by default.
 KEPT = "1h"
-_LONGEST_S = 100 * 365 * 86_400.0
 #: The most former domains; the oldest are dropped first.
 _MOST = 4
 #: The pace of a removal: while a Tenant is held, and while a step is under way, in seconds.
@@ -644,7 +643,7 @@ def former_domains(
     tenant: Tenant, domain: str, hostnames: Iterable[Hostname], now: datetime
 ) -> tuple[FormerDomain, ...]:
     """Return the former domains of ``tenant``, whose names are now generated in ``domain``, oldest first."""
-    keep_s = min(seconds_from_duration(tenant.spec.keep_former_domain or KEPT), _LONGEST_S)
+    keep_s = seconds_from_duration(tenant.spec.keep_former_domain or KEPT)
     former = {entry.domain: entry for entry in tenant.status.former_domains or ()}
     if tenant.status.domain:
         former.setdefault(tenant.status.domain, FormerDomain(tenant.status.domain))
