@@ -263,8 +263,8 @@ def _is_local(
 
 
 def _embedded(address: ipaddress.IPv6Address) -> Iterator[ipaddress.IPv4Address]:
-    """Yield the IPv4 addresses to which an IPv6 address may lead: by NAT64, 6to4, Teredo, or IPv4-compatible."""
-    if any(address in network for network in _NAT64) or (address in _COMPATIBLE and int(address) > 1):
+    """Yield the IPv4 addresses to which an IPv6 address may lead: by translation, 6to4, Teredo, or IPv4-compatible."""
+    if any(address in network for network in _TRANSLATED) or (address in _COMPATIBLE and int(address) > 1):
         yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     if address.sixtofour is not None:
         yield address.sixtofour
@@ -273,8 +273,8 @@ def _embedded(address: ipaddress.IPv6Address) -> Iterator[ipaddress.IPv4Address]
 
 _THIS_NETWORK, _UNSPECIFIED = ipaddress.ip_network("0.0.0.0/8"), ipaddress.ip_network("::/128")
 _BROADCAST = ipaddress.ip_address("255.255.255.255")
-#: RFC 6052 and RFC 8215. Of the second one only prefixes of 96 bits, which is how translators use it.
-_NAT64 = ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("64:ff9b:1::/48")
+#: RFC 6052, RFC 8215 and RFC 2765. Of the second one only prefixes of 96 bits, which is how translators use it.
+_TRANSLATED = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96")))
 _COMPATIBLE = ipaddress.ip_network("::/96")
 
 #: First labels that /etc/hosts files of common systems give to loopback, below any domain or none.
