@@ -301,7 +301,8 @@ async def synced(fleet: Fleet) -> None:
         code, out, _ = await run_fairlead(*arguments, environment=fleet.hub.environment)
         faults = [line for line in out.splitlines() if line.startswith("✗")]
         # This version says that ``twin`` does not serve; 0.1 does not.
-        return code == 0 or (code == 5 and " SYNCED " in out and all("/twin: " in fault for fault in faults))
+        of_twin = [fault for fault in faults if "/twin: " in fault]
+        return code == 0 or (code == 5 and " SYNCED " in out and faults == of_twin != [])
 
     await wait_until(healthy, "the hub is healthy")
 

@@ -11,7 +11,7 @@ Source: https://kubernetes.github.io/ingress-nginx/user-guide/nginx-configuratio
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -60,6 +60,18 @@ SOURCE_RANGES: Mapping[str, tuple[str, ...]] = {
     ANNOTATION_ALLOWED_SOURCES: ("whitelist-source-range", "allowlist-source-range"),
     ANNOTATION_DENIED_SOURCES: ("denylist-source-range",),
 }
+#: The annotations of ingress-nginx that keep requests out, by that of ours which takes their place.
+_REPLACED: Mapping[str, Collection[str]] = {
+    **SOURCE_RANGES,
+    ANNOTATION_EXTERNAL_AUTH: [
+        f"auth-{name}"
+        for name in (
+            "url", "signin", "method", "signin-redirect-param", "response-headers", "proxy-set-headers", "cache-key",
+            "cache-duration", "request-redirect", "always-set-cookie", "keepalive",
+        )
+    ],
+    ANNOTATION_EXTERNAL_PROCESSOR: ("enable-modsecurity", "enable-owasp-core-rules"),
+}  # fmt: skip
 #: Our annotations that mean the same on an Ingress and on a route.
 _OF_ROUTES = (
     ANNOTATION_ACCESS_LOG,
@@ -207,8 +219,13 @@ def protecting(annotations: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def ignorable(ingress: IngressObject) -> set[str]:
-    """Return the annotations that may be ignored, as their user says; those of ingress-nginx by their short names."""
-    return {part.strip().removeprefix(PREFIX) for part in ingress.annotation(ANNOTATION_IGNORED_ANNOTATIONS).split(",")}
+    """Return the annotations of other controllers that may be ignored; those of ingress-nginx by their short names.
+
+    The user says so, or one of ours takes their place.
+    """
+    present = ingress.metadata.annotations or {}
+    names = {part.strip().removeprefix(PREFIX) for part in present.get(ANNOTATION_IGNORED_ANNOTATIONS, "").split(",")}
+    return names.union(*(others for own, others in _REPLACED.items() if own in present))
 
 
 def unconverted_protections(ingress: IngressObject) -> list[str]:

@@ -133,7 +133,7 @@ async def test_a_load_balancer_that_waits_is_served_when_another_one_goes(world:
     await world.programmed("a")
     condition = await world.said("Accepted", "False", name="b")
     assert condition.reason == "QuotaExceeded"
-    assert "sub-tenant shop uses 1 load balancers, and spec.subtenants.maxLoadBalancers" in condition.message
+    assert "sub-tenant shop uses 1 load balancer, and spec.subtenants.maxLoadBalancers" in condition.message
     await uses(
         world,
         TenantUsed(

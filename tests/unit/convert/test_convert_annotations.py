@@ -64,8 +64,8 @@ def test_source_ranges_of_all_addresses_keep_no_request_out(ranges: str, protect
     assert protecting({"denylist-source-range": ranges})
 
 
-def with_annotation(key: str, value: str, **annotations: Any) -> IngressObject:
-    made = ingress(**annotations)
+def with_annotation(key: str, value: str, of: IngressObject | None = None, **annotations: Any) -> IngressObject:
+    made = of or ingress(**annotations)
     made.metadata.annotations[key] = value  # type: ignore[index]
     return made
 
@@ -119,11 +119,15 @@ def test_what_loses_its_protection_reaches_no_backend_and_keeps_its_path(key: st
 
 
 @pytest.mark.req("L7-4", "L7-12")
-@pytest.mark.parametrize("key", _PROTECTIONS)
-def test_a_user_may_convert_without_a_protection(key: str) -> None:
-    ignored = with_annotation(key, "true")
-    ignored.metadata.annotations["fairlead.dev/ignored-annotations"] = key.removeprefix(PREFIX)  # type: ignore[index]
-    (route,) = routes(convert(ignored)).values()
+@pytest.mark.parametrize(
+    ("key", "own", "value"),
+    [
+        *((key, "fairlead.dev/ignored-annotations", key.removeprefix(PREFIX)) for key in _PROTECTIONS),
+        (f"{PREFIX}enable-modsecurity", "fairlead.dev/external-processor", "{}"),
+    ],
+)
+def test_a_protection_may_be_ignored_or_replaced(key: str, own: str, value: str) -> None:
+    (route,) = routes(convert(with_annotation(own, value, of=with_annotation(key, "true")))).values()
     assert all(rule.backend_refs for rule in route.spec.rules or ())
 
 

@@ -196,3 +196,11 @@ def test_paths_in_regex_mode_take_the_requests_that_nginx_gives_them(seed: int) 
             assert now.rule is None or lost, target
         elif before not in lost:
             assert now.route == before[0], (target, before, now)
+
+
+@pytest.mark.req("L7-4", "L7-12")
+def test_a_path_that_loses_its_protection_is_answered_500() -> None:
+    guarded = ingress("admin", {"a.example.com": [path("/a", "one")]}, auth_url="http://login")
+    after = through_gateway(convert(ingress("shop", {"a.example.com": [path("/", "one")]}), guarded))
+    assert answer(lookup(after, ClientRequest("a.example.com", "/a/b"))) == (500, ())
+    assert answer(lookup(after, ClientRequest("a.example.com", "/b")))[1]

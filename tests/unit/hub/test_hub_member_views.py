@@ -151,7 +151,7 @@ async def test_a_quota_counts_load_balancers_of_both_kinds_together(gathering):
     cache = gathering.http.objects.cache
     cache._notify(cache._store.put(served), served)
     gathering.put(tcp("b", spec=PODS))
-    assert "uses 1 load balancers" in gathering.view("b").over_quota
+    assert "uses 1 load balancer" in gathering.view("b").over_quota
     cache._notify(cache._store.remove(served.key), None)
     assert not gathering.view("b").over_quota
 
@@ -225,7 +225,7 @@ async def test_a_class_limits_the_load_balancers_of_each_tenant(gathering):
     gathering.put(tcp("c", spec=on_other, status=served))
     assert not gathering.view("a").over_quota
     why = gathering.view("b").over_quota
-    assert "member east uses 1 load balancers of LoadBalancerClass edge, and spec.maxPerTenant" in why
+    assert "member east uses 1 load balancer of LoadBalancerClass edge, and spec.maxPerTenant" in why
     gathering.put(tcp("c", spec=on_edge, status=served))
     assert gathering.view("c").over_quota, "one that moves to the class needs room there"
     gathering.put(tcp("a", spec=on_other, status={"accepted": {"ports": [{"port": 80}], "className": "other"}}))

@@ -341,13 +341,13 @@ class MemberQuotas:
             most, of = limits.max_load_balancers, partial(_is_of, part)
             if most and key not in (within := self._within_limit(key.namespace, most, part, of, _is_accepted)):
                 return (
-                    f"{who} uses {len(within)} load balancers, and {field}.maxLoadBalancers of its "
+                    f"{who} uses {counted(len(within), 'load balancer')}, and {field}.maxLoadBalancers of its "
                     f"Tenant allows {most}; delete load balancers, or ask the operator for more"
                 )
             if limits.max_targets and (targets := self._targets_of(tenant, part)) >= limits.max_targets:
                 return (
-                    f"{who} has {targets} targets, and {field}.maxTargets of its Tenant allows {limits.max_targets}; "
-                    "delete load balancers or scale down, or ask the operator for more"
+                    f"{who} has {counted(targets, 'target')}, and {field}.maxTargets of its Tenant allows "
+                    f"{limits.max_targets}; delete load balancers or scale down, or ask the operator for more"
                 )
         name = obj.class_name
         if (obj_class := self._inventory.load_balancer_class(name)) is not None and (
@@ -357,8 +357,8 @@ class MemberQuotas:
             within = self._within_limit(key.namespace, most, f"class {name}", has_class, in_class)
             if key not in within:
                 return (
-                    f"member {tenant.metadata.name} uses {len(within)} load balancers of LoadBalancerClass {name}, and "
-                    f"spec.maxPerTenant allows {most}; delete some, use another class, or ask the operator"
+                    f"member {tenant.metadata.name} uses {counted(len(within), 'load balancer')} of LoadBalancerClass "
+                    f"{name}, and spec.maxPerTenant allows {most}; delete some, use another class, or ask the operator"
                 )
         self._counted.add(key)
         return ""

@@ -79,14 +79,7 @@ from fairlead.api.names import (
     DEFAULT_CLASS,
 )
 from fairlead.api.tcploadbalancer import Origin, TargetType
-from fairlead.convert.annotations import (
-    SOURCE_RANGES,
-    WITHOUT_EFFECT,
-    by_name,
-    ignorable,
-    of_other_controllers,
-    protecting_any,
-)
+from fairlead.convert.annotations import WITHOUT_EFFECT, by_name, ignorable, of_other_controllers, protecting_any
 from fairlead.model.http import (
     EVERYONE,
     Attachment,
@@ -109,14 +102,6 @@ HTTP_LISTENER = "http"
 FALLBACK_LISTENER = "https"
 #: How many annotations one sentence names.
 _MOST_NAMED = 12
-#: Annotations of ingress-nginx whose place that of an external service takes.
-_AUTH_OF_OTHERS = frozenset(
-    f"auth-{name}"
-    for name in (
-        "url", "signin", "method", "signin-redirect-param", "response-headers", "proxy-set-headers", "cache-key",
-        "cache-duration", "request-redirect", "always-set-cookie", "keepalive",
-    )
-)  # fmt: skip
 
 
 class IngressView(msgspec.Struct, frozen=True):
@@ -187,17 +172,8 @@ def _processing(ingress: IngressObject) -> Processing:
 
 def unprotected(ingress: IngressObject) -> str:
     """Return why an Ingress is not served: an annotation that keeps requests out would be ignored; else empty."""
-    acknowledged = ignorable(ingress)
-    # Our own lists take the place of those of another controller.
-    acknowledged |= {
-        name for own, others in SOURCE_RANGES.items() if own in (ingress.metadata.annotations or {}) for name in others
-    }
-    if ANNOTATION_EXTERNAL_AUTH in (ingress.metadata.annotations or {}):
-        acknowledged |= _AUTH_OF_OTHERS
-    if ANNOTATION_EXTERNAL_PROCESSOR in (ingress.metadata.annotations or {}):
-        acknowledged |= {"enable-modsecurity", "enable-owasp-core-rules"}
     protections = protecting_any(ingress.metadata.annotations)
-    if not set(protections) - acknowledged:
+    if not set(protections) - ignorable(ingress):
         return ""
     meta = ingress.metadata
     return (
