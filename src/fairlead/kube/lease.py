@@ -32,6 +32,8 @@ from fairlead.runtime.queue import backoff_s
 _RELEASE_S = 3.0
 #: The time between a candidate's looks, as a share of that between a leader's renewals: what is seen late is late.
 _STANDBY_SHARE = 0.3
+#: A longer lease was written by something else; waiting for it would leave no leader.
+_MOST_LEASE_S = 600
 
 
 class LeaderElector:
@@ -320,7 +322,9 @@ class LeaderElector:
         return min(look_s, left_s) if left_s > 0 else look_s
 
     def _duration_s(self, lease: Lease) -> float:
-        return float(lease.spec.lease_duration_seconds or self._lease_s)
+        """Return how long the holder of a lease is waited for; a duration that no replica has does not count."""
+        duration_s = lease.spec.lease_duration_seconds or 0
+        return float(duration_s) if 0 < duration_s <= _MOST_LEASE_S else self._lease_s
 
     def _free(self, lease: Lease) -> bool:
         if not lease.spec.holder_identity:

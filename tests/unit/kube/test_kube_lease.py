@@ -331,6 +331,21 @@ async def test_a_lease_with_an_absurd_epoch_is_still_taken(
 
 
 @pytest.mark.req("CORE-04")
+@pytest.mark.parametrize("duration_s", [2**31 - 1, 601, 0, -5])
+async def test_a_lease_with_an_absurd_duration_expires_like_our_own(
+    api: ScriptedApi, cluster: Cluster, clock: VirtualClock, duration_s: int
+) -> None:
+    spec = {"holderIdentity": "gone", "leaseTransitions": 1, "leaseDurationSeconds": duration_s}
+    api.put("leases", {"metadata": {"namespace": "fairlead", "name": "hub"}, "spec": spec})
+    started_s = clock.monotonic()
+    candidate = Candidate(cluster, "one")
+    await clock.advance_until(lambda: candidate.working, step_s=0.25)
+    assert 15 <= clock.monotonic() - started_s <= 16
+    assert candidate.terms == [2]
+    await candidate.stop()
+
+
+@pytest.mark.req("CORE-04")
 async def test_a_raised_epoch_is_in_the_lease_before_it_is_used(
     api: ScriptedApi, cluster: Cluster, clock: VirtualClock
 ) -> None:

@@ -60,6 +60,7 @@ def test_a_class_of_the_hubs_own_proxies_is_for_services():
         ({"healthCheck": {"type": "tcp", "interval": "0s"}}, "spec.healthCheck: interval is '0s'"),
         ({"healthCheck": {"port": 8080}}, "spec.healthCheck: port needs a type"),
         ({"healthCheck": {"tls": False}}, "spec.healthCheck: tls needs a type"),
+        ({"healthCheck": {"caBundle": "PEM"}}, "spec.healthCheck.caBundle: no certificate in PEM"),
         ({"healthCheck": {"type": "grpc"}}, "spec.healthCheck: this class has http, tcp checks and no grpc checks"),
         ({"outlierDetection": {"consecutive5xx": 5}}, "spec.outlierDetection: this class has none"),
     ],

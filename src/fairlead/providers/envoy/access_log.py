@@ -18,12 +18,12 @@ from hashlib import blake2b
 from typing import Annotated, Literal
 
 import msgspec
-from cryptography import x509
 from msgspec import Meta
 
 from fairlead.api.annotations import FIELDS, AccessLog, Kind, read_access_log
 from fairlead.api.json_text import decode
 from fairlead.model.in_words import split_host_port, whole_number
+from fairlead.model.key_pair import canonical_pem
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.resources import Fields, Schema, duration
 
@@ -54,9 +54,9 @@ def invalid_access_log(parameters: Mapping[str, str]) -> Iterator[str]:
         yield f"{ACCESS_LOG_SINK} is {sink[:80]!r}; choose stdout, file:/PATH, otlp://HOST:PORT or otlps://HOST:PORT"
     try:
         if bundle := parameters.get(COLLECTOR_CA, ""):
-            x509.load_pem_x509_certificates(bundle.encode())
-    except ValueError:
-        yield f"{COLLECTOR_CA} has no certificates in PEM; write the authorities of the collector"
+            canonical_pem(bundle.encode())
+    except ValueError as error:
+        yield f"{COLLECTOR_CA}: {error}; write the authorities of the collector"
     try:
         read_access_log(text)
     except ValueError as error:
@@ -173,7 +173,7 @@ def _collector(sink: str, stat_prefix: str, authorities: str) -> Fields:
     scheme, _, target = sink.partition("://")
     client: dict[str, object] = {"target_uri": target, "stat_prefix": stat_prefix}
     if scheme == "otlps":
-        roots = {"root_certs": {"inline_string": authorities}} if authorities else {}
+        roots = {"root_certs": {"inline_bytes": canonical_pem(authorities.encode())}} if authorities else {}
         client["channel_credentials"] = {"ssl_credentials": roots}
     return {"google_grpc": client, "timeout": duration(5.0)}
 

@@ -51,12 +51,15 @@ def test_a_sink_is_a_file_or_a_collector() -> None:
 
 def test_a_collector_over_tls_is_verified_by_the_authorities_of_the_class() -> None:
     bundle = self_signed("collector.internal")[0].decode()
-    parameters = {ACCESS_LOG: "{}", ACCESS_LOG_SINK: "otlps://collector:4317", COLLECTOR_CA: bundle}
+    parameters = {ACCESS_LOG: "{}", ACCESS_LOG_SINK: "otlps://collector:4317", COLLECTOR_CA: f"\ufeff{bundle}"}
     assert list(invalid_access_log(parameters)) == []
     for of_routes in ((), ("json",)):  # also the log of a route
         built = access_logs(packaged_schema(), access_log_of(parameters), "request", KEY, of_routes)
         assert all(bundle.encode() in logger["typed_config"]["value"] for logger in built)  # type: ignore[index]
         assert len(built) == 1 + len(of_routes)
+        assert not any(b"\xef\xbb\xbf" in logger["typed_config"]["value"] for logger in built)  # type: ignore[index]
+    parameters[COLLECTOR_CA] = bundle + bundle[:200]
+    assert [problem.partition(":")[0] for problem in invalid_access_log(parameters)] == [COLLECTOR_CA]
 
 
 @pytest.mark.req("F-15")
