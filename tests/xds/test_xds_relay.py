@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
-from fairlead.machine.checks import CONNECTIONS, HEALTHY_TARGETS, healthy_load_balancers, sum_of
+from fairlead.machine.checks import CONNECTIONS, TARGETS, load_balancers_with, sum_of
 from fairlead.machine.relay import HubLink, Relay
 from fairlead.machine.snapshot import XdsSnapshot
 from fairlead.model.change import Action
@@ -177,7 +177,8 @@ async def test_envoy_comes_back_from_the_snapshot_without_a_hub(site: Site, addr
     assert await site.ask() == "first"
     assert site.relay.synced
     # What the machine reads from Envoy's statistics.
-    assert healthy_load_balancers((await site.envoy.admin(HEALTHY_TARGETS))[1]) == {f"test/{spec.key.name}"}
+    page = (await site.envoy.admin(TARGETS))[1]
+    assert load_balancers_with(page, "healthy") == load_balancers_with(page, "total") == {f"test/{spec.key.name}"}
     assert sum_of((await site.envoy.admin(CONNECTIONS))[1], "total") == 1
     assert [proxy.group for proxy in provider.proxies()] == [GROUP]
 

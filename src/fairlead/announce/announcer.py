@@ -8,7 +8,7 @@ A machine has several announcers. Each one gets every plan as a whole, and ignor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from fairlead.model.machine import AddressState, LinkState, MachinePlan, SessionState
@@ -21,13 +21,19 @@ class Announcer(Protocol):
     ``sessions`` or ``links`` return something else, so that the machine reports at once.
     """
 
-    async def apply(self, plan: MachinePlan, *, serving: Mapping[str, bool]) -> None:
+    async def apply(self, plan: MachinePlan, *, serving: Mapping[str, bool], unhealthy: Collection[str] = ()) -> None:
         """Follow ``plan``, which is the whole state; calling this twice with the same values changes nothing.
 
         ``serving`` has the addresses whose state on this machine is known. True: the proxy is alive, its listener was
         accepted, and a target is healthy where the plan asks for that. False: the address must not be announced here.
         For a missing address nothing changes: one that is announced stays, another one is not begun.
+        ``unhealthy`` has those whose targets are all unhealthy as the proxy sees it: a machine whose link has just come
+        back leaves them at the machine that has them.
         """
+        ...
+
+    def due_back(self) -> bool:
+        """Return whether an address is to move here from a machine after this one: ``unhealthy`` matters then."""
         ...
 
     def addresses(self) -> Sequence[AddressState]:

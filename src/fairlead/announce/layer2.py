@@ -18,7 +18,7 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -61,6 +61,7 @@ class Layer2:
         self._refresh_s = refresh_s
         self._plan: MachinePlan | None = None
         self._serving: dict[str, bool] = {}
+        self._unhealthy: frozenset[str] = frozenset()
         self._withdrawn = False
         self._configured = False
         self._wake = asyncio.Event()
@@ -74,15 +75,20 @@ class Layer2:
 
     # --- The interface ----------------------------------------------------------------------------------------
 
-    async def apply(self, plan: MachinePlan, *, serving: Mapping[str, bool]) -> None:
+    async def apply(self, plan: MachinePlan, *, serving: Mapping[str, bool], unhealthy: Collection[str] = ()) -> None:
         """Follow a plan; see ``Announcer``."""
         self._plan, self._serving = plan, {_canonical(address): serves for address, serves in serving.items()}
+        self._unhealthy = frozenset(map(_canonical, unhealthy))
         self._withdrawn = False
         key = plan.link_key.encode()
         if key and key not in self._keys[:1]:
             self._keys = (key, *self._keys[:1])  # others may have the former key for a while
         self._configured = False
         self._wake.set()
+
+    def due_back(self) -> bool:
+        """Return whether an address is to move here; see ``Announcer``."""
+        return any(port.election.due_back for port in self._links.values())
 
     def addresses(self) -> Sequence[AddressState]:
         """Return the state of each address with ``announcement: L2``, and of those that this machine still has."""
@@ -232,6 +238,7 @@ class Layer2:
             wants.setdefault(link.index, {})[address] = Want(
                 machines=planned.machines,
                 serve=self._serving.get(address),
+                healthy=address not in self._unhealthy,
                 fast=planned.fast,
                 leaving=plan.drained or self._withdrawn,
             )

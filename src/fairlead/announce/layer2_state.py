@@ -81,7 +81,8 @@ class Claiming(enum.IntEnum):
     """What a machine says about itself and one address."""
 
     NONE = 0
-    #: Would take the address if nothing better ranked did; its claim is 1 if by its plan it comes before the owner.
+    #: Would take the address if nothing better ranked did; its claim is 1 if by its plan it comes before the owner, and
+    #: the address may move to it.
     CANDIDATE = 1
     OWNER = 2
     #: Owns the address, and removes it once another machine owns it.
@@ -131,10 +132,15 @@ class Hello:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Want:
-    """One address of the plan on this link; ``serve`` None: unknown, so nothing changes."""
+    """One address of the plan on this link; ``serve`` None: unknown, so nothing changes.
+
+    Unless ``healthy``, the proxy of this machine sees only unhealthy targets: after its link was down, it has yet to
+    check them. The address then stays at an owner that has it, and is taken only if no machine has.
+    """
 
     machines: tuple[str, ...]
     serve: bool | None = None
+    healthy: bool = True
     fast: bool = False
     leaving: bool = False
 
@@ -215,6 +221,8 @@ class _AddressRecord:
     trigger: str = ""
     #: The machine that was the last one to say that it owns the address.
     owner: str = ""
+    #: By its plan, this machine comes before the owner, and could take the address.
+    due_back: bool = False
     #: Why this machine yields: trigger and cause.
     yields: tuple[str, str] = ("", "")
     leave_at_s: float = _NEVER
@@ -506,6 +514,11 @@ class Election:
         )
 
     @property
+    def due_back(self) -> bool:
+        """Return whether an address is to move here from a machine that comes after this one."""
+        return any(record.due_back for record in self._addresses.values())
+
+    @property
     def held(self) -> frozenset[str]:
         """Return the machines that restart: whether their kernel still answers is to be asked."""
         return frozenset(peer.name for peer in self._peers.values() if peer.held_until_s > self._stepped_s)
@@ -722,6 +735,7 @@ class Election:
     def _other_step(self, now: float, record: _AddressRecord) -> Iterator[LinkAction]:
         want = record.want
         if want is None:
+            record.due_back = False
             self._say(record, _NOTHING)
             return
         # Also while this machine could not take it: a former vacancy must not count once it can.
@@ -733,7 +747,8 @@ class Election:
             and (self._up and not self._isolated and not foreign)
             and (self._keyed or not self._peers)
         )
-        self._say(record, Entry(Claiming.CANDIDATE, int(self._before_owner(record, want))) if able else _NOTHING)
+        record.due_back = able and self._before_owner(record, want)
+        self._say(record, Entry(Claiming.CANDIDATE, int(record.due_back and want.healthy)) if able else _NOTHING)
         free_s = self._free_s(now, record, want) if able else _NEVER
         if free_s - now > self._probe_s:
             record.probed = 0
@@ -768,6 +783,7 @@ class Election:
         record.highest = claim
         record.changed_s = record.taken_s = now
         record.vacant_s = _NEVER
+        record.due_back = False
         record.probed = 0
         # With three different plans, each pair of machines may agree, and the address would go around.
         record.offer_until_s, record.offer_after_s = -_NEVER, now + _OFFER_AGAIN_S if former else -_NEVER

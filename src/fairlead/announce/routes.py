@@ -141,11 +141,21 @@ class RouteAnnouncer:
         self._renewal_problem = ""
         self._stopped = False
 
-    async def apply(self, plan: MachinePlan, *, serving: Mapping[str, bool]) -> None:
+    async def apply(
+        self,
+        plan: MachinePlan,
+        *,
+        serving: Mapping[str, bool],
+        unhealthy: Collection[str] = (),  # noqa: ARG002 - a plan that asks for health has it in ``serving``
+    ) -> None:
         """Follow ``plan``; see ``Announcer``."""
         async with self._lock:
             self._plan, self._serving, self._stopped = plan, dict(serving), False
             await self._follow()
+
+    def due_back(self) -> bool:
+        """Return False: machines announce routes side by side."""
+        return False
 
     def addresses(self) -> Sequence[AddressState]:
         """Return the state of each address of the plan that is announced as a route here."""

@@ -26,10 +26,10 @@ from fairlead.announce.announcer import Announcer
 from fairlead.errors import FairleadError, Forbidden
 from fairlead.machine.checks import (
     CONNECTIONS,
-    HEALTHY_TARGETS,
+    TARGETS,
     Socket,
-    healthy_load_balancers,
     listening,
+    load_balancers_with,
     serving,
     sum_of,
     unhealthy_addresses,
@@ -150,9 +150,11 @@ class AnnouncingMachine:
         self._open_connections = 0
         #: The load balancers with a healthy target; None while that is unknown, or does not matter.
         self._healthy: frozenset[str] | None = None
+        #: Those with targets; empty where the ones above are unknown.
+        self._with_targets: frozenset[str] = frozenset()
         self._sockets: frozenset[Socket] = frozenset()
         self._sockets_s = float("-inf")
-        self._applied: tuple[MachinePlan, Mapping[str, bool]] | None = None
+        self._applied: tuple[MachinePlan, Mapping[str, bool], Collection[str]] | None = None
         #: Sentences by what they are about.
         self._problems: dict[str, str] = {}
 
@@ -240,13 +242,7 @@ class AnnouncingMachine:
                 self._proxy = replace(self._proxy, version=await _version(answering[0]))
                 counted_s = 0.0
             now_s = self._clock.monotonic()
-            # Ask for healthy targets where the plan needs them; without an answer they are unknown.
-            healthy: frozenset[str] | None = None
-            if self.plan is not None and any(planned.withdraw_when_unhealthy for planned in self.plan.addresses):
-                answers = [await envoy.admin(HEALTHY_TARGETS) for envoy in answering]
-                if answers and all(status == 200 for status, _ in answers):
-                    healthy = frozenset[str]().union(*(healthy_load_balancers(text) for _, text in answers))
-            self._healthy = healthy
+            await self._ask_for_targets(answering)
             if answering and now_s - counted_s >= _REPORT_S:
                 pages = [(await envoy.admin(CONNECTIONS))[1] for envoy in answering]
                 total = sum(sum_of(page, "total") for page in pages)
@@ -256,6 +252,18 @@ class AnnouncingMachine:
                 counted, counted_s = total, now_s
             notify_systemd("WATCHDOG=1")
             await self._clock.sleep(_ADMIN_S)
+
+    async def _ask_for_targets(self, answering: Sequence[LocalEnvoy]) -> None:
+        """Ask for healthy targets where the plan or a due move needs them; without an answer they are unknown."""
+        healthy: frozenset[str] | None = None
+        with_targets: frozenset[str] = frozenset()
+        asked = self.plan is not None and any(planned.withdraw_when_unhealthy for planned in self.plan.addresses)
+        if asked or any(announcer.due_back() for announcer in self._announcers.values()):
+            answers = [await envoy.admin(TARGETS) for envoy in answering]
+            if answers and all(status == 200 for status, _ in answers):
+                healthy = frozenset[str]().union(*(load_balancers_with(text, "healthy") for _, text in answers))
+                with_targets = frozenset[str]().union(*(load_balancers_with(text, "total") for _, text in answers))
+        self._healthy, self._with_targets = healthy, with_targets
 
     async def _check(self) -> None:
         while True:
@@ -296,22 +304,32 @@ class AnnouncingMachine:
         self._kernel.follow(plan)
         if not self._removed:
             up = _with_kernel(up, self._kernel.serving(plan))
-        if self._applied == (plan, up):
+        unhealthy = self._without_healthy(plan)
+        if self._applied == (plan, up, unhealthy):
             return
         failed = False
         for name, announcer in self._announcers.items():
             try:
-                await announcer.apply(plan, serving=up)
+                await announcer.apply(plan, serving=up, unhealthy=unhealthy)
             except FairleadError as error:
                 failed = True
                 self.problem(name, error.sentence)
         if not failed:
-            self._applied = plan, up
+            self._applied = plan, up, unhealthy
         self._changed.set()
 
     def _healthy_here(self) -> frozenset[str] | None:
         """Return the load balancers with a healthy target, here in Envoy or in the kernel; None while unknown."""
         return None if self._healthy is None else self._healthy | self._kernel.healthy()
+
+    def _without_healthy(self, plan: MachinePlan) -> Collection[str]:
+        """Return the addresses of the plan whose targets Envoy sees, all of them unhealthy."""
+        failing = self._with_targets - (self._healthy_here() or frozenset())
+        return {
+            planned.address
+            for planned in plan.addresses
+            if not failing.isdisjoint(planned.load_balancers) and failing.issuperset(planned.load_balancers)
+        }
 
     def _open_sockets(self) -> frozenset[Socket]:
         """Return what the kernel listens at; read again after a while only where that is much to read."""

@@ -24,11 +24,11 @@ from fairlead.providers.envoy.resources import load_balancer_of
 
 _STATUS = Path("/proc/self/status")
 _NET = Path("/proc/self/net")
-#: Pages of Envoy's admin interface, for ``sum_of`` and ``healthy_load_balancers``.
+#: Pages of Envoy's admin interface, for ``sum_of`` and ``load_balancers_with``.
 CONNECTIONS = (
     r"/stats?usedonly&filter=%5E(tcp|http|udp)%5C.%5BA-Za-z%5D%2B/.*%5C.downstream_(cx|sess)_(total|active)%24"
 )
-HEALTHY_TARGETS = r"/stats?filter=%5Ecluster%5C.%5BA-Za-z%5D%2B/.*%5C.membership_healthy%24"
+TARGETS = r"/stats?filter=%5Ecluster%5C.%5BA-Za-z%5D%2B/.*%5C.membership_(healthy|total)%24"
 #: Bits of a set of capabilities.
 _CAPABILITIES = {"NET_ADMIN": 12, "NET_RAW": 13}
 _NONLOCAL = (Path("/proc/sys/net/ipv4/ip_nonlocal_bind"), Path("/proc/sys/net/ipv6/ip_nonlocal_bind"))
@@ -123,10 +123,12 @@ def sum_of(statistics: str, kind: Literal["total", "active"]) -> int:
     return sum(int(value) for name, _, value in lines if name.endswith(f"_{kind}") and value.isdigit())
 
 
-def healthy_load_balancers(statistics: str) -> frozenset[str]:
-    """Return ``namespace/name`` of each load balancer with a target that Envoy sees healthy."""
+def load_balancers_with(statistics: str, counted: Literal["healthy", "total"]) -> frozenset[str]:
+    """Return ``namespace/name`` of each load balancer with a target, or with one that Envoy sees healthy."""
+    counter = f".membership_{counted}"
     lines = (line.rpartition(": ") for line in statistics.splitlines())
-    clusters = (name.removeprefix("cluster.") for name, _, value in lines if value.isdigit() and value != "0")
+    counts = ((name, value) for name, _, value in lines if name.endswith(counter))
+    clusters = (name.removeprefix("cluster.") for name, value in counts if value.isdigit() and value != "0")
     return frozenset(owner for cluster in clusters if (owner := _owner(cluster)))
 
 

@@ -27,8 +27,9 @@ from pathlib import Path
 from fairlead.api.addresspool import ADDRESS_POOLS
 from fairlead.api.announcing import ADVERTISEMENTS, BGP_PEERS
 from fairlead.api.kubernetes import ENDPOINT_SLICES
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject
-from fairlead.api.names import LABEL_LOAD_BALANCER, LABEL_SLICE_MANAGED_BY, SLICE_MANAGED_BY
+from fairlead.api.names import DEFAULT_CLASS, LABEL_LOAD_BALANCER, LABEL_SLICE_MANAGED_BY, SLICE_MANAGED_BY
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import Terminal
 from fairlead.kube.cluster import Cluster
@@ -299,10 +300,12 @@ class ProxySite:
             (ADDRESS_POOLS, pool, {"addresses": [ROUTED_POOL]}),
             (BGP_PEERS, "router", {**router, "bfd": True, "holdTimeSeconds": 9}),
             (ADVERTISEMENTS, "on-the-link", {"announcement": "L2"}),
-            # A machine whose cable was out sees no healthy target for some seconds.
+            # A machine whose cable was out sees no healthy target until its next check.
             (ADVERTISEMENTS, "to-the-router", {"announcement": "BGP", "pools": [pool], "withdrawWhenUnhealthy": True}),
         ):
             await self.cluster.create(resource, {"metadata": {"name": name}, "spec": spec})
+        patch = {"spec": {"healthCheck": {"interval": "1s"}}}
+        await self.cluster.merge_patch(LOAD_BALANCER_CLASSES, "", DEFAULT_CLASS, patch, manager="operator")
 
     async def start_member(self, name: str, *options: str) -> Member:
         """Start a member cluster and its agent, on this machine; its nodes have the addresses of pods."""

@@ -68,8 +68,10 @@ class Link:
         return places == sorted(places)
 
 
-def want(*machines: str, serve: bool | None = True, fast: bool = False, leaving: bool = False) -> Want:
-    return Want(machines=machines, serve=serve, fast=fast, leaving=leaving)
+def want(
+    *machines: str, serve: bool | None = True, healthy: bool = True, fast: bool = False, leaving: bool = False
+) -> Want:
+    return Want(machines=machines, serve=serve, healthy=healthy, fast=fast, leaving=leaving)
 
 
 @pytest.fixture
@@ -160,6 +162,29 @@ def test_an_owner_that_comes_back_is_given_its_addresses_without_a_gap(link):
     link.run(10)
     assert link.owners() == ["m1"]
     assert link.before(("m1", "add"), ("m2", "remove"))
+
+
+@pytest.mark.req("P-9")
+def test_an_owner_that_comes_back_waits_for_a_healthy_target(link):
+    link.cut.add("m1")
+    link.run(2)
+    link.cut.clear()
+    link.plan({A: want(*NAMES, healthy=False), B: want(*NAMES)}, only=("m1",))
+    link.run(20)
+    assert (link.owners(A), link.owners(B)) == (["m2"], ["m1"])
+    assert link.elections["m1"].due_back
+    link.plan({A: want(*NAMES), B: want(*NAMES)}, only=("m1",))
+    link.run(2)
+    assert link.owners() == ["m1"]
+    assert not link.elections["m1"].due_back
+
+
+@pytest.mark.req("P-12")
+def test_a_machine_without_a_healthy_target_replaces_an_owner_that_is_dead(link):
+    link.plan({A: want(*NAMES, healthy=False)}, only=("m2", "m3"))
+    link.cut.add("m1")
+    link.run(2)
+    assert "m2" in link.owners()
 
 
 @pytest.mark.req("P-9")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from fairlead.errors import FairleadError, Forbidden, Unreachable
 from fairlead.machine.announcing import AnnouncingMachine, notify_systemd
@@ -54,9 +55,11 @@ class Hub:
 
 
 class NoEnvoys:
-    """A machine whose Envoys have all ended."""
+    """A machine whose Envoys have all ended, unless it has some."""
 
-    envoys: Sequence[LocalEnvoy] = ()
+    def __init__(self, *envoys: LocalEnvoy) -> None:
+        self.envoys: Sequence[LocalEnvoy] = envoys
+
     max_listeners = 100
     synced = True
 
@@ -71,13 +74,19 @@ class NoEnvoys:
 
 
 class Recorder:
-    """An announcer that keeps what it gets."""
+    """An announcer that keeps what it gets; ``back``: an address is to move here."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, back: bool = False) -> None:
         self.applied: asyncio.Queue[tuple[str, dict[str, bool]]] = asyncio.Queue()
+        self.unhealthy: asyncio.Queue[set[str]] = asyncio.Queue()
+        self._back = back
 
-    async def apply(self, plan: MachinePlan, *, serving: Mapping[str, bool]) -> None:
+    async def apply(self, plan: MachinePlan, *, serving: Mapping[str, bool], unhealthy: Collection[str] = ()) -> None:
         self.applied.put_nowait((plan.version, dict(serving)))
+        self.unhealthy.put_nowait(set(unhealthy))
+
+    def due_back(self) -> bool:
+        return self._back
 
     def addresses(self) -> Sequence[AddressState]:
         return ()
@@ -170,6 +179,55 @@ async def test_a_machine_whose_envoy_ends_with_it_withdraws_first() -> None:
         assert await recorder.applied.get() == ("1", {ADDRESS: False})
 
     await while_running(Hub(plan_of("1")), check, withdraw=True)
+
+
+@pytest.mark.req("P-9")
+@pytest.mark.parametrize("back", [True, False], ids=["due back", "nothing is due"])
+async def test_unhealthy_targets_reach_the_announcers_while_an_address_is_due_back(tmp_path: Path, back: bool) -> None:
+    pages: list[str] = []
+    asked_twice = asyncio.Event()
+    counts = {"healthy": 0, "total": 2}
+
+    async def answer(request: web.Request) -> web.Response:
+        pages.append(request.path_qs)
+        if pages.count("/ready") == 2:
+            asked_twice.set()
+        name = "cluster.TCPLoadBalancer/shop/web/TCP/80.membership"
+        return web.Response(text="".join(f"{name}_{counted}: {count}\n" for counted, count in counts.items()))
+
+    application = web.Application()
+    application.router.add_get("/{page:.*}", answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    envoy = LocalEnvoy(directory=tmp_path, bootstrap=b"", options=())
+    await web.UnixSite(runner, str(envoy.admin_socket)).start()
+    address = AnnouncedAddress(address=ADDRESS, machines=("m1", "m2"), load_balancers=("shop/web",))
+    plan = MachinePlan(machine="m1", version="1", addresses=(address,))
+    recorder, supervisor = Recorder(back=back), Supervisor()
+    machine = AnnouncingMachine(
+        "m1",
+        hub=Hub(),
+        proxies=NoEnvoys(envoy),
+        kernel=KernelPath(Path("forwarding.json"), on_change=lambda: None),
+        announcers={"recorder": recorder},
+        changed=asyncio.Event(),
+        plan=plan,
+    )
+    machine.watch(supervisor)
+    running = asyncio.create_task(supervisor.run_until_stopped())
+    try:
+        async with asyncio.timeout(180):
+            await asked_twice.wait()
+            while back and await recorder.unhealthy.get() != {ADDRESS}:
+                pass
+            counts["healthy"] = 1
+            while back and await recorder.unhealthy.get():
+                pass
+    finally:
+        supervisor.stop()
+        await running
+        await runner.cleanup()
+    assert any("membership" in page for page in pages) == back
 
 
 @pytest.mark.parametrize("abstract", [False, True])

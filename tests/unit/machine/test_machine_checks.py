@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from fairlead.machine.checks import Socket, healthy_load_balancers, listening, serving, unhealthy_addresses
+from fairlead.machine.checks import Socket, listening, load_balancers_with, serving, unhealthy_addresses
 from fairlead.model.keys import Protocol
 from fairlead.model.machine import AnnouncedAddress, MachinePlan
 
@@ -104,11 +104,14 @@ def test_without_a_healthy_target_all_but_one_machine_withdraw(
     assert unhealthy_addresses(plan(address), seen) == expected
 
 
-def test_healthy_targets_are_read_from_the_statistics_of_envoy() -> None:
+def test_targets_are_read_from_the_statistics_of_envoy() -> None:
     statistics = (
         "cluster.TCPLoadBalancer/shop/web/TCP/80.membership_healthy: 0\n"
         "cluster.TCPLoadBalancer/shop/web/TCP/443.membership_healthy: 2\n"
         "cluster.HTTPLoadBalancer/shop/site/backend/a.b.membership_healthy: 0\n"
+        "cluster.HTTPLoadBalancer/shop/site/backend/a.b.membership_total: 3\n"
+        "cluster.TCPLoadBalancer/shop/empty/TCP/80.membership_total: 0\n"
         "cluster.fairlead-xds.membership_healthy: 1\n"
     )
-    assert healthy_load_balancers(statistics) == {"shop/web"}
+    assert load_balancers_with(statistics, "healthy") == {"shop/web"}
+    assert load_balancers_with(statistics, "total") == {"shop/site"}
