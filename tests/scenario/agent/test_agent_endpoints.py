@@ -10,8 +10,11 @@ from agent_world import HUB_NAMESPACE, World, until, writes
 from structlog.testing import capture_logs
 
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES
+from fairlead.api.tcploadbalancer import TCPLoadBalancer
+from fairlead.errors import Invalid
 
 POD = {"fairlead.dev/target": "Pod"}
+HTTP = {"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}
 
 
 @pytest.mark.req("E-3")
@@ -241,3 +244,41 @@ def node_ports(ports: Any) -> list[int | None]:
 
 async def has_node_port(world: World, port: int) -> bool:
     return node_ports((await world.load_balancer()).spec.ports) == [port]
+
+
+@pytest.mark.req("E-3", "L4-2")
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"annotations": {**POD, "fairlead.dev/proxy-protocol": "v9"}},
+        {"annotations": {"fairlead.dev/target": "Nod"}},
+        {"annotations": POD, "ports": [HTTP, {"port": 9, "name": "sctp", "protocol": "SCTP"}]},
+        {"annotations": {**POD, "fairlead.dev/hostname": f"{'a' * 63}.example.com"}},
+    ],
+    ids=["annotation", "target", "protocol", "refused-by-the-hub"],
+)
+async def test_endpoints_are_followed_while_their_service_is_refused(world: World, change: dict[str, Any]):
+    await world.service(annotations=POD, ports=[HTTP])
+    await world.slice("10.1.0.1")
+    agent = await world.start()
+    before = (await world.load_balancer()).spec
+    real = agent.engine.publisher.load_balancers._apply
+
+    async def refuse(obj: TCPLoadBalancer, reason: str) -> None:
+        if obj.spec.hostnames:
+            raise Invalid("admission webhook denied the request")
+        await real(obj, reason)
+
+    agent.engine.publisher.load_balancers._apply = refuse  # type: ignore[method-assign]
+    await world.service(**change)
+    await world.settled(agent)
+    await world.slice("10.1.0.2")
+    await until(lambda: has(world, ["10.1.0.2"]))
+    assert (await world.load_balancer()).spec == before
+    # Endpoints have the names of the Service's ports: with others than those in effect, the last ones are kept.
+    renamed: dict[str, Any] = {**change, "ports": [{**HTTP, "name": "web"}, *change.get("ports", [])[1:]]}
+    await world.service(**renamed)
+    await world.settled(agent)
+    await world.slice("10.1.0.3")
+    await world.settled(agent)
+    assert await world.addresses() == ["10.1.0.2"]

@@ -26,6 +26,7 @@ from enum import IntEnum
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.agent.identity import service_labels
 from fairlead.agent.probes import with_probe
@@ -53,7 +54,7 @@ from fairlead.api.names import (
 from fairlead.api.tcploadbalancer import Origin, TargetType, TCPLoadBalancer
 from fairlead.model.condition import ConditionReason, ObjectEvent, warning_event
 from fairlead.model.health import HealthCheckSettings
-from fairlead.model.keys import Family
+from fairlead.model.keys import IPV4, Family
 from fairlead.publish.objects import (
     Publication,
     Refused,
@@ -202,7 +203,7 @@ def build_export(view: ServiceView, ours: Ours, settings: Settings) -> Publicati
     if refused is not None:
         return refused
     if targets == "Pod":
-        options = msgspec.structs.replace(options, health_check=with_probe(options.health_check, view.probe))
+        options = replace(options, health_check=with_probe(options.health_check, view.probe))
     load_balancer = _load_balancer(view, ours, options, targets, settings)
     slices = _slices(view, targets, settings)
     # An address that is unknown for a moment takes nothing away.
@@ -210,6 +211,24 @@ def build_export(view: ServiceView, ours: Ours, settings: Settings) -> Publicati
         missing = NotYet("the member's own load balancer shows no address")
         return Publication(load_balancer, None) if view.before else missing
     return Publication(load_balancer, slices)
+
+
+def slices_in_effect(
+    view: ServiceView, load_balancer: TCPLoadBalancer, settings: Settings
+) -> tuple[EndpointSlice, ...] | None:
+    """Return the slices of the version at the hub, while that of the Service is refused; None: they stay as they are.
+
+    Endpoints have the names of the Service's ports: where that version has others, nothing is known about its targets.
+    """
+    service, spec = view.service, load_balancer.spec
+    ports = {(port.name or "", port.protocol) for port in service.spec.ports or ()}
+    if any((port.name, port.protocol) not in ports for port in spec.ports):
+        return None
+    in_effect = replace(
+        service.spec, ip_families=spec.ip_families or [IPV4], external_traffic_policy=spec.external_traffic_policy
+    )
+    slices = _slices(replace(view, service=replace(service, spec=in_effect)), spec.targets, settings)
+    return None if spec.targets == "Address" and not slices else slices
 
 
 def _slices(view: ServiceView, targets: TargetType, settings: Settings) -> tuple[EndpointSlice, ...]:

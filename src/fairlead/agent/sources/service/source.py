@@ -33,6 +33,7 @@ from fairlead.agent.sources.service.plan import (
     build_export,
     decide,
     find_warnings,
+    slices_in_effect,
 )
 from fairlead.agent.sources.service.status import build_feedback
 from fairlead.agent.term import Offboarding, Refusals
@@ -41,10 +42,19 @@ from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import KubeObject, only_status_changed
 from fairlead.api.names import ANNOTATION_ADDRESS, ANNOTATION_EGRESS_PODS, LABEL_NODES, LABEL_NODES_IPV6, hub_name
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
-from fairlead.errors import Retry
+from fairlead.errors import Invalid, Retry
 from fairlead.model.condition import ConditionReason, ObjectEvent, warning_event
 from fairlead.model.keys import IPV4, IPV6, Family
-from fairlead.publish.objects import IsOurs, Present, PublishPlan, Refused, plan_publication, plan_removal, plan_slices
+from fairlead.publish.objects import (
+    IsOurs,
+    Present,
+    Publication,
+    PublishPlan,
+    Refused,
+    plan_publication,
+    plan_removal,
+    plan_slices,
+)
 from fairlead.publish.publisher import Publisher, slices_of_nodes
 
 SERVICE, NODE = "Service", "Node"
@@ -236,7 +246,20 @@ class ServiceSource(Source):
 
     async def _refuse(self, service: MemberService, decision: Decision, refused: Refused) -> bool:
         self._keep(service, decision, refused)
-        return False if refused.keep else await self._remove(service.key, refused.sentence)
+        if not refused.keep:
+            return await self._remove(service.key, refused.sentence)
+        return await self._follow(service)
+
+    async def _follow(self, service: MemberService) -> bool:
+        """Publish the endpoints of the version that stays in effect while that of the Service is refused."""
+        key = service.key
+        present, is_ours = self._present(key), self._is_ours(key)
+        load_balancer = present.load_balancer
+        if load_balancer is None:
+            return False
+        slices = slices_in_effect(self._view(service, present), load_balancer, self._settings)
+        present = self._present(key, slices or ())
+        return await self._write(plan_publication(Publication(load_balancer, slices), present, is_ours=is_ours))
 
     def _keep(self, service: MemberService, decision: Decision, refused: Refused) -> None:
         sentence = refused.sentence
@@ -248,22 +271,7 @@ class ServiceSource(Source):
 
     async def _export(self, service: MemberService, ours: Ours) -> bool:
         key = service.key
-        present = self._present(key)
-        before, egress = present.slices, self._egress(key)
-        if egress is None:
-            egress = present.load_balancer.annotation(ANNOTATION_EGRESS_PODS) if present.load_balancer else ""
-        view = ServiceView(
-            service=service,
-            slices=self._caches.slices_of_service(key),
-            before=before,
-            reused=self._caches.reused_endpoints(key, before),
-            class_targets=self._caches.class_targets(),
-            node_addresses=self._nodes.addresses,
-            egress=egress,
-            probe=self._caches.probes.check_of(key),
-            labels=self._caches.subtenant_labels(key[0], present.load_balancer),
-        )
-        export = build_export(view, ours, self._settings)
+        export = build_export(self._view(service, self._present(key)), ours, self._settings)
         if isinstance(export, Refused):
             return await self._refuse(service, ours, export)
         if isinstance(export, NotYet):
@@ -273,7 +281,11 @@ class ServiceSource(Source):
         plan, name = plan_publication(export, present, is_ours=is_ours), export.load_balancer.metadata.name
         if (self._settings.namespace, name) in self._caches.load_balancers.broken:
             await self._write_endpoints(plan, name, present, is_ours)
-        held = await self._write(plan)
+        try:
+            held = await self._write(plan)
+        except Invalid:
+            await self._follow(service)
+            raise
         events = list(self._warnings(service, ours))
         if plan.conflict:
             sentence = (
@@ -286,6 +298,22 @@ class ServiceSource(Source):
             self._count(key, exported=True)
         self._events.emit_new("export", service, events)
         return held
+
+    def _view(self, service: MemberService, present: Present) -> ServiceView:
+        key, egress = service.key, self._egress(service.key)
+        if egress is None:
+            egress = present.load_balancer.annotation(ANNOTATION_EGRESS_PODS) if present.load_balancer else ""
+        return ServiceView(
+            service=service,
+            slices=self._caches.slices_of_service(key),
+            before=present.slices,
+            reused=self._caches.reused_endpoints(key, present.slices),
+            class_targets=self._caches.class_targets(),
+            node_addresses=self._nodes.addresses,
+            egress=egress,
+            probe=self._caches.probes.check_of(key),
+            labels=self._caches.subtenant_labels(key[0], present.load_balancer),
+        )
 
     def _warnings(self, service: MemberService, decision: Decision) -> tuple[ObjectEvent, ...]:
         problem = self._caches.probes.problem_of(service.key)
