@@ -152,6 +152,15 @@ async def test_a_route_whose_service_does_not_exist_is_not_called_well(world, hu
     await says(world, "ResolvedRefs", "True")
 
 
+@pytest.mark.req("X-1")
+async def test_a_load_balancer_whose_routes_have_no_backend_is_ready(world, hub):
+    """The Ingresses of a class may all be gone, and a Gateway may have no routes, or only redirects."""
+    await load_balancer(world)
+    await says(world, "Programmed", "True")
+    await says(world, "Ready", "True")
+    assert (await condition(world, "Serving")).reason == "NotChecked"
+
+
 async def test_a_certificate_that_is_served_is_not_called_missing_by_explain(world, hub):
     chain, key = self_signed("shop.example.com")
     await secret(world, chain, key)

@@ -109,6 +109,7 @@ NO_ENDPOINTS = Condition(T.RESOLVED_REFS, False, R.BACKEND_NOT_FOUND, "no ready 
         pytest.param(DEAD, False, R.NO_HEALTHY_TARGETS, {}, id="all-dead"),
         pytest.param(EMPTY, False, R.NO_TARGETS, {}, id="empty"),
         pytest.param(EMPTY, None, R.PENDING, {"has_targets": True}, id="on-their-way"),
+        pytest.param(EMPTY, None, R.NOT_CHECKED, {"has_targets": None}, id="no-backend"),
         pytest.param(
             EMPTY,
             False,

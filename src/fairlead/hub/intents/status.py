@@ -81,13 +81,13 @@ def build_conditions(
     *,
     needs_address: bool = True,
     waiting_for: str = "",
-    has_targets: bool = False,
+    has_targets: bool | None = False,
     held: HeldRows | None = None,
 ) -> list[Condition]:
     """Return the conditions of ``decision`` with Programmed, Serving, Guarded, Drifted, and the provider's refusals.
 
     ``waiting_for``: why another provider still serves the load balancer; Programmed is false until it no longer does.
-    ``has_targets``: each listener is to have a target. ``held``: the held changes, by default those of ``report``.
+    ``has_targets`` is the answer of ``is_complete``. ``held``: the held changes, by default those of ``report``.
     """
     if held is None:
         held = held_now(report) if report is not None else NO_ROWS
@@ -192,11 +192,12 @@ def _with_all_families(programmed: Condition, decision: Decision, observed: Obse
 
 
 def _serving(
-    conditions: Mapping[ConditionType, Condition], observed: Observed | None, *, coming: bool, only_held: bool
+    conditions: Mapping[ConditionType, Condition], observed: Observed | None, *, coming: bool | None, only_held: bool
 ) -> Condition:
     """Return Serving, from the health that the data plane reports.
 
-    ``coming``: missing targets are being registered. ``only_held``: no listed target is healthy.
+    ``coming``: missing targets are being registered; None: there are to be none. ``only_held``: no listed target is
+    healthy.
     """
 
     def unknown(reason: ConditionReason, message: str) -> Condition:
@@ -206,6 +207,8 @@ def _serving(
     if observed is None:
         return unknown(ConditionReason.PENDING, "the provider has not reported its state yet")
     health = observed.health or _without_health(conditions)
+    if health.reason is ConditionReason.NO_TARGETS and coming is None:
+        return unknown(ConditionReason.NOT_CHECKED, "no route sends requests to a backend")
     if health.reason is ConditionReason.NO_TARGETS and coming:
         return unknown(ConditionReason.PENDING, "the targets are being registered at the provider")
     if health.serving and not programmed.status and programmed.reason is not ConditionReason.ROUTES_REFUSED:
@@ -404,9 +407,14 @@ class TargetCounts:
         return total
 
 
-def is_complete(decision: Decision) -> bool:
-    """Return whether every listener is to have a target that takes connections."""
+def is_complete(decision: Decision) -> bool | None:
+    """Return whether every listener is to have a target that takes connections.
+
+    None: no route has a backend, as where all of them redirect, or their Services do not exist.
+    """
     desired = decision.desired
+    if desired is not None and desired.spec.l7 is not None and not desired.targets and not desired.stale:
+        return None
     if decision.complete is not None:
         return decision.complete
     return desired is not None and all(
@@ -609,7 +617,7 @@ class _KnownState(msgspec.Struct, Generic[T]):
     generation: int = 0
     waiting_for: str = ""
     #: Each listener is to have a target.
-    has_targets: bool = False
+    has_targets: bool | None = False
     #: The provider does not have what was decided about this generation yet: what it reports is about an earlier one.
     is_behind: bool = False
     #: Known before this process has sent its proxies anything.
