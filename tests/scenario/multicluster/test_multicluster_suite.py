@@ -158,6 +158,17 @@ async def test_labels_are_exported_only_as_listed_and_the_oldest_wins(west: Memb
     assert "note" not in (gone.metadata.annotations or {})
 
 
+async def test_endpoints_are_followed_while_their_export_is_invalid(west: Member, east: Member) -> None:
+    await west.service("hello", "10.1.0.1")
+    await west.export(exportedLabels={"dummy": "a"})
+    await east.until_endpoints({"west": ["10.1.0.1"]})
+    await west.export(exportedLabels={"dummy": "a b"})
+    await west.condition("Ready", "False", reason="Failed")
+    await west.slice("10.1.0.2")
+    await east.until_endpoints({"west": ["10.1.0.2"]})
+    assert {"dummy": "a"}.items() <= ((await east.imported()).metadata.labels or {}).items()
+
+
 @pytest.mark.req("GM-8", "MC-4")
 async def test_slices_have_the_labels_of_the_standard(west: Member, east: Member) -> None:
     await west.service("hello", "10.1.0.1")

@@ -23,7 +23,7 @@ from fairlead.agent.sources.service.plan import Settings
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.meta import condition_of
 from fairlead.api.multicluster import ExportedService, ImportedService, ServiceExport
-from fairlead.testing.builders import decoded
+from fairlead.testing.builders import decoded, endpoint_slice
 
 SETTINGS = Settings(tenant="west", namespace="tenant-west")
 META = {"name": "web", "namespace": "shop", "creationTimestamp": "2030-01-01T00:00:00Z"}
@@ -80,8 +80,9 @@ def test_an_export_has_the_properties_of_its_service() -> None:
     "spec", [{"exportedLabels": {"a b": ""}}, {"exportedLabels": {"a": "b c"}}, {"exportedAnnotations": {"/": "x"}}]
 )
 def test_invalid_metadata_is_named_and_what_was_exported_stays(spec: dict[str, Any]) -> None:
-    plan = plan_export(export(**spec), service(), (), SETTINGS)
+    plan = plan_export(export(**spec), service(), [endpoint_slice("web-1", ["10.1.0.1"])], SETTINGS)
     assert plan.exported is None
+    assert len(plan.slices) == 1, "endpoints are followed"
     assert plan.problem
     status = export_status(export(**spec), plan, None, "", now="2030-01-01T00:00:01Z")
     ready = condition_of(status.conditions, "Ready")

@@ -86,11 +86,9 @@ def plan_export(
     if service.label(LABEL_IMPORT):
         return _invalid("InvalidServiceType", "The Service was made for a ServiceImport and is not exported.")
     valid = WireCondition(VALID, "True", "Valid", "The Service can be exported.")
-    if problem := _metadata_problem(export):
-        return ExportPlan(valid, problem=problem)
-    key = export.key
+    problem, key = _metadata_problem(export), export.key
     meta = ObjectMeta(name=hub_name(*key), namespace=settings.namespace, labels=_export_labels(export, settings))
-    exported = ExportedService(metadata=meta, spec=_exported_spec(export, service))
+    exported = None if problem else ExportedService(metadata=meta, spec=_exported_spec(export, service))
     labels = {
         **(meta.labels or {}),
         LABEL_SLICE_MANAGED_BY: SLICE_MANAGED_BY,
@@ -114,7 +112,7 @@ def plan_export(
         for endpoint_slice in slices
         if not endpoint_slice.deleting
     )
-    return ExportPlan(valid, exported, tuple(published))
+    return ExportPlan(valid, exported, tuple(published), problem)
 
 
 def export_status(

@@ -308,13 +308,14 @@ class MulticlusterSource(Source):
         wanted: tuple[EndpointSlice, ...] = ()
         if export is not None and not export.deleting:
             plan = self._plan(export)
-            if plan.problem:
+            if plan.problem and present is None:
                 return False
             wanted = plan.slices
             for endpoint_slice in wanted:
                 await self._hub_slices.apply(endpoint_slice)
             if plan.exported is not None:
                 await self._exported.apply(plan.exported)
+            if plan.exported is not None or plan.problem:
                 present = None
         names = {endpoint_slice.metadata.name for endpoint_slice in wanted}
         gone = [endpoint_slice for endpoint_slice in slices if endpoint_slice.metadata.name not in names]
