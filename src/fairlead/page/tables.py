@@ -532,6 +532,8 @@ class Detail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One load balancer; ``history`` is oldest first, ``more`` counts what is not listed of the rest."""
 
     id: str
+    #: Of the fields that docs/how-to/terraform.md promises; raise it when one of them is removed or changes.
+    version: int = 1
     conditions: list[ConditionItem]
     providers: list[ProviderState]
     history: list[HistoryEntry]
