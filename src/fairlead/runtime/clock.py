@@ -10,7 +10,7 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -150,6 +150,13 @@ async def wait_for(event: asyncio.Event, clock: Clock, seconds: float | None) ->
 
 
 async def settle(rounds: int = 20) -> None:
-    """Let every task that can run without waiting run."""
+    """Let every task that can run without waiting run, for at most ``rounds`` rounds of the event loop."""
+    # Loops other than asyncio's do not say what is ready: they always get all rounds.
+    ready: Collection[object] = getattr(asyncio.get_running_loop(), "_ready", (None,))
+    idle_rounds = 0
     for _ in range(rounds):
         await asyncio.sleep(0)
+        # The loop polls its sockets between rounds: only the second idle round has seen that nothing arrived either.
+        idle_rounds = 0 if ready else idle_rounds + 1
+        if idle_rounds == 2:
+            return
