@@ -71,6 +71,7 @@ def identifiers(tree: ast.AST) -> Iterator[str]:
                 pass
 
 
+@cache
 def words_of(name: str) -> tuple[str, ...]:
     return tuple(word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name))
 
