@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import os
+import sys
 import tempfile
 from collections.abc import Generator
 
 import pytest
+from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
 
 from fairlead.errors import BadConfiguration
@@ -41,14 +44,38 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Keep the tests and modules, a million objects, out of hundreds of passes of the garbage collector."""
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Keep the tests and modules, a million objects, out of hundreds of passes of the garbage collector.
+
+    The tests make many objects that end by their reference count: the collector has little to find.
+    """
+    _compile_part(session.config)
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
         gc.enable()
+
+
+def _compile_part(config: pytest.Config) -> None:
+    """Rewrite the asserts of this worker's part of the test modules, if they changed; the others find them compiled.
+
+    Without this, every worker of the first run after a change compiles all modules.
+    """
+    workers = getattr(config, "workerinput", None)
+    if workers is None or sys.dont_write_bytecode:
+        return
+    state = config.stash[rewrite.assertstate_key]
+    roots = [config.invocation_params.dir / argument.partition("::")[0] for argument in config.args]
+    modules = [module for root in roots for module in ([root] if root.is_file() else sorted(root.rglob("test_*.py")))]
+    for module in modules[int(workers["workerid"].removeprefix("gw")) :: workers["workercount"]]:
+        compiled = rewrite.get_cache_dir(module) / f"{module.stem}{rewrite.PYC_TAIL}"
+        with contextlib.suppress(SyntaxError):  # reported by the collection
+            if rewrite.try_makedirs(compiled.parent) and rewrite._read_pyc(module, compiled) is None:
+                source_hash, code = rewrite._rewrite_test(module, config)
+                rewrite._write_pyc(state, code, source_hash, compiled)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
