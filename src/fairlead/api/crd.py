@@ -242,7 +242,7 @@ def fields_of(crd: JSONObject) -> frozenset[str]:
 
 def newer_fields(expected: JSONObject, present: JSONObject) -> list[str]:
     """Return the fields of ``present`` that ``expected`` lacks, sorted; none when it lacks some of ``expected``."""
-    if expected["spec"] == present.get("spec"):
+    if is_within(expected, present):  # by far the most frequent case, and the cheapest to see
         return []
     expected_fields, present_fields = fields_of(expected), fields_of(present)
     return [] if expected_fields - present_fields else sorted(present_fields - expected_fields)
