@@ -28,6 +28,13 @@ from podless.registry.context import Context, DeleteOptions
 from podless.selectors import Selection, parse_fields, parse_labels
 
 _PROPAGATION = {"Background", "Foreground", "Orphan"}
+_DELETE_TYPES = {
+    "dryRun": list,
+    "gracePeriodSeconds": int,
+    "orphanDependents": bool,
+    "preconditions": dict,
+    "propagationPolicy": str,
+}
 _DIGITS = 19
 _MATCHES = {"Exact", "NotOlderThan"}
 
@@ -117,23 +124,33 @@ def selection(request: web.BaseRequest, kind: Kind, info: RequestInfo) -> Select
     return Selection(info.namespace, parse_labels(query.get("labelSelector", "")), fields)
 
 
-def delete_options(request: web.BaseRequest, body: Obj) -> DeleteOptions:
-    """Return the ``DeleteOptions`` of a delete, from its body or its query."""
-    propagation = body.get("propagationPolicy") or request.query.get("propagationPolicy") or ""
-    orphans = body.get("orphanDependents") is not None or "orphanDependents" in request.query
-    if propagation and orphans:
+def delete_options(request: web.BaseRequest, body: Obj | None) -> DeleteOptions:
+    """Return the ``DeleteOptions`` of a delete: its body or, without one, its query. Raises 400 or 422."""
+    if body is None:
+        signed_number(request, "gracePeriodSeconds")
+        body = {key: request.query[key] for key in ("propagationPolicy",) if key in request.query}
+        if "orphanDependents" in request.query:
+            body["orphanDependents"] = boolean_parameter(request.query, "orphanDependents")
+        body["dryRun"] = request.query.getall("dryRun", [])
+    if body.get("kind", "DeleteOptions") != "DeleteOptions":
+        raise bad_request(f"the body of a delete must be DeleteOptions, not {clipped(str(body['kind']), MAX_SHOWN)}")
+    for field, wanted in _DELETE_TYPES.items():
+        value = body.get(field)
+        if value is not None and (not isinstance(value, wanted) or (wanted is int and isinstance(value, bool))):
+            raise bad_request(f"json: cannot unmarshal DeleteOptions.{field}: it must be of type {wanted.__name__}")
+    propagation, orphan = body.get("propagationPolicy") or "", body.get("orphanDependents")
+    if propagation and orphan is not None:
         cause = invalid_value("propagationPolicy", propagation, "orphanDependents and propagationPolicy are exclusive")
         raise invalid("DeleteOptions", "meta.k8s.io", "", [cause])
-    if not propagation:
-        orphan = body.get("orphanDependents") or boolean_parameter(request.query, "orphanDependents")
-        propagation = "Orphan" if orphan else "Background"
-    if not isinstance(propagation, str) or propagation not in _PROPAGATION:
+    propagation = propagation or ("Orphan" if orphan else "Background")
+    if propagation not in _PROPAGATION:
         cause = unsupported_value("propagationPolicy", propagation, sorted(_PROPAGATION))
         raise invalid("DeleteOptions", "meta.k8s.io", "", [cause])
     return DeleteOptions(
         uid=str(at(body, "preconditions", "uid") or ""),
         rv=str(at(body, "preconditions", "resourceVersion") or ""),
         propagation=propagation,
+        dry_run=dry_run_of(body.get("dryRun"), "DeleteOptions"),
     )
 
 
@@ -141,6 +158,12 @@ def number(request: web.BaseRequest, name: str) -> int | None:
     """Return a query parameter as an integer, None without it; raises 400."""
     text = request.query.get(name, "")
     return whole_number(text, name) if text else None
+
+
+def signed_number(request: web.BaseRequest, name: str) -> int:
+    """Return a query parameter as an integer that may be negative, 0 without it; raises 400."""
+    text = request.query.get(name, "")
+    return whole_number(text.removeprefix("-"), name) * (-1 if text.startswith("-") else 1) if text else 0
 
 
 def whole_number(text: str, name: str) -> int:

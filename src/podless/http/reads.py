@@ -18,7 +18,7 @@ from podless.auth.identity import User
 from podless.cooperative_yield import TimeSlice
 from podless.failure import ApiFailure, bad_request, expired
 from podless.http.info import RequestInfo
-from podless.http.options import number, selection, version, version_match
+from podless.http.options import number, selection, signed_number, version, version_match
 from podless.http.representation import representation_of
 from podless.http.responses import json_response, json_response_in_chunks
 from podless.kinds.kind import Kind
@@ -84,6 +84,7 @@ class Reads:
         selectors = query.get("labelSelector", ""), query.get("fieldSelector", "")
         of = (user.name, kind.bucket, info.namespace, *selectors)
         match, token, limit = version_match(request), query.get("continue", ""), number(request, "limit")
+        signed_number(request, "timeoutSeconds")
         if token:
             snapshot = self._resume(token, of)
             rv, entries = snapshot.rv, snapshot.rest

@@ -11,7 +11,7 @@ from podless.auth.rbac import AccessRequest, Authorizer
 from podless.cooperative_yield import TimeSlice
 from podless.failure import forbidden, no_such_path, unsupported_media_type
 from podless.http.info import RequestInfo
-from podless.http.options import delete_options, dry_run_of, selection, write_context
+from podless.http.options import delete_options, selection, write_context
 from podless.http.parse import parse_any, parse_object, read_bytes
 from podless.http.protobuf import ProtobufReader
 from podless.http.reads import select_entries
@@ -96,10 +96,10 @@ class Writes:
             )
 
     def _options(self, request: web.BaseRequest, raw: bytes, media: str, context: Context) -> DeleteOptions:
-        """Return the options of a delete, and have ``context`` be a dry run when body or query ask for it."""
-        body = parse_object(raw, media, self._protobuf) if raw else {}
-        context.dry_run = context.dry_run or dry_run_of(body.get("dryRun"), "DeleteOptions")
-        return delete_options(request, body)
+        """Return the options of a delete, and have ``context`` be a dry run when they ask for it."""
+        options = delete_options(request, parse_object(raw, media, self._protobuf) if raw else None)
+        context.dry_run = options.dry_run
+        return options
 
     def _delete(
         self, request: web.BaseRequest, kind: Kind, info: RequestInfo, raw: bytes, media: str, context: Context

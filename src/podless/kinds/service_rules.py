@@ -26,6 +26,7 @@ _ENUMS = {
     "sessionAffinity": ["ClientIP", "None"],
     "externalTrafficPolicy": ["Cluster", "Local"],
     "internalTrafficPolicy": ["Cluster", "Local"],
+    "trafficDistribution": ["PreferClose", "PreferSameZone", "PreferSameNode"],
     "ipFamilyPolicy": ["SingleStack", "PreferDualStack", "RequireDualStack"],
 }
 _PORT_NAME_FAULTS = {
@@ -65,8 +66,30 @@ def validate_service(new: Obj, old: Obj | None) -> list[Cause]:
     causes += _check_type_fields(spec)
     if old is None or _source_ranges(old) != _source_ranges(new) or at(old, "spec", "type") != spec.get("type"):
         causes += _check_source_ranges(new, old)
+    if old is None or at(old, "spec", "externalIPs") != spec.get("externalIPs"):
+        causes += _check_external_ips(spec)
     if old is not None:
         causes += _check_changes(spec, child(old, "spec"))
+    return causes
+
+
+def _check_external_ips(spec: Obj) -> list[Cause]:
+    causes: list[Cause] = []
+    for index, text in enumerate(cast("list[str]", spec.get("externalIPs") or [])):
+        why = ""
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+        else:
+            if address.is_unspecified:
+                why = "may not be unspecified (0.0.0.0 or ::)"
+            elif address.is_loopback:
+                why = "may not be in the loopback range (127.0.0.0/8, ::1/128)"
+            elif address.is_link_local:
+                why = "may not be in the link-local range (169.254.0.0/16, fe80::/10)"
+        if why:
+            causes.append(invalid_value(f"spec.externalIPs[{index}]", text, why))
     return causes
 
 
@@ -127,6 +150,10 @@ def _check_type_fields(spec: Obj) -> list[Cause]:
     if kind not in {"NodePort", "LoadBalancer"} and spec.get("externalTrafficPolicy") and not spec.get("externalIPs"):
         why = "may only be set for externally-accessible services"
         causes.append(invalid_value("spec.externalTrafficPolicy", spec["externalTrafficPolicy"], why))
+    check_port = spec.get("healthCheckNodePort")
+    if check_port and (kind != "LoadBalancer" or spec.get("externalTrafficPolicy") != "Local"):
+        why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+        causes.append(invalid_value("spec.healthCheckNodePort", check_port, why))
     seconds = at(spec, "sessionAffinityConfig", "clientIP", "timeoutSeconds")
     if seconds is not None and not 0 < seconds <= 86400:
         field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"

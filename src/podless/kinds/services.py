@@ -58,9 +58,8 @@ class ServiceBehaviour(Behaviour):
         spec = child(obj, "spec")
         spec.setdefault("type", "ClusterIP")
         spec.setdefault("sessionAffinity", "None")
-        if spec["sessionAffinity"] == "ClientIP" and not at(
-            spec, "sessionAffinityConfig", "clientIP", "timeoutSeconds"
-        ):
+        seconds = at(spec, "sessionAffinityConfig", "clientIP", "timeoutSeconds")
+        if spec["sessionAffinity"] == "ClientIP" and seconds is None:
             spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": 10800}}
         for port in _ports(spec):
             port.setdefault("protocol", "TCP")

@@ -37,8 +37,11 @@ def name_style(kind: Kind) -> str:
     return _STYLES.get(kind.bucket, "subdomain")
 
 
-def check_identity(obj: Obj, kind: Kind, namespace: str, name: str) -> None:
-    """Raise 400 when kind, namespace or name of the body differ from the URL; set those that it omits."""
+def check_identity(obj: Obj, kind: Kind, namespace: str, name: str, *, named: bool = False) -> None:
+    """Raise 400 when kind, namespace or name of the body differ from the URL; set those that it omits.
+
+    ``named``: the body may not omit the name.
+    """
     sent = (obj.setdefault("apiVersion", kind.api_version), obj.setdefault("kind", kind.kind))
     if sent != (kind.api_version, kind.kind):
         raise bad_request(
@@ -48,6 +51,8 @@ def check_identity(obj: Obj, kind: Kind, namespace: str, name: str) -> None:
     about = meta(obj)
     if not isinstance(about.get("namespace") or "", str) or not isinstance(about.get("name") or "", str):
         raise bad_request(f"{kind.kind} cannot be handled: metadata.name and metadata.namespace must be texts")
+    if named and not about.get("name"):
+        raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
     if kind.namespaced:
         if (about.get("namespace") or namespace) != namespace:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")

@@ -43,3 +43,4 @@ class DeleteOptions:
     uid: str = ""
     rv: str = ""
     propagation: str = "Background"
+    dry_run: bool = False

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import uuid
 
-from podless.failure import MODIFIED, conflict
+from podless.failure import MODIFIED, conflict, immutable_field, invalid
 from podless.kinds.kind import Kind
 from podless.objects import Obj, clone, meta, rfc3339
+from podless.registry.context import Context
 from podless.store.entry import BucketEntry
 
 _KEPT = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
@@ -38,6 +39,18 @@ def check_uid(kind: Kind, entry: BucketEntry, uid: str) -> None:
     if uid and uid != entry.uid:
         why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {entry.uid}"
         raise conflict(kind.plural, kind.group, entry.name, why)
+
+
+def check_unchanged(kind: Kind, entry: BucketEntry, about: Obj, context: Context) -> None:
+    """Raise 422 when a write, not of the status, sets another UID or time of deletion than the stored one."""
+    stored = meta(entry.obj())
+    fields = () if context.status else ("uid", "deletionTimestamp")
+    if causes := [
+        immutable_field(f"metadata.{key}", about[key])
+        for key in fields
+        if about.get(key) and about[key] != stored.get(key)
+    ]:
+        raise invalid(kind.kind, kind.group, entry.name, causes)
 
 
 def keep_unwritable(kind: Kind, new: Obj, old: Obj, *, status_only: bool) -> Obj:

@@ -20,6 +20,7 @@ from podless.failure import (
     conflict,
     forbidden,
     invalid,
+    invalid_value,
     not_found,
     required_value,
 )
@@ -34,6 +35,7 @@ from podless.registry.admission import check_identity, check_valid, strip_unknow
 from podless.registry.context import Context, WriteResult
 from podless.registry.metadata import (
     check_preconditions,
+    check_unchanged,
     count_generation,
     has_other_content,
     keep_unwritable,
@@ -137,8 +139,10 @@ class Registry:
     def replace(self, kind: Kind, namespace: str, name: str, body: Obj, context: Context) -> WriteResult:
         """Replace the stored object."""
         entry = self.entry(kind, namespace, name)
-        check_identity(body, kind, namespace, name)
-        return self._update(kind, entry, body, context)
+        check_identity(body, kind, namespace, name, named=True)
+        check_preconditions(kind, entry, meta(body))
+        check_unchanged(kind, entry, meta(body), context)
+        return self._change(kind, entry, to_storage(body, kind, context), context)
 
     def patch(self, kind: Kind, namespace: str, name: str, patch: Any, media: str, context: Context) -> WriteResult:
         """Apply a patch of one of the four media types."""
@@ -149,12 +153,16 @@ class Registry:
         if not isinstance(patched, dict):
             raise bad_request(f"the patch leaves no {kind.kind} behind")
         body = cast("Obj", patched)
-        check_identity(body, kind, namespace, name)
-        return self._update(kind, entry, body, context)
-
-    def _update(self, kind: Kind, entry: BucketEntry, body: Obj, context: Context) -> WriteResult:
+        check_identity(body, kind, namespace, name, named=True)
+        check_unchanged(kind, entry, meta(body), context)
         check_preconditions(kind, entry, meta(body))
-        return self._change(kind, entry, to_storage(body, kind, context), context)
+        try:
+            new = to_storage(body, kind, context)
+        except ApiFailure as failure:
+            if failure.code != 400:
+                raise
+            raise invalid("", "", "", [invalid_value("patch", patched, failure.message)]) from failure
+        return self._change(kind, entry, new, context)
 
     def _change(self, kind: Kind, entry: BucketEntry, new: Obj, context: Context, *, track: bool = True) -> WriteResult:
         stored, old = self.stored_kind(kind), entry.obj()

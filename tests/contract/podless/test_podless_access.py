@@ -204,11 +204,10 @@ async def test_a_token_of_a_pod_names_its_node_and_dies_with_it(api: Api) -> Non
     assert extra["authentication.kubernetes.io/pod-name"] == ["p"]
     (await api.delete(f"{home}/pods/p?gracePeriodSeconds=0")).ok()
     async with asyncio.timeout(180):  # a real server remembers a token for ten seconds
-        while (
-            (await api.post("/apis/authentication.k8s.io/v1/tokenreviews", review))
-            .ok(201)["status"]
-            .get("authenticated")
-        ):
+        while True:
+            answer = await api.post("/apis/authentication.k8s.io/v1/tokenreviews", review)
+            if not answer.ok(201)["status"].get("authenticated"):
+                break
             await asyncio.sleep(0.2)
 
 

@@ -184,6 +184,17 @@ def test_a_wrong_value_is_refused_by_its_name(name: str, values: dict[str, str],
 
 
 @pytest.mark.req("OP-1", "P-35")
+@needs_helm
+def test_egress_of_the_rendered_chart_is_that_of_the_manifest() -> None:
+    there = by_name(list(yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "egress.yaml").read_text())))
+    [daemon] = [obj for (kind, _), obj in there.items() if kind == "DaemonSet"]
+    image = daemon["spec"]["template"]["spec"]["containers"][0]["image"]
+    on = by_name(rendered("agent", **{"egress.enabled": "true", "egress.image": json.dumps(image)}))
+    assert {key: on.get(key) for key in there} == there
+    assert by_name(rendered("agent")).keys().isdisjoint(there)
+
+
+@pytest.mark.req("OP-1", "P-35")
 def test_egress_of_the_chart_has_the_rights_of_the_manifest_and_needs_an_image() -> None:
     templates = CHARTS / "fairlead-agent" / "templates"
     manifest = (ROOT / "deploy" / "kubernetes" / "egress.yaml").read_text()
