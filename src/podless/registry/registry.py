@@ -31,7 +31,7 @@ from podless.patch.apply import server_side_apply
 from podless.patch.json_patch import json_patch, merge_patch
 from podless.patch.managers import FieldWriter, track_update
 from podless.patch.strategic import strategic_merge
-from podless.registry.admission import check_identity, check_valid, strip_unknown, to_storage
+from podless.registry.admission import check_declared, check_identity, check_valid, to_storage
 from podless.registry.context import Context, WriteResult
 from podless.registry.metadata import (
     check_preconditions,
@@ -188,7 +188,8 @@ class Registry:
     def _apply(self, kind: Kind, namespace: str, name: str, config: Any, context: Context) -> WriteResult:
         body = _mapping(config)
         if not body.get("apiVersion") or not body.get("kind"):
-            raise bad_request(f"an apply patch needs apiVersion and kind; expected {kind.api_version} and {kind.kind}")
+            sent = f"{body.get('apiVersion') or ''}, Kind={body.get('kind') or ''}"
+            raise bad_request(f"invalid object type: {sent}; expected {kind.api_version}, Kind={kind.kind}")
         check_identity(body, kind, namespace, name)
         if not context.manager:
             raise invalid(
@@ -198,6 +199,7 @@ class Registry:
         if entry is None and context.status:
             raise not_found(kind.plural, kind.group, name)
         if entry is not None:
+            check_unchanged(kind, entry, meta(body), context)
             check_preconditions(kind, entry, meta(body))
         elif uid := meta(body).get("uid"):
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
@@ -205,11 +207,8 @@ class Registry:
         stored = self.stored_kind(kind)
         for key in ("resourceVersion", "uid", "creationTimestamp", "generation"):
             meta(body).pop(key, None)
-        if kind.built_in:
-            body = to_storage(body, kind, context, partial=True)
-        else:
-            strip_unknown(body, kind, context)  # before the merge: a pruned field gets no owner
-            body = kind.to_storage(body)
+        check_declared(body, kind)
+        body = to_storage(body, kind, context, partial=True) if kind.built_in else kind.to_storage(body)
         live = entry.obj() if entry is not None else None
         merged = server_side_apply(live, body, stored.node, self._writer(stored, context), force=context.force)
         merged = to_storage(merged, stored, context)
