@@ -143,8 +143,8 @@ def check_data(keys: Mapping[str, Collection[str]]) -> list[Cause]:
                 causes.append(invalid_value(f"{field}[{key}]", key, _DATA_KEY_RULE))
     if len(keys) > 1:
         first, second = keys
-        why = f"duplicate of key present in {first}"
-        causes += [invalid_value(f"{second}[{key}]", key, why) for key in keys[second] if key in keys[first]]
+        why = f"duplicate of key present in {second}"
+        causes += [invalid_value(f"{first}[{key}]", key, why) for key in keys[second] if key in keys[first]]
     return causes
 
 

@@ -190,7 +190,7 @@ class Registry:
         if not body.get("apiVersion") or not body.get("kind"):
             sent = f"{body.get('apiVersion') or ''}, Kind={body.get('kind') or ''}"
             raise bad_request(f"invalid object type: {sent}; expected {kind.api_version}, Kind={kind.kind}")
-        check_identity(body, kind, namespace, name)
+        check_identity(body, kind, namespace, name, named=True)
         if not context.manager:
             raise invalid(
                 "PatchOptions", "meta.k8s.io", "", [required_value("fieldManager", "is required for apply patch")]

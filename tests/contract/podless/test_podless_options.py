@@ -9,6 +9,8 @@ from urllib.parse import quote
 import pytest
 from podless_client import APPLY, MERGE, Api
 
+from tests.contract.podless.conftest import Target
+
 pytestmark = [
     pytest.mark.req("EDGE-10"),
     pytest.mark.parametrize("target", ["memory", pytest.param("real", marks=pytest.mark.real_api)], indirect=True),
@@ -39,7 +41,7 @@ async def test_a_dry_run_in_the_body_deletes_nothing(api: Api, path: str) -> Non
     assert "a" not in await names(api)
 
 
-async def test_an_exact_version_is_that_version_or_expired(api: Api) -> None:
+async def test_an_exact_version_is_that_version_or_expired(api: Api, target: Target) -> None:
     rv = await three(api)
     listed = (await api.get(api.cms, resourceVersion=rv, resourceVersionMatch="Exact")).ok()
     assert listed["metadata"]["resourceVersion"] == rv
@@ -49,9 +51,11 @@ async def test_an_exact_version_is_that_version_or_expired(api: Api) -> None:
     listed = (await api.get(api.cms, resourceVersion=rv, resourceVersionMatch="Exact")).ok()
     assert listed["metadata"]["resourceVersion"] == rv
     (await api.call("DELETE", f"{api.cms}/b")).ok()
-    (await api.get(api.cms, resourceVersion=rv, resourceVersionMatch="Exact")).refused(410, "Expired")
+    exact = await api.get(api.cms, resourceVersion=rv, resourceVersionMatch="Exact")
+    # A real server still has that version for some minutes.
+    exact.ok() if target.name == "real" else exact.refused(410, "Expired")
     newer = (await api.get(api.cms, resourceVersion=rv, resourceVersionMatch="NotOlderThan")).ok()
-    assert len(newer["items"]) == 2
+    assert "b" not in {item["metadata"]["name"] for item in newer["items"]}
 
 
 @pytest.mark.parametrize(
@@ -160,13 +164,14 @@ async def test_options_of_watches_and_lists_are_not_mixed(api: Api, query: dict[
     (await api.get(api.cms, **query)).refused(422, "Invalid", "ListOptions")
 
 
-async def test_a_page_continues_one_list(api: Api) -> None:
+async def test_a_page_continues_one_list(api: Api, target: Target) -> None:
     rv = await three(api)
     first = (await api.get(api.cms, limit="1")).ok()["metadata"]
     assert first["remainingItemCount"] == len((await api.get(api.cms)).ok()["items"]) - 1
     token = {"limit": "1", "continue": first["continue"]}
     (await api.get(api.cms, **token, resourceVersion=rv)).refused(400, "BadRequest", "continue")
-    (await api.get(api.cms, **token, labelSelector="a=b")).refused(410, "Expired", "continue")
+    if target.name != "real":  # which takes a token for another selector
+        (await api.get(api.cms, **token, labelSelector="a=b")).refused(410, "Expired", "continue")
     assert "remainingItemCount" not in (await api.get(api.cms, limit="1", labelSelector="a!=b")).ok()["metadata"]
 
 
@@ -193,12 +198,13 @@ async def test_owners_are_objects_that_can_own(api: Api, api_version: str, kind:
 
 
 async def test_an_apply_patch_says_what_it_applies(api: Api) -> None:
-    path, body = f"{api.cms}/new?fieldManager=a", {"apiVersion": "v1", "kind": "ConfigMap"}
-    for field in body:
+    path, body = f"{api.cms}/new?fieldManager=a", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}}
+    for field in ("apiVersion", "kind"):
         partial = {key: value for key, value in body.items() if key != field}
         (await api.patch(path, partial, APPLY)).refused(400, "BadRequest", "invalid object type")
-    (await api.patch(path, {**body, "metadata": {"uid": "1"}}, APPLY)).refused(409, "Conflict", "uid")
+    (await api.patch(path, {**body, "metadata": {"name": "new", "uid": "1"}}, APPLY)).refused(409, "Conflict", "uid")
     (await api.patch(path, body, APPLY)).ok(201)
+    (await api.patch(path, {**body, "metadata": {}}, APPLY)).refused(400, "BadRequest", "name must be provided")
 
 
 @pytest.mark.parametrize(
