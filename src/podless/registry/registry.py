@@ -190,12 +190,12 @@ class Registry:
         if not body.get("apiVersion") or not body.get("kind"):
             sent = f"{body.get('apiVersion') or ''}, Kind={body.get('kind') or ''}"
             raise bad_request(f"invalid object type: {sent}; expected {kind.api_version}, Kind={kind.kind}")
-        check_identity(body, kind, namespace, name, named=True)
+        entry = self.store.bucket(kind.bucket).get(namespace, name)
+        check_identity(body, kind, namespace, name, named=entry is None)
         if not context.manager:
             raise invalid(
                 "PatchOptions", "meta.k8s.io", "", [required_value("fieldManager", "is required for apply patch")]
             )
-        entry = self.store.bucket(kind.bucket).get(namespace, name)
         if entry is None and context.status:
             raise not_found(kind.plural, kind.group, name)
         if entry is not None:
