@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from agent_door import Door
-from agent_l7_objects import gateway, gateway_class, ingress, ingress_class, install, path
+from agent_l7_objects import gateway, gateway_class, http_route, ingress, ingress_class, install, path
 from agent_world import HUB_NAMESPACE, KUBELB, POD, World, metric, until, writes
 
 from fairlead.agent.term import ANNOTATION_MEMBER_UID, ANNOTATION_REGION
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import LEASES, NAMESPACES
-from fairlead.api.meta import ObjectKey
-from fairlead.api.names import AGENT_LEADER_LEASE, AGENT_LEASE
+from fairlead.api.meta import KubeObject, ObjectKey, Resource
+from fairlead.api.names import AGENT_LEADER_LEASE, AGENT_LEASE, FINALIZER_CLEANUP
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import NotFound
 
 
@@ -282,4 +286,50 @@ async def test_waiting_http_objects_have_a_warning_while_the_hub_is_away(world: 
     assert "has not answered" in await world.event("HubNotAnswering", "late")
     await door.open()
     assert "HubNotAnswering" in await world.event("Resolved", "late")
+    await door.shut()
+
+
+@pytest.mark.req("F-28")
+async def test_a_namespace_is_deleted_at_once_while_the_hub_is_down(world: World):
+    """The member waits for nothing; the hub's objects are deleted when the hub is back, and keep their finalizer."""
+    door = Door(world.hub_url)
+    url = await door.open()
+    await install(world)
+    await gateway_class(world)
+    await ingress_class(world)
+    await world.service()
+    await ingress(world, "shop", path())
+    await gateway(world)
+    await http_route(world)
+    agent = await world.start(hub_url=url)
+    await world.load_balancer()
+    kinds = (HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, TCP_LOAD_BALANCERS)
+
+    async def objects(kind: Resource[Any]) -> list[KubeObject]:
+        return await world.hub.list(kind, HUB_NAMESPACE)
+
+    async def published() -> bool:
+        return [len(await objects(kind)) for kind in kinds] == [2, 2, 1]
+
+    await until(published)
+    await door.shut()
+    await until(lambda: metric(agent, "hub_reachable") == 0)
+    await world.member.delete(NAMESPACES, "", "shop")
+
+    async def namespace_gone() -> bool:
+        return "shop" not in {namespace.metadata.name for namespace in await world.member.list(NAMESPACES, "")}
+
+    await until(namespace_gone)
+    assert await published()
+    assert not [obj for kind in kinds for obj in await objects(kind) if obj.deleting]
+    await door.open()
+
+    async def deleted_at_hub() -> bool:
+        left = [obj for kind in kinds for obj in await objects(kind) if obj.metadata.name != "ingressclass.fairlead"]
+        return all(obj.deleting for obj in left)
+
+    await until(deleted_at_hub)
+    held = await world.find()
+    assert held is not None
+    assert held.held_by(FINALIZER_CLEANUP), "the hub has not released the address yet"
     await door.shut()
