@@ -19,6 +19,7 @@ It behaves as kube-apiserver 1.36, and the contract tests hold it to a real one.
 * Quantities are read back as they were written: ``cpu: 1`` does not become ``"1"``.
 * A PUT of a custom resource may omit the resourceVersion. A CRD's scale subresource is not served. Keys that occur
   twice in a body are not reported: the last one counts. A custom resource that is created may omit its kind.
+  Unknown fields of an apply patch are removed; a real server refuses the patch.
 * A CRD that is being deleted has no condition Terminating.
 * What a body and a namespace may hold is limited further (``bounds.py``), and so are the requests and watches of each
   user (``http/seats.py``).

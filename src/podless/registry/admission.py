@@ -9,17 +9,7 @@ from __future__ import annotations
 
 import contextlib
 
-from podless.failure import (
-    MAX_CAUSES,
-    MAX_SHOWN,
-    ApiFailure,
-    Cause,
-    Causes,
-    EnoughCauses,
-    bad_request,
-    clipped,
-    invalid,
-)
+from podless.failure import MAX_CAUSES, MAX_SHOWN, Cause, Causes, EnoughCauses, bad_request, clipped, invalid
 from podless.kinds.kind import Kind, ObjectChange
 from podless.kinds.names import RBAC, check_metadata, check_standard_finalizers
 from podless.objects import Obj, meta
@@ -91,16 +81,6 @@ def strip_unknown(obj: Obj, kind: Kind, context: Context) -> None:
         )
         raise bad_request(f"{message}strict decoding error: {unknown_fields}")
     context.warnings += texts
-
-
-def check_declared(obj: Obj, kind: Kind) -> None:
-    """Raise 500, the code of Kubernetes, when the body of a server-side apply has an unknown field."""
-    unknown: list[str] = []
-    prune(obj, kind.node, "", unknown, drop_nulls=kind.built_in)
-    if unknown:
-        field = clipped(unknown[0], MAX_SHOWN)
-        message = f"failed to create typed patch object ({kind.api_version}, Kind={kind.kind})"
-        raise ApiFailure(500, "", f"{message}: .{field}: field not declared in schema")
 
 
 def check_types(obj: Obj, kind: Kind, *, partial: bool = False) -> None:

@@ -31,7 +31,7 @@ from podless.patch.apply import server_side_apply
 from podless.patch.json_patch import json_patch, merge_patch
 from podless.patch.managers import FieldWriter, track_update
 from podless.patch.strategic import strategic_merge
-from podless.registry.admission import check_declared, check_identity, check_valid, to_storage
+from podless.registry.admission import check_identity, check_valid, strip_unknown, to_storage
 from podless.registry.context import Context, WriteResult
 from podless.registry.metadata import (
     check_preconditions,
@@ -207,8 +207,11 @@ class Registry:
         stored = self.stored_kind(kind)
         for key in ("resourceVersion", "uid", "creationTimestamp", "generation"):
             meta(body).pop(key, None)
-        check_declared(body, kind)
-        body = to_storage(body, kind, context, partial=True) if kind.built_in else kind.to_storage(body)
+        if kind.built_in:
+            body = to_storage(body, kind, context, partial=True)
+        else:
+            strip_unknown(body, kind, context)  # before the merge: a pruned field gets no owner
+            body = kind.to_storage(body)
         live = entry.obj() if entry is not None else None
         merged = server_side_apply(live, body, stored.node, self._writer(stored, context), force=context.force)
         merged = to_storage(merged, stored, context)
