@@ -255,7 +255,7 @@ def test_each_value_changes_something(name: str) -> None:
         if path == "global":
             continue
         together = TOGETHER.get(path, {})
-        before, after = rendered(name, **together), rendered(name, **together, **{path: another(path, node)})
+        before, after = rendered(name, **together), rendered(name, **(together | {path: another(path, node)}))
         if before == after:
             without_effect.append(path)
     assert without_effect == []
