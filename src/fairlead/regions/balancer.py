@@ -31,9 +31,16 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.writes import CoalescingWriter, emit_transitions, hold, release
 from fairlead.model.condition import ConditionReason, ConditionType
-from fairlead.publish.objects import Present, Refused, plan_publication
+from fairlead.publish.objects import Present, Publication, Refused, plan_publication
 from fairlead.publish.publisher import Publisher, published_load_balancers, published_slices
-from fairlead.regions.balancer_plan import build_status, is_our_class, load_balancer_name, made_for, translate
+from fairlead.regions.balancer_plan import (
+    build_status,
+    is_our_class,
+    load_balancer_name,
+    made_for,
+    slices_in_effect,
+    translate,
+)
 from fairlead.regions.inventory import Changes, RegionsInventory
 from fairlead.regions.source import Backends, ServiceKey, decode_backends, region_of
 from fairlead.runtime.queue import KeyedQueue
@@ -126,6 +133,7 @@ class Balancer:
             return None  # its successor is made when it is gone, which enqueues the key
         desired = translate(view.pool_service, view.backends, region=view.region)
         if isinstance(desired, Refused):
+            await self._follow(view)
             return desired
         if present is not None and present.spec.region != view.region:
             # The hub of another region has other addresses: this one ends there, and is created here when it is gone.
@@ -135,9 +143,18 @@ class Balancer:
         try:
             await self._publisher.load_balancers.write(plan.of_load_balancer)
         except Invalid as error:
+            await self._follow(view)
             return Refused(ConditionReason.INVALID, error.sentence)
         await self._publisher.slices.write(plan.of_slices)
         return None
+
+    async def _follow(self, view: PoolServiceView) -> None:
+        """Publish the endpoints of the version that stays in effect while that of the PoolService is refused."""
+        load_balancer = view.present.load_balancer
+        if load_balancer is not None:
+            slices = slices_in_effect(view.pool_service, view.backends, load_balancer)
+            plan = plan_publication(Publication(load_balancer, slices), view.present, is_ours=_is_ours)
+            await self._publisher.slices.write(plan.of_slices)
 
     def _published(self, pool_service: PoolService) -> TCPLoadBalancer | None:
         return read_present(self._publisher, pool_service.key).load_balancer

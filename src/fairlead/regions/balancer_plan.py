@@ -13,7 +13,7 @@ takes its place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -94,35 +94,68 @@ def translate(pool_service: PoolService, backends: Backends, *, region: str) -> 
         accept_proxy_protocol=options.accept_proxy_protocol,
         families=families_of(service),
     )
-    name, labels = load_balancer_name(meta.name), pool_service_origin(pool_service)
-    owners = [OwnerReference(POOL_SERVICES.api_version, POOL_SERVICES.kind, meta.name, meta.uid)]
     description = f"{meta.namespace}/{service.metadata.name} in {pool_service.spec.nodepool_name}"
-    parts = list(_pod_parts(backends) if backends.nodes is None else _node_parts(service, backends, backends.nodes))
+    parts = _parts(service, backends)
     if parts and not any(part.address_type in families_of(service) for part in parts):
         return Refused(ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, _other_family(service, parts))
-    of_slices = slice_labels(labels, name)
-    slices = [
+    of_load_balancer = ObjectMeta(
+        name=load_balancer_name(meta.name),
+        namespace=meta.namespace,
+        labels=pool_service_origin(pool_service),
+        annotations={ANNOTATION_ORIGIN: description},
+        owner_references=[_owner(pool_service)],
+    )
+    return Publication(TCPLoadBalancer(metadata=of_load_balancer, spec=spec), _slices(pool_service, parts))
+
+
+def slices_in_effect(
+    pool_service: PoolService, backends: Backends, load_balancer: TCPLoadBalancer
+) -> tuple[EndpointSlice, ...] | None:
+    """Return the slices of the version at the hub, while a newer one is refused; None: they stay as they are.
+
+    Endpoints have the names of the Service's ports: where that version has others, nothing is known about its targets.
+    """
+    service = read_json(pool_service.annotation(ANNOTATION_SERVICE), Service)
+    if service is None:
+        return None
+    ports = {(port.name or "", port.protocol) for port in service.spec.ports or ()}
+    spec, parts = load_balancer.spec, _parts(service, backends)
+    families = {part.address_type for part in parts}
+    if (
+        any((port.name, port.protocol) not in ports for port in spec.ports)
+        or (spec.targets == "Pod") != (backends.nodes is None)
+        or (families and families.isdisjoint(spec.ip_families or families_of(service)))
+    ):
+        return None
+    return _slices(pool_service, parts)
+
+
+def _parts(service: Service, backends: Backends) -> list[_Part]:
+    return list(_pod_parts(backends) if backends.nodes is None else _node_parts(service, backends, backends.nodes))
+
+
+def _slices(pool_service: PoolService, parts: Sequence[_Part]) -> tuple[EndpointSlice, ...]:
+    name = load_balancer_name(pool_service.metadata.name)
+    labels = slice_labels(pool_service_origin(pool_service), name)
+    return tuple(
         EndpointSlice(
             metadata=ObjectMeta(
                 name=fit(f"{name}.{part.rest}", limit=NAME_LIMIT, identity=(name, part.rest)),
-                namespace=meta.namespace,
-                labels=of_slices,
-                owner_references=owners,
+                namespace=pool_service.metadata.namespace,
+                labels=labels,
+                owner_references=[_owner(pool_service)],
             ),
             address_type=part.address_type,
             endpoints=canonical_endpoints(part.endpoints),
             ports=canonical_ports(part.ports),
         )
         for part in parts
-    ]
-    of_load_balancer = ObjectMeta(
-        name=name,
-        namespace=meta.namespace,
-        labels=labels,
-        annotations={ANNOTATION_ORIGIN: description},
-        owner_references=owners,
     )
-    return Publication(TCPLoadBalancer(metadata=of_load_balancer, spec=spec), tuple(slices))
+
+
+def _owner(pool_service: PoolService) -> OwnerReference:
+    meta = pool_service.metadata
+    return OwnerReference(POOL_SERVICES.api_version, POOL_SERVICES.kind, meta.name, meta.uid)
 
 
 def requested_address(service: Service, pool: str) -> str:

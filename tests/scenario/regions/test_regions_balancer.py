@@ -73,6 +73,34 @@ async def test_changes_of_ports_and_pods_reach_the_load_balancer(world: World) -
     await until(port)
 
 
+@pytest.mark.req("O-22")
+async def test_endpoints_are_followed_while_their_service_is_refused(world: World) -> None:
+    await two_regions(world)
+    await world.start()
+
+    async def targets_are(*addresses: str) -> None:
+        async def now() -> bool:
+            return await world.targets(lb("test-east")) == [*addresses]
+
+        await until(now)
+
+    await targets_are("10.0.1.1", "10.0.1.2")
+    await world.change_service({"metadata": {"annotations": {"fairlead.dev/drain": "soon"}}})
+
+    async def refused() -> bool:
+        condition = condition_of((await world.get("test-east")).status.conditions, "Accepted")
+        return condition is not None and condition.status == "False"
+
+    await until(refused)
+    await world.slice(("10.0.1.9", "n-east"), ("10.0.2.1", "n-west"))
+    await targets_are("10.0.1.9")
+    # Their targets are not those of the port in effect.
+    await world.change_service({"spec": {"ports": [{"name": "other", "port": 80, "targetPort": 9090}]}})
+    await world.slice(("10.0.1.7", "n-east"), ("10.0.2.1", "n-west"))
+    await world.settled()
+    await targets_are("10.0.1.9")
+
+
 @pytest.mark.req("O-24", "O-25", "O-4")
 async def test_address_conditions_and_events_come_back(world: World) -> None:
     await two_regions(world)
