@@ -340,7 +340,7 @@ def pod_slices(export: MemberExport, *, own: bool = False, loopback: bool = Fals
             [
                 replace(endpoint, addresses=[address], target_ref=None, node_name=endpoint.node_name if own else None)
                 for endpoint in endpoint_slice.endpoints or ()
-                if endpoint.addresses and (address := admit(endpoint.addresses[0], policy, endpoint_slice.address_type))
+                if endpoint.addresses and (address := admit(endpoint.addresses[0], policy)) is not None
             ],
             endpoint_slice.ports or [],
         )

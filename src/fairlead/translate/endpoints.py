@@ -129,9 +129,9 @@ class Admission:
         self.left -= 1
         return True
 
-    def admit(self, raw: str, address_type: str = "") -> str | None:
+    def admit(self, raw: str) -> str | None:
         """Return the canonical form of an address that may be a target, None when it may not."""
-        address = admit(raw, self.policy, address_type)
+        address = admit(raw, self.policy)
         if address is None:
             self.refused.add(raw)
         return address
@@ -195,7 +195,7 @@ def states_from_slices(
                 return states
             if not endpoint.addresses or endpoint.node_name in passed:
                 continue
-            address = admission.admit(endpoint.addresses[0], endpoint_slice.address_type)
+            address = admission.admit(endpoint.addresses[0])
             if address is None:
                 continue
             key, state = TargetKey(address, number), state_of(endpoint)
@@ -231,16 +231,12 @@ def targets_from_nodes(
 
 
 @lru_cache(maxsize=200_000)
-def admit(raw: str, policy: TargetPolicy, address_type: str = "") -> str | None:
-    """Return the canonical form of an address that may be a target, None when it may not.
-
-    ``address_type`` is that of its EndpointSlice; Kubernetes accepts no address of another type in it.
-    """
+def admit(raw: str, policy: TargetPolicy) -> str | None:
+    """Return the canonical form of an address that may be a target, None when it may not."""
     address = _parse(raw)
     if address is None:
-        named = policy.host_names and not policy.ranges and address_type not in {IPV4, IPV6}
-        return _host_name(raw) if named else None
-    if (address.version == 6 and not policy.ipv6) or address_type == (IPV6 if address.version == 4 else IPV4):
+        return _host_name(raw) if policy.host_names and not policy.ranges else None
+    if address.version == 6 and not policy.ipv6:
         return None
     link_local = any(network.is_link_local for network in policy.ranges)
     if _is_local(address, loopback=policy.loopback, link_local=link_local):

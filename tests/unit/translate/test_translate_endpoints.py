@@ -80,27 +80,6 @@ def test_only_the_first_address_of_an_endpoint_counts():
     assert states({"addresses": ["10.0.0.1", "10.0.0.9"]}) == {"10.0.0.1:8080": "ready"}
 
 
-@pytest.mark.parametrize(
-    ("family", "raw", "count"),
-    [
-        ("IPv4", "10.0.0.1", 1),
-        ("IPv4", "2001:db8::1", 0),
-        ("IPv4", "pod.example.com", 0),
-        ("IPv6", "2001:db8::1", 1),
-        ("IPv6", "10.0.0.1", 0),
-        ("IPv6", "::ffff:10.0.0.1", 0),
-        ("FQDN", "pod.example.com", 1),
-        ("FQDN", "10.0.0.1", 1),
-    ],
-)
-def test_an_address_has_the_type_of_its_slice(family, raw, count):
-    """Kubernetes refuses all others; a name may look like an IPv4 address."""
-    admission = Admission(TargetPolicy(ipv6=True, host_names=True))
-    slices = by_port([decoded(slice_body("s", [raw]) | {"addressType": family}, EndpointSlice)])
-    assert len(targets_from_slices(slices["", "TCP"], admission, "shop/web")) == count
-    assert admission.refused == (set() if count else {raw})
-
-
 @pytest.mark.req("KI-3")
 class TestPorts:
     PORTS = (
