@@ -150,8 +150,8 @@ class AnnouncingMachine:
         self._open_connections = 0
         #: The load balancers with a healthy target; None while that is unknown, or does not matter.
         self._healthy: frozenset[str] | None = None
-        #: Those with targets; empty where the ones above are unknown.
-        self._with_targets: frozenset[str] = frozenset()
+        #: Those whose targets are all unhealthy in Envoy, by its last answer while an address is due back.
+        self._failing: frozenset[str] = frozenset()
         self._sockets: frozenset[Socket] = frozenset()
         self._sockets_s = float("-inf")
         self._applied: tuple[MachinePlan, Mapping[str, bool], Collection[str]] | None = None
@@ -254,16 +254,20 @@ class AnnouncingMachine:
             await self._clock.sleep(_ADMIN_S)
 
     async def _ask_for_targets(self, answering: Sequence[LocalEnvoy]) -> None:
-        """Ask for healthy targets where the plan or a due move needs them; without an answer they are unknown."""
+        """Ask for healthy targets where the plan or a due move needs them.
+
+        Without an answer they are unknown, and an address that was not taken is still not taken.
+        """
         healthy: frozenset[str] | None = None
-        with_targets: frozenset[str] = frozenset()
-        asked = self.plan is not None and any(planned.withdraw_when_unhealthy for planned in self.plan.addresses)
-        if asked or any(announcer.due_back() for announcer in self._announcers.values()):
+        due_back = any(announcer.due_back() for announcer in self._announcers.values())
+        failing = self._failing if due_back else frozenset[str]()
+        if due_back or any(planned.withdraw_when_unhealthy for planned in (self.plan.addresses if self.plan else ())):
             answers = [await envoy.admin(TARGETS) for envoy in answering]
             if answers and all(status == 200 for status, _ in answers):
                 healthy = frozenset[str]().union(*(load_balancers_with(text, "healthy") for _, text in answers))
-                with_targets = frozenset[str]().union(*(load_balancers_with(text, "total") for _, text in answers))
-        self._healthy, self._with_targets = healthy, with_targets
+                present = frozenset[str]().union(*(load_balancers_with(text, "total") for _, text in answers))
+                failing = present - healthy if due_back else frozenset[str]()
+        self._healthy, self._failing = healthy, failing
 
     async def _check(self) -> None:
         while True:
@@ -323,8 +327,8 @@ class AnnouncingMachine:
         return None if self._healthy is None else self._healthy | self._kernel.healthy()
 
     def _without_healthy(self, plan: MachinePlan) -> Collection[str]:
-        """Return the addresses of the plan whose targets Envoy sees, all of them unhealthy."""
-        failing = self._with_targets - (self._healthy_here() or frozenset())
+        """Return the addresses of the plan whose targets are all unhealthy here, while one of them is due back."""
+        failing = self._failing - self._kernel.healthy()
         return {
             planned.address
             for planned in plan.addresses

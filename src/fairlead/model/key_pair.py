@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection
 from datetime import datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from cryptography import x509
@@ -82,6 +83,15 @@ def canonical_pem(certificates: bytes) -> bytes:
     if 2 * len(read) != certificates.count(b"CERTIFICATE-----"):
         raise ValueError("a damaged certificate")
     return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in read)
+
+
+@lru_cache(maxsize=256)
+def readable_authorities(bundle: str) -> tuple[str, str]:
+    """Return a bundle as every proxy reads it, and what is wrong with it; a damaged one stays as it is."""
+    try:
+        return (canonical_pem(bundle.encode()).decode() if bundle else ""), ""
+    except ValueError as error:
+        return bundle, str(error)
 
 
 class Validity(NamedTuple):

@@ -511,6 +511,15 @@ def refused_ports(service: Service, *, by_node_port: bool) -> Refused | None:
     return None
 
 
+def has_ports_of(service: Service, load_balancer: TCPLoadBalancer) -> bool:
+    """Return whether a Service has all ports of the version at the hub.
+
+    Endpoints have the names of the Service's ports: without them, nothing is known about the targets of that version.
+    """
+    ports = {(port.name or "", port.protocol) for port in service.spec.ports or ()}
+    return all((port.name, port.protocol) in ports for port in load_balancer.spec.ports)
+
+
 def families_of(service: Service) -> tuple[Family, ...]:
     """Return the families of a Service in its own order; IPv4 where an older API server says nothing."""
     known: dict[str, Family] = {IPV4: IPV4, IPV6: IPV6}

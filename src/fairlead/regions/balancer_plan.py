@@ -41,6 +41,7 @@ from fairlead.publish.objects import (
     canonical_endpoints,
     canonical_ports,
     families_of,
+    has_ports_of,
     make_conditions,
     origin_labels,
     read_options,
@@ -111,18 +112,14 @@ def translate(pool_service: PoolService, backends: Backends, *, region: str) -> 
 def slices_in_effect(
     pool_service: PoolService, backends: Backends, load_balancer: TCPLoadBalancer
 ) -> tuple[EndpointSlice, ...] | None:
-    """Return the slices of the version at the hub, while a newer one is refused; None: they stay as they are.
-
-    Endpoints have the names of the Service's ports: where that version has others, nothing is known about its targets.
-    """
+    """Return the slices of the version at the hub, while a newer one is refused; None: they stay as they are."""
     service = read_json(pool_service.annotation(ANNOTATION_SERVICE), Service)
     if service is None:
         return None
-    ports = {(port.name or "", port.protocol) for port in service.spec.ports or ()}
     spec, parts = load_balancer.spec, _parts(service, backends)
     families = {part.address_type for part in parts}
     if (
-        any((port.name, port.protocol) not in ports for port in spec.ports)
+        not has_ports_of(service, load_balancer)
         or (spec.targets == "Pod") != (backends.nodes is None)
         or (families and families.isdisjoint(spec.ip_families or families_of(service)))
     ):

@@ -24,7 +24,6 @@ the provider is asked only about what passes them. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 
 import msgspec
 from msgspec.structs import replace
@@ -41,7 +40,7 @@ from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Listener, Owner, Target, Targets
 from fairlead.model.health import HealthCheck, HealthRequest, check_with
 from fairlead.model.in_words import whole_number
-from fairlead.model.key_pair import canonical_pem
+from fairlead.model.key_pair import readable_authorities
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey
 from fairlead.translate.endpoints import EndpointState, TargetPolicy, admit, in_service
 from fairlead.translate.view import (
@@ -280,7 +279,7 @@ def health_check_of(spec: LoadBalancerSpec, check: HealthCheck | None) -> Health
         typed = check_with(check, request.settings)
         if typed is None or typed.request is None or not typed.request.tls:
             return typed
-        return replace(typed, request=replace(typed.request, ca_bundle=_authorities(request.ca_bundle)[0]))
+        return replace(typed, request=replace(typed.request, ca_bundle=readable_authorities(request.ca_bundle)[0]))
     return _with_request(check or HealthCheck(), request)
 
 
@@ -291,17 +290,10 @@ def _with_request(check: HealthCheck, request: RequestCheck) -> HealthCheck:
         timeout_s=seconds_from_duration(request.timeout) if request.timeout else check.timeout_s,
         unhealthy_threshold=request.unhealthy or request.unhealthy_threshold or check.unhealthy_threshold,
         healthy_threshold=request.healthy or request.healthy_threshold or check.healthy_threshold,
-        request=HealthRequest(path=request.path, host=request.host, ca_bundle=_authorities(request.ca_bundle)[0]),
+        request=HealthRequest(
+            path=request.path, host=request.host, ca_bundle=readable_authorities(request.ca_bundle)[0]
+        ),
     )
-
-
-@lru_cache(maxsize=256)
-def _authorities(bundle: str) -> tuple[str, str]:
-    """Return a bundle in the form that every proxy reads, and what is wrong with it; such a bundle is as it was."""
-    try:
-        return (canonical_pem(bundle.encode()).decode() if bundle else ""), ""
-    except ValueError as error:
-        return bundle, str(error)
 
 
 class MergedTargets:
@@ -481,7 +473,7 @@ def _refusals(view: LoadBalancerView) -> Iterator[Condition]:
     if spec.health_check is not None and (field := spec.health_check.field_without_type):
         text = f"spec.healthCheck: {field} needs a type; set spec.healthCheck.type to tcp, http or grpc"
         yield refused(ConditionReason.INVALID, text)
-    if spec.health_check is not None and (problem := _authorities(spec.health_check.ca_bundle)[1]):
+    if spec.health_check is not None and (problem := readable_authorities(spec.health_check.ca_bundle)[1]):
         text = f"spec.healthCheck.caBundle: {problem}; write the authorities of the members' certificates"
         yield refused(ConditionReason.INVALID, text)
     for text in check_refusals(settings, spec.outlier_detection, capabilities):

@@ -185,11 +185,17 @@ async def test_a_machine_whose_envoy_ends_with_it_withdraws_first() -> None:
 @pytest.mark.parametrize("back", [True, False], ids=["due back", "nothing is due"])
 async def test_unhealthy_targets_reach_the_announcers_while_an_address_is_due_back(tmp_path: Path, back: bool) -> None:
     pages: list[str] = []
-    asked_twice = asyncio.Event()
+    broken: list[bool] = []
+    asked_twice, refused_twice = asyncio.Event(), asyncio.Event()
     counts = {"healthy": 0, "total": 2}
 
     async def answer(request: web.Request) -> web.Response:
         pages.append(request.path_qs)
+        if "membership" in request.path_qs and broken:
+            broken.append(True)
+            if len(broken) > 2:
+                refused_twice.set()
+            raise web.HTTPServiceUnavailable
         if pages.count("/ready") == 2:
             asked_twice.set()
         name = "cluster.TCPLoadBalancer/shop/web/TCP/80.membership"
@@ -220,6 +226,12 @@ async def test_unhealthy_targets_reach_the_announcers_while_an_address_is_due_ba
             await asked_twice.wait()
             while back and await recorder.unhealthy.get() != {ADDRESS}:
                 pass
+            if back:
+                # Without an answer nothing changes.
+                broken.append(True)
+                await refused_twice.wait()
+                assert recorder.unhealthy.empty()
+                broken.clear()
             counts["healthy"] = 1
             while back and await recorder.unhealthy.get():
                 pass

@@ -23,7 +23,7 @@ from msgspec import Meta
 from fairlead.api.annotations import FIELDS, AccessLog, Kind, read_access_log
 from fairlead.api.json_text import decode
 from fairlead.model.in_words import split_host_port, whole_number
-from fairlead.model.key_pair import canonical_pem
+from fairlead.model.key_pair import readable_authorities
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.resources import Fields, Schema, duration
 
@@ -52,11 +52,8 @@ def invalid_access_log(parameters: Mapping[str, str]) -> Iterator[str]:
         yield from _invalid_collector(ACCESS_LOG_SINK, sink)
     elif not (sink == "stdout" or (kind == "file" and place.startswith("/"))):
         yield f"{ACCESS_LOG_SINK} is {sink[:80]!r}; choose stdout, file:/PATH, otlp://HOST:PORT or otlps://HOST:PORT"
-    try:
-        if bundle := parameters.get(COLLECTOR_CA, ""):
-            canonical_pem(bundle.encode())
-    except ValueError as error:
-        yield f"{COLLECTOR_CA}: {error}; write the authorities of the collector"
+    if problem := readable_authorities(parameters.get(COLLECTOR_CA, ""))[1]:
+        yield f"{COLLECTOR_CA}: {problem}; write the authorities of the collector"
     try:
         read_access_log(text)
     except ValueError as error:
@@ -173,7 +170,7 @@ def _collector(sink: str, stat_prefix: str, authorities: str) -> Fields:
     scheme, _, target = sink.partition("://")
     client: dict[str, object] = {"target_uri": target, "stat_prefix": stat_prefix}
     if scheme == "otlps":
-        roots = {"root_certs": {"inline_bytes": canonical_pem(authorities.encode())}} if authorities else {}
+        roots = {"root_certs": {"inline_bytes": readable_authorities(authorities)[0].encode()}} if authorities else {}
         client["channel_credentials"] = {"ssl_credentials": roots}
     return {"google_grpc": client, "timeout": duration(5.0)}
 

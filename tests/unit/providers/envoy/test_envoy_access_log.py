@@ -60,6 +60,8 @@ def test_a_collector_over_tls_is_verified_by_the_authorities_of_the_class() -> N
         assert not any(b"\xef\xbb\xbf" in logger["typed_config"]["value"] for logger in built)  # type: ignore[index]
     parameters[COLLECTOR_CA] = bundle + bundle[:200]
     assert [problem.partition(":")[0] for problem in invalid_access_log(parameters)] == [COLLECTOR_CA]
+    # A version that is on record is served as it is.
+    assert len(access_logs(packaged_schema(), access_log_of(parameters), "request", KEY, ())) == 1
 
 
 @pytest.mark.req("F-15")

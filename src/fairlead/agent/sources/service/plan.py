@@ -62,6 +62,7 @@ from fairlead.publish.objects import (
     SettingError,
     backend_settings,
     families_of,
+    has_ports_of,
     read_options,
     refused_ports,
     spec_from_service,
@@ -216,13 +217,9 @@ def build_export(view: ServiceView, ours: Ours, settings: Settings) -> Publicati
 def slices_in_effect(
     view: ServiceView, load_balancer: TCPLoadBalancer, settings: Settings
 ) -> tuple[EndpointSlice, ...] | None:
-    """Return the slices of the version at the hub, while that of the Service is refused; None: they stay as they are.
-
-    Endpoints have the names of the Service's ports: where that version has others, nothing is known about its targets.
-    """
+    """Return the slices of the version at the hub, while a newer one is refused; None: they stay as they are."""
     service, spec = view.service, load_balancer.spec
-    ports = {(port.name or "", port.protocol) for port in service.spec.ports or ()}
-    if any((port.name, port.protocol) not in ports for port in spec.ports):
+    if not has_ports_of(service, load_balancer):
         return None
     in_effect = replace(
         service.spec, ip_families=spec.ip_families or [IPV4], external_traffic_policy=spec.external_traffic_policy
