@@ -378,6 +378,7 @@ MAX_ENDPOINTS_PER_SLICE = 1000
 #     excluded by label, or never an address -> not listed
 #     cordoned                               -> as before: pods there still answer
 #     no address at all this time            -> the address that was exported last
+#     there, and cannot be read              -> as it was exported last
 #     an address of the other family only    -> not listed: what the node shows is complete
 #     no node of all has this family now     -> those of before, as gone: the hub learns that none is left
 #     no node ready at all                   -> everything as it was exported last, and one sentence why
@@ -446,11 +447,17 @@ def entries_from_nodes(
 
 
 def build_nodes(
-    entries: Sequence[NodeEntry], existing: Iterable[EndpointSlice], *, place: NodesPlace, needed: bool = True
+    entries: Sequence[NodeEntry],
+    existing: Iterable[EndpointSlice],
+    *,
+    place: NodesPlace,
+    needed: bool = True,
+    unread: Collection[str] = (),
 ) -> NodesExport:
     """Decide which nodes slices of one family the hub should have, given those that it has.
 
-    Not ``needed``: nodes without any address of this family need no attention.
+    Not ``needed``: nodes without any address of this family need no attention. ``unread`` are the names of nodes that
+    are there and cannot be read.
     """
     before = {
         index: endpoint_slice for endpoint_slice in existing if (index := place.index_of(endpoint_slice)) is not None
@@ -461,6 +468,15 @@ def build_nodes(
         for endpoint in before[index].endpoints or ()
         if endpoint.node_name and endpoint.addresses
     }
+    entries = [
+        *entries,
+        *(
+            NodeEntry(endpoint.node_name, "", *_readiness(endpoint))
+            for index in sorted(before)
+            for endpoint in before[index].endpoints or ()
+            if endpoint.node_name and endpoint.node_name in unread
+        ),
+    ]
     seen = [
         msgspec.structs.replace(entry, address=entry.address or known.get(entry.name, ""))
         for entry in entries
@@ -526,6 +542,12 @@ def _nodes_endpoints(entries: Iterable[NodeEntry]) -> list[Endpoint]:
         )
         for entry in sorted(entries, key=lambda entry: ([entry.address], entry.name))
     ]
+
+
+def _readiness(endpoint: Endpoint) -> tuple[bool, bool]:
+    """Return whether the node of an endpoint was Ready, and whether it was about to be deleted."""
+    state = state_of(endpoint)
+    return state.is_serving, state.is_terminating
 
 
 def _as_gone(endpoint: Endpoint) -> Endpoint:

@@ -266,10 +266,25 @@ class WatchCache(Generic[T]):
         """Return one object; the namespace of a cluster-scoped one is empty."""
         return self._store.get(ObjectKey(namespace, name))
 
+    @property
+    def unread(self) -> list[ObjectKey]:
+        """Return the keys of the objects that exist and never had a readable state."""
+        return [key for key in self.broken if self._store.get(key) is None]
+
     def remains(self) -> dict[ObjectKey, Remains[T]]:
         """Return the readable parts of each object that never had a readable state."""
-        keys = (key for key in self.broken if self._store.get(key) is None)
-        return {key: remains_of(self.broken[key], self.resource.type) for key in keys}
+        return {key: remains_of(self.broken[key], self.resource.type) for key in self.unread}
+
+    def check_read(self, namespace: str = "", name: str = "") -> None:
+        """Check that no unread object has this namespace and name; empty for any.
+
+        Raises:
+            Retry: one has; what depends on it cannot be decided.
+        """
+        for key in self.unread:
+            if key == UNNAMED or (namespace in ("", key.namespace) and name in ("", key.name)):
+                what = f"{self.resource.kind} {key}" if key != UNNAMED else f"A {self.resource.kind}"
+                raise Retry(f"{what} of {self.cluster.name} cannot be read: what depends on it stays as it is.")
 
     def values(self) -> Iterable[T]:
         """Return all objects, in no order; a copy is needed to change anything while iterating."""

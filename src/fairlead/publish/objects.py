@@ -520,6 +520,21 @@ def has_ports_of(service: Service, load_balancer: TCPLoadBalancer) -> bool:
     return all((port.name, port.protocol) in ports for port in load_balancer.spec.ports)
 
 
+def lost_ports(before: Iterable[EndpointSlice], slices: Iterable[EndpointSlice]) -> frozenset[tuple[str, str]]:
+    """Return name and protocol of the ports of ``before`` that no slice has now; of no endpoints nothing is known."""
+    ports = _ports_of(slices)
+    return _ports_of(before) - ports if ports else frozenset()
+
+
+def _ports_of(slices: Iterable[EndpointSlice]) -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (port.name or "", port.protocol or "TCP")
+        for endpoint_slice in slices
+        if endpoint_slice.endpoints
+        for port in endpoint_slice.ports or ()
+    )
+
+
 def families_of(service: Service) -> tuple[Family, ...]:
     """Return the families of a Service in its own order; IPv4 where an older API server says nothing."""
     known: dict[str, Family] = {IPV4: IPV4, IPV6: IPV6}

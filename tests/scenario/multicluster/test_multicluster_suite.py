@@ -8,6 +8,7 @@ import pytest
 from multicluster_world import TCP_AND_UDP, Member, until
 
 from fairlead.api.kubernetes import SERVICES
+from fairlead.api.meta import ObjectKey
 from fairlead.api.multicluster import LABEL_SOURCE_CLUSTER
 
 pytestmark = [pytest.mark.req("MC-8"), pytest.mark.asyncio(loop_scope="session")]
@@ -166,6 +167,14 @@ async def test_endpoints_are_followed_while_their_export_is_invalid(west: Member
     await west.condition("Ready", "False", reason="Failed")
     await west.slice("10.1.0.2")
     await east.until_endpoints({"west": ["10.1.0.2"]})
+    assert west.agent is not None
+    unreadable, key = west.agent.sets.exports.broken, ObjectKey(west.home, "hello")
+    unreadable[key] = "hidden by the test"
+    try:
+        await west.slice("10.1.0.3")
+        await east.until_endpoints({"west": ["10.1.0.3"]})
+    finally:
+        del unreadable[key]
     assert {"dummy": "a"}.items() <= ((await east.imported()).metadata.labels or {}).items()
 
 

@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.agent.identity import service_of, slice_name
-from fairlead.agent.sources.service.plan import NotYet, Ours, Scenario, ServiceView, Settings, build_export
+from fairlead.agent.sources.service.plan import (
+    NotYet,
+    Ours,
+    Scenario,
+    ServiceView,
+    Settings,
+    build_export,
+    service_in_effect,
+    slices_in_effect,
+)
 from fairlead.api.names import LABEL_LOAD_BALANCER, LABEL_SERVICE_NAME, hub_name, label_value
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.keys import IPV4
@@ -355,3 +364,20 @@ def test_the_families_of_a_service_are_asked_for_and_ipv4_alone_is_not_written(f
     assert (spec.ip_families, spec.ip_family_policy) == asked
     written = object_from_load_balancer(result.load_balancer)["spec"]
     assert ("ipFamilies" in written, "ipFamilyPolicy" in written) == (bool(asked[0]), bool(asked[1]))
+
+
+@pytest.mark.req("CORE-03", "L4-2")
+def test_endpoints_of_an_unreadable_service_follow_while_ports_are_known():
+    before = export(service(annotations=POD), slice_of(endpoint("10.1.0.1")))
+    at_hub = before.slices or ()
+
+    def followed(*slices):
+        readable = service_in_effect(before.load_balancer, slices, at_hub)
+        view = ServiceView(service=readable, slices=slices, before=at_hub)
+        followed_slices = slices_in_effect(view, before.load_balancer, SETTINGS)
+        return None if followed_slices is None else addresses(Publication(before.load_balancer, followed_slices))
+
+    assert followed(slice_of(endpoint("10.1.0.2"))) == [("10.1.0.2", True)]
+    renamed = [{"name": "web", "port": 8080, "protocol": "TCP"}]
+    assert followed(slice_of(endpoint("10.1.0.2"), ports=renamed)) is None
+    assert followed(slice_of(ports=[])) == [], "no pod is left"

@@ -35,7 +35,7 @@ from fairlead.api.kubernetes import (
 )
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
-from fairlead.api.meta import KubeObject, ObjectMeta, Resource, Wire
+from fairlead.api.meta import KubeObject, ObjectKey, ObjectMeta, Resource, Wire
 from fairlead.api.names import (
     LABEL_MANAGED_BY,
     LABEL_READINESS_GATE,
@@ -187,7 +187,8 @@ class ServiceCaches(CachesOfBothSides):
 
         Without the right to list namespaces, no label is added, and none is removed.
         """
-        home = self.subtenants.get("", namespace) if self.subtenants.synced else present
+        is_read = self.subtenants.synced and ObjectKey("", namespace) not in self.subtenants.unread
+        home = self.subtenants.get("", namespace) if is_read else present
         value = home.label(LABEL_SUBTENANT) if home is not None else ""
         return {LABEL_SUBTENANT: value} if value else {}
 

@@ -36,7 +36,14 @@ from fairlead.agent.identity import (
     published_meta,
 )
 from fairlead.agent.slices import of_one_family
-from fairlead.agent.sources.caches import BY_ORIGIN, MEMBER_SERVICES, IngressCaches, MemberService, ServiceCaches
+from fairlead.agent.sources.caches import (
+    BY_BACKEND,
+    BY_ORIGIN,
+    MEMBER_SERVICES,
+    IngressCaches,
+    MemberService,
+    ServiceCaches,
+)
 from fairlead.agent.sources.http import (
     NOT_IN_MEMBER,
     CertificateRequest,
@@ -98,6 +105,10 @@ class Part(Protocol):
 
     def needs_node_ports(self, namespace: str, name: str) -> bool:
         """Return whether this Service is to be reached by the nodes."""
+        ...
+
+    def unread(self) -> Iterable[Key]:
+        """Return the keys of the Ingresses or routes that exist and cannot be read."""
         ...
 
     def needs_secret(self, namespace: str, name: str) -> bool:
@@ -236,6 +247,16 @@ class Shared(Source):
         service = with_valid_settings(service, published)
         return service if nodes else with_probed_health(service, self._services.probes.check_of(key)), problem
 
+    def serves_unread(self, namespace: str, name: str) -> bool:
+        """Return whether a published route to this Service is one of an object that cannot be read."""
+        unread = {key for part in self._parts for key in part.unread()}
+        routes = self._caches.routes.indexed(BY_BACKEND, f"{namespace}/{name}") if unread else ()
+        return any(self.origin_of(route) in unread for route in routes)
+
+    def _needs_service(self, namespace: str, name: str) -> bool:
+        needed = any(part.needs_service(namespace, name) for part in self._parts)
+        return needed or self.serves_unread(namespace, name)
+
     async def secret(self, namespace: str, name: str) -> bool:
         """Make the hub hold a copy of one Secret while a part needs it."""
         async with self._locks.hold((SECRET, namespace, name)):
@@ -288,7 +309,7 @@ class Shared(Source):
         The hub watches routes and endpoints apart from each other, so it may see the removal of endpoints earlier.
         """
         key, now_s = (namespace, name), self._engine.publisher.cluster.clock.monotonic()
-        if any(part.needs_service(*key) or part.needs_node_ports(*key) for part in self._parts):
+        if self._needs_service(*key) or any(part.needs_node_ports(*key) for part in self._parts):
             self._unneeded_s.pop(key, None)
             return 0.0
         if (wait_s := self._unneeded_s.setdefault(key, now_s) + LEAVE_S - now_s) > 0:
@@ -304,7 +325,7 @@ class Shared(Source):
             for endpoint_slice in present
             if is_for(endpoint_slice, (SERVICE, namespace, name), tenant=self._settings.tenant)
         ]
-        if not any(part.needs_service(namespace, name) for part in self._parts):
+        if not self._needs_service(namespace, name):
             return await self._delete(self._slices, ours, self._parts)
         listed = of_one_family(self._services.slices_of_service((namespace, name)))
         named = [(endpoint_slice.metadata.name, endpoint_slice) for endpoint_slice in listed]
@@ -450,7 +471,8 @@ class Shared(Source):
 
     def targets(self, load_balancer_class: str) -> TargetType:
         """Return the type of targets of one class of the hub."""
-        return cast("TargetType", self._services.class_targets().get(load_balancer_class, self._settings.target))
+        named = load_balancer_class or DEFAULT_CLASS
+        return cast("TargetType", self._services.class_targets().get(named, self._settings.target))
 
     def meta(self, origin: Key, name: str) -> ObjectMeta:
         """Return the metadata of an object that is published for ``origin``."""

@@ -40,7 +40,6 @@ from fairlead.agent.sources.gateway.policies import (
     targets_of,
 )
 from fairlead.agent.sources.gateway.policies import config_maps_named as bundles_named
-from fairlead.agent.sources.gateway.policies import config_maps_named as bundles_of
 from fairlead.agent.sources.gateway.routes import parents_named, services_named
 from fairlead.agent.sources.gateway.status import load_balancer_class_of
 from fairlead.agent.sources.http import is_bundle
@@ -146,7 +145,7 @@ class GatewayCaches:
         self.policies: OptionalCache[BackendTLSPolicy] = _cache(
             member,
             BACKEND_TLS_POLICIES,
-            {BY_SERVICE: _targets, BY_CONFIG_MAP: bundles_of, _NAMES_ONE: lambda obj: [bool(bundles_of(obj))]},
+            {BY_SERVICE: _targets, BY_CONFIG_MAP: bundles_named, _NAMES_ONE: lambda obj: [bool(bundles_named(obj))]},
         )
         self.namespaces: OptionalCache[Namespace] = OptionalCache(member, NAMESPACES, transform=_labels_only)
         self.config_maps: OptionalCache[Bundle] = OptionalCache(member, BUNDLES, transform=_bundle_only)
@@ -269,6 +268,36 @@ class GatewayCaches:
         """Return the error pages of those ConfigMaps that are there, by status."""
         maps = {name: self.config_maps.get(*name) for name in names}
         return {name: config_map.pages for name, config_map in maps.items() if config_map is not None}
+
+    def check_read(self, gateway: Gateway) -> None:
+        """Check that all that the plan of a Gateway depends on has been readable; ``Shared`` keeps Secrets.
+
+        Raises:
+            Retry: something has not.
+        """
+        for name in config_maps_named(gateway):
+            self.config_maps.check_read(*name)
+        for namespace, _ in secrets_named(gateway):
+            if namespace != gateway.metadata.namespace:
+                self.grants.check_read(namespace)
+        for key, remains in self.listener_sets.remains().items():
+            of = remains.obj
+            if of is None or not remains.has("spec.parentRef") or gateway_of(of) == gateway.key:
+                self.listener_sets.check_read(*key)
+        for listener_set in self.sets_of(*gateway.key):
+            self.namespaces.check_read("", listener_set.metadata.namespace)
+
+    def check_read_backend(self, namespace: str, name: str) -> None:
+        """Check that all that has been readable which decides how a Service is reached, and by whom.
+
+        Raises:
+            Retry: something has not.
+        """
+        self.grants.check_read(namespace)
+        self.policies.check_read(namespace)
+        for policy in self.policies_of(namespace, name):
+            for config_map in bundles_named(policy):
+                self.config_maps.check_read(*config_map)
 
     def policies_of(self, namespace: str, name: str) -> tuple[BackendTLSPolicy, ...]:
         """Return the policies that name this Service."""

@@ -32,8 +32,10 @@ from fairlead.agent.sources.gateway.caches import (
     parents_of,
 )
 from fairlead.agent.sources.gateway.plan import GatewayPlan, ParentKey, RoutePlan, secrets_named
+from fairlead.agent.sources.gateway.policies import targets_of
 from fairlead.agent.sources.gateway.reports import GatewayReports, InfrastructureWriter
 from fairlead.agent.sources.gateway.routes import RouteView, parents_named, plan_route, processors_of, services_named
+from fairlead.agent.sources.gateway.status import load_balancer_class_of
 from fairlead.agent.sources.http import (
     CertificateRequest,
     is_chosen_by_user,
@@ -62,7 +64,7 @@ from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerSpec
 from fairlead.api.kubernetes import EndpointSlice, Namespace, Secret, Service
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import ManagedCertificate
-from fairlead.api.names import LABEL_SERVICE_NAME
+from fairlead.api.names import DEFAULT_CLASS, LABEL_SERVICE_NAME
 from fairlead.runtime.queue import KeyedLock
 
 GATEWAY_CLASS, GATEWAY, LISTENER_SET = GATEWAY_CLASSES.kind, GATEWAYS.kind, LISTENER_SETS.kind
@@ -367,11 +369,56 @@ class GatewaySource(Source):
     async def publish(self, key: Key) -> bool:
         """Make the hub hold what a Gateway or route should have; return whether a removal waits."""
         kind, namespace, name = key
+        self._check_read(key)
         return await (self._publish_gateway(namespace, name) if kind == GATEWAY else self._publish_route(key))
 
     async def report(self, key: Key) -> float | None:
         """Write what was decided, and what the hub has answered, to the status of an object."""
+        self._check_read(key)
         return await self._reports.report(key)
+
+    def _check_read(self, key: Key) -> None:
+        """Check that all that is decided by has been readable: what is published, and the status, stay until then.
+
+        Raises:
+            Retry: something has not.
+        """
+        kind, *name = key
+        obj = self._caches.by_kind[kind].get(*name)
+        if obj is None or obj.deleting:
+            return
+        if isinstance(obj, BackendTLSPolicy):
+            self._check_backends(target[:2] for target in targets_of(obj))
+        elif isinstance(obj, ListenerSet):
+            self._check_gateway(*gateway_of(obj))
+        elif isinstance(obj, Gateway):
+            self._check_gateway(*obj.key)
+        elif kind in self._caches.routes:
+            parents = parents_named(obj)
+            for parent in parents:
+                self._caches.by_kind[parent.kind].check_read(parent.namespace, parent.name)
+                if parent.kind == GATEWAY:
+                    self._check_gateway(parent.namespace, parent.name)
+            plans = self.plans.of_route(parents)
+            for plan in plans.values():
+                self._check_gateway(*plan.gateway[1:])
+            if plans:
+                self._caches.namespaces.check_read("", obj.metadata.namespace)
+                self._check_backends([*services_named(obj), *processors_of(plans.values())])
+
+    def _check_gateway(self, namespace: str, name: str) -> None:
+        gateway = self._caches.gateways.get(namespace, name)
+        if gateway is None:
+            return
+        self._caches.gateway_classes.check_read("", gateway.spec.gateway_class_name)
+        if (of_class := self.plans.class_of(gateway)) is not None:
+            self._services.classes.check_read("", load_balancer_class_of(of_class) or DEFAULT_CLASS)
+            self._caches.check_read(gateway)
+
+    def _check_backends(self, services: Iterable[tuple[str, str]]) -> None:
+        for service in services:
+            self._services.services.check_read(*service)
+            self._caches.check_read_backend(*service)
 
     async def _publish_gateway(self, namespace: str, name: str) -> bool:
         origin: Key = (GATEWAY, namespace, name)
@@ -601,6 +648,10 @@ class GatewaySource(Source):
             ):
                 return True
         return False
+
+    def unread(self) -> list[Key]:
+        """Return the keys of routes that cannot be read."""
+        return [(kind, key.namespace, key.name) for kind, cache in self._caches.routes.items() for key in cache.unread]
 
     def needs_node_ports(self, namespace: str, name: str) -> bool:
         """Return whether a Gateway of ours with the nodes as backends sends requests to this Service, or may."""

@@ -476,7 +476,8 @@ MOST_TLS_HOSTS = 1022
 class ClassView(msgspec.Struct, frozen=True):
     """One IngressClass of ours with its Ingresses in any order, and the Secrets that they name, by key.
 
-    ``issuer`` is that of Ingresses that name none; ``managed`` are the certificates that the hub gets, by name.
+    ``issuer`` is that of Ingresses that name none; ``managed`` are the certificates that the hub gets, by name. If not
+    ``is_whole``, more Ingresses exist that cannot be read.
     """
 
     ingress_class: IngressClass
@@ -489,6 +490,7 @@ class ClassView(msgspec.Struct, frozen=True):
     managed: Mapping[str, CertificateState] = {}
     #: What is published of the class.
     published: HTTPLoadBalancerSpec | None = None
+    is_whole: bool = True
 
 
 class ClassPlan(msgspec.Struct, frozen=True):
@@ -562,6 +564,10 @@ def plan_class(view: ClassView) -> ClassPlan:
         fallback = CertificateRef(fallback_name(name), view.fallback)
         hosts.used[fallback.name] = fallback
         listeners.append(L7Listener(FALLBACK_LISTENER, 443, "HTTPS", certificates=(fallback.name,)))
+    if view.published is not None and not view.is_whole:
+        names = {listener.name for listener in listeners}
+        listeners += [listener for listener in view.published.listeners if listener.name not in names]
+        hosts.used = {certificate.name: certificate for certificate in view.published.certificates} | hosts.used
     families = families_by_annotation(view.ingress_class)
     for problem in filter(None, problems):
         for ingress in view.ingresses:

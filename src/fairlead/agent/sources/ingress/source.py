@@ -183,7 +183,7 @@ class IngressSource(Source):
         for endpoint_slice in filter(None, (old, new)):
             service = (endpoint_slice.metadata.namespace, endpoint_slice.label(LABEL_SERVICE_NAME))
             users = self._caches.ingresses.by_index(BY_SERVICE, service) if service[1] else ()
-            if users:
+            if users or self._shared.serves_unread(*service):
                 self._engine.publish((BACKEND, *service))
             if users and is_chosen_by_user(self._services.services.get(*service)):
                 # It can be a backend or not, as it has endpoints.
@@ -236,6 +236,8 @@ class IngressSource(Source):
     async def _class(self, name: str) -> bool:
         origin: Key = (CLASS, "", name)
         plan = self.plan_of(name)
+        if plan is not None:
+            self._services.classes.check_read("", plan.spec.class_name)
         if plan is None:
             for request in self._asked.pop(name, frozenset()):
                 self._engine.publish((MANAGED, "", request))
@@ -271,7 +273,12 @@ class IngressSource(Source):
         plan = self.plan_of(of_class)
         if plan is None:
             return False
+        self._services.classes.check_read("", plan.spec.class_name)
         names, tls_secret = services_of(ingress), client_secret(ingress)
+        if tls_secret:
+            self._caches.secrets.check_read(namespace, tls_secret)
+        for service in names:
+            self._services.services.check_read(namespace, service)
         for service in names:
             await self._shared.service(namespace, service)
         nodes = plan.spec.targets == "Node"
@@ -384,6 +391,14 @@ class IngressSource(Source):
         """Return whether an Ingress of ours names this Service."""
         return any(map(self.class_of, self._caches.ingresses.indexed(BY_SERVICE, (namespace, name))))
 
+    def unread(self) -> list[Key]:
+        """Return the keys of Ingresses that cannot be read, or whose class may be one that cannot."""
+        caches = self._caches
+        keys = caches.ingresses.unread
+        if caches.ingress_classes.unread:
+            keys += [ingress.key for ingress in caches.ingresses.values() if self.class_of(ingress) is None]
+        return [(INGRESS, key.namespace, key.name) for key in keys]
+
     def needs_node_ports(self, namespace: str, name: str) -> bool:
         """Return whether an Ingress of ours, of a class with the nodes as backends, names this Service."""
         by_nodes = {
@@ -448,6 +463,7 @@ class IngressSource(Source):
                 issuer=self._shared.issuer(of_member.load_balancer_class),
                 managed=self._shared.managed_states(),
                 published=published.spec if published is not None else None,
+                is_whole=not self._caches.ingresses.unread,
             )
         )
         self._plans[ingress_class] = plan

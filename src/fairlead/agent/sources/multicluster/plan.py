@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from fairlead.agent.identity import ServiceKey
 from fairlead.agent.sources.caches import MemberService, MemberServiceMeta, MemberServiceSpec
 from fairlead.agent.sources.service.plan import Settings
 from fairlead.api.kubernetes import ClientIPConfig, EndpointSlice, ServicePort, SessionAffinityConfig
@@ -87,18 +88,23 @@ def plan_export(
         return _invalid("InvalidServiceType", "The Service was made for a ServiceImport and is not exported.")
     valid = WireCondition(VALID, "True", "Valid", "The Service can be exported.")
     problem, key = _metadata_problem(export), export.key
-    meta = ObjectMeta(name=hub_name(*key), namespace=settings.namespace, labels=_export_labels(export, settings))
+    meta = ObjectMeta(name=hub_name(*key), namespace=settings.namespace, labels=_export_labels(key, settings))
     exported = None if problem else ExportedService(metadata=meta, spec=_exported_spec(export, service))
+    return ExportPlan(valid, exported, exported_slices(key, slices, settings), problem)
+
+
+def exported_slices(key: ServiceKey, slices: Iterable[EndpointSlice], settings: Settings) -> tuple[EndpointSlice, ...]:
+    """Return what is published of the slices of an exported Service."""
     labels = {
-        **(meta.labels or {}),
+        **_export_labels(key, settings),
         LABEL_SLICE_MANAGED_BY: SLICE_MANAGED_BY,
         LABEL_EXPORT: backend_label("/".join(key)),
     }
-    published = (
+    return tuple(
         EndpointSlice(
             metadata=ObjectMeta(
                 name=fit(
-                    f"{meta.name}.export.{endpoint_slice.metadata.name}",
+                    f"{hub_name(*key)}.export.{endpoint_slice.metadata.name}",
                     limit=NAME_LIMIT,
                     identity=(*key, endpoint_slice.metadata.name),
                 ),
@@ -112,7 +118,6 @@ def plan_export(
         for endpoint_slice in slices
         if not endpoint_slice.deleting
     )
-    return ExportPlan(valid, exported, tuple(published), problem)
 
 
 def export_status(
@@ -138,8 +143,8 @@ def _invalid(reason: str, message: str) -> ExportPlan:
     return ExportPlan(WireCondition(VALID, "False", reason, message))
 
 
-def _export_labels(export: ServiceExport, settings: Settings) -> dict[str, str]:
-    namespace, name = export.key
+def _export_labels(key: ServiceKey, settings: Settings) -> dict[str, str]:
+    namespace, name = key
     return origin_labels(kind=SERVICE_EXPORTS.kind, namespace=namespace, name=name, tenant=settings.tenant)
 
 

@@ -27,6 +27,7 @@ from fairlead.agent.sources.multicluster.plan import (
     derived_difference,
     derived_service,
     export_status,
+    exported_slices,
     import_body,
     import_of,
     import_status,
@@ -71,7 +72,7 @@ from fairlead.errors import Conflict, Invalid
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import Discovery, OptionalCache
 from fairlead.model.condition import ObjectEvent, warning_event
-from fairlead.publish.objects import canonical_slice, object_from_slice, slice_difference
+from fairlead.publish.objects import canonical_slice, lost_ports, object_from_slice, slice_difference
 from fairlead.publish.publisher import ObjectWriter, Published, slices_of_export, slices_of_import
 
 EXPORT, IMPORT = SERVICE_EXPORTS.kind, SERVICE_IMPORTS.kind
@@ -300,13 +301,20 @@ class MulticlusterSource(Source):
         _, namespace, name = key
         if not self._caches.served:
             return False
-        if (namespace, name) in self._caches.exports.broken or (namespace, name) in self._services.services.broken:
-            return False
         export = self._caches.exports.get(namespace, name)
         present = self._exported.get(self._settings.namespace, hub_name(namespace, name))
         slices = self._engine.publisher.slices_in(slices_of_export(self._settings.namespace, f"{namespace}/{name}"))
         wanted: tuple[EndpointSlice, ...] = ()
-        if export is not None and not export.deleting:
+        if (namespace, name) in self._caches.exports.broken or (namespace, name) in self._services.services.broken:
+            # What is exported stays, and its endpoints are followed.
+            of_service = self._services.slices_of_service((namespace, name))
+            if present is None or lost_ports(slices, of_service):
+                return False
+            present = None
+            wanted = exported_slices((namespace, name), of_service, self._settings)
+            for endpoint_slice in wanted:
+                await self._hub_slices.apply(endpoint_slice)
+        elif export is not None and not export.deleting:
             plan = self._plan(export)
             if plan.problem and present is None:
                 return False

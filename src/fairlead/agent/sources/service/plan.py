@@ -20,7 +20,7 @@ Never looks at endpoints, nodes or the hub: whose a Service is must not depend o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from enum import IntEnum
 from typing import Literal
@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from fairlead.agent.identity import service_labels
 from fairlead.agent.probes import with_probe
 from fairlead.agent.slices import SliceTemplate, address_slices, local_slices, mirror_slices
-from fairlead.api.kubernetes import SERVICES, EndpointSlice, Service
+from fairlead.api.kubernetes import SERVICES, EndpointSlice, Service, ServicePort, ServiceSpec
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import (
     ANNOTATION_EGRESS_PODS,
@@ -63,6 +63,7 @@ from fairlead.publish.objects import (
     backend_settings,
     families_of,
     has_ports_of,
+    lost_ports,
     read_options,
     refused_ports,
     spec_from_service,
@@ -212,6 +213,24 @@ def build_export(view: ServiceView, ours: Ours, settings: Settings) -> Publicati
         missing = NotYet("the member's own load balancer shows no address")
         return Publication(load_balancer, None) if view.before else missing
     return Publication(load_balancer, slices)
+
+
+def service_in_effect(
+    load_balancer: TCPLoadBalancer, slices: Iterable[EndpointSlice], before: Iterable[EndpointSlice]
+) -> Service:
+    """Return a Service that cannot be read, made from the version at the hub.
+
+    It has lost the ports that were in ``before``, the slices at the hub, and are in none of ``slices``: endpoints have
+    the names of the Service's ports.
+    """
+    origin, lost = load_balancer.spec.origin, lost_ports(before, slices)
+    ports = [
+        ServicePort(port=port.port, name=port.name, protocol=port.protocol, node_port=port.node_port)
+        for port in load_balancer.spec.ports
+        if (port.name, port.protocol) not in lost
+    ]
+    meta = ObjectMeta(name=origin.name, namespace=origin.namespace, uid=origin.uid)
+    return Service(metadata=meta, spec=ServiceSpec(ports=ports))
 
 
 def slices_in_effect(

@@ -33,14 +33,22 @@ from fairlead.agent.sources.service.plan import (
     build_export,
     decide,
     find_warnings,
+    service_in_effect,
     slices_in_effect,
 )
 from fairlead.agent.sources.service.status import build_feedback
 from fairlead.agent.term import Offboarding, Refusals
-from fairlead.api.kubernetes import EndpointSlice, Namespace, Node
+from fairlead.api.kubernetes import EndpointSlice, Namespace, Node, Service
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import KubeObject, only_status_changed
-from fairlead.api.names import ANNOTATION_ADDRESS, ANNOTATION_EGRESS_PODS, LABEL_NODES, LABEL_NODES_IPV6, hub_name
+from fairlead.api.names import (
+    ANNOTATION_ADDRESS,
+    ANNOTATION_EGRESS_PODS,
+    DEFAULT_CLASS,
+    LABEL_NODES,
+    LABEL_NODES_IPV6,
+    hub_name,
+)
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.errors import Invalid, Retry
 from fairlead.model.condition import ConditionReason, ObjectEvent, warning_event
@@ -218,7 +226,7 @@ class ServiceSource(Source):
     async def _publish(self, key: ServiceKey) -> bool:
         if key in self._caches.services.broken:
             # It exists and cannot be read: what was exported stays, as for any other missing information.
-            return False
+            return await self._follow(key)
         service = self._caches.services.get(*key)
         if service is None:
             self._events.forget(key)
@@ -248,15 +256,16 @@ class ServiceSource(Source):
         self._keep(service, decision, refused)
         if not refused.keep:
             return await self._remove(service.key, refused.sentence)
-        return await self._follow(service)
+        return await self._follow(service.key, service)
 
-    async def _follow(self, service: MemberService) -> bool:
-        """Publish the endpoints of the version that stays in effect while that of the Service is refused."""
-        key = service.key
+    async def _follow(self, key: ServiceKey, service: Service | None = None) -> bool:
+        """Publish the endpoints of the version at the hub while that of the Service is refused, or None: unreadable."""
         present, is_ours = self._present(key), self._is_ours(key)
         load_balancer = present.load_balancer
         if load_balancer is None:
             return False
+        if service is None:
+            service = service_in_effect(load_balancer, self._caches.slices_of_service(key), present.slices)
         slices = slices_in_effect(self._view(service, present), load_balancer, self._settings)
         present = self._present(key, slices or ())
         return await self._write(plan_publication(Publication(load_balancer, slices), present, is_ours=is_ours))
@@ -271,6 +280,11 @@ class ServiceSource(Source):
 
     async def _export(self, service: MemberService, ours: Ours) -> bool:
         key = service.key
+        try:
+            self._caches.classes.check_read("", ours.class_name or DEFAULT_CLASS)
+        except Retry:
+            await self._follow(key, service)
+            raise
         export = build_export(self._view(service, self._present(key)), ours, self._settings)
         if isinstance(export, Refused):
             return await self._refuse(service, ours, export)
@@ -284,7 +298,7 @@ class ServiceSource(Source):
         try:
             held = await self._write(plan)
         except Invalid:
-            await self._follow(service)
+            await self._follow(key, service)
             raise
         events = list(self._warnings(service, ours))
         if plan.conflict:
@@ -299,7 +313,7 @@ class ServiceSource(Source):
         self._events.emit_new("export", service, events)
         return held
 
-    def _view(self, service: MemberService, present: Present) -> ServiceView:
+    def _view(self, service: Service, present: Present) -> ServiceView:
         key, egress = service.key, self._egress(service.key)
         if egress is None:
             egress = present.load_balancer.annotation(ANNOTATION_EGRESS_PODS) if present.load_balancer else ""
@@ -454,7 +468,8 @@ class NodePublisher:
         stale = ""
         for family in (IPV4, IPV6):
             place = NodesPlace(namespace, tenant, family)
-            export = build_nodes(entries[family], slices, place=place, needed=needed[family])
+            unread = {key.name for key in self._caches.nodes.unread}
+            export = build_nodes(entries[family], slices, place=place, needed=needed[family], unread=unread)
             stale = stale or export.stale
             ours = [endpoint_slice for endpoint_slice in slices if place.index_of(endpoint_slice) is not None]
             await self._publisher.slices.write(plan_slices(export.slices, ours))

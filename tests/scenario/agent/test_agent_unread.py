@@ -1,0 +1,153 @@
+"""Objects of the member that exist and cannot be read change nothing that is published, also after a restart."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+import pytest
+from agent_gateway_world import quiet, served
+from agent_l7_objects import http_route, ingress, ingress_class, path
+from agent_world import HUB_NAMESPACE, USER, World, ensure_namespaces, until
+
+import fairlead.kube.cache
+import fairlead.kube.cluster
+from fairlead.api.gateway import BACKEND_TLS_POLICIES, GATEWAYS, HTTP_ROUTES, LISTENER_SETS, REFERENCE_GRANTS
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+from fairlead.api.kubernetes import CONFIG_MAPS, ENDPOINT_SLICES, NAMESPACES, SECRETS
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.kube.cluster import Undecodable, decode_object
+from fairlead_demo.worlds.certificates import self_signed
+
+SERVICES = {"web": "shop", "secure": "shop", "lb": "shop", "far": "other"}
+#: What is unreadable at the same time: none of a group hides what another one changes.
+GROUPS = (
+    ("Bundle clients", "IngressObject shop", "MemberService lb", "Node n1"),
+    ("ReferenceGrant all", "BackendTLSPolicy secure", "MemberService web"),
+    ("Bundle ca", "MemberService far", "IngressClass fairlead"),
+    ("ListenerSet more", "Secret tls"),
+    ("Namespace shop",),
+    ("Bundle pages",),
+    ("GatewayClass fairlead", "Namespace other"),
+    ("Gateway web", "MemberService secure"),
+    ("HTTPRoute shop", "HTTPRoute far"),
+    ("LoadBalancerClass envoy",),
+)
+
+
+def blind(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]) -> None:
+    """Make objects of the member, or a class of the hub, unreadable."""
+
+    def decode_if_visible(raw: msgspec.Raw, of: type[Any]) -> Any:
+        obj = decode_object(raw, of)
+        hidden = not isinstance(obj, str) and f"{of.__name__} {obj.metadata.name}" in names
+        return Undecodable("hidden by the test", raw) if hidden else obj
+
+    monkeypatch.setattr(fairlead.kube.cluster, "decode_object", decode_if_visible)
+    monkeypatch.setattr(fairlead.kube.cache, "decode_object", decode_if_visible)
+
+
+async def published(world: World) -> dict[str, Any]:
+    """Return what is published at the hub, by kind and name."""
+    kinds = (HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, TCP_LOAD_BALANCERS)
+    parts = [*((kind, "spec") for kind in kinds), (SECRETS, "data"), (ENDPOINT_SLICES, "endpoints")]
+    return {
+        f"{kind.kind} {obj.metadata.name}": obj.deleting or msgspec.to_builtins(getattr(obj, part))
+        for kind, part in parts
+        for obj in await world.hub.list(kind, HUB_NAMESPACE)
+    }
+
+
+async def fill(world: World) -> None:
+    """Make one object of each kind that something published depends on."""
+
+    async def apply(kind: Any, name: str, body: dict[str, Any], namespace: str = "shop", **meta: Any) -> None:
+        await world.member.apply(
+            kind, {"metadata": {"name": name, "namespace": namespace, **meta}, **body}, manager=USER
+        )
+
+    await served(world)
+    await ensure_namespaces(world.member, "other")
+    await world.member.merge_patch(NAMESPACES, "", "shop", {"metadata": {"labels": {"routes": "yes"}}})
+    for name, namespace in SERVICES.items():
+        kind = "LoadBalancer" if name == "lb" else "ClusterIP"
+        await world.service(name, namespace=namespace, kind=kind)
+    await list_pods(world, 1)
+    body = {"metadata": {"name": "envoy"}, "spec": {"provider": "envoy", "targets": "Pod"}}
+    await world.hub.apply(LOAD_BALANCER_CLASSES, body, manager="admin")
+    chain, key = self_signed("shop.example.com", ends_in_days=90)
+    data = {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(key).decode()}
+    await apply(SECRETS, "tls", {"type": "kubernetes.io/tls", "data": data})
+    for name, entries in (("ca", {"ca.crt": chain}), ("clients", {"ca.crt": chain}), ("pages", {"503": b"sorry"})):
+        await apply(CONFIG_MAPS, name, {"data": {entry: text.decode() for entry, text in entries.items()}})
+    selected = {"from": "Selector", "selector": {"matchLabels": {"routes": "yes"}}}
+    tls = {"certificateRefs": [{"name": "tls"}]}
+    validation = {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "clients"}]}
+    spec = {
+        "gatewayClassName": "fairlead",
+        "listeners": [
+            {"name": "http", "port": 80, "protocol": "HTTP", "allowedRoutes": {"namespaces": selected}},
+            {"name": "https", "port": 443, "protocol": "HTTPS", "tls": tls},
+        ],
+        "tls": {"frontend": {"default": {"validation": validation}}},
+        "allowedListeners": {"namespaces": {"from": "Same"}},
+    }
+    await apply(GATEWAYS, "web", {"spec": spec}, annotations={"fairlead.dev/error-pages": "pages"})
+    more = {"name": "more", "port": 8443, "protocol": "HTTPS", "tls": tls}
+    await apply(LISTENER_SETS, "more", {"spec": {"parentRef": {"name": "web"}, "listeners": [more]}})
+    origin = {"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "namespace": "shop"}
+    grant = {"from": [origin], "to": [{"group": "", "kind": "Service"}]}
+    await apply(REFERENCE_GRANTS, "all", {"spec": grant}, namespace="other")
+    authorities = {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "ca"}]}
+    policy = {
+        "targetRefs": [{"group": "", "kind": "Service", "name": "secure"}],
+        "validation": {"hostname": "shop.example.com", **authorities},
+    }
+    await apply(BACKEND_TLS_POLICIES, "secure", {"spec": policy})
+    await http_route(world)
+    await http_route(world, "secure", host="secure.example.com", to="secure")
+    far = {"backendRefs": [{"name": "far", "namespace": "other", "port": 80}]}
+    spec = {"parentRefs": [{"name": "web"}], "hostnames": ["far.example.com"], "rules": [far]}
+    await apply(HTTP_ROUTES, "far", {"spec": spec})
+    await ingress_class(world)
+    tls_section = {"hosts": ["ingress.example.com"], "secretName": "tls"}
+    await ingress(world, "shop", path(), host="ingress.example.com", tls=[tls_section])
+
+
+async def list_pods(world: World, number: int) -> list[str]:
+    """List one pod for each Service, and return their addresses."""
+    addresses = [f"10.{number}.0.{index}" for index in range(1, 1 + len(SERVICES))]
+    for (name, namespace), address in zip(SERVICES.items(), addresses, strict=True):
+        await world.slice(address, name=f"{name}-1", service=name, namespace=namespace)
+    return addresses
+
+
+@pytest.mark.req("CORE-03", "L4-2")
+async def test_unreadable_objects_change_nothing_and_endpoints_are_followed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    await fill(world)
+    agent = await world.start()
+
+    async def are_listed(addresses: list[str]) -> bool:
+        text = str(await published(world))
+        return all(f"'{address}'" in text for address in addresses)
+
+    await until(lambda: are_listed([f"10.1.0.{index}" for index in range(1, 5)]), what="endpoints")
+    await quiet(agent)
+    assert "8443" in str(await published(world))
+    for number, group in enumerate(GROUPS, start=2):
+        before = await published(world)
+        assert len(before) == 14, sorted(before)
+        await world.stop(agent)
+        with monkeypatch.context() as patch:
+            blind(patch, group)
+            agent = await world.start(exporting=False)
+            await until(agent.leadership.may_write, what="leading")
+            await quiet(agent)
+            after = await published(world)
+            assert {name: after.get(name) for name in before} == before, group
+            addresses = await list_pods(world, number)
+            await until(lambda: are_listed(addresses), what=f"endpoints beside {group}")  # noqa: B023
