@@ -27,7 +27,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.model.contract import AllocationKind, Provider
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
-from fairlead.runtime.clock import VirtualClock
+from fairlead.runtime.clock import VirtualClock, settle
 from fairlead.standalone.api import USER_ANNOTATIONS
 from fairlead.testing.builders import ABLE, NAMESPACE, lb_key, slice_body, tcp_body
 from fairlead.testing.faults import FaultyProvider
@@ -249,9 +249,7 @@ class HubWorld:
             await self.clock.advance(0.25)
 
     async def _breathe(self) -> None:
-        # Answers of the server need real time, however short; virtual time must not run away from them.
-        for _ in range(4):
-            await asyncio.sleep(0.001)
+        await settle(rounds=1000)
 
     async def quiet(self, seconds: float = 8.0) -> None:
         """Let virtual time pass, long enough for everything that waits for better news."""
