@@ -21,6 +21,7 @@ import structlog
 from prometheus_client.metrics import MetricWrapperBase
 
 from fairlead.api import crd
+from fairlead.api.kinds import all_crds
 from fairlead.kube import transport
 from tests.simulate import former_faults
 from tests.simulate.link import AiohttpHere
@@ -37,6 +38,7 @@ def prepare() -> None:
     logging.disable(logging.CRITICAL)
     # Schemas are not the subject, and each start of a hub reads 25 of up to 40 KB.
     crd._encoded_schema = lambda _type: _SCHEMA  # type: ignore[assignment]
+    all_crds.cache_clear()
     # Nothing asks for all tasks, and a weak set of them costs more than a task.
     asyncio.tasks._all_tasks.add = id  # type: ignore[attr-defined]
     MetricWrapperBase.labels = lambda *_, **__: _NOT_MEASURED  # type: ignore[method-assign,assignment]

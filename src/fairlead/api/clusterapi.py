@@ -6,6 +6,7 @@ Source: https://cluster-api.sigs.k8s.io/reference/api/labels-and-annotations
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from copy import deepcopy
 from typing import Annotated
 
@@ -208,9 +209,9 @@ def labels_of(crd: JSONObject) -> dict[str, str]:
     return {**labels, _LABEL_MOVE: ""} if crd["metadata"]["name"] == LOAD_BALANCER_CLASSES.full_name else labels
 
 
-def labelled(crds: list[JSONObject]) -> list[JSONObject]:
+def labelled(crds: Iterable[JSONObject]) -> list[JSONObject]:
     """Return the definitions with the labels of the contract added to their own."""
-    copies = deepcopy(crds)
+    copies = [deepcopy(crd) for crd in crds]
     for crd in copies:
         meta: JSONObject = crd["metadata"]
         meta["labels"] = {**meta.get("labels", {}), **labels_of(crd)}

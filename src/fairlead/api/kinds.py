@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from fairlead.api.addresspool import ADDRESS_POOL_CRD
 from fairlead.api.announcing import ADVERTISEMENT_CRD, BGP_PEER_CRD
 from fairlead.api.backendgroup import BACKEND_GROUP_CRD, BACKEND_RECORD_CRD
@@ -52,9 +54,10 @@ CRDS = (
 )
 
 
-def all_crds() -> list[JSONObject]:
-    """Return the CRDs of every kind, in the order of the reference."""
-    return [build_crd(crd) for crd in CRDS]
+@cache
+def all_crds() -> tuple[JSONObject, ...]:
+    """Return the CRDs of every kind, in the order of the reference; all callers share them and change nothing."""
+    return tuple(build_crd(crd) for crd in CRDS)
 
 
 LOAD_BALANCER_KINDS: tuple[Resource[IntentObject], ...] = (

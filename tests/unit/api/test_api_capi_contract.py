@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 
 from fairlead.api.clusterapi import labelled, metadata
@@ -26,8 +28,8 @@ def test_only_classes_are_moved_without_an_owner() -> None:
 
 
 def test_the_definitions_that_were_given_stay_as_they_are() -> None:
-    before = all_crds()
-    labelled(before)
+    before = deepcopy(all_crds())
+    labelled(all_crds())
     assert before == all_crds()
 
 

@@ -78,7 +78,7 @@ def hub_objects() -> dict[str, list[JSONObject]]:
             lease("tenant-east", "fairlead-agent", **agent),
         ],
         "namespaces": [obj("fairlead-system"), obj("tenant-east"), obj("kube-system")],
-        "customresourcedefinitions.apiextensions.k8s.io": copy.deepcopy(all_crds()),
+        "customresourcedefinitions.apiextensions.k8s.io": [copy.deepcopy(crd) for crd in all_crds()],
         "configmaps": [
             obj(
                 "fairlead-proxies",
