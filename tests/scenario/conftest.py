@@ -1,4 +1,4 @@
-"""What scenarios share: requests to API servers of this process take no sockets."""
+"""What scenarios share: requests to API servers of this process need no sockets, but for tests of real time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ import pytest
 from tests.worlds import in_process
 
 
-@pytest.fixture(scope="session", autouse=True)
-def no_sockets() -> Iterator[None]:
+@pytest.fixture
+def sockets() -> None:
+    """Have this test send its requests over sockets, and let real time pass between steps of the virtual clock."""
+
+
+@pytest.fixture(autouse=True)
+def requests_in_process(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        in_process.install(patch)
+        if "sockets" not in request.fixturenames:
+            in_process.install(patch)
         yield

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
@@ -22,11 +23,13 @@ from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.http import HttpVersion11, RawRequestMessage
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from fairlead.kube import transport
 from podless import ApiServer
+from podless.credentials import load_tls
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-#: The handlers of the servers that run in this process, by port.
-_handlers: dict[int | None, Handler] = {}
+#: The handlers of the servers that run in this process, and their loops, by port.
+_handlers: dict[int | None, tuple[asyncio.AbstractEventLoop, Handler]] = {}
 #: What a watch holds for a client that does not read; then its server waits, as for a full socket.
 _WINDOW_BYTES = 2**18
 
@@ -37,7 +40,7 @@ def install(patch: Any) -> None:
 
     async def listen_here(server: ApiServer, parts: Any, identity: Any) -> Any:
         connections = await listen(server, parts, identity)
-        _handlers[yarl.URL(server.url).port] = parts.handler
+        _handlers[yarl.URL(server.url).port] = asyncio.get_running_loop(), parts.handler
         return connections
 
     async def stop_here(server: ApiServer) -> None:
@@ -47,7 +50,25 @@ def install(patch: Any) -> None:
 
     patch.setattr(ApiServer, "_listen", listen_here)
     patch.setattr(ApiServer, "stop", stop_here)
-    patch.setattr("fairlead.kube.transport.aiohttp", _Aiohttp())
+    patch.setattr("podless.server.load_tls", _tls_of_process)
+    patch.setattr(transport, "aiohttp", _Aiohttp())
+
+
+def installed() -> bool:
+    """Return whether requests are answered in this process."""
+    return transport.aiohttp is not aiohttp
+
+
+_tls_of_hosts: dict[tuple[str, ...], Any] = {}
+
+
+def _tls_of_process(data_dir: Path | None, hosts: list[str], now: float) -> Any:
+    """Return one certificate for all servers of these hosts that keep nothing: few tests connect to it."""
+    if data_dir is not None:
+        return load_tls(data_dir, hosts, now)
+    if tuple(hosts) not in _tls_of_hosts:
+        _tls_of_hosts[tuple(hosts)] = load_tls(None, hosts, now)
+    return _tls_of_hosts[tuple(hosts)]
 
 
 class _Aiohttp:
@@ -71,8 +92,8 @@ class _Session:
         self._open = set[_Answer]()
 
     def request(self, method: str, url: yarl.URL, **options: Any) -> Any:
-        handler = _handlers.get(url.port) if url.scheme == "http" else None
-        if handler is not None:
+        loop, handler = _handlers.get(url.port, (None, None))
+        if handler is not None and url.scheme == "http" and loop is asyncio.get_running_loop():
             return _Sending(self._send(handler, method, url, **options))
         if self._network is None:
             self._network = aiohttp.ClientSession(connector=aiohttp.TCPConnector(**self._connector), **self._options)
@@ -92,7 +113,7 @@ class _Session:
         *,
         params: Mapping[str, str] | None,
         headers: Mapping[str, str],
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - of aiohttp
+        timeout: aiohttp.ClientTimeout,
         data: bytes | None = None,
         **_: Any,
     ) -> _Answer:
@@ -267,4 +288,4 @@ class _Answer(AbstractStreamWriter):
             self._task.cancel()
 
 
-__all__ = ["install"]
+__all__ = ["install", "installed"]

@@ -58,6 +58,7 @@ async def test_after_a_move_nothing_would_change(moves, led):
     assert calm.side is not None
     assert calm.side.recorded_spec is not None
     assert (calm.provider, plan_of(calm).rows) == ("memory", [])
+    await moves.world.quiet()
     await moves.world.stop(led)
     again = await moves.world.start()
     await moves.world.quiet()

@@ -199,6 +199,8 @@ async def test_a_gateway_answers_at_its_former_name_and_operators_drop_that_at_o
     await route(world, "shop.example.com", kind="HTTPRoute", load_balancer="gateway.shop.web")
     former, new = "web-shop-gw.east.lb.example.com", "web-shop-gw.apps.example.net"
     await owned(world, former, "east")
+    served = LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "gateway.shop.web")
+    await world.until(lambda: served in world.cloud.load_balancers, what="the gateway is served")
 
     def listened():
         return {each.name: each.hostname for each in config(world, "gateway.shop.web").listeners[1:]}
