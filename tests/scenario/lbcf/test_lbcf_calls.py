@@ -322,6 +322,7 @@ async def test_lt30_a_load_balancer_stays_until_its_driver_has_deleted_it(shop, 
 
 
 @pytest.mark.req("L-25", "L-23")
+@pytest.mark.usefixtures("sockets")
 async def test_lt34_each_hook_has_its_own_time_and_what_is_too_slow_says_so(shop, driver, world):
     """LT-34: a slow creation is within its time, a registration is not."""
 

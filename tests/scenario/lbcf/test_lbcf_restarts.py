@@ -109,6 +109,7 @@ async def versions(world):
 
 
 @pytest.mark.req("L-12", "L-13", "L-17")
+@pytest.mark.usefixtures("sockets")
 async def test_lt10_what_an_operator_changed_stays_and_a_calm_restart_does_nothing(shop, driver, world, hub):
     """LT-10: nothing at all is asked, validate* included; nothing is written."""
     await shop.lb(attributes={"bandwidth": "10"})
