@@ -40,6 +40,7 @@ ROOTS = (
     "envoy/extensions/filters/http/jwt_authn/v3/config.proto",
     "envoy/extensions/filters/http/local_ratelimit/v3/local_rate_limit.proto",
     "envoy/extensions/filters/http/rbac/v3/rbac.proto",
+    "envoy/extensions/filters/http/lua/v3/lua.proto",
     "envoy/extensions/filters/http/router/v3/router.proto",
     "envoy/extensions/filters/http/stateful_session/v3/stateful_session.proto",
     "envoy/extensions/filters/listener/proxy_protocol/v3/proxy_protocol.proto",

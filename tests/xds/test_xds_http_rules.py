@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
+import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import msgspec
@@ -33,6 +35,7 @@ from fairlead.model.http import (
 )
 from fairlead.model.keys import backend_key
 from fairlead.providers.envoy.http.route_lookup import ClientRequest, lookup
+from fairlead.providers.envoy.http.sessions import SESSION_HEADER
 from tests.programmed import wait_proxies
 from tests.xds.http_world import HttpWorld, config, exact, get, prefix, route, to, web_socket, with_config
 from tests.xds.world import TIMEOUT_S, local_envoy
@@ -313,20 +316,16 @@ async def test_sessions_stay_at_their_target(http: HttpWorld) -> None:
 
 @pytest.mark.req("F-23")
 @pytest.mark.parametrize("kind", ["Cookie", "Header"])
-async def test_a_session_is_the_same_at_every_proxy_and_ends_with_the_drain(
-    http: HttpWorld, kind: Literal["Cookie", "Header"]
-) -> None:
-    """What a proxy needs is in the cookie or header: one that has never met the client leads it to the same target."""
+async def test_a_session_ends_with_the_drain_of_its_target(http: HttpWorld, kind: Literal["Cookie", "Header"]) -> None:
     pods = [await http.echo(f"pod-{number}") for number in range(3)]
     rule = to("web", session=SessionPersistence(kind, "sid"))
     for drain in ("", "30s"):
         served = config(route("r", rule), backends=[Backend("web", drain=drain)])
-        near, other = [await http.serve(http.spec(served), {"web": [pod.target for pod in pods]}) for _ in range(2)]
-        first = await get(near)
+        other = await http.serve(http.spec(served), {"web": [pod.target for pod in pods]})
+        first = await get(other)
         sent = first.headers["set-cookie" if kind == "Cookie" else "sid"]
         session = {"Cookie": sent.partition(";")[0]} if kind == "Cookie" else {"sid": sent}
-        for spec in (near, other):
-            assert {(await get(spec, headers=session)).backend for _ in range(6)} == {first.backend}
+        assert {(await get(other, headers=session)).backend for _ in range(6)} == {first.backend}
         leaving = next(pod for pod in pods if pod.name == first.backend)
         drains = msgspec.structs.replace(leaving.target, draining=True)
         await http.world.change(other, Action.REGISTER, drains, listener=backend_key("web"))
@@ -338,7 +337,77 @@ async def test_a_session_is_the_same_at_every_proxy_and_ends_with_the_drain(
 
 
 @pytest.mark.req("F-23")
+@pytest.mark.parametrize("kind", ["Cookie", "Header"])
+async def test_a_session_shows_no_address_and_cannot_be_made_by_a_client(
+    http: HttpWorld, kind: Literal["Cookie", "Header"]
+) -> None:
+    pods = [await http.echo(f"pod-{number}") for number in range(4)]
+    spec = http.spec(config(route("r", to("web", session=SessionPersistence(kind, "sid")))))
+    await http.serve(spec, {"web": [pod.target for pod in pods]})
+
+    def headers(value: str) -> dict[str, str]:
+        return {"Cookie": f"a=b; sid={value}; c=d"} if kind == "Cookie" else {"sid": value}
+
+    async def values(**sent: str) -> tuple[str, str, Mapping[str, str]]:
+        answer = await get(spec, headers=sent)
+        text = answer.headers.get("set-cookie", "").partition(";")[0].removeprefix("sid=")
+        return answer.backend, text if kind == "Cookie" else answer.headers.get("sid", ""), answer.headers
+
+    backend, value, shown = await values()
+    assert re.fullmatch("[0-9a-f]{96}", value)
+    places = [f"{pod.target.key.address}:{pod.target.key.port}".encode() for pod in pods]
+    for text in (bytes.fromhex(value), *(str(header).encode() for header in shown.items())):
+        assert not any(place in text or base64.b64encode(place) in text for place in places)
+    kept = await get(spec, headers=headers(value))
+    assert kept.backend == backend
+    assert SESSION_HEADER not in kept.echo["headers"]
+    assert (await values(**headers(value)))[1] == "", "a session that stays is not given again"
+    forged = [value[:-1] + ("0" if value[-1] != "0" else "1"), value[:-2], f"{value}00", value.upper(), "0" * 96, "x"]
+    forged += [base64.b64encode(place).decode() for place in places]
+    for text in forged:
+        answers = [await values(**headers(text)) for _ in range(4)]
+        assert all(given for _, given, _ in answers), text
+        assert len({chosen for chosen, *_ in answers}) > 1, "clients with forged sessions are spread as new ones"
+    for place in places:
+        direct = {SESSION_HEADER: base64.b64encode(place).decode()}
+        assert len({(await values(**direct))[0] for _ in range(4)}) > 1
+
+
+@pytest.mark.req("F-23")
+@pytest.mark.parametrize("several_backends", [False, True])
+async def test_a_session_ends_when_it_is_idle(http: HttpWorld, several_backends: bool) -> None:
+    targets = await several(http, a=4, b=4) if several_backends else await several(http, a=8)
+    session = SessionPersistence(name="sid", absolute_timeout_s=600, idle_timeout_s=3)
+    spec = http.spec(config(route("r", to(*targets, session=session))))
+    await http.serve(spec, targets)
+    browser = Browser(spec)
+    first = await browser.get()
+    began = dict(browser.jar)
+    for _ in range(5):
+        await asyncio.sleep(1)
+        assert await browser.get() == first, "each request counts the time anew"
+    assert browser.jar["sid", "/"] != began["sid", "/"]
+    assert len({await Browser(spec, began).get() for _ in range(12)}) > 1, "the first cookie was idle for too long"
+
+
+@pytest.mark.req("F-23")
+async def test_a_header_session_ends_at_its_absolute_time_out(http: HttpWorld) -> None:
+    targets = await several(http, a=8)
+    session = SessionPersistence("Header", "sid", absolute_timeout_s=3, idle_timeout_s=2)
+    spec = http.spec(config(route("r", to("a", session=session))))
+    await http.serve(spec, targets)
+    first = await get(spec)
+    value, ends = first.headers["sid"], asyncio.get_running_loop().time() + 4
+    while asyncio.get_running_loop().time() < ends:
+        answer = await get(spec, headers={"sid": value})
+        value = answer.headers.get("sid", value)
+        await asyncio.sleep(0.5)
+    assert len({(await get(spec, headers={"sid": first.headers["sid"]})).backend for _ in range(12)}) > 1
+
+
+@pytest.mark.req("F-23")
 async def test_a_session_survives_a_restart_of_the_proxy(http: HttpWorld) -> None:
+    """What a proxy needs is in the cookie: one that has never met the client leads it to the same target."""
     pods = [await http.echo(f"pod-{number}") for number in range(3)]
     spec = http.spec(config(route("r", to("web", session=SessionPersistence(name="sid")))))
     await http.serve(spec, {"web": [pod.target for pod in pods]})
@@ -355,9 +424,9 @@ async def test_a_session_survives_a_restart_of_the_proxy(http: HttpWorld) -> Non
 class Browser:
     """A client that keeps cookies by name and path, and sends those that fit, the longest path first."""
 
-    def __init__(self, spec: FrontendSpec) -> None:
+    def __init__(self, spec: FrontendSpec, jar: Mapping[tuple[str, str], str] = {}) -> None:
         self.spec = spec
-        self.jar: dict[tuple[str, str], str] = {}
+        self.jar = dict(jar)
 
     async def get(self, path: str = "/") -> str:
         fits = [

@@ -642,6 +642,7 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "type": "Whether a cookie or a header identifies the session.",
         "name": "Name of the cookie or header; generated when empty.",
         "absoluteTimeoutS": "Seconds after which a session expires; 0 means when the browser closes.",
+        "idleTimeoutS": "Seconds without a request after which a session expires; 0 means never.",
     },
     "Backend": {
         "name": "Name that rules refer to; unique within the load balancer.",

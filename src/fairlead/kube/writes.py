@@ -33,14 +33,18 @@ A status that waits when a term ends is left to the next leader, which compares 
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import math
+import secrets
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from fairlead.api.kubernetes import SECRETS
 from fairlead.api.meta import (
     SUMMARIES,
     AnyResource,
@@ -55,8 +59,8 @@ from fairlead.api.meta import (
     is_newer,
     with_summary,
 )
-from fairlead.api.names import GROUP
-from fairlead.errors import NotFound
+from fairlead.api.names import GROUP, LABEL_MANAGED_BY, MANAGED_BY, SYSTEM_NAMESPACE
+from fairlead.errors import AlreadyExists, NotFound
 from fairlead.kube.cache import AnyCache, ObjectStore, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import RESOLVED, EventRecorder, resolved_message
@@ -595,3 +599,29 @@ class CoalescingWriter(Generic[T]):
     def forget(self, namespace: str, name: str) -> None:
         """Forget the pace of an object that is gone."""
         self._paces.pop(ObjectKey(namespace, name), None)
+
+
+async def shared_key(cluster: Cluster, name: str) -> str:
+    """Return the key in a Secret of the hub's namespace, 64 characters; the first hub that asks makes it.
+
+    Empty: the Secret has no readable entry "key".
+
+    Raises:
+        FairleadError: the API refuses.
+    """
+    try:
+        secret = await cluster.get(SECRETS, SYSTEM_NAMESPACE, name)
+    except NotFound:
+        body: JSONObject = {
+            "metadata": {"namespace": SYSTEM_NAMESPACE, "name": name, "labels": {LABEL_MANAGED_BY: MANAGED_BY}},
+            "type": "Opaque",
+            "data": {"key": base64.b64encode(secrets.token_hex(32).encode()).decode()},
+        }
+        try:
+            secret = await cluster.create(SECRETS, body)
+        except AlreadyExists:
+            secret = await cluster.get(SECRETS, SYSTEM_NAMESPACE, name)
+    try:
+        return base64.b64decode((secret.data or {}).get("key", ""), validate=True).decode("ascii", "replace")
+    except binascii.Error:
+        return ""

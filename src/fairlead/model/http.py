@@ -298,11 +298,15 @@ class RetryRule(Value, frozen=True, gc=False):
 
 
 class SessionPersistence(Value, frozen=True, gc=False):
-    """Keep the requests of one session at one backend; ``absolute_timeout_s`` 0 ends with the browser's session."""
+    """Keep the requests of one session at one backend.
+
+    ``absolute_timeout_s`` 0: until the browser closes; ``idle_timeout_s`` 0: however long no request comes.
+    """
 
     type: Literal["Cookie", "Header"] = "Cookie"
     name: Annotated[str, Meta(max_length=128)] = ""
     absolute_timeout_s: Seconds = 0
+    idle_timeout_s: Seconds = 0
 
 
 class Rule(Value, frozen=True, gc=False):

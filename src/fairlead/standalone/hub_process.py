@@ -314,7 +314,8 @@ def _parts(settings: HubSettings, cluster: Cluster, registry: CollectorRegistry)
     fleet = LocalFleet(data_dir=settings.data_dir, concurrency=settings.envoy_concurrency, envoys=settings.envoys)
     # The lock comes first: a second hub must not take the socket, or the name, of the first one.
     fleet.prepare()
-    provider = EnvoyProvider(fleet=fleet, xds_address=f"unix:{fleet.xds_socket}", registry=registry)
+    xds_address = f"unix:{fleet.xds_socket}"
+    provider = EnvoyProvider(fleet=fleet, xds_address=xds_address, registry=registry, cluster=cluster)
     readers = [
         EnvoyTraffic(envoy.admin, name=f"Envoy {group} of this machine") for group, envoy in fleet.envoys.items()
     ]

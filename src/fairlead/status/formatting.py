@@ -148,7 +148,9 @@ def _limits(rule: Rule) -> Iterator[str]:
         yield f"retried up to {rule.retry.attempts} times on {on}, for any method"
     if rule.session is not None:
         named = f" {rule.session.name}" if rule.session.name else ""
-        yield f"one session stays at one target, by the {rule.session.type.lower()}{named}"
+        idle_s = rule.session.idle_timeout_s
+        until = f", until it is idle for {idle_s} s" if idle_s else ""
+        yield f"one session stays at one target, by the {rule.session.type.lower()}{named}{until}"
 
 
 def _seconds(ms: int) -> str:

@@ -99,6 +99,9 @@ def test_sessions() -> None:
     permanent = {"lifetimeType": "Permanent"}
     assert session(absoluteTimeout="1h", cookieConfig=permanent) == SessionPersistence("Cookie", "", 3600)
     assert session(type="Header", sessionName="x-s") == SessionPersistence("Header", "x-s")
+    timeouts = {"absoluteTimeout": "1h", "idleTimeout": "1500ms"}
+    assert session(type="Header", **timeouts) == SessionPersistence("Header", "", 3600, 2)
+    assert session(**timeouts) == SessionPersistence("Cookie", "", 3600, 2)
 
 
 @pytest.mark.req("G-20")
@@ -110,8 +113,7 @@ def test_sessions() -> None:
         ({"retry": {"backoff": "1"}}, "retry.backoff: '1' is not a duration"),
         ({"retry": {"codes": [200]}}, r"a value cannot be programmed: .*codes"),
         ({"retry": {"attempts": 1000}}, r"a value cannot be programmed: .*attempts"),
-        ({"sessionPersistence": {"idleTimeout": "1s"}}, "idleTimeout is not supported"),
-        ({"sessionPersistence": {"type": "Header", "absoluteTimeout": "1s"}}, "for cookies only"),
+        ({"sessionPersistence": {"idleTimeout": "-1s"}}, "sessionPersistence.idleTimeout: '-1s' is not a duration"),
         ({"sessionPersistence": {"cookieConfig": {"lifetimeType": "Permanent"}}}, "needs absoluteTimeout"),
         ({"sessionPersistence": {"type": "Later"}}, "type Later is not supported"),
     ],

@@ -6,12 +6,14 @@ import msgspec
 import pytest
 from kube_scripted import ScriptedApi, service
 
-from fairlead.api.kubernetes import NODES, SERVICES, Service
+from fairlead.api.kubernetes import NAMESPACES, NODES, SECRETS, SERVICES, Service
 from fairlead.api.meta import ObjectKey
+from fairlead.api.names import SYSTEM_NAMESPACE
+from fairlead.errors import NamespaceNotFound
 from fairlead.kube.cache import ObjectStore, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.transport import LineSplitter, LineTooLong, TruncatedLine
-from fairlead.kube.writes import Applier
+from fairlead.kube.writes import Applier, shared_key
 
 
 async def test_the_same_content_is_written_once(cluster: Cluster) -> None:
@@ -163,3 +165,17 @@ async def test_an_object_that_was_deleted_before_the_cache_showed_it_is_written_
     assert ("a", "web") in api.objects["services"]
     task.cancel()
     await asyncio.wait({task})
+
+
+@pytest.mark.req("F-23")
+async def test_all_hubs_share_one_key(embedded: Cluster) -> None:
+    with pytest.raises(NamespaceNotFound):
+        await shared_key(embedded, "k")
+    await embedded.create(NAMESPACES, {"metadata": {"name": SYSTEM_NAMESPACE}})
+    keys = await asyncio.gather(*(shared_key(embedded, "k") for _ in range(3)))
+    assert len(set(keys)) == 1
+    assert len(keys[0]) == 64
+    assert await shared_key(embedded, "other") not in keys
+    damaged = {"metadata": {"namespace": SYSTEM_NAMESPACE, "name": "k"}, "data": {"key": ""}}
+    await embedded.apply(SECRETS, damaged, manager="somebody", force=True)
+    assert await shared_key(embedded, "k") == ""

@@ -70,13 +70,13 @@ def test_limits_retries_and_sessions() -> None:
         request_timeout_ms=1500,
         backend_timeout_ms=0,
         retry=RetryRule((502, 503), 2),
-        session=SessionPersistence(name="sid"),
+        session=SessionPersistence(name="sid", idle_timeout_s=60),
     )
     assert actions_of(rule, MATCH) == [
         "timeout 1.5 s",
         "timeout of each try none",
         "retried up to 2 times on 502, 503, for any method",
-        "one session stays at one target, by the cookie sid",
+        "one session stays at one target, by the cookie sid, until it is idle for 60 s",
     ]
 
 

@@ -13,8 +13,6 @@ or a key.
 from __future__ import annotations
 
 import asyncio
-import base64
-import secrets
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
@@ -23,7 +21,7 @@ import structlog
 
 from fairlead.api.intent import IntentObject
 from fairlead.api.json_text import decode
-from fairlead.api.kubernetes import CONFIG_MAPS, CONFIG_MAPS_WITH_DATA, LEASES, SECRETS
+from fairlead.api.kubernetes import CONFIG_MAPS, CONFIG_MAPS_WITH_DATA, LEASES
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import JSONObject, transitions
 from fairlead.api.names import (
@@ -69,7 +67,7 @@ from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import Heartbeat
-from fairlead.kube.writes import Overlay, emit_transitions, write_status
+from fairlead.kube.writes import Overlay, emit_transitions, shared_key, write_status
 from fairlead.model.machine import (
     EnrolAnswer,
     EnrolRequest,
@@ -84,7 +82,6 @@ from fairlead.providers.envoy.certificates import (
     SharedAuthority,
     ShownCertificate,
     SignedKey,
-    data_of,
     machine_certificate,
     machine_named_in,
     shown_certificate,
@@ -256,7 +253,7 @@ class Machines:
         Raises:
             FairleadError: the hub's API refuses.
         """
-        self._link_key = await self._read_link_key()
+        self._link_key = await shared_key(self._cluster, LINK_KEY_SECRET)
         await self._publish_endpoint()
 
     async def run(self) -> None:
@@ -722,25 +719,6 @@ class Machines:
     def _check_leads(self) -> None:
         if not self._leading():
             raise Retry("This hub replica does not lead; ask another one, or this one again in some seconds")
-
-    async def _read_link_key(self) -> str:
-        try:
-            secret = await self._cluster.get(SECRETS, SYSTEM_NAMESPACE, LINK_KEY_SECRET)
-        except NotFound:
-            body = {
-                "metadata": {
-                    "namespace": SYSTEM_NAMESPACE,
-                    "name": LINK_KEY_SECRET,
-                    "labels": {LABEL_MANAGED_BY: MANAGED_BY},
-                },
-                "type": "Opaque",
-                "data": {"key": base64.b64encode(secrets.token_hex(32).encode()).decode()},
-            }
-            try:
-                secret = await self._cluster.create(SECRETS, body)
-            except AlreadyExists:
-                secret = await self._cluster.get(SECRETS, SYSTEM_NAMESPACE, LINK_KEY_SECRET)
-        return data_of(secret).get("key", b"").decode("ascii", "replace")
 
     async def _keep_endpoint(self) -> None:
         while True:

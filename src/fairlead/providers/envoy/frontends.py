@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from ipaddress import ip_network
 from itertools import product
+from secrets import token_bytes
 
 import msgspec
 from msgspec.structs import replace
@@ -112,6 +114,8 @@ class EnvoyFrontends:
     def __init__(self, *, schema: Schema, fleet: Fleet) -> None:
         self._schema = schema
         self._fleet = fleet
+        #: Seals the sessions of clients. All hubs of an API share one; that of a lone process is its own.
+        self.session_key = token_bytes(32)
         self._frontends: dict[LoadBalancerKey, EnvoyFrontend] = {}
         self._binds: dict[Bind, LoadBalancerKey] = {}
         self._listener_counts: dict[str, int] = {}
@@ -168,7 +172,7 @@ class EnvoyFrontends:
         left = [group for group in old.groups if group not in groups] if old is not None else []
         changes = dict.fromkeys(left, old.serving.removal() if old is not None and left else [])
         # A group that joins gets what has not changed from the store.
-        kind = ConnectionFrontend if spec.l7 is None else HttpFrontend
+        kind = ConnectionFrontend if spec.l7 is None else partial(HttpFrontend, session_key=self.session_key)
         serving: Serving = (
             old.serving
             if old is not None and old.groups

@@ -17,10 +17,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+import structlog
 from msgspec.structs import replace
 from prometheus_client.registry import CollectorRegistry
 
-from fairlead.api.names import unknown_parameter
+from fairlead.api.names import SYSTEM_NAMESPACE, unknown_parameter
+from fairlead.errors import FairleadError
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.writes import shared_key
 from fairlead.model.change import Action, Outcome, TargetChange
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import EVERY_FEATURE, Capabilities
@@ -55,8 +59,16 @@ from fairlead.providers.envoy.traffic import ReportedTraffic
 _WITH_TARGETS = (ResourceType.CLUSTER, ResourceType.ENDPOINTS)
 
 
+log = structlog.get_logger(__name__)
+
+SESSION_KEY_SECRET = "fairlead-session-key"  # noqa: S105 (a name)
+
+
 class EnvoyProvider:
-    """Load balancers on Envoy. ``xds_address`` is where the proxies of this fleet find us."""
+    """Load balancers on Envoy. ``xds_address`` is where the proxies of this fleet find us.
+
+    ``cluster`` has the key of sessions, which all hubs of this API share. Without it, sessions end with this process.
+    """
 
     def __init__(
         self,
@@ -66,7 +78,9 @@ class EnvoyProvider:
         certificate: ServerCertificate | None = None,
         registry: CollectorRegistry | None = None,
         hold_unknown_s: float = HOLD_UNKNOWN_S,
+        cluster: Cluster | None = None,
     ) -> None:
+        self._cluster = cluster
         schema = packaged_schema()
         self.fleet = fleet
         #: The name of the hub's own Envoys as a proxy machine; empty while they are none.
@@ -107,12 +121,32 @@ class EnvoyProvider:
 
     async def start(self) -> None:
         """Listen for proxies, and find or start them."""
+        if self._cluster is not None:
+            await self._read_session_key(self._cluster)
         await self.server.start()
         try:
             await self.fleet.start()
         except BaseException:
             await self.server.stop()
             raise
+
+    async def _read_session_key(self, cluster: Cluster) -> None:
+        # The hub serves without the shared key; only sessions begin again.
+        try:
+            key = (await shared_key(cluster, SESSION_KEY_SECRET)).encode()
+            problem = (
+                ""
+                if 32 <= len(key) <= 64
+                else (
+                    f"Secret {SYSTEM_NAMESPACE}/{SESSION_KEY_SECRET} has no valid key; delete it, and restart the hub"
+                )
+            )
+        except FairleadError as error:
+            key, problem = b"", error.sentence
+        if problem:
+            log.warning("sessions of clients end with this process", sentence=problem)
+        else:
+            self._frontends.session_key = key
 
     def publish(self) -> None:
         """Allow sending: everything has been ensured and applied once. Calling it again does nothing."""

@@ -9,7 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fairlead.errors import Terminal
+from fairlead.errors import FairleadError, Retry, Terminal
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import ClusterConfig
 from fairlead.model.change import Action, Reason, TargetChange
 from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import FrontendSpec, Listener, Target
@@ -18,6 +20,7 @@ from fairlead.model.http import Attachment, Backend, BackendRef, L7Config, L7Lis
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey, backend_key
 from fairlead.model.machine import machine_of, node_group
 from fairlead.model.observed import Observed
+from fairlead.providers.envoy import provider as provider_module
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.http.names import routes_name
 from fairlead.providers.envoy.provider import EnvoyProvider
@@ -237,3 +240,27 @@ def test_a_class_with_an_invalid_parameter_names_it(tmp_path: Path, name: str, v
 def test_a_class_may_annotate_the_services_of_its_envoys(tmp_path: Path) -> None:
     parameters = {"serviceAnnotation/cloud.example/type": "nlb", "loadBalancerClass": "cloud.example/lb"}
     assert World(tmp_path).provider.class_problem(parameters) == ""
+
+
+@pytest.mark.req("F-23")
+async def test_the_key_of_sessions_is_that_of_all_hubs_or_the_own_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Secret that cannot be read, or has no key, ends sessions and stops no hub."""
+    answers: list[str | FairleadError] = ["a" * 64, "", Retry("The API does not answer")]
+
+    async def shared(*_: object) -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, FairleadError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(provider_module, "shared_key", shared)
+    provider = World(tmp_path).provider
+    first = provider._frontends.session_key
+    cluster = Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub")
+    await provider._read_session_key(cluster)
+    assert provider._frontends.session_key == b"a" * 64 != first
+    for _ in range(2):
+        await provider._read_session_key(cluster)
+        assert provider._frontends.session_key == b"a" * 64

@@ -126,20 +126,17 @@ def session_of(spec: SessionPersistenceSpec | None) -> SessionPersistence | None
     """Return how sessions are kept; raises ``Unusable``."""
     if spec is None:
         return None
-    if spec.idle_timeout:
-        raise Unusable("sessionPersistence.idleTimeout is not supported; use absoluteTimeout")
     absolute_s = -(-_milliseconds("sessionPersistence.absoluteTimeout", spec.absolute_timeout) // 1000)
+    idle_s = -(-_milliseconds("sessionPersistence.idleTimeout", spec.idle_timeout) // 1000)
     name = spec.session_name or ""
     match spec.type or "Cookie":
         case "Cookie":
             lifetime = (spec.cookie_config or {}).get("lifetimeType") or _BROWSER_SESSION
             if lifetime != _BROWSER_SESSION and not absolute_s:
                 raise Unusable("sessionPersistence: a permanent cookie needs absoluteTimeout")
-            return SessionPersistence("Cookie", name, absolute_s)
-        case "Header" if absolute_s:
-            raise Unusable("sessionPersistence.absoluteTimeout is supported for cookies only")
+            return SessionPersistence("Cookie", name, absolute_s, idle_s)
         case "Header":
-            return SessionPersistence("Header", name)
+            return SessionPersistence("Header", name, absolute_s, idle_s)
         case other:
             raise Unusable(f"sessionPersistence.type {other} is not supported; use Cookie or Header")
 

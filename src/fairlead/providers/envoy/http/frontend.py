@@ -108,16 +108,26 @@ K = TypeVar("K", bound=Hashable)
 
 
 class HttpFrontend:
-    """One load balancer of requests; ``ports`` of an earlier one keep their targets."""
+    """One load balancer of requests; ``ports`` of an earlier one keep their targets.
+
+    ``session_key`` seals the sessions of clients.
+    """
 
     def __init__(
-        self, schema: Schema, fleet: Fleet, spec: FrontendSpec, *, ports: Mapping[ListenerKey, TargetPort] | None = None
+        self,
+        schema: Schema,
+        fleet: Fleet,
+        spec: FrontendSpec,
+        *,
+        ports: Mapping[ListenerKey, TargetPort] | None = None,
+        session_key: bytes = b"",
     ) -> None:
         self.refused: tuple[RefusedPart, ...] = ()
         self.http3_problem = ""
         self._schema = schema
         self._fleet = fleet
         self._spec = spec
+        self._session_key = session_key
         self._bind_addresses: tuple[str, ...] = ()
         self._held = HeldRoutes()
         self._routes = Routes(schema, self._cluster_of)
@@ -336,6 +346,7 @@ class HttpFrontend:
             cluster_of=self._cluster_of,
             routes_of=self._route_configs.name,
             error_pages=config.error_pages,
+            session_key=self._session_key,
         )
         hostnames = {listener.name: listener.hostname for listener in config.listeners}
         answers = self._answers.routes(config.answers, config.listeners)
@@ -422,6 +433,7 @@ class HttpFrontend:
             logs=_asked_at(listeners, self._table.logs),
             jwt=_asked_at(listeners, self._table.jwt),
             processor_timeouts=_asked_at(listeners, self._table.processor_timeouts),
+            sessions=frozenset(_asked_at(listeners, self._table.sessions)),
         )
 
     def _needs(self, port: PortListeners) -> set[str]:
@@ -783,7 +795,7 @@ class RouteConfigs:
         self._hosts: dict[str, tuple[_Shape, VirtualHosts]] = {}
         #: The listeners of each port by hostname, as they were given first.
         self._owners: dict[ListenerKey, Mapping[str, L7Listener]] = {}
-        #: By listener that checks clients or requests, which filters it has for that besides those of all.
+        #: By listener that checks clients or requests, or keeps sessions, its filters for that besides those of all.
         self._guarded: dict[str, str] = {}
         self._settings = HttpSettings()
         self._maintenance: tuple[Maintenance, ...] = ()
@@ -795,12 +807,13 @@ class RouteConfigs:
             self._hosts.clear()
 
     def guard(self, port: PortListeners) -> None:
-        """Set which listeners of a port check clients or requests."""
+        """Set which listeners of a port check clients or requests, or keep sessions."""
         for listener in port.listeners:
             self._guarded.pop(listener.name, None)
-        for name in port.guarded:
+        for name in port.guarded | port.sessions:
             timeouts = sorted(port.processor_timeouts.get(name, ()))
-            self._guarded[name] = "".join(f"-{timeout_ms}ms" for timeout_ms in timeouts)
+            sessions = "-sessions" if name in port.sessions else ""
+            self._guarded[name] = "".join(f"-{timeout_ms}ms" for timeout_ms in timeouts) + sessions
 
     def owners(self, port: ListenerKey, listeners: Sequence[L7Listener]) -> Mapping[str, L7Listener]:
         """Return the listeners of a port by hostname: the same mapping, with the same listeners, while they are equal.

@@ -48,7 +48,7 @@ from fairlead.providers.envoy.http.route_action import (
     source_ranges,
     trusted_sources,
 )
-from fairlead.providers.envoy.http.sessions import STATEFUL_SESSION
+from fairlead.providers.envoy.http.sessions import STATEFUL_SESSION, session_filter
 from fairlead.providers.envoy.resources import Fields, Schema, duration, listener_name, resource_name
 
 _BUFFER_BYTES = 32_768
@@ -61,7 +61,8 @@ class PortListeners(msgspec.Struct, frozen=True):
     ``certificates`` are the usable ones of each listener; ``closed`` are the names of listeners that cannot be served,
     whose connections are closed. ``guarded`` are listeners of requests that check clients or requests. ``logs`` are the
     access logs that routes of a listener have of their own, ``jwt`` the issuers whose tokens they ask for,
-    ``processor_timeouts`` how long their external processors may take, in milliseconds.
+    ``processor_timeouts`` how long their external processors may take, in milliseconds. ``sessions`` are the listeners
+    whose routes keep sessions.
     """
 
     port: Listener
@@ -73,6 +74,7 @@ class PortListeners(msgspec.Struct, frozen=True):
     logs: Mapping[str, frozenset[str]] = {}
     jwt: Mapping[str, frozenset[JWTProviders]] = {}
     processor_timeouts: Mapping[str, frozenset[int]] = {}
+    sessions: frozenset[str] = frozenset()
 
 
 def http3_listeners(port: PortListeners) -> list[L7Listener]:
@@ -94,6 +96,7 @@ class ListenerEncoder:
         cluster_of: ClusterOf,
         routes_of: Callable[[L7Listener], str],
         error_pages: Mapping[str, str] = {},
+        session_key: bytes = b"",
     ) -> None:
         self._schema = schema
         self._spec = spec
@@ -101,6 +104,7 @@ class ListenerEncoder:
         self._cluster_of = cluster_of
         self._routes_of = routes_of
         self._replies = local_replies(schema, error_pages)
+        self._session_key = session_key
 
     def encode(self, port: PortListeners, *, bind_address: str, reuse_port: bool) -> bytes:
         """Encode the listener of a TCP port."""
@@ -212,6 +216,8 @@ class ListenerEncoder:
         if guarded:
             checks += processor_filters(self._schema, port.processor_timeouts.get(listener.name, ()))
             checks += jwt_filters(self._schema, asked, self._cluster_of)
+        if listener.name in port.sessions:
+            checks.append(session_filter(self._schema, self._session_key, self._spec.key))
         settings, replies = self._settings, self._replies
         tracing = tracer(self._schema, settings.tracing, self._spec.key) if settings.tracing is not None else None
         return connection_manager(
@@ -367,7 +373,7 @@ def connection_manager(
 ) -> Fields:
     """Build the filter; ``routes`` is the name of its route configuration, and of its statistics.
 
-    ``checks`` are the filters of external processors and tokens. ``guarded``: routes check clients or requests.
+    ``checks`` are the filters of processors, tokens and sessions. ``guarded``: routes check clients or requests.
     """
     source_filters = [{**schema.extension(name, HTTP_RBAC), "disabled": True} for name in (LISTENER_SOURCES, SOURCES)]
     fields: dict[str, object] = {

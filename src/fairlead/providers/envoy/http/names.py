@@ -72,7 +72,8 @@ def figures_name(key: LoadBalancerKey, route: Route) -> str:
 def routes_name(key: LoadBalancerKey, port: int, hostname: str | None, *, guarded: str | None = None) -> str:
     """Name the route configuration of a port (None), or of the listener with this hostname on it.
 
-    ``guarded``: its routes check clients or requests, with filters that this text describes. Connections of a listener
+    ``guarded``: its routes check clients or requests, or keep sessions, with filters that this text describes.
+    Connections of a listener
     that does not have these filters, and drains, never get these routes.
     """
     name = f"{key}/{'routes' if guarded is None else f'guarded-routes{guarded}'}/{port}"

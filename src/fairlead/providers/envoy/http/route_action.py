@@ -59,7 +59,7 @@ from fairlead.model.http import (
     Rule,
 )
 from fairlead.providers.envoy.http.route_match import is_every_path, prefix_of
-from fairlead.providers.envoy.http.sessions import session_settings
+from fairlead.providers.envoy.http.sessions import SESSION_HEADER, session_settings
 from fairlead.providers.envoy.resources import Fields, Schema, duration
 
 #: Gives the cluster of a backend; that of an unresolved or unknown one does not exist.
@@ -120,6 +120,10 @@ def action_fields(
         **_times(rule),
         "retry_policy": retry_policy(schema, rule),
     }
+    if rule.session is not None:
+        for side in ("request", "response"):
+            removed = cast("list[str]", headers.get(f"{side}_headers_to_remove", []))
+            headers = {**headers, f"{side}_headers_to_remove": [*removed, SESSION_HEADER]}
     if rule.backend_timeout_ms and rule.retry is None:
         changes = cast("list[Fields]", headers.get("request_headers_to_add", []))
         headers = {**headers, "request_headers_to_add": [*changes, _NO_RETRY_HEADER]}

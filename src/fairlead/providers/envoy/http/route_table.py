@@ -89,6 +89,8 @@ class RouteTable:
         self.jwt: dict[str, Counter[JWTProviders]] = {}
         #: How many entries of routes have a processor that may take so many milliseconds, by listener.
         self.processor_timeouts: dict[str, Counter[int]] = {}
+        #: How many entries of routes keep sessions, by listener.
+        self.sessions: dict[str, Counter[bool]] = {}
         #: At how many places each route is, by listener.
         self._at: dict[str, Counter[EncodedRoute]] = {}
         #: The listeners that got another backend, or lost one, in the last update.
@@ -113,6 +115,7 @@ class RouteTable:
             self.logs = {name: Counter() for name in hostnames}
             self.jwt = {name: Counter() for name in hostnames}
             self.processor_timeouts = {name: Counter() for name in hostnames}
+            self.sessions = {name: Counter() for name in hostnames}
         old, new = differing_part(self._routes, routes)
         before, offered = dict.fromkeys(self._routes[old]), dict.fromkeys(routes[new])
         for route in before.keys() - offered.keys():
@@ -133,6 +136,7 @@ class RouteTable:
                     self.logs[listener][route.route.access_log] += 1
                 self.jwt[listener].update(route.jwt)
                 self.processor_timeouts[listener].update(route.processor_timeouts)
+                self.sessions[listener][True] += route.keeps_sessions
                 self.buckets[listener].update(route.buckets)
                 if touched is not None:
                     touched.add((listener, hostname))
@@ -153,6 +157,7 @@ class RouteTable:
             self.logs[listener][text] -= 1
         self.jwt[listener].subtract(host_route.route.jwt)
         self.processor_timeouts[listener].subtract(host_route.route.processor_timeouts)
+        self.sessions[listener][True] -= host_route.route.keeps_sessions
         at = self._at[listener]
         at[host_route.route] -= 1
         if at[host_route.route] <= 0:
@@ -217,6 +222,7 @@ class EncodedRoute:
         "idle",
         "is_empty",
         "jwt",
+        "keeps_sessions",
         "names_cookies",
         "processor_timeouts",
         "route",
@@ -244,6 +250,7 @@ class EncodedRoute:
         self.jwt = frozenset(rule.jwt for rule in served if rule.jwt and not rule.is_undecided)
         #: How long its processors may take, in milliseconds.
         self.processor_timeouts = frozenset(rule.processor.timeout_ms for rule in served if rule.processor is not None)
+        self.keeps_sessions = any(rule.session is not None for rule in served)
         #: Whether users named cookies of its sessions.
         self.names_cookies = any(map(named_cookie, served))
         #: The backends that a session can name, and those of them that have no usable target now.
@@ -330,7 +337,10 @@ class EncodedRoute:
         upgrade: bool,
     ) -> RouteEntry:
         """Encode a match of a rule; ``at``: for the sessions of this backend only, ``upgrade``: for upgrades only."""
-        cookies = backends_of_sessions(rule) if at is None else []
+        if at is None:
+            cookies = backends_of_sessions(rule)
+        else:
+            cookies = [at] if rule.session is not None and rule.session.idle_timeout_s else []
         fields: dict[str, object] = {
             # In access logs.
             "name": f"{self.route.name}/{rule.name or number}/{index}",

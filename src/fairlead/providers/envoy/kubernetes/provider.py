@@ -95,6 +95,7 @@ class DeploymentProvider(EnvoyProvider):
             certificate=self.shared.files,
             registry=registry,
             hold_unknown_s=hold_unknown_s,
+            cluster=cluster,
         )
         self.peers = Peers(cluster=cluster, identity=options.identity, changed=self._proxies_changed)
         self.health_exchange = HealthExchange(

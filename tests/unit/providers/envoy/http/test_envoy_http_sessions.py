@@ -16,15 +16,18 @@ from fairlead.model.http import (
     SessionPersistence,
     ValueMatch,
 )
+from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.http.sessions import (
     at_backend,
     backend_cookie,
     backend_of_cookies,
     backends_of_sessions,
     own_cookies,
+    session_filter,
     session_name,
     set_backend_cookie,
 )
+from fairlead.providers.envoy.resources import packaged_schema
 
 A, B = BackendRef("a"), BackendRef("b", weight=0)
 
@@ -153,3 +156,19 @@ def test_the_older_of_two_routes_of_a_host_keeps_the_name(older: str, younger: s
     ((first,), (second,)) = names_of(*routes)
     assert first == "sid"
     assert second.startswith("sid-") is meet
+
+
+@pytest.mark.req("F-23")
+def test_the_script_has_a_key_of_the_hub_and_the_load_balancer() -> None:
+    web, api = LoadBalancerKey("HTTPLoadBalancer", "shop", "web"), LoadBalancerKey("HTTPLoadBalancer", "shop", "api")
+    filters = [session_filter(packaged_schema(), key, of) for key in (b"a" * 64, b"b" * 64) for of in (web, api)]
+    scripts = set(map(str, filters))
+    assert len(scripts) == 4
+    assert not any("a" * 64 in script or "b" * 64 in script for script in scripts), "the hub's key stays at the hub"
+    assert session_filter(packaged_schema(), b"a" * 64, web) == filters[0], "every hub makes the same listener"
+
+
+@pytest.mark.req("F-23")
+def test_the_cookie_of_a_backend_ends_with_an_idle_session() -> None:
+    idle = rule(session=SessionPersistence(absolute_timeout_s=600, idle_timeout_s=5))
+    assert "Max-Age=5;" in str(set_backend_cookie(route(idle), idle, A)["header"])
