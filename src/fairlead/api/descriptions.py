@@ -145,6 +145,12 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "addresses": "Addresses of AddressPools.",
         "targets": "Targets of all load balancers, once for each port.",
         "subtenants": "The sub-tenants, where the Tenant limits any.",
+        "classes": "The LoadBalancerClasses of its load balancers that set maxPerTenant.",
+    },
+    "ClassUsed": {
+        "name": "Name of the LoadBalancerClass.",
+        "loadBalancers": "Load balancers of the class.",
+        "limit": "Number of load balancers of the class that a Tenant may have.",
     },
     "SubtenantLimits": {
         "name": "Value of the label fairlead.dev/subtenant of the namespaces; a namespace without the label is a "

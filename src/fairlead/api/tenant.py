@@ -143,11 +143,19 @@ class SubtenantUsed(Wire, frozen=True, gc=False):
     hostnames: int = 0
 
 
+class ClassUsed(Wire, frozen=True, gc=False):
+    """How many load balancers of a class a member has, also waiting ones, and how many the class allows it."""
+
+    name: str
+    load_balancers: int = 0
+    limit: int = 0
+
+
 class TenantUsed(Wire, frozen=True, gc=False):
     """How much a member has of what its Tenant can limit, also what waits above a limit.
 
     addresses are those of AddressPools; targets counts a backend once for each port that uses it. subtenants are
-    counted where the Tenant limits any, 256 at most.
+    counted where the Tenant limits any, 256 at most. classes are those of its load balancers that have a limit.
     """
 
     load_balancers: int = 0
@@ -158,6 +166,7 @@ class TenantUsed(Wire, frozen=True, gc=False):
     addresses: int = 0
     targets: int = 0
     subtenants: Annotated[list[SubtenantUsed] | None, Meta(extra_json_schema=LIST_ATOMIC)] = None
+    classes: Annotated[list[ClassUsed] | None, Meta(extra_json_schema=LIST_ATOMIC)] = None
 
     def of_subtenant(self, name: str) -> SubtenantUsed:
         """Return how much one sub-tenant has."""

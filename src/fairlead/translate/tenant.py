@@ -157,7 +157,11 @@ def quota_rows(tenant: Tenant) -> list[QuotaRow]:
         ("host names", used.hostnames, spec.max_hostnames or DEFAULT_MAX_HOSTNAMES, "spec.maxHostnames"),
         ("addresses", used.addresses, 0, "spec.maxPerTenant of each AddressPool"),
     )
-    return [_row(tenant, *row) for row in rows] + [
+    of_classes = (
+        (f"load balancers of class {entry.name}", entry.load_balancers, entry.limit, "spec.maxPerTenant of the class")
+        for entry in used.classes or ()
+    )
+    return [_row(tenant, *row) for row in (*rows, *of_classes)] + [
         _row(tenant, resource, count, limit, f"spec.subtenants[{limits.name}].{field}", entry.name)
         for entry in used.subtenants or ()
         for limits in (tenant.limits_of(entry.name),)
@@ -179,8 +183,8 @@ def _row(tenant: Tenant, resource: str, used: int, limit: int, field: str, subte
 
 
 def has_limits(tenant: Tenant) -> bool:
-    """Return whether a Tenant sets a limit of its own."""
-    spec = tenant.spec
+    """Return whether a Tenant sets a limit of its own, or a class of its load balancers does."""
+    spec, used = tenant.spec, tenant.status.used
     return any(
         (
             spec.max_load_balancers,
@@ -190,6 +194,7 @@ def has_limits(tenant: Tenant) -> bool:
             spec.max_certificates,
             spec.max_hostnames,
             spec.subtenants,
+            used is not None and used.classes,
         )
     )
 

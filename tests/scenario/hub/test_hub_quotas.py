@@ -8,7 +8,7 @@ from hub_world import HubWorld
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import LABEL_ORIGIN_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.api.tenant import TENANTS, SubtenantUsed, TenantUsed
+from fairlead.api.tenant import TENANTS, ClassUsed, SubtenantUsed, TenantUsed
 from fairlead.testing.builders import NAMESPACE
 
 PODS = [f"10.1.0.{number}" for number in range(1, 5)]
@@ -24,6 +24,14 @@ async def uses(world: HubWorld, expected: TenantUsed) -> None:
         return await used(world) == expected
 
     await world.until(as_expected, what=f"the status says {expected}")
+
+
+async def used_of_classes(world: HubWorld, expected: list[ClassUsed] | None) -> None:
+    async def as_expected() -> bool:
+        counts = await used(world)
+        return counts is not None and counts.classes == expected
+
+    await world.until(as_expected, what=f"the status has the classes {expected}")
 
 
 @pytest.mark.req("F-31")
@@ -116,10 +124,14 @@ async def test_ports_of_a_sub_tenant_and_load_balancers_of_a_class_are_limited(w
     await world.slice("d", "10.1.0.9")
     condition = await world.said("Accepted", "False", name="d")
     assert f"uses 2 load balancers of LoadBalancerClass {name}" in condition.message
+    await used_of_classes(world, [ClassUsed(name, 3, 1)])
     await world.programmed("b")
     await world.delete_lb("b")
     await world.delete_lb("c")
     await world.programmed("d")
+    await used_of_classes(world, [ClassUsed(name, 1, 1)])
+    await world.user.merge_patch(LOAD_BALANCER_CLASSES, "", name, {"spec": {"maxPerTenant": 0}}, manager="kubectl")
+    await used_of_classes(world, None)
 
 
 @pytest.mark.req("F-31", "F-33")

@@ -39,6 +39,15 @@ def test_a_tenant_without_limits_is_near_none() -> None:
     assert quota_rows(tenant()) == []
 
 
+@pytest.mark.req("F-31")
+def test_the_limit_of_a_class_has_a_row() -> None:
+    used = {**_USED, "classes": [{"name": "edge", "loadBalancers": 4, "limit": 5}]}
+    limited = tenant(status={"used": used})
+    assert has_limits(limited)
+    row = next(row for row in quota_rows(limited) if row.resource == "load balancers of class edge")
+    assert (row.used, row.limit, row.is_near, row.field) == (4, 5, True, "spec.maxPerTenant of the class")
+
+
 @pytest.mark.req("F-33")
 def test_limits_of_sub_tenants_have_rows_of_their_own() -> None:
     limits = [{"name": "payments", "maxRoutes": 10, "maxPorts": 4, "maxCertificates": 2, "maxHostnames": 9}]

@@ -38,6 +38,7 @@ from fairlead.api.hostname import Hostname
 from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
 from fairlead.api.intent import IntentObject
 from fairlead.api.kubernetes import NAMESPACES, ROLES
+from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import (
     AnyResource,
     JSONObject,
@@ -66,6 +67,7 @@ from fairlead.api.tenant import (
     STALE_AFTER_S,
     STAMPED_LEASES,
     TENANTS,
+    ClassUsed,
     FormerDomain,
     StampedLease,
     SubtenantUsed,
@@ -277,6 +279,7 @@ class MemberQuotas:
             if cache is not None:
                 cache.on_change(self._counted_changed)
         self._inventory.hostnames.on_change(self._hostname_changed)
+        self._inventory.classes.on_change(self._class_changed)
 
     def note(self, key: LoadBalancerKey, targets: int | None) -> None:
         """Take the number of targets of a load balancer, None if it has gone."""
@@ -303,7 +306,18 @@ class MemberQuotas:
             addresses=addresses,
             targets=self._targets_of(tenant),
             subtenants=self._used_by_subtenants(tenant),
+            classes=self._used_of_classes(namespace),
         )
+
+    def _used_of_classes(self, namespace: str) -> list[ClassUsed] | None:
+        """Return how many load balancers of each class with a limit a member has; None without such a class."""
+        counts = Counter(obj.class_name for _, obj in self._objects(namespace))
+        used = [
+            ClassUsed(name, counts[name], obj_class.spec.max_per_tenant)
+            for name in sorted(counts)
+            if (obj_class := self._inventory.load_balancer_class(name)) is not None and obj_class.spec.max_per_tenant
+        ]
+        return used[:MAX_SUBTENANTS] or None
 
     def _used_by_subtenants(self, tenant: Tenant) -> list[SubtenantUsed] | None:
         """Return what each sub-tenant uses; None for a Tenant without limits of sub-tenants.
@@ -448,6 +462,12 @@ class MemberQuotas:
                 for part in {"", obj.spec.owner.subtenant}:
                     self._hostnames[member, part] += change
                 self._changed(member)
+
+    def _class_changed(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
+        limits = [obj_class.spec.max_per_tenant if obj_class is not None else 0 for obj_class in (old, new)]
+        if limits[0] != limits[1]:
+            for tenant in self._inventory.tenants.values():
+                self._changed(tenant.metadata.name)
 
     def _changed_in(self, namespace: str) -> None:
         if (tenant := self._inventory.tenant_of(namespace)) is not None:
