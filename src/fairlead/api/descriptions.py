@@ -340,6 +340,7 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "Draining, Drilled (by a Drill), Down, Flapping, Dropped (silent for dropWhenLost), NoEndpoints or Missing.",
         "message": "Reason for the state; for a silent member also what is served of it.",
         "silentSince": "When its agent last reported, while it is silent.",
+        "served": "Proxies have seen a healthy endpoint of the member, so it returns with a delay and a ramp.",
     },
     "GlobalServiceStatus": {
         **INTENT_STATUS,

@@ -142,6 +142,7 @@ class GlobalMemberStatus(Wire, frozen=True, gc=False):
     state: GlobalMemberState = "Missing"
     message: str = ""
     silent_since: str | None = None
+    served: bool = False
 
 
 class ShiftedMember(Wire, frozen=True, gc=False):
@@ -183,6 +184,11 @@ class GlobalServiceStatus(IntentStatus, frozen=True, gc=False):
     members: Annotated[list[GlobalMemberStatus] | None, Meta(extra_json_schema=list_by("tenant"))] = None
     shift: GlobalShiftStatus = GlobalShiftStatus()
     accepted: GlobalServiceSpec | None = None
+
+    @property
+    def served(self) -> frozenset[str]:
+        """Return the members that had a healthy endpoint, as proxies saw it."""
+        return frozenset(member.tenant for member in self.members or () if member.served)
 
 
 class GlobalService(IntentObject, frozen=True, gc=False):

@@ -125,18 +125,22 @@ class LoadBalancerState(msgspec.Struct):
         """Return what its provider has answered for, None when it never has."""
         return None if self.unanswered else self.recorded_spec
 
-    def has_weights_of(self, desired: DesiredLoadBalancer) -> bool:
-        """Return whether its provider has answered for the shares of ``desired`` and the weights of its targets.
+    def has_weights_of(self, desired: DesiredLoadBalancer, listeners: Iterable[ListenerKey]) -> bool:
+        """Return whether its provider has answered for the shares of ``listeners`` and the weights of their targets.
 
         Targets without a registration are skipped: they have no connections, and the provider may refuse them.
         """
-        if self.ensure_again or self.made is None or self.made.shares != desired.spec.shares:
+        made = self.made
+        if self.ensure_again or made is None:
             return False
         return all(
-            registered.unacknowledged or (registered.target.weight == target.weight and not registered.unknown)
-            for listener, targets in desired.targets.items()
-            for key, target in targets.items()
-            if (registered := self.recorded.get(listener, {}).get(key)) is not None
+            made.shares_of(listener) == desired.spec.shares_of(listener)
+            and all(
+                registered.unacknowledged or (registered.target.weight == target.weight and not registered.unknown)
+                for key, target in desired.targets[listener].items()
+                if (registered := self.recorded.get(listener, {}).get(key)) is not None
+            )
+            for listener in listeners
         )
 
     @property

@@ -598,25 +598,34 @@ def _share(
 
 
 def member_statuses(
-    members: Sequence[MemberShare], spillover: Spillover, healthy: Mapping[str, MemberSeen]
+    members: Sequence[MemberShare],
+    spillover: Spillover,
+    healthy: Mapping[str, MemberSeen],
+    *,
+    served: Collection[str] = (),
 ) -> list[GlobalMemberStatus]:
     """Return the members with their shares of new connections now.
 
     ``healthy`` is what proxies see of each member by name; a member without an entry is as healthy as it is ready.
+    ``served`` are the members that had a healthy endpoint before.
     """
+    served = {*served, *(name for name, known in healthy.items() if known.healthy)}
     seen = {member.tenant: (member.ready, member.ready) for member in members}
     seen |= {name: (known.healthy, known.known) for name, known in healthy.items() if name in seen}
     parts = _parts(members, spillover, seen)
     whole = sum(parts.values())
     return [
         _member_status(
-            member, 100 * parts.get(member.tenant, 0.0) / whole if whole else 0.0, healthy.get(member.tenant)
+            member,
+            100 * parts.get(member.tenant, 0.0) / whole if whole else 0.0,
+            healthy.get(member.tenant),
+            served=member.tenant in served,
         )
         for member in members
     ]
 
 
-def _member_status(member: MemberShare, share: float, seen: MemberSeen | None) -> GlobalMemberStatus:
+def _member_status(member: MemberShare, share: float, seen: MemberSeen | None, *, served: bool) -> GlobalMemberStatus:
     state: GlobalMemberState = member.state
     health = silence = ""
     if state in _BY_HEALTH and member.weight:
@@ -642,6 +651,7 @@ def _member_status(member: MemberShare, share: float, seen: MemberSeen | None) -
         state,
         "; ".join(filter(None, (health, member.why or silence))),
         member.silent_since or None,
+        served,
     )
 
 

@@ -17,7 +17,7 @@ from typing import Literal
 
 import msgspec
 
-from fairlead.api.globalservice import GlobalMember
+from fairlead.api.globalservice import GlobalMember, GlobalMemberStatus
 from fairlead.model.observed import MemberSeen
 from fairlead.translate.view import Returning
 
@@ -44,18 +44,16 @@ class MemberReturn(msgspec.Struct):
     relapses_s: list[float] = []
 
     @classmethod
-    def recorded(cls, state: str, member: GlobalMember, *, now_s: float) -> MemberReturn:
-        """Return the health of a member whose status an earlier process has written.
-
-        A member without endpoints may have had some, so it returns with care.
-        """
+    def recorded(cls, status: GlobalMemberStatus, member: GlobalMember, *, now_s: float) -> MemberReturn:
+        """Return the health of a member whose status an earlier process has written."""
+        state = status.state
         if state in {"Down", "Flapping"}:
             return cls("down", now_s, limited=bool(member.min_healthy_percent), flaps=state == "Flapping")
-        if state == "NoEndpoints":
+        if state == "NoEndpoints" and status.served:
             return cls("down", now_s)
         if state == "Returning":
             return cls("ramping", now_s)
-        return cls("up" if state in {"Serving", "UnreachableFromSomeProxies", "Drilled"} else "new")
+        return cls("up" if status.served else "new")
 
     def see(
         self, member: GlobalMember, seen: MemberSeen | None, *, now_s: float, delay_s: float, ramp_s: float

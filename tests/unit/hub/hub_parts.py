@@ -168,7 +168,8 @@ async def apply_global(cluster: Cluster, *members: JSONObject, **spec: object) -
 
 async def show_members(cluster: Cluster, **states: str) -> None:
     """Write the states of members into the status, as the hub does."""
-    patch: JSONObject = {"status": {"members": [{"tenant": name, "state": state} for name, state in states.items()]}}
+    members = [{"tenant": name, "state": state, "served": state == "Serving"} for name, state in states.items()]
+    patch: JSONObject = {"status": {"members": members}}
     await cluster.merge_patch(
         GLOBAL_SERVICES, GLOBAL.namespace, GLOBAL.name, patch, subresource="status", manager="fairlead-hub-status"
     )

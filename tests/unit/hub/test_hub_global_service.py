@@ -217,15 +217,17 @@ async def test_a_member_that_was_down_stays_down_over_a_restart_until_proxies_re
 
 
 @pytest.mark.req("MC-15")
-@pytest.mark.parametrize("is_checked", [True, False])
-async def test_a_member_without_endpoints_returns_with_care_after_a_restart(hub, is_checked):
+@pytest.mark.parametrize(("is_checked", "served"), [(True, True), (True, False), (False, True)])
+async def test_after_a_restart_a_member_that_has_served_returns_with_care(hub, is_checked, served):
     hub.put(hub.inventory.classes, lb_class(spec={"healthCheck": {"disabled": not is_checked}}))
     for member, address in (("east", "10.1.0.1"), ("west", "10.2.0.1")):
         hub.put(hub.tcp.objects.cache, part(member))
         slices = endpoint_slice(member, [address], namespace=f"tenant-{member}", load_balancer="shop.web")
         hub.put(hub.inventory.slices, slices)
-    status = {"members": [{"tenant": "east", "state": "Serving"}, {"tenant": "west", "state": "NoEndpoints"}]}
+    without = {"tenant": "west", "state": "NoEndpoints", "served": served}
+    status = {"members": [{"tenant": "east", "state": "Serving"}, without]}
     obj = global_service("east", "west", status=status, ports=[{"port": 80}])
+    returns = is_checked and served
     hub.put(hub.intent.objects.cache, obj)
     seen = {name: MemberSeen(name, 1, 1) for name in ("east", "west")} if is_checked else {}
 
@@ -234,12 +236,27 @@ async def test_a_member_without_endpoints_returns_with_care_after_a_restart(hub,
         decision = hub.decide()
         return member_statuses(decision.members, decision.spillover, seen)[1].state
 
-    assert hub.decide().members[1].state == ("Down" if is_checked else "Standby")
+    assert hub.decide().members[1].state == ("Down" if returns else "Standby")
     states = [west()]
     for after_s in (16, 61):
         await hub.clock.advance(after_s)
         states.append(west())
-    assert states == (["Down", "Returning", "Serving"] if is_checked else ["Serving"] * 3)
+    assert states == (["Down", "Returning", "Serving"] if returns else ["Serving"] * 3)
+
+
+@pytest.mark.req("MC-15")
+async def test_the_status_records_that_proxies_have_seen_a_member_healthy(hub):
+    for member, address in (("east", "10.1.0.1"), ("west", "10.2.0.1")):
+        hub.put(hub.tcp.objects.cache, part(member))
+        slices = endpoint_slice(member, [address], namespace=f"tenant-{member}", load_balancer="shop.web")
+        hub.put(hub.inventory.slices, slices)
+    obj, served = global_service("east", "west"), []
+    for healthy in (0, 1, 0):
+        seen = (MemberSeen("east", 1, 1), MemberSeen("west", healthy, 1))
+        status = hub.intent.status._rules.compose(obj, hub.decide(), [], Observed(health=Health(members=seen)))
+        obj = msgspec.structs.replace(obj, status=status)
+        served.append(status.served)
+    assert served == [{"east"}, {"east", "west"}, {"east", "west"}]
 
 
 #: policy -> fault -> the state of west after 8 minutes, and after 20; both policies are set to 10 minutes.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 from hub_parts import intent_context
@@ -18,6 +20,9 @@ from fairlead.kube.cluster import Undecodable
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import Locality
 from fairlead.model.keys import LoadBalancerKey, backend_key
+from fairlead.model.observed import RefusedPart
+from fairlead.providers.memory import MemoryProvider
+from fairlead.runtime.clock import settle
 from fairlead.testing.builders import ABLE, decoded, endpoint_slice, lb_class, slice_body, tcp, tenant
 from fairlead.translate.addresses import AddressRanges
 
@@ -25,17 +30,27 @@ GLOBAL = LoadBalancerKey("GlobalService", "tenant-east", "web")
 GATEWAY = LoadBalancerKey("HTTPLoadBalancer", "tenant-west", "gateway")
 CAPABILITIES = {"memory": msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS, l7=True)}
 
+SERVED = {"provisioned": [{"provider": "memory", "serving": True}]}
+
 
 def shared_by(*members, name="web", generation=1, **spec):
     meta = {"name": name, "namespace": "tenant-east", "uid": name, "generation": generation, "resourceVersion": "1"}
     return decoded({"metadata": meta, "spec": {"service": "shop/web", "members": list(members), **spec}}, GlobalService)
 
 
+def accepted_as(obj, accepted):
+    ports = [{"port": 80, "name": "", "protocol": "TCP"}]
+    status = {"accepted": {**msgspec.to_builtins(accepted.spec), "ports": ports}, **SERVED}
+    return decoded({**msgspec.to_builtins(obj), "status": status}, GlobalService)
+
+
 class Hub:
     """Two members that publish shop/web, and a Gateway of west with a route to it."""
 
-    def __init__(self, capabilities=None):
-        context = intent_context(pool=AddressRanges.parse("192.0.2.0/28"), capabilities=capabilities or CAPABILITIES)
+    def __init__(self, capabilities=None, served=None):
+        pool, capabilities = AddressRanges.parse("192.0.2.0/28"), capabilities or CAPABILITIES
+        context = intent_context(pool=pool, capabilities=capabilities, served=served)
+        self.context, self.providers = context, context.providers
         self.inventory = context.inventory
         self.woken: set[LoadBalancerKey] = set()
         self.inventory.on_wake(lambda key, _cause: self.woken.add(key))
@@ -55,7 +70,8 @@ class Hub:
         self.put(self.inventory.slices, decoded(own, EndpointSlice))
         meta = {"name": "gateway", "namespace": "tenant-west", "uid": "g", "generation": 1}
         listeners = {"listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}], "targets": "Pod"}
-        self.put(self.http.objects.cache, decoded({"metadata": meta, "spec": listeners}, HTTPLoadBalancer))
+        gateway = {"metadata": meta, "spec": listeners, "status": SERVED}
+        self.put(self.http.objects.cache, decoded(gateway, HTTPLoadBalancer))
         route = {
             "loadBalancer": "gateway",
             "attachments": [{"listener": "http"}],
@@ -153,6 +169,14 @@ async def test_a_service_is_single_again_once_it_is_not_shared(hub):
     assert hub.desired().spec.backend_shares == {}
 
 
+@pytest.mark.req("MC-9")
+async def test_the_route_of_another_member_gets_a_service_that_is_shared_already(hub):
+    hub.put(hub.shared.objects.cache, shared_by({"tenant": "west"}, {"tenant": "east"}))
+    hub.context.shared.of("tenant-east")
+    hub.reconcile()
+    assert hub.localities() == (Locality("east", 100), Locality("west", 100))
+
+
 @pytest.mark.req("MC-10")
 async def test_the_last_valid_version_serves_routes_as_well(hub):
     accepted = shared_by({"tenant": "west", "weight": 60}, {"tenant": "east", "weight": 40})
@@ -160,10 +184,7 @@ async def test_the_last_valid_version_serves_routes_as_well(hub):
     hub.put(hub.shared.objects.cache, invalid)
     hub.reconcile()
     assert hub.localities() == ()
-    ports = [{"port": 80, "name": "", "protocol": "TCP"}]
-    status = {"accepted": {**msgspec.to_builtins(accepted.spec), "ports": ports}}
-    body = {**msgspec.to_builtins(invalid), "status": status}
-    hub.put(hub.shared.objects.cache, decoded(body, GlobalService))
+    hub.put(hub.shared.objects.cache, accepted_as(invalid, accepted))
     hub.reconcile()
     assert hub.localities() == (Locality("east", 40), Locality("west", 60))
 
@@ -216,3 +237,63 @@ async def test_a_class_that_knows_no_members_serves_its_own_endpoints():
     hub.put(hub.shared.objects.cache, shared_by({"tenant": "west"}, {"tenant": "east"}))
     hub.reconcile()
     assert hub.targets() == {"10.1.0.1": ""}
+
+
+class Proxies(MemoryProvider):
+    """Proxies of one provider: how many have all of the Gateway, and which routes they cannot serve."""
+
+    acknowledged = 2
+    refused: tuple[RefusedPart, ...] = ()
+
+    @property
+    def capabilities(self):
+        return CAPABILITIES["memory"]
+
+    async def observe(self, key):
+        seen = await super().observe(key)
+        here = self.acknowledged if key == GATEWAY else 2
+        counts = {"programmed": here == 2, "proxies": 2, "acknowledged": here, "refused": self.refused}
+        return msgspec.structs.replace(seen, **counts) if seen is not None else None
+
+
+@pytest.mark.req("MC-14")
+async def test_the_weights_of_a_step_are_applied_once_the_proxies_of_routes_have_them():
+    provider = Proxies()
+    hub = Hub(served={"memory": provider})
+    runner = hub.providers.served["memory"]
+    working = asyncio.create_task(runner.worker.run())
+
+    async def weigh(west):
+        obj = shared_by({"tenant": "west", "weight": west}, {"tenant": "east"}, generation=west)
+        hub.put(hub.shared.objects.cache, accepted_as(obj, obj))
+        view = hub.shared.view(GLOBAL)
+        assert view is not None
+        await put(hub.shared.decide(view).desired)
+
+    async def put(desired):
+        runner.tracker.put(desired)
+        runner.worker.trigger()
+        await settle()
+
+    async def why():
+        return await hub.shared._unapplied(GLOBAL)
+
+    try:
+        await weigh(1)
+        assert await why() == f"routes of {GATEWAY}: waiting for the provider"
+        await put(hub.desired())
+        assert await why() == ""
+        await weigh(2)
+        assert "waiting for the provider" in await why(), "the Gateway has not been reconciled"
+        provider.acknowledged = 1
+        await put(hub.desired())
+        assert await why() == f"routes of {GATEWAY}: 1 of 2 proxies have it"
+        provider.acknowledged, provider.refused = 2, (RefusedPart("route", "other", "no such filter"),)
+        assert await why() == "", "a route that is not served leads nowhere"
+        # Another GlobalService divides the Service from now on.
+        hub.put(hub.shared.objects.cache, shared_by({"tenant": "west", "weight": 7}, name="another"))
+        hub.reconcile()
+        await put(hub.desired())
+        assert await why() == ""
+    finally:
+        working.cancel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.api.globalservice import GlobalMember
+from fairlead.api.globalservice import GlobalMember, GlobalMemberStatus
 from fairlead.model.observed import MemberSeen
 from fairlead.translate.returning import MemberReturn
 
@@ -91,4 +91,18 @@ def test_a_limit_that_no_longer_applies_takes_effect_at_once():
     ("state", "part"), [("Serving", 1.0), ("Missing", 1.0), ("Down", 0.0), ("Flapping", 0.0), ("Returning", 0.1)]
 )
 def test_a_restart_goes_on_from_the_status(state, part):
-    assert Member(history=MemberReturn.recorded(state, WEST, now_s=0.0)).part == part
+    assert Member(history=recorded(state)).part == part
+
+
+def recorded(state, *, served=True):
+    return MemberReturn.recorded(GlobalMemberStatus("west", state=state, served=served), WEST, now_s=0.0)
+
+
+@pytest.mark.req("MC-15")
+@pytest.mark.parametrize("state", ["Serving", "Draining", "Standby", "Missing"])
+@pytest.mark.parametrize("served", [True, False])
+def test_after_a_restart_only_a_member_that_has_served_falls(state, served):
+    west = Member(history=recorded(state, served=served))
+    west.see(0)
+    west.see(1)
+    assert west.part == (0.0 if served else 1.0)

@@ -8,7 +8,7 @@ member wakes the GlobalServices that it is a part of. The proxies' health report
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 from fairlead.api.drill import DRILL_SCHEDULES, DRILLS
 from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalService, GlobalServiceSpec, GlobalServiceStatus
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
+from fairlead.api.intent import IntentStatus
 from fairlead.api.kubernetes import EndpointSlice, Ingress, PortStatus
 from fairlead.api.meta import JSONMapping, ObjectKey, Resource, WireCondition
 from fairlead.api.names import hub_name
@@ -26,7 +27,7 @@ from fairlead.errors import FairleadError
 from fairlead.hub.intents.drill import DrillObjects, Drills
 from fairlead.hub.intents.intent import Controller, Exclusion, IntentContext, RecordResult
 from fairlead.hub.intents.member_intent import MemberIntent, MemberObjects, MemberViews, excluded_nodes
-from fairlead.hub.intents.shift import Shifts
+from fairlead.hub.intents.shift import Shifts, why_paused
 from fairlead.hub.intents.status import StatusRules, ingress_of, programmed_by, shown_targets
 from fairlead.hub.inventory import UNTIL_READ, first_broken, slice_labels
 from fairlead.hub.providers.runner import observed_of
@@ -34,11 +35,13 @@ from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import UNNAMED
 from fairlead.kube.events import EventRecorder
 from fairlead.model.condition import ConditionReason
+from fairlead.model.desired import Shares
 from fairlead.model.health import check_with
 from fairlead.model.in_words import counted
-from fairlead.model.keys import IPV4, ListenerKey, LoadBalancerKey, Protocol, TargetKey
+from fairlead.model.keys import IPV4, ListenerKey, LoadBalancerKey, Protocol, TargetKey, backend_key
 from fairlead.model.observed import Counted, Health, MemberSeen, Observed
 from fairlead.runtime.queue import KeyedQueue
+from fairlead.sync.plan import LoadBalancerState
 from fairlead.translate.global_service import (
     decide_global,
     member_statuses,
@@ -182,19 +185,63 @@ class GlobalIntent(MemberIntent[GlobalView]):
         return {name: frozenset(of_member) for name, of_member in targets.items()}
 
     async def _unapplied(self, key: LoadBalancerKey) -> str:
-        """Return why not all connected proxies have the weights on record, empty when they have."""
+        """Return why not all connected proxies have the weights on record, empty when they have.
+
+        Routes to the Services of its members have these weights as well.
+        """
         view = self.view(key)
         decision = recorded_global(view) if view is not None else None
-        if view is None or decision is None or decision.desired is None:
+        if view is None or decision is None or (desired := decision.desired) is None:
             return "nothing is served"
-        status = view.load_balancer.status
+
+        def has_weights(state: LoadBalancerState) -> bool:
+            return state.has_weights_of(desired, desired.targets)
+
+        if why := await self._unprogrammed(key, view.load_balancer.status, has_weights):
+            return why
+        services = shared_backends(view)
+        # A hub that has just started may not have looked at the routes yet.
+        self._shared.put(key, services)
+        shares = {shared.shares for ports in services.values() for shared in ports.values()}
+        routes: dict[LoadBalancerKey, list[ListenerKey]] = {}
+        for backend in self._shared.backends(key):
+            routes.setdefault(backend.load_balancer, []).append(backend_key(backend.backend))
+        for load_balancer, backends in sorted(routes.items()):
+            if why := await self._unapplied_by_routes(load_balancer, backends, shares):
+                return f"routes of {load_balancer}: {why}"
+        return ""
+
+    async def _unapplied_by_routes(
+        self, key: LoadBalancerKey, backends: Iterable[ListenerKey], shares: Collection[Shares]
+    ) -> str:
+        """Return why not all proxies of an HTTP load balancer divide ``backends`` by ``shares``, empty when they do."""
+        obj = self._inventory.intent(key)
+        if obj is None or obj.deleting or not obj.status.serving_provider:
+            return ""
+
+        def has_shares(state: LoadBalancerState) -> bool:
+            if (desired := state.desired) is None:
+                return False
+            # A route that is not served has no backend there, and a class may not be able to divide one.
+            shared = [backend for backend in backends if desired.spec.shares_of(backend) is not None]
+            up_to_date = all(desired.spec.shares_of(backend) in shares for backend in shared)
+            return up_to_date and state.has_weights_of(desired, shared)
+
+        return why_paused(obj) or await self._unprogrammed(key, obj.status, has_shares)
+
+    async def _unprogrammed(
+        self, key: LoadBalancerKey, status: IntentStatus, has_weights: Callable[[LoadBalancerState], bool]
+    ) -> str:
+        """Return why not all connected proxies have what ``has_weights`` looks for, empty when they have."""
         runner = self._context.providers.get(status.serving_provider)
         state = runner.tracker.state(key) if runner is not None else None
-        if runner is None or state is None or not state.has_weights_of(decision.desired):
+        if runner is None or state is None or not has_weights(state):
             return "waiting for the provider"
         observed = await observed_of(runner, key, status.frontend_of(status.serving_provider))
         programmed = programmed_by(None, observed, None, needs_address=False)
-        return "" if programmed.status else programmed.message
+        # Routes that no proxy can serve lead nowhere.
+        applied = programmed.status or programmed.reason is ConditionReason.ROUTES_REFUSED
+        return "" if applied else programmed.message
 
     def decision_on_record(self, view: GlobalView) -> Decision | None:
         """Return the decision about the accepted version."""
@@ -319,11 +366,11 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
         key = self._global_objects.key(obj)
         if (known := self._returns.get(key)) is None:
             now_s = self._context.clock.monotonic()
-            states = {member.tenant: member.state for member in obj.status.members or ()}
+            recorded = {member.tenant: member for member in obj.status.members or ()}
             known = self._returns[key] = {
-                member.tenant: MemberReturn.recorded(states[member.tenant], member, now_s=now_s)
+                member.tenant: MemberReturn.recorded(recorded[member.tenant], member, now_s=now_s)
                 for member in (obj.status.accepted or obj.spec).members
-                if member.tenant in states
+                if member.tenant in recorded
             }
         return known
 
@@ -441,7 +488,8 @@ class GlobalStatus(StatusRules[GlobalService, GlobalDecision]):
     ) -> GlobalServiceStatus:
         """Return the status with the members and their shares."""
         status = super().compose(obj, decision, conditions, observed)
-        members = member_statuses(decision.members, decision.spillover, healthy_members(observed))
+        healthy = healthy_members(observed)
+        members = member_statuses(decision.members, decision.spillover, healthy, served=obj.status.served)
         left = self.open.get(LoadBalancerKey(GLOBAL_SERVICES.kind, *obj.key), {})
         for number, member in enumerate(members):
             if member.state in _IDLE and member.tenant in left:

@@ -132,6 +132,13 @@ class SharedServices:
             self._by_namespace[namespace] = {}
             for read in self._readers:
                 read(namespace)
+            # What is behind the routes of another member may have been put before.
+            places = {place for places in self._by_source.values() for place in places if place[0] == namespace}
+            self._by_namespace[namespace] = {
+                name: self._by_source[source][namespace, name]
+                for _, name in places
+                if (source := self._source_of((namespace, name))) is not None
+            }
         return self._by_namespace[namespace]
 
     def is_asked(self, namespaces: Iterable[str]) -> bool:
@@ -140,8 +147,11 @@ class SharedServices:
 
     def backends(self, source: LoadBalancerKey) -> set[Counted]:
         """Return the backends of routes whose requests ``source`` shares among members."""
-        places = self._by_source.get(source, {})
+        places = [place for place in self._by_source.get(source, {}) if self._source_of(place) == source]
         return {backend for place in places for backend in self.backends_of(*place)}
+
+    def _source_of(self, place: tuple[str, str]) -> LoadBalancerKey | None:
+        return min((key for key, places in self._by_source.items() if place in places), default=None)
 
     def put(self, source: LoadBalancerKey, services: Mapping[tuple[str, str], SharedPorts]) -> None:
         """Replace the Services, by namespace and name, that ``source`` shares."""
@@ -159,9 +169,8 @@ class SharedServices:
         for namespace, names in changed.items():
             known = dict(self._by_namespace[namespace])
             for name in names:
-                sources = [key for key, places in self._by_source.items() if (namespace, name) in places]
-                if sources:
-                    known[name] = self._by_source[min(sources)][namespace, name]
+                if (first := self._source_of((namespace, name))) is not None:
+                    known[name] = self._by_source[first][namespace, name]
                 else:
                     known.pop(name, None)
             self._by_namespace[namespace] = known

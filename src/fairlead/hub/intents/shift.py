@@ -21,6 +21,7 @@ from fairlead.api.globalservice import (
     GlobalShift,
     GlobalShiftStatus,
 )
+from fairlead.api.intent import IntentObject
 from fairlead.api.names import MANAGER_SHIFT
 from fairlead.hub.intents.intent import Controller, IntentContext
 from fairlead.hub.inventory import IntentObjects
@@ -229,7 +230,7 @@ class Shifts:
         shift = obj.status.shift
         if not is_unapplied(shift) and wait_s(wanted, shift, now=self._context.clock.now()) > 0:
             return ""
-        if paused := _why_paused(obj):
+        if paused := why_paused(obj):
             return paused
         if why := await self._unapplied(key):
             return f"waits until all connected proxies have the weights: {why}"
@@ -271,7 +272,8 @@ def _why_waiting(obj: GlobalService, shift: GlobalShiftStatus) -> str:
     return ""
 
 
-def _why_paused(obj: GlobalService) -> str:
+def why_paused(obj: IntentObject) -> str:
+    """Return that ``obj`` is paused, empty when it is not."""
     if any(condition.type == "Paused" and condition.status == "True" for condition in obj.status.conditions or ()):
         return "waits until the load balancer is no longer paused"
     return ""
