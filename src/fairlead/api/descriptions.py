@@ -246,26 +246,31 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
     "LoadBalancerClassStatus": {**OBSERVED, "loadBalancers": "Number of load balancers that use the class."},
 }  # fmt: skip
 
+#: What every load balancer of connections may request.
+REQUESTED: Mapping[str, str] = {
+    "className": "Requested LoadBalancerClass.",
+    "sessionAffinity": "ClientIP sends all connections of a client to the same target.",
+    "loadBalancerSourceRanges": "CIDR ranges that clients may connect from; all when empty.",
+    "proxyProtocol": "Version of the PROXY protocol that targets expect; none when empty.",
+    "address": "Requested address, or one of each family, separated by a comma. The hub chooses when empty.",
+    "ipFamilies": "IP families in order; the load balancer gets an address of each. IPv4 when empty.",
+    "ipFamilyPolicy": "RequireDualStack requires both families; any other value accepts one.",
+    "region": "Region of the hub that serves the load balancer. A hub without a region serves all.",
+    "hostnames": "DNS names that resolve to the load balancer.",
+}
+
 CONNECTIONS: Mapping[str, Mapping[str, str]] = {
     "LoadBalancerPort": {**PORT, "port": "Port that clients connect to."},
     "Origin": MEMBERS_OBJECT,
     "AskedOwner": {**MEMBERS_OBJECT, "member": "Name of the Tenant; empty for objects at the hub."},
     "TCPLoadBalancerSpec": {
+        **REQUESTED,
         "accessLog": "Access log as in the parameter of the class, which it replaces; that of the class when empty.",
         "limits": "Limits of requests, connections and bandwidth as a JSON object, within those of the class.",
         "acceptProxyProtocol": "PROXY protocol of clients: required, or JSON with mode and trustedSources.",
         "ports": "Ports that clients connect to.",
-        "className": "Requested LoadBalancerClass.",
         "targets": "Destination of traffic: nodes at the node port, or pods.",
         "externalTrafficPolicy": "Local sends traffic only to nodes with a pod; Cluster sends it to all nodes.",
-        "sessionAffinity": "ClientIP sends all connections of a client to the same target.",
-        "loadBalancerSourceRanges": "CIDR ranges that clients may connect from; all when empty.",
-        "proxyProtocol": "Version of the PROXY protocol that targets expect; none when empty.",
-        "address": "Requested address, or one of each family, separated by a comma. The hub chooses when empty.",
-        "ipFamilies": "IP families in order; the load balancer gets an address of each. IPv4 when empty.",
-        "ipFamilyPolicy": "RequireDualStack requires both families; any other value accepts one.",
-        "region": "Region of the hub that serves the load balancer. A hub without a region serves all.",
-        "hostnames": "DNS names that resolve to the load balancer.",
         "generateHostname": "Whether the hub generates a DNS name in the member's domain.",
         "globalService": "GlobalService at the hub that the Service joins, if that lists the member; empty for none.",
         "drain": "Time that a terminating target keeps its connections, such as 30s; empty for no limit.",
@@ -283,6 +288,7 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "minHealthyPercent": "Percentage of healthy endpoints below which the whole member gets no new connections.",
     },
     "GlobalServiceSpec": {
+        **REQUESTED,
         "members": "Members that may join, and their shares.",
         "service": "Service in each member, as namespace/name.",
         "ports": "Ports that clients connect to; those of the members' Services when empty.",
@@ -297,15 +303,6 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "spillover": "strict: the next priority gets connections once no endpoint of the first is healthy. "
         "proportional: it gets a part of them as soon as fewer than 72 % are healthy.",
         "shift": "How changed weights come into force: in steps. At once when empty.",
-        "className": "Requested LoadBalancerClass.",
-        "sessionAffinity": "ClientIP sends all connections of a client to the same target.",
-        "loadBalancerSourceRanges": "CIDR ranges that clients may connect from; all when empty.",
-        "proxyProtocol": "Version of the PROXY protocol that targets expect; none when empty.",
-        "address": "Requested address, or one of each family, separated by a comma. The hub chooses when empty.",
-        "ipFamilies": "IP families in order; the load balancer gets an address of each. IPv4 when empty.",
-        "ipFamilyPolicy": "RequireDualStack requires both families; any other value accepts one.",
-        "region": "Region of the hub that serves the load balancer. A hub without a region serves all.",
-        "hostnames": "DNS names that resolve to the load balancer.",
         "generateHostname": "Whether the hub generates a DNS name in the domain of the namespace's Tenant.",
     },
     "GlobalShift": {

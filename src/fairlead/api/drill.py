@@ -12,7 +12,7 @@ from msgspec import Meta
 from fairlead.api.crd import AGE, CelRule, Column, Crd
 from fairlead.api.globalservice import StopOn
 from fairlead.api.loadbalancerclass import Duration
-from fairlead.api.meta import LIST_ATOMIC, ONE_LINE, KubeObject, Resource, Wire, list_by
+from fairlead.api.meta import LIST_ATOMIC, ONE_LINE, KubeObject, Line63, Resource, Wire, list_by
 from fairlead.api.names import GROUP, VERSION
 
 DrillMode = Literal["Drain", "Dark"]
@@ -41,7 +41,7 @@ class DrillSpec(Wire, frozen=True, gc=False):
     mode: DrillMode = "Drain"
     duration: Duration = "5m"
     stop_on: StopOn = ""
-    region: Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)] = ""
+    region: Line63 = ""
     stop: bool = False
 
 

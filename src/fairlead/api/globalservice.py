@@ -8,10 +8,19 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.api.crd import AGE, PAUSED, PROGRAMMED, SERVING, SILENT, Column, Crd
-from fairlead.api.hostname import Host
-from fairlead.api.intent import Families, FamilyPolicy, IntentObject, IntentStatus, NamesStatus, Port, ProtocolName
+from fairlead.api.hostname import Hostnames
+from fairlead.api.intent import (
+    Families,
+    FamilyPolicy,
+    IntentObject,
+    IntentStatus,
+    NamesStatus,
+    Port,
+    ProtocolName,
+    SourceRanges,
+)
 from fairlead.api.loadbalancerclass import Duration
-from fairlead.api.meta import LIST_ATOMIC, LIST_BY_PORT, LIST_SET, ONE_LINE, Resource, Wire, list_by
+from fairlead.api.meta import LIST_BY_PORT, ONE_LINE, Line63, Line253, Resource, Wire, list_by
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.model.health import HealthCheckSettings, OutlierDetection
@@ -42,7 +51,7 @@ class GlobalPort(Wire, frozen=True, gc=False):
     """One port that clients connect to; a member serves it with the port of its Service that has the same number."""
 
     port: Port
-    name: Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)] = ""
+    name: Line63 = ""
     protocol: ProtocolName = "TCP"
 
 
@@ -75,7 +84,7 @@ class GlobalShift(Wire, frozen=True, gc=False):
     step: Annotated[int, Meta(ge=1, le=100)] = 10
     every: Duration = "1m"
     stop_on: StopOn = ""
-    request: Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)] = ""
+    request: Line63 = ""
 
 
 class GlobalServiceSpec(Wire, frozen=True, gc=False):
@@ -104,19 +113,15 @@ class GlobalServiceSpec(Wire, frozen=True, gc=False):
     drain: DrainTime = ""
     drain_when_lost: _WhenLost = ""
     drop_when_lost: _WhenLost = ""
-    class_name: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = DEFAULT_CLASS
+    class_name: Line253 = DEFAULT_CLASS
     session_affinity: Literal["None", "ClientIP"] = "None"
-    load_balancer_source_ranges: Annotated[
-        list[Annotated[str, Meta(max_length=43, extra_json_schema=ONE_LINE)]], Meta(extra_json_schema=LIST_ATOMIC)
-    ] = msgspec.field(default_factory=list[str])
+    load_balancer_source_ranges: SourceRanges = msgspec.field(default_factory=list[str])
     proxy_protocol: Literal["", "v1", "v2"] = ""
-    address: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = ""
+    address: Line253 = ""
     ip_families: Families = ()
     ip_family_policy: FamilyPolicy = ""
-    region: Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)] = ""
-    hostnames: Annotated[list[Host], Meta(max_length=32, extra_json_schema=LIST_SET)] = msgspec.field(
-        default_factory=list[str]
-    )
+    region: Line63 = ""
+    hostnames: Hostnames = msgspec.field(default_factory=list[str])
     generate_hostname: bool = False
     health_check: HealthCheckSettings | None = None
     outlier_detection: OutlierDetection | None = None

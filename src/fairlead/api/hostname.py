@@ -24,6 +24,8 @@ from fairlead.api.names import GROUP, VERSION
 #: A DNS name in lower case: an asterisk may be its first label, and labels may begin with an underscore.
 HOST_PATTERN = r"^(\*\.)?([a-z0-9_]([-a-z0-9_]{0,61}[a-z0-9])?)(\.[a-z0-9_]([-a-z0-9_]{0,61}[a-z0-9])?)*$"
 Host = Annotated[str, Meta(min_length=1, max_length=253, pattern=HOST_PATTERN)]
+#: The host names of one load balancer.
+Hostnames = Annotated[list[Host], Meta(max_length=32, extra_json_schema=LIST_SET)]
 
 
 class HostnameOwner(Wire, frozen=True, gc=False):

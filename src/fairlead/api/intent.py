@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from fairlead.api.json_text import decode
 from fairlead.api.kubernetes import LoadBalancerStatus
-from fairlead.api.meta import LIST_ATOMIC, LIST_BY_PORT, Conditions, JSONObject, KubeObject, Wire, list_by
+from fairlead.api.meta import LIST_ATOMIC, LIST_BY_PORT, ONE_LINE, Conditions, JSONObject, KubeObject, Wire, list_by
 from fairlead.model.desired import Affinity, FrontendSpec, Listener, Owner, ProxyProtocol
 from fairlead.model.health import HealthCheck, HealthRequest, OutlierDetection
 from fairlead.model.keys import Family, LoadBalancerKey, Protocol, WantedFamilies
@@ -258,6 +258,10 @@ def _provisioned(old: Frontend, *, serving: bool) -> Provisioned:
 
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Families = Annotated[tuple[Family, ...], Meta(max_length=2, extra_json_schema=LIST_ATOMIC)]
+#: CIDR ranges of clients.
+SourceRanges = Annotated[
+    list[Annotated[str, Meta(max_length=43, extra_json_schema=ONE_LINE)]], Meta(extra_json_schema=LIST_ATOMIC)
+]
 FamilyPolicy = Literal["", "SingleStack", "PreferDualStack", "RequireDualStack"]
 ProtocolName = Literal["TCP", "UDP"]
 #: Held changes that a status lists, as a hub that starts holds those and no others; it counts them all.

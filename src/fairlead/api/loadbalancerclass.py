@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.api.crd import ACCEPTED, AGE, IN_USE, CelRule, Column, Crd
-from fairlead.api.meta import LIST_SET, ONE_LINE, Conditions, KubeObject, Resource, Wire
+from fairlead.api.meta import LIST_SET, Conditions, KubeObject, Line63, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 
 #: Parameters of a class that may change while it lives, as may all that begin with ``timeout.``: they say as whom we
@@ -36,9 +36,6 @@ CHANGEABLE_PARAMETERS = (
 Parameters = Annotated[dict[str, Annotated[str, Meta(max_length=4096)]], Meta(max_length=64)]
 
 Duration = Annotated[str, Meta(pattern=r"^[0-9]+(ms|s|m|h)$", max_length=16)]
-
-
-_Region = Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)]
 
 
 class EnsurePolicy(Wire, frozen=True, gc=False):
@@ -83,8 +80,8 @@ class LoadBalancerClassSpec(Wire, frozen=True, gc=False):
     guard: Guard = Guard()
     health_check: ClassHealthCheck = ClassHealthCheck()
     draining: bool = False
-    region: _Region = ""
-    near_regions: Annotated[list[_Region], Meta(max_length=64, extra_json_schema=LIST_SET)] = msgspec.field(
+    region: Line63 = ""
+    near_regions: Annotated[list[Line63], Meta(max_length=64, extra_json_schema=LIST_SET)] = msgspec.field(
         default_factory=list[str]
     )
     tenants: Annotated[

@@ -29,6 +29,8 @@ JSONMapping = Mapping[str, Any]
 #: For names and addresses that members write: printable ASCII, which neither acts on a terminal nor begins a line.
 #: In the schema only, not when we read: what an earlier version has let in is still served.
 ONE_LINE: JSONObject = {"pattern": "^[ -~]*$"}
+Line63 = Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)]
+Line253 = Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)]
 
 
 class Wire(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):

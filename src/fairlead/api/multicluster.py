@@ -18,7 +18,7 @@ from msgspec import Meta
 from fairlead.api.crd import AGE, Column, Crd
 from fairlead.api.intent import Port
 from fairlead.api.kubernetes import SessionAffinityConfig
-from fairlead.api.meta import LIST_ATOMIC, LIST_SET, ONE_LINE, Conditions, KubeObject, Resource, Wire
+from fairlead.api.meta import LIST_ATOMIC, LIST_SET, ONE_LINE, Conditions, KubeObject, Line63, Line253, Resource, Wire
 from fairlead.api.names import GROUP, VERSION, fit
 from fairlead.model.keys import Family
 
@@ -40,14 +40,12 @@ def derived_name(service: str) -> str:
 ImportType = Literal["ClusterSetIP", "Headless"]
 VALID, CONFLICT, READY = "Valid", "Conflict", "Ready"
 
-_Name = Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)]
-
 
 class ImportPort(Wire, frozen=True, gc=False):
     """One port of an exported Service."""
 
     port: Port
-    name: Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)] = ""
+    name: Line63 = ""
     protocol: Literal["TCP", "UDP", "SCTP"] = "TCP"
     app_protocol: Annotated[str, Meta(max_length=317, extra_json_schema=ONE_LINE)] | None = None
 
@@ -122,15 +120,15 @@ SERVICE_IMPORTS = Resource(
 class SharedService(Wire, frozen=True, gc=False):
     """The properties that a Service has in each member that imports it."""
 
-    namespace: Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)] = ""
-    name: Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)] = ""
+    namespace: Line63 = ""
+    name: Line63 = ""
     type: ImportType = "ClusterSetIP"
     ports: Annotated[list[ImportPort], Meta(max_length=1000, extra_json_schema=LIST_ATOMIC)] = msgspec.field(
         default_factory=list[ImportPort]
     )
     session_affinity: Literal["None", "ClientIP"] = "None"
     session_affinity_seconds: Annotated[int, Meta(ge=0, le=86_400)] = 0
-    internal_traffic_policy: Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)] = ""
+    internal_traffic_policy: Line63 = ""
     traffic_distribution: Annotated[str, Meta(max_length=317, extra_json_schema=ONE_LINE)] = ""
     ip_families: Annotated[list[Family], Meta(max_length=2, extra_json_schema=LIST_ATOMIC)] = msgspec.field(
         default_factory=list[Family]
@@ -162,7 +160,7 @@ class ExportedService(KubeObject, frozen=True, gc=False):
 class ImportedServiceSpec(SharedService, frozen=True, gc=False):
     """A Service as one member imports it; clusters are the members that export it."""
 
-    clusters: Annotated[list[_Name], Meta(max_length=1000, extra_json_schema=LIST_SET)] = msgspec.field(
+    clusters: Annotated[list[Line253], Meta(max_length=1000, extra_json_schema=LIST_SET)] = msgspec.field(
         default_factory=list[str]
     )
 

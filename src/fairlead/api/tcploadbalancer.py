@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from fairlead.api.annotations import MAX_ACCEPT, MAX_ACCESS_LOG, MAX_LIMITS
 from fairlead.api.crd import AGE, PAUSED, PROGRAMMED, SERVING, SILENT, Column, Crd
-from fairlead.api.hostname import Host
+from fairlead.api.hostname import Hostnames
 from fairlead.api.intent import (
     Families,
     FamilyPolicy,
@@ -20,8 +20,9 @@ from fairlead.api.intent import (
     NamesStatus,
     Port,
     ProtocolName,
+    SourceRanges,
 )
-from fairlead.api.meta import LIST_ATOMIC, LIST_BY_PORT, LIST_SET, ONE_LINE, JSONObject, Resource, Wire
+from fairlead.api.meta import LIST_BY_PORT, ONE_LINE, JSONObject, Line63, Line253, Resource, Wire
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
 from fairlead.model.health import HealthCheckSettings, OutlierDetection
 from fairlead.model.http import DrainTime
@@ -33,7 +34,7 @@ class LoadBalancerPort(Wire, frozen=True, gc=False):
     """One open port. For Node targets, nodePort is where the nodes take its traffic."""
 
     port: Port
-    name: Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)] = ""
+    name: Line63 = ""
     protocol: ProtocolName = "TCP"
     node_port: Annotated[int, Meta(ge=0, le=65535)] = 0
 
@@ -60,28 +61,23 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     RequireDualStack it is served with both or not at all. address may hold one of each family, after a comma.
     globalService is the GlobalService that it joins. drain is how long a target that terminates keeps its connections,
     which are closed after that; empty: as long as both ends like.
-    accessLog takes the place of that of the class.
-    globalService is the GlobalService that it joins. healthCheck and outlierDetection count before those of the class.
+    accessLog takes the place of that of the class. healthCheck and outlierDetection count before those of the class.
     """
 
     ports: Annotated[list[LoadBalancerPort], Meta(min_length=1, extra_json_schema=LIST_BY_PORT)]
-    class_name: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = DEFAULT_CLASS
+    class_name: Line253 = DEFAULT_CLASS
     targets: TargetType = "Node"
     external_traffic_policy: Literal["Cluster", "Local"] = "Cluster"
     session_affinity: Literal["None", "ClientIP"] = "None"
-    load_balancer_source_ranges: Annotated[
-        list[Annotated[str, Meta(max_length=43, extra_json_schema=ONE_LINE)]], Meta(extra_json_schema=LIST_ATOMIC)
-    ] = msgspec.field(default_factory=list[str])
+    load_balancer_source_ranges: SourceRanges = msgspec.field(default_factory=list[str])
     proxy_protocol: Literal["", "v1", "v2"] = ""
-    address: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = ""
+    address: Line253 = ""
     ip_families: Families = ()
     ip_family_policy: FamilyPolicy = ""
-    region: Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)] = ""
-    hostnames: Annotated[list[Host], Meta(max_length=32, extra_json_schema=LIST_SET)] = msgspec.field(
-        default_factory=list[str]
-    )
+    region: Line63 = ""
+    hostnames: Hostnames = msgspec.field(default_factory=list[str])
     generate_hostname: bool = False
-    global_service: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = ""
+    global_service: Line253 = ""
     drain: DrainTime = ""
     access_log: Annotated[str, Meta(max_length=MAX_ACCESS_LOG)] = ""
     limits: Annotated[str, Meta(max_length=MAX_LIMITS)] = ""

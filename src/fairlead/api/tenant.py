@@ -11,7 +11,17 @@ from msgspec import Meta
 from fairlead.api.crd import AGE, CelRule, Column, Crd
 from fairlead.api.hostname import DOMAIN_PATTERN
 from fairlead.api.kubernetes import LEASES, Lease
-from fairlead.api.meta import LIST_ATOMIC, LIST_SET, ONE_LINE, Conditions, KubeObject, ObjectMeta, Resource, Wire
+from fairlead.api.meta import (
+    LIST_ATOMIC,
+    LIST_SET,
+    ONE_LINE,
+    Conditions,
+    KubeObject,
+    Line63,
+    ObjectMeta,
+    Resource,
+    Wire,
+)
 from fairlead.api.names import GROUP, LABEL_ORIGIN_NAMESPACE, LABEL_SUBTENANT, TENANT_NAMESPACE_PREFIX, VERSION
 from fairlead.api.times import parsed_time
 
@@ -113,7 +123,7 @@ class TenantSpec(Wire, frozen=True, gc=False):
     host_name_targets: bool = False
     drain_when_lost: _Duration = ""
     drop_when_lost: _Duration = ""
-    cluster_set: Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)] = ""
+    cluster_set: Line63 = ""
     cluster_set_namespaces: Annotated[
         list[Annotated[str, Meta(max_length=63)]], Meta(max_length=256, extra_json_schema=LIST_SET)
     ] = msgspec.field(default_factory=list[str])
