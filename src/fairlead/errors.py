@@ -111,15 +111,15 @@ class BadConfiguration(Terminal):
     """A flag, a kubeconfig, an address pool or a file on disk is missing or wrong."""
 
 
-def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the error of a (nested) group of tasks that says most: ours before those of libraries."""
-    errors = list(_leaves(group))
+def first_of(error: BaseException) -> BaseException:
+    """Return ``error``; of a (nested) group of tasks, the error that says most: ours before those of libraries."""
+    errors = list(_leaves(error))
     return next((error for error in errors if isinstance(error, FairleadError)), errors[0])
 
 
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(cast("BaseExceptionGroup[BaseException]", error))
-        else:
-            yield error
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for part in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+            yield from _leaves(part)
+    else:
+        yield error

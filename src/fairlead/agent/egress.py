@@ -40,7 +40,7 @@ import structlog
 from fairlead.agent.engine import Engine
 from fairlead.agent.identity import ServiceKey
 from fairlead.agent.sources.caches import MemberService
-from fairlead.agent.sources.service.plan import CloudLoadBalancer, NotOurs, Scenario, decide
+from fairlead.agent.sources.service.plan import CloudLoadBalancer, NotOurs, Ours, Scenario, decide
 from fairlead.api.json_text import decode
 from fairlead.api.kubernetes import PODS, SERVICES, Pod, Service
 from fairlead.api.meta import ObjectKey
@@ -130,12 +130,11 @@ class EgressLabels:
                 self._engine.publish((SERVICES.kind, key.namespace, key.name))
 
     def _why_not(self, service: Service) -> str:
-        decision = decide(service, cloud=self._cloud)
-        if isinstance(decision, NotOurs):
-            return decision.why
-        if isinstance(decision, Refused):
-            return decision.sentence
-        return "" if decision.scenario is Scenario.IMPLEMENTED else "another implementation has its address"
+        match decide(service, cloud=self._cloud):
+            case NotOurs(why) | Refused(sentence=why):
+                return why
+            case Ours(scenario):
+                return "" if scenario is Scenario.IMPLEMENTED else "another implementation has its address"
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and new is None:

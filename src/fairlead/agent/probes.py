@@ -116,11 +116,15 @@ def _check_of_pod(pod: ProbedPod, service: Service) -> HealthCheckSettings:
     if not probed or (probe := probed[0].readiness_probe) is None:
         return CONNECT
     named = {port.name: port.container_port for port in probed[0].ports or () if port.name}
-    numbers = {target if isinstance(target, int) else named.get(target, 0) for target in targets}
+
+    def number_of(port: Port) -> int:
+        return port if isinstance(port, int) else int(port) if port.isdigit() else named.get(port, 0)
+
+    numbers = set(map(number_of, targets))
 
     def other(port: Port) -> int | None:
         """Return the port of the check where it is not that of the traffic."""
-        number = port if isinstance(port, int) else int(port) if port.isdigit() else named.get(port, 0)
+        number = number_of(port)
         return None if numbers == {number} or not number else number
 
     check = CONNECT

@@ -61,7 +61,7 @@ def parse_cidr(text: str) -> Cidr | None:
         network = ipaddress.ip_network((address, int(bits)), strict=False)
     except ValueError:
         return None
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    mapped = address.ipv4_mapped if address.version == 6 else None
     if mapped is not None and network.prefixlen >= 96:
         address, network = mapped, ipaddress.ip_network((mapped, network.prefixlen - 96), strict=False)
     warnings: list[str] = []
@@ -97,7 +97,7 @@ def exact_network(text: str) -> IPNetwork | str:
         if network is None:
             return f"{text[:60]!r} is not an IP address or a CIDR such as 192.0.2.0/24"
         address = network.network_address
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        if address.version == 6 and address.ipv4_mapped is not None:
             return f"{text!r} is an IPv4 address in the form of IPv6: use {str(address.ipv4_mapped)!r}"
         return network
     cidr = parse_cidr(text)
@@ -310,16 +310,16 @@ def read_accept_proxy_protocol(text: str) -> AcceptProxyProtocol | None:
         accepted = decode(text, AcceptProxyProtocol)
     except msgspec.DecodeError as error:
         raise ValueError(str(error)) from error
-    networks = [exact_network(source) for source in accepted.trusted_sources]
-    if problem := next((network for network in networks if isinstance(network, str)), ""):
+    if problem := uncertain_network(accepted.trusted_sources):
         raise ValueError(f"trustedSources: {problem}")
+    networks = dict.fromkeys(str(exact_network(source)) for source in accepted.trusted_sources)
     if accepted.mode == "optional" and not networks:
         raise ValueError("mode optional needs trustedSources: without them any client can claim any address")
-    if accepted.mode == "optional" and any(str(network).endswith("/0") for network in networks):
+    if accepted.mode == "optional" and any(network.endswith("/0") for network in networks):
         raise ValueError(
             "mode optional needs narrower trustedSources: with a network of prefix 0 any client is trusted"
         )
-    return AcceptProxyProtocol(accepted.mode, tuple(dict.fromkeys(map(str, networks))))
+    return AcceptProxyProtocol(accepted.mode, tuple(networks))
 
 
 def accept_problem(text: str) -> str:

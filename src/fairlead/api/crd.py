@@ -173,11 +173,10 @@ def _inline(node: JSONObject, components: JSONObject) -> JSONObject:
         out["properties"] = {
             name: _described(_inline(child, components), descriptions.get(name, "")) for name, child in children.items()
         }
-    if isinstance(out.get("items"), dict):
-        out["items"] = _inline(cast("JSONObject", out["items"]), components)
-        _require_keys(out["items"], out.get("x-kubernetes-list-map-keys", ()))
-    if isinstance(out.get("additionalProperties"), dict):
-        out["additionalProperties"] = _inline(cast("JSONObject", out["additionalProperties"]), components)
+    for part in ("items", "additionalProperties"):
+        if child := _mapping(out.get(part)):
+            out[part] = _inline(child, components)
+    _require_keys(_mapping(out.get("items")), out.get("x-kubernetes-list-map-keys", ()))
     if not out.get("required", True):
         del out["required"]
     if "description" in out:

@@ -5,6 +5,8 @@ Source: https://gateway-api.sigs.k8s.io/reference/spec/ (v1.6)
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource, Wire, WireCondition
@@ -485,6 +487,7 @@ class HTTPRouteSpec(Wire, frozen=True, gc=False):
 class HTTPRoute(KubeObject, frozen=True, gc=False):
     """An HTTPRoute."""
 
+    of_requests: ClassVar = True
     spec: HTTPRouteSpec = HTTPRouteSpec()
     status: RouteStatus = RouteStatus()
 
@@ -500,6 +503,7 @@ class GRPCRouteSpec(Wire, frozen=True, gc=False):
 class GRPCRoute(KubeObject, frozen=True, gc=False):
     """A GRPCRoute."""
 
+    of_requests: ClassVar = True
     spec: GRPCRouteSpec = GRPCRouteSpec()
     status: RouteStatus = RouteStatus()
 
@@ -515,6 +519,7 @@ class ConnectionRouteSpec(Wire, frozen=True, gc=False):
 class TLSRoute(KubeObject, frozen=True, gc=False):
     """A TLSRoute."""
 
+    of_requests: ClassVar = False
     spec: ConnectionRouteSpec = ConnectionRouteSpec()
     status: RouteStatus = RouteStatus()
 
@@ -522,6 +527,7 @@ class TLSRoute(KubeObject, frozen=True, gc=False):
 class TCPRoute(KubeObject, frozen=True, gc=False):
     """A TCPRoute."""
 
+    of_requests: ClassVar = False
     spec: ConnectionRouteSpec = ConnectionRouteSpec()
     status: RouteStatus = RouteStatus()
 
@@ -529,6 +535,7 @@ class TCPRoute(KubeObject, frozen=True, gc=False):
 class UDPRoute(KubeObject, frozen=True, gc=False):
     """A UDPRoute."""
 
+    of_requests: ClassVar = False
     spec: ConnectionRouteSpec = ConnectionRouteSpec()
     status: RouteStatus = RouteStatus()
 

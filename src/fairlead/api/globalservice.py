@@ -208,6 +208,14 @@ class GlobalService(IntentObject, frozen=True, gc=False):
         return self.spec.class_name
 
 
+_NO_STATUS = GlobalServiceStatus()
+
+
+def global_status(obj: IntentObject | None) -> GlobalServiceStatus:
+    """Return the status of a GlobalService; that of any other load balancer has no part of its own."""
+    return obj.status if isinstance(obj, GlobalService) else _NO_STATUS
+
+
 GLOBAL_SERVICES = Resource(GROUP, VERSION, "GlobalService", "globalservices", True, GlobalService)
 
 GLOBAL_SERVICE_CRD = Crd(

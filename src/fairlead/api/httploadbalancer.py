@@ -200,6 +200,14 @@ class HTTPLoadBalancer(IntentObject, frozen=True, gc=False):
         return self.spec.class_name
 
 
+_NO_STATUS = HTTPLoadBalancerStatus()
+
+
+def http_status(obj: IntentObject | None) -> HTTPLoadBalancerStatus:
+    """Return the status of an HTTPLoadBalancer; that of any other load balancer has no part of its own."""
+    return obj.status if isinstance(obj, HTTPLoadBalancer) else _NO_STATUS
+
+
 HTTP_LOAD_BALANCERS = Resource(GROUP, VERSION, "HTTPLoadBalancer", "httploadbalancers", True, HTTPLoadBalancer)
 
 HTTP_LOAD_BALANCER_CRD = Crd(

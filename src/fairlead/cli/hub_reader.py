@@ -137,7 +137,7 @@ async def connect_hub(api: HubApi, *, quiet: bool = False, name: str = "the hub"
         try:
             yield cluster
         except (NotFound, NotServed, BaseExceptionGroup) as error:
-            cause = first_of(error) if isinstance(error, BaseExceptionGroup) else error
+            cause = first_of(error)
             if not isinstance(cause, NotFound | NotServed) or cause.reason == NO_KINDS or await serves_kinds(cluster):
                 raise
             raise NotServed(await not_a_hub(cluster), detail=cause.sentence, reason=NO_KINDS) from error
@@ -154,7 +154,7 @@ async def connect(kubeconfig: Path | None, *, name: str, context: str = "") -> A
         try:
             yield cluster
         except (Forbidden, BaseExceptionGroup) as error:
-            if isinstance(error, Forbidden) or isinstance(first_of(error), Forbidden):
+            if isinstance(first_of(error), Forbidden):
                 await refuse_tenants_key(cluster)
             raise
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from fairlead.api.annotations import exact_network
+from fairlead.api.annotations import exact_network, uncertain_network
 from fairlead.api.httploadbalancer import (
     HTTP_LOAD_BALANCERS,
     LOAD_BALANCER_ROUTES,
@@ -58,10 +58,9 @@ def entry_until(
 
 
 def _network(text: str) -> str:
-    network = exact_network(text)
-    if isinstance(network, str):
-        raise BadConfiguration(f"--allow: {network}")
-    return str(network)
+    if problem := uncertain_network([text]):
+        raise BadConfiguration(f"--allow: {problem}")
+    return str(exact_network(text))
 
 
 def _read(page: Path) -> str:

@@ -95,7 +95,7 @@ async def ask_until_answered(ask: Callable[[], Awaitable[A]]) -> A:
         try:
             answer = await ask()
         except (FairleadError, ExceptionGroup) as error:
-            cause = first_of(error) if isinstance(error, ExceptionGroup) else error
+            cause = first_of(error)
             if not isinstance(cause, FairleadError) or isinstance(cause, BadConfiguration):
                 raise
             if cause.sentence != reported:

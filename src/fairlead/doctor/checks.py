@@ -27,7 +27,7 @@ from fairlead.api.crd import fields_of
 from fairlead.api.gateway import GATEWAY_CLASSES
 from fairlead.api.globalservice import GLOBAL_SERVICES
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES, Hostname
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, http_status
 from fairlead.api.intent import IntentObject
 from fairlead.api.kinds import CRDS as OUR_CRDS
 from fairlead.api.kinds import LOAD_BALANCER_KINDS, all_crds
@@ -211,7 +211,7 @@ def not_serving(facts: Facts) -> Iterator[Finding]:
 def unhealthy_targets(facts: Facts) -> Iterator[Finding]:
     """Name routes whose requests fail, and targets, such as nodes' node ports, whose health checks fail."""
     for path, ref, lb in _load_balancers(facts):
-        for route in lb.status.failing_routes if isinstance(lb, HTTPLoadBalancer) else ():
+        for route in http_status(lb).failing_routes:
             title = f"{route.kind} {route.namespace}/{route.object}"
             yield error(path, f"{title}: {route.sentence}", f"fairlead explain {ref}")
         targets = lb.status.unhealthy_targets or []

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit
 
+import msgspec
 import yaml
 
 from fairlead.api.meta import JSONMapping, JSONObject
@@ -254,6 +255,12 @@ class ContextEntries:
         )
 
 
+class _NamedEntry(msgspec.Struct):
+    """What every cluster, context and user of a kubeconfig has."""
+
+    name: str
+
+
 def _read(path: Path) -> Fields:
     """Return the content of one file, whose clusters, contexts and users are lists of named entries."""
     try:
@@ -269,12 +276,12 @@ def _read(path: Path) -> Fields:
         raise BadConfiguration(f"The file {path} is not a kubeconfig: it is empty or not a YAML mapping.")
     fields = cast("JSONObject", content)
     for kind in _KINDS:
-        entries = fields.get(kind) or []
-        if not isinstance(entries, list) or not all(
-            isinstance(entry, dict) and isinstance(cast("Fields", entry).get("name"), str)
-            for entry in cast("list[object]", entries)
-        ):
-            raise BadConfiguration(f'The kubeconfig {path}: "{kind}" must be a list whose entries have a name.')
+        try:
+            msgspec.convert(fields.get(kind) or [], list[_NamedEntry])
+        except msgspec.ValidationError:
+            raise BadConfiguration(
+                f'The kubeconfig {path}: "{kind}" must be a list whose entries have a name.'
+            ) from None
     return fields
 
 

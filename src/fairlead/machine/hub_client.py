@@ -244,20 +244,21 @@ def _whole(value: T | None) -> T:
 
 
 def _cause(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        reason = error.certificate_error
-        if isinstance(reason, ssl.SSLCertVerificationError) and reason.verify_code in _NOT_NOW:
+    match error:
+        case TimeoutError():
+            return "no answer in time"
+        case aiohttp.ClientConnectorCertificateError(
+            certificate_error=ssl.SSLCertVerificationError(verify_code=code)
+        ) if code in _NOT_NOW:
             return (
                 f"the hub's certificate is not valid at {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, the time of this "
                 "machine; set the clock that is wrong (timedatectl set-ntp true)"
             )
-        return "this machine does not trust the authority of that server's certificate"
-    reason = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    if isinstance(reason, OSError) and reason.errno:
-        return os.strerror(reason.errno)
-    return str(reason) or type(reason).__name__
+        case aiohttp.ClientConnectorCertificateError():
+            return "this machine does not trust the authority of that server's certificate"
+        case aiohttp.ClientConnectorError(os_error=reason) | reason:
+            number = reason.errno if isinstance(reason, OSError) else None
+            return os.strerror(number) if number else str(reason) or type(reason).__name__
 
 
 def _ahead_s(dates: Sequence[str]) -> float | None:

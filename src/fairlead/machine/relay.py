@@ -29,7 +29,7 @@ from fairlead.errors import BadConfiguration
 from fairlead.machine.snapshot import XdsSnapshot
 from fairlead.model.machine import HUB_NAME
 from fairlead.providers.envoy.resources import EncodedResource, ResourceType, Schema, delimited, fields_of, header, text
-from fairlead.providers.envoy.server import first_request
+from fairlead.providers.envoy.server import first_request, messages_of
 from fairlead.providers.envoy.session import Session
 from fairlead.providers.envoy.store import ResourceChange, ResourceStore
 from fairlead.runtime.background import end, first_done, keep_running, watched
@@ -253,8 +253,7 @@ class Relay:
         return now_s - before_s > _FIRST_S
 
     async def _health(self, _requests: object, context: aio.ServicerContext[bytes, bytes]) -> None:
-        first = cast("object", await context.read())
-        if not isinstance(first, bytes):
+        if (first := await anext(messages_of(context.read), None)) is None:
             return
         if self._link.usable:
             await self._forward(_HEALTH, first, context, None)
@@ -268,13 +267,12 @@ class Relay:
         channel, call = self._link.stream(method)
 
         async def up() -> None:
-            message: object = first
-            while isinstance(message, bytes):
+            await call.write(first if tap is None else tap.request(first))
+            async for message in messages_of(context.read):
                 await call.write(message if tap is None else tap.request(message))
-                message = cast("object", await context.read())
 
         async def down() -> None:
-            while isinstance(message := cast("object", await call.read()), bytes):
+            async for message in messages_of(call.read):
                 self._link.accepted()
                 if tap is not None:
                     tap.response(message)
@@ -323,11 +321,10 @@ class Relay:
             wake.set()  # the last acknowledgement leaves nothing to send, and ends this
 
         async def read() -> None:
-            message: object = first
             try:
-                while isinstance(message, bytes):
+                take(first)
+                async for message in messages_of(context.read):
                     take(message)
-                    message = cast("object", await context.read())
             except ValueError as error:
                 log.warning("envoy does not speak xDS; closing its stream", error=str(error))
             finally:

@@ -100,7 +100,7 @@ def canonical_address(text: str) -> str:
         address = ipaddress.ip_address(text)
     except ValueError:
         return text.lower().removesuffix(".")
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    mapped = address.ipv4_mapped if address.version == 6 else None
     return str(mapped or address)
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self, cast
 
 import msgspec
 
-from fairlead.api.globalservice import GlobalService
+from fairlead.api.globalservice import global_status
 from fairlead.api.httploadbalancer import (
     FAILING_LISTED,
     HTTP_LOAD_BALANCERS,
@@ -369,7 +369,7 @@ def chain_of(
     for backend in backends:
         by_backend[backend.behind].append(backend)
     served = ServedRoutes.of(obj) if isinstance(obj, HTTPLoadBalancer) else None
-    members = {each.tenant: each for each in obj.status.members or ()} if isinstance(obj, GlobalService) else {}
+    members = {each.tenant: each for each in global_status(obj).members or ()}
     if backends and not any(backend.member for backend in backends):
         # A class that only weighs backends does not say which member each is of.
         members = {}

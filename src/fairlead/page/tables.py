@@ -17,7 +17,7 @@ import msgspec
 
 from fairlead.api.addresspool import ADDRESS_POOLS, AddressPool
 from fairlead.api.backendgroup import BackendGroup, BackendRecord
-from fairlead.api.globalservice import GlobalMemberStatus, GlobalService
+from fairlead.api.globalservice import GlobalMemberStatus, global_status
 from fairlead.api.hostname import DNSZone, Hostname
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, LoadBalancerRoute, RouteKey
 from fairlead.api.intent import IntentObject
@@ -597,9 +597,7 @@ def detail_of(
         ],
         more_held=max(0, total - len(held)),
         announced=announced_rows,
-        members=[_member_share(member) for member in obj.status.members or ()]
-        if isinstance(obj, GlobalService)
-        else [],
+        members=[_member_share(member) for member in global_status(obj).members or ()],
         chain=_chain(obj, [route for route, _ in routes], backends, announced_rows) if obj is not None else None,
         paused=obj is not None and obj.annotation(ANNOTATION_PAUSED, "false") != "false",
         maintenance=bool(getattr(obj.status, "maintenance", ())) if obj is not None else False,

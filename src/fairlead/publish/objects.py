@@ -359,11 +359,15 @@ def _head(kind: AnyResource, meta: ObjectMeta) -> JSONObject:
 
 
 def _whole(part: object) -> Any:
-    if isinstance(part, Wire):
-        return whole(part)
-    if isinstance(part, msgspec.Struct):
-        return msgspec.to_builtins(part)
-    return [_whole(item) for item in cast("list[object]", part)] if isinstance(part, (list, tuple)) else part
+    match part:
+        case Wire():
+            return whole(part)
+        case msgspec.Struct():
+            return msgspec.to_builtins(part)
+        case list() | tuple():
+            return [_whole(item) for item in cast("list[object]", part)]
+        case _:
+            return part
 
 
 # --- writes ---------------------------------------------------------------------------------------------------------

@@ -33,9 +33,9 @@ import msgspec
 
 from fairlead.api.addresspool import ADDRESS_POOLS, COUNTED, AddressPool
 from fairlead.api.backendgroup import BackendGroup
-from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalMemberState, GlobalService
+from fairlead.api.globalservice import GLOBAL_SERVICES, GlobalMemberState, GlobalService, global_status
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES, DNSZone, Hostname
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer, http_status
 from fairlead.api.intent import MachinePlacement
 from fairlead.api.json_text import read_json
 from fairlead.api.kubernetes import Lease
@@ -389,7 +389,7 @@ MEMBER_TROUBLES: Mapping[GlobalMemberState, Trouble] = {
 def load_balancer_row(lb: AnyLoadBalancer, announced: Mapping[str, AnnouncedRow] | None = None) -> LoadBalancerRow:
     """Return the row of one load balancer; ``announced`` has the rows of addresses."""
     targets = lb.status.backends if isinstance(lb, LoadBalancer) else lb.status.targets
-    shares = lb.status.shares if isinstance(lb, GlobalService) else ""
+    shares = global_status(lb).shares
     routes = lb.status.routes if isinstance(lb, HTTPLoadBalancer) else None
     faults = faults_of_load_balancer(lb.status.conditions, targets, routes)
     by_type = {condition.type: condition for condition in lb.status.conditions or ()}
@@ -577,8 +577,8 @@ def load_balancer_faults(objects: Iterable[AnyLoadBalancer], rows: Iterable[Load
         row = by_key[kind_of(lb), *lb.key]
         key = (row.kind, row.namespace, row.name)
         subject = f"load balancer {row.title}"
-        parts = lb.status.refused if isinstance(lb, HTTPLoadBalancer) else ()
-        failing = lb.status.failing_routes if isinstance(lb, HTTPLoadBalancer) else ()
+        parts = http_status(lb).refused
+        failing = http_status(lb).failing_routes
         faults = faults_of_load_balancer(lb.status.conditions, row.targets, row.routes)
         if row.reason == "Pending" and not faults:
             faults = [ConditionFault(Trouble.NOT_SERVING, "Programmed", "Pending", "")]
@@ -598,7 +598,7 @@ def load_balancer_faults(objects: Iterable[AnyLoadBalancer], rows: Iterable[Load
         for part in parts:
             text = f"{part.title} is not served: {part.reason}"
             yield ObjectFault(Trouble.ATTENTION, *key, "Refused", subject, text)
-        for entry in lb.status.maintenance if isinstance(lb, HTTPLoadBalancer) else ():
+        for entry in http_status(lb).maintenance:
             step = f"end it earlier with: fairlead maintenance off {ObjectRef(row.kind, row.namespace, row.name).path}"
             yield ObjectFault(Trouble.ATTENTION, *key, "Maintenance", subject, entry.sentence, step)
         for route in failing:

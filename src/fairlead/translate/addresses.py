@@ -179,7 +179,7 @@ def warnings_of(text: str) -> tuple[str, ...]:
 
 def _unusable(address: IPAddress) -> str:
     """Return why an IPv6 address cannot be that of a load balancer; empty when it can."""
-    if isinstance(address, ipaddress.IPv4Address):
+    if address.version == 4:
         return ""
     if address.scope_id or address.is_link_local:
         return "a link-local address, which means something on one link only"

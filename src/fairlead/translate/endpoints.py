@@ -241,7 +241,7 @@ def admit(raw: str, policy: TargetPolicy) -> str | None:
     link_local = any(network.is_link_local for network in policy.ranges)
     if _is_local(address, loopback=policy.loopback, link_local=link_local):
         return None  # whatever ranges say: a range that is wide by mistake must not open the hub itself
-    if isinstance(address, ipaddress.IPv6Address) and any(map(_is_local, _embedded(address))):
+    if address.version == 6 and any(map(_is_local, _embedded(address))):
         return None
     if policy.ranges and not any(address in network for network in policy.ranges):
         return None
@@ -299,7 +299,7 @@ def _parse(raw: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         address = ipaddress.ip_address(raw)
     except ValueError:
         return None
-    if not isinstance(address, ipaddress.IPv6Address):
+    if address.version == 4:
         return address
     # A zone is an interface of one machine, which another machine does not know.
     return None if address.scope_id is not None else address.ipv4_mapped or address

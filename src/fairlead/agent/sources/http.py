@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.agent.probes import with_probe
-from fairlead.api.annotations import accept_problem, exact_network, read_access_log, read_limits
+from fairlead.api.annotations import accept_problem, exact_network, read_access_log, read_limits, uncertain_network
 from fairlead.api.httploadbalancer import LoadBalancerRouteSpec
 from fairlead.api.intent import FamilyPolicy
 from fairlead.api.json_text import decode
@@ -824,13 +824,13 @@ def source_lists(of: KubeObject, listener: str | None = None) -> SourceLists:
     for name in (ANNOTATION_ALLOWED_SOURCES, ANNOTATION_DENIED_SOURCES):
         annotations = of.metadata.annotations or {}
         own = f"{name}.{listener}" if listener and f"{name}.{listener}" in annotations else name
-        networks = [exact_network(part) for part in annotations[own].split(",")] if own in annotations else []
-        problem = next((network for network in networks if isinstance(network, str)), "")
-        if len(networks) > MAX_SOURCES:
-            problem = f"the list has {len(networks)} entries; at most {MAX_SOURCES} are allowed"
+        texts = annotations[own].split(",") if own in annotations else []
+        problem = uncertain_network(texts)
+        if len(texts) > MAX_SOURCES:
+            problem = f"the list has {len(texts)} entries; at most {MAX_SOURCES} are allowed"
         if problem:
             return SourceLists(problem=f"annotation {own}: {problem}")
-        lists.append(tuple(dict.fromkeys(map(str, networks))))
+        lists.append(tuple(dict.fromkeys(str(exact_network(text)) for text in texts)))
     allowed, denied = lists
     return SourceLists(allowed, denied)
 

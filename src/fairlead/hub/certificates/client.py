@@ -22,8 +22,6 @@ from typing import Any
 import requests
 from acme import client, errors, messages
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from josepy.b64 import b64encode
 from josepy.errors import Error as JoseError
 from josepy.interfaces import JSONDeSerializable
@@ -35,6 +33,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 
 from fairlead.api.meta import JSONMapping, JSONObject
+from fairlead.hub.certificates.issuance import ecdsa_key
 from fairlead.hub.certificates.order import (
     BAD_NONCE,
     AcmeRefused,
@@ -371,10 +370,7 @@ def _aware(text: str) -> datetime:
 
 
 def _jwk(key: bytes) -> JWKEC:
-    loaded = load_pem_private_key(key, password=None)
-    if not isinstance(loaded, ec.EllipticCurvePrivateKey):
-        raise TypeError("the key of an account is ECDSA")
-    return JWKEC(key=ComparableECKey(loaded))
+    return JWKEC(key=ComparableECKey(ecdsa_key(key)))
 
 
 def _order(url: str, body: JSONMapping, after_s: float | None) -> RemoteOrder:

@@ -213,20 +213,29 @@ def new_key() -> bytes:
 def is_account_key(key: bytes) -> bool:
     """Return whether this is a key of the type that the hub's accounts have."""
     try:
-        loaded = load_pem_private_key(key, password=None)
+        return ecdsa_key(key).curve.name == "secp256r1"
     except (ValueError, TypeError):
         return False
-    return isinstance(loaded, ec.EllipticCurvePrivateKey) and loaded.curve.name == "secp256r1"
+
+
+def ecdsa_key(key: bytes) -> ec.EllipticCurvePrivateKey:
+    """Return a private key (PEM), as the hub makes them for accounts and certificates.
+
+    Raises:
+        ValueError: it is not a key in PEM.
+        TypeError: it is of another type, or has a password.
+    """
+    loaded = load_pem_private_key(key, password=None)
+    if not isinstance(loaded, ec.EllipticCurvePrivateKey):
+        raise TypeError("the key is not ECDSA")
+    return loaded
 
 
 def signing_request(key: bytes, hosts: tuple[str, ...]) -> x509.CertificateSigningRequest:
     """Return the request for a certificate with these names, signed with ``key`` (PEM)."""
-    private = load_pem_private_key(key, password=None)
-    if not isinstance(private, ec.EllipticCurvePrivateKey):
-        raise TypeError("the key of a certificate is ECDSA")
     names = x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts])
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
-    return builder.add_extension(names, critical=False).sign(private, hashes.SHA256())
+    return builder.add_extension(names, critical=False).sign(ecdsa_key(key), hashes.SHA256())
 
 
 def facts_of(chain: bytes) -> CertificateFacts:

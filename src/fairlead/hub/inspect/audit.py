@@ -12,7 +12,7 @@ the log each. Never: the value of a field that may be a credential; a write for 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -237,13 +237,16 @@ def _parts(*values: object) -> Iterator[JSONObject | None]:
         isinstance(element, dict) and element.get("name") for elements in lists for element in elements
     ) and all(len({element["name"] for element in elements}) == len(elements) for elements in lists)
     for value in values:
-        if isinstance(value, Mapping):
-            yield cast("JSONObject", value)
-        elif isinstance(value, list | tuple):
-            elements = enumerate(cast("list[JSONObject]", value))
-            yield {f"[{element['name'] if by_name else at}]": element for at, element in elements}
-        else:
-            yield {} if value is None else None
+        match value:
+            case dict():
+                yield cast("JSONObject", value)
+            case list() | tuple():
+                elements = enumerate(cast("list[JSONObject]", value))
+                yield {f"[{element['name'] if by_name else at}]": element for at, element in elements}
+            case None:
+                yield {}
+            case _:
+                yield None
 
 
 def _shown(path: str, value: object) -> str:

@@ -23,8 +23,14 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from fairlead.api.backendgroup import BACKEND_RECORDS, BackendRecord
-from fairlead.api.globalservice import GlobalMemberStatus, GlobalService
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer, MaintenanceStatus, RefusedPartStatus
+from fairlead.api.globalservice import GlobalMemberStatus, global_status
+from fairlead.api.httploadbalancer import (
+    HTTP_LOAD_BALANCERS,
+    HTTPLoadBalancer,
+    MaintenanceStatus,
+    RefusedPartStatus,
+    http_status,
+)
 from fairlead.api.intent import IntentObject, Provisioned
 from fairlead.api.meta import JSONObject, WireCondition
 from fairlead.api.names import (
@@ -287,10 +293,10 @@ class _Preview:
             conditions=tuple(obj.status.conditions or ()) if obj is not None else (),
             unhealthy=frozenset((obj.status.unhealthy_targets or ()) if obj is not None else ()),
             draining=obj.status.draining if isinstance(obj, (TCPLoadBalancer, HTTPLoadBalancer)) else None,
-            refused=obj.status.refused if isinstance(obj, HTTPLoadBalancer) else (),
-            maintenance=obj.status.maintenance if isinstance(obj, HTTPLoadBalancer) else (),
-            shift=in_words(obj.status.shift) if isinstance(obj, GlobalService) else "",
-            members=tuple(obj.status.members or ()) if isinstance(obj, GlobalService) else (),
+            refused=http_status(obj).refused,
+            maintenance=http_status(obj).maintenance,
+            shift=in_words(global_status(obj).shift),
+            members=tuple(global_status(obj).members or ()),
             translation=translation,
             plan=Plan(key),
             records=tuple(self._inventory.records.by_index("lb", key)),

@@ -612,7 +612,7 @@ def _is_odd(address: str) -> bool:
         ip = ipaddress.ip_address(address)
     except ValueError:
         return True
-    mapped = isinstance(ip, ipaddress.IPv6Address) and (ip.ipv4_mapped is not None or bool(ip.scope_id))
+    mapped = ip.version == 6 and (ip.ipv4_mapped is not None or bool(ip.scope_id))
     return mapped or ip.is_unspecified or ip.is_multicast or ip.is_reserved
 
 

@@ -173,12 +173,15 @@ class GatewayForm:
 
     def answer(self, obj: KubeObject) -> FormAnswer:
         """Return the addresses of a Gateway, and whether its controller says Programmed of this generation."""
-        if isinstance(obj, ListenerSet):
-            return _programmed(obj, obj.status.conditions, ())
-        status = obj.status if isinstance(obj, Gateway) else None
-        addresses = tuple(address.value for address in (status.addresses if status else None) or () if address.value)
-        answer = _programmed(obj, status.conditions if status else None, addresses)
-        return answer if answer.waiting or addresses else FormAnswer(waiting="no address yet")
+        match obj:
+            case ListenerSet():
+                return _programmed(obj, obj.status.conditions, ())
+            case Gateway(status=status):
+                addresses = tuple(address.value for address in status.addresses or () if address.value)
+                answer = _programmed(obj, status.conditions, addresses)
+                return answer if answer.waiting or addresses else FormAnswer(waiting="no address yet")
+            case _:
+                return _programmed(obj, (), ())
 
 
 def _programmed(obj: KubeObject, conditions: Iterable[WireCondition] | None, addresses: tuple[str, ...]) -> FormAnswer:

@@ -7,7 +7,7 @@ targets of each listener, so that one changed target re-encodes that target only
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from ipaddress import ip_network
 from itertools import product
@@ -106,6 +106,15 @@ class EnvoyFrontend(msgspec.Struct):
     def place_of(self, listener: ListenerKey, target: TargetKey) -> Place:
         """Return where its proxies have connections to a target of a listener."""
         return (self.ports[listener].name, ConnectionsTo(target, self.spec.shares_of(listener) is not None))
+
+
+def _changes(
+    frontend: EnvoyFrontend | None, change: Callable[[HttpFrontend], list[ResourceChange]]
+) -> dict[str, list[ResourceChange]]:
+    """Change an HTTP load balancer, and return what differs in each of its node groups; others are left alone."""
+    if frontend is None or not isinstance(frontend.serving, HttpFrontend):
+        return {}
+    return dict.fromkeys(frontend.groups, change(frontend.serving))
 
 
 class EnvoyFrontends:
@@ -214,35 +223,22 @@ class EnvoyFrontends:
 
     def answered_by_proxy(self, name: str, version: str, refusal: str) -> dict[str, list[ResourceChange]]:
         """Take in that a proxy took, or refused, a version of a resource; what follows concerns its load balancer."""
-        frontend = self._owner(name)
         # The last good version of a port's resources stays as a whole.
-        if frontend is None or not isinstance(serving := frontend.serving, HttpFrontend):
-            return {}
-        changes = (
-            serving.refused_by_proxy(name, version, refusal) if refusal else serving.accepted_by_proxy(name, version)
-        )
-        return dict.fromkeys(frontend.groups, changes)
+        if refusal:
+            return _changes(self._owner(name), lambda http: http.refused_by_proxy(name, version, refusal))
+        return _changes(self._owner(name), lambda http: http.accepted_by_proxy(name, version))
 
     def resumed_from_proxy(self, name: str, version: str) -> dict[str, list[ResourceChange]]:
         """Take in which version of a resource a proxy has, maybe of a hub before this one."""
-        frontend = self._owner(name)
-        if frontend is None or not isinstance(frontend.serving, HttpFrontend):
-            return {}
-        return dict.fromkeys(frontend.groups, frontend.serving.resumed_from_proxy(name, version))
+        return _changes(self._owner(name), lambda http: http.resumed_from_proxy(name, version))
 
     def release(self, key: LoadBalancerKey, backends: frozenset[str]) -> dict[str, list[ResourceChange]]:
         """Serve what waits for targets of these backends without them."""
-        frontend = self._frontends.get(key)
-        if frontend is None or not isinstance(frontend.serving, HttpFrontend):
-            return {}
-        return dict.fromkeys(frontend.groups, frontend.serving.release(backends))
+        return _changes(self._frontends.get(key), lambda http: http.release(backends))
 
     def fleet_changed(self, key: LoadBalancerKey) -> dict[str, list[ResourceChange]]:
         """Return what differs because the fleet serves a load balancer in another way."""
-        frontend = self._frontends.get(key)
-        if frontend is None or not isinstance(frontend.serving, HttpFrontend):
-            return {}
-        return dict.fromkeys(frontend.groups, frontend.serving.fleet_changed())
+        return _changes(self._frontends.get(key), HttpFrontend.fleet_changed)
 
     def delete(self, key: LoadBalancerKey) -> dict[str, list[ResourceChange]]:
         """Forget a load balancer; one that is not known needs no change."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import grpc
@@ -55,12 +55,17 @@ _log = structlog.get_logger(__name__)
 Admission = Callable[[str, bytes], Awaitable[str]]
 
 
+async def messages_of(read: Callable[[], Awaitable[object]]) -> AsyncIterator[bytes]:
+    """Yield the messages of a gRPC stream until its end."""
+    while isinstance(message := await read(), bytes):
+        yield message
+
+
 async def first_request(
     context: aio.ServicerContext[bytes, bytes], read: Callable[[bytes], DeltaRequest]
 ) -> tuple[bytes, DeltaRequest] | None:
     """Return the first request of a stream, raw and read; None when there is none. One that is not xDS ends it."""
-    first = cast("object", await context.read())
-    if not isinstance(first, bytes):
+    if (first := await anext(messages_of(context.read), None)) is None:
         return None
     try:
         return first, read(first)
@@ -256,7 +261,7 @@ class XdsServer:
         self, group_name: str, stream: HealthStream, context: aio.ServicerContext[bytes, bytes], wake: asyncio.Event
     ) -> None:
         try:
-            while isinstance(message := cast("object", await context.read()), bytes):
+            async for message in messages_of(context.read):
                 try:
                     self._health.report(group_name, stream, message, now=self._clock())
                 except ValueError as error:
@@ -274,7 +279,7 @@ class XdsServer:
 
     async def _read(self, session: Session, context: aio.ServicerContext[bytes, bytes], wake: asyncio.Event) -> None:
         try:
-            while isinstance(message := cast("object", await context.read()), bytes):
+            async for message in messages_of(context.read):
                 try:
                     request = self._schema.read_request(message)
                 except ValueError as error:

@@ -205,7 +205,7 @@ class _Rules:
         )
         planned = _planned(route, refs)
         tokens, processing = _tokens(route), _processing(route)
-        of_requests = isinstance(route, HTTPRoute | GRPCRoute)
+        of_requests = route.of_requests
         usable = tuple(rule.rule for rule in planned if rule.rule is not None)
         if of_requests:
             usable = tokens.on(usable, refs.resolve_keys)
@@ -276,7 +276,7 @@ def _auth_problem(route: AnyRoute) -> str:
 
 def _sources(route: AnyRoute) -> SourceLists:
     """Return the clients that a route admits; only routes of requests can have lists of their own."""
-    if isinstance(route, HTTPRoute | GRPCRoute):
+    if route.of_requests:
         return source_lists(route)
     names = ", ".join(listed_sources(route))
     problem = f"{type(route).__name__}s cannot have annotation {names}; set it on the Gateway, for a listener"
@@ -285,7 +285,7 @@ def _sources(route: AnyRoute) -> SourceLists:
 
 def _processing(route: AnyRoute) -> Processing:
     """Return what inspects the requests of a route, by its annotation; only routes of requests can have that."""
-    if isinstance(route, HTTPRoute | GRPCRoute) or not route.annotation(ANNOTATION_EXTERNAL_PROCESSOR):
+    if route.of_requests or not route.annotation(ANNOTATION_EXTERNAL_PROCESSOR):
         return processing_of(route)
     problem = f"{type(route).__name__}s cannot have annotation {ANNOTATION_EXTERNAL_PROCESSOR}: they see no requests"
     return Processing(problem=problem)
@@ -316,17 +316,19 @@ def _kept_processor(plan: GatewayPlan, processing: Processing) -> str:
 
 def _tokens(route: AnyRoute) -> Tokens:
     """Return the tokens that a route asks for; only routes of requests can."""
-    if isinstance(route, HTTPRoute | GRPCRoute) or not route.annotation(ANNOTATION_JWT):
+    if route.of_requests or not route.annotation(ANNOTATION_JWT):
         return tokens_of(route)
     return Tokens(problem=f"{type(route).__name__}s cannot have annotation {ANNOTATION_JWT}: they see no requests")
 
 
 def _planned(route: AnyRoute, refs: BackendRefs) -> list[PlannedRule]:
-    if isinstance(route, HTTPRoute):
-        return http_rules(route.spec.rules or (), refs)
-    if isinstance(route, GRPCRoute):
-        return grpc_rules(route.spec.rules or (), refs)
-    return [PlannedRule(rule) for rule in connection_rules(route.spec.rules or (), refs)]
+    match route:
+        case HTTPRoute():
+            return http_rules(route.spec.rules or (), refs)
+        case GRPCRoute():
+            return grpc_rules(route.spec.rules or (), refs)
+        case TLSRoute() | TCPRoute() | UDPRoute():
+            return [PlannedRule(rule) for rule in connection_rules(route.spec.rules or (), refs)]
 
 
 def _spec(
@@ -347,7 +349,7 @@ def _spec(
         rules=rules.rules,
         backends=tuple(_with_certificate(backend, plan.client_certificate) for backend in rules.backends),
         created=meta.creation_timestamp or "",
-        access_log=access_log_of(route) if isinstance(route, HTTPRoute | GRPCRoute) else "",
+        access_log=access_log_of(route) if route.of_requests else "",
         origin=Origin(kind=kind.__name__, namespace=meta.namespace, name=meta.name, uid=meta.uid),
     )
 

@@ -511,12 +511,14 @@ def is_same(wanted: KubeObject, present: KubeObject) -> bool:
 
 
 def _content(obj: KubeObject) -> object:
-    if isinstance(obj, Service):
-        return [(port.name, port.port, port.protocol) for port in obj.spec.ports or ()]
-    if isinstance(obj, EndpointSlice):
-        ports = [(port.name, port.port, port.protocol) for port in obj.ports or ()]
-        return obj.address_type, [list(endpoint.addresses or ()) for endpoint in obj.endpoints or ()], ports
-    return None
+    match obj:
+        case Service():
+            return [(port.name, port.port, port.protocol) for port in obj.spec.ports or ()]
+        case EndpointSlice():
+            ports = [(port.name, port.port, port.protocol) for port in obj.ports or ()]
+            return obj.address_type, [list(endpoint.addresses or ()) for endpoint in obj.endpoints or ()], ports
+        case _:
+            return None
 
 
 def _slice(

@@ -321,14 +321,18 @@ SOURCE_RANGE_AMBIGUOUS = "SourceRangeAmbiguous"
 
 def find_warnings(service: Service, decision: Decision) -> tuple[ObjectEvent, ...]:
     """Return all Warnings about a Service, in a stable order."""
-    ours = [*_affinity(service), *_doubtful_ranges(service)] if isinstance(decision, Ours) else []
-    return (*_service_class(service), *_unknown_annotations(service), *_health(service, decision), *ours)
+    match decision:
+        case Ours():
+            own = [*_affinity(service), *_doubtful_ranges(service)]
+        case NotOurs():
+            own = _health(service)
+        case Refused():
+            own = []
+    return (*_service_class(service), *_unknown_annotations(service), *own)
 
 
-def _health(service: Service, decision: Decision) -> list[ObjectEvent]:
+def _health(service: Service) -> list[ObjectEvent]:
     """Return what is wrong with the annotations about backends of a Service that only routes name."""
-    if not isinstance(decision, NotOurs):
-        return []
     try:
         backend_settings(service)
     except SettingError as error:

@@ -286,11 +286,14 @@ class ServiceSource(Source):
             await self._follow(key, service)
             raise
         export = build_export(self._view(service, self._present(key)), ours, self._settings)
-        if isinstance(export, Refused):
-            return await self._refuse(service, ours, export)
-        if isinstance(export, NotYet):
-            self._log.debug("not yet", key=key, why=export.why)
-            return False
+        match export:
+            case Refused():
+                return await self._refuse(service, ours, export)
+            case NotYet(why):
+                self._log.debug("not yet", key=key, why=why)
+                return False
+            case Publication():
+                pass
         present, is_ours = self._present(key, export.slices or ()), self._is_ours(key)
         plan, name = plan_publication(export, present, is_ours=is_ours), export.load_balancer.metadata.name
         if (self._settings.namespace, name) in self._caches.load_balancers.broken:

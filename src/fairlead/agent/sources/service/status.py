@@ -35,7 +35,7 @@ from fairlead.agent.events import (
     usable_addresses,
     why_no_targets,
 )
-from fairlead.agent.sources.service.plan import Decision, NotOurs, Scenario
+from fairlead.agent.sources.service.plan import Decision, NotOurs, Ours, Scenario
 from fairlead.api.kubernetes import EndpointSlice, Ingress, PortStatus, Service
 from fairlead.api.meta import WireCondition
 from fairlead.api.names import (
@@ -78,15 +78,20 @@ def build_feedback(
     if service.deleting:
         # A finalizer of another controller may hold the Service long after another one has its address.
         return Feedback() if load_balancer is not None else _withdraw(service, status_is_ours=status_is_ours)
-    if isinstance(decision, NotOurs) or (isinstance(decision, Refused) and not decision.keep):
-        return _withdraw(service, status_is_ours=status_is_ours)
+    match decision:
+        case NotOurs() | Refused(keep=False):
+            return _withdraw(service, status_is_ours=status_is_ours)
+        case Ours(scenario):
+            pass
+        case Refused():
+            scenario = None
     if leaving and load_balancer is None:
         withdrawn = _withdraw(service, status_is_ours=status_is_ours)
         return msgspec.structs.replace(withdrawn, problems=(removed_event(""),))
     if load_balancer is not None and leaving:
         addresses = ", ".join(entry.address for entry in wanted_ingress(load_balancer))
         return Feedback(problems=(removed_event(addresses),))
-    if isinstance(decision, Refused) or load_balancer is None or not has_answered(load_balancer):
+    if scenario is None or load_balancer is None or not has_answered(load_balancer):
         return Feedback()
     if not answers(load_balancer, service):
         return Feedback()
@@ -97,7 +102,7 @@ def build_feedback(
     wanted = tuple(wanted)
     why = partial(why_no_targets, service, slices, load_balancer.spec.targets)
     serving = serving_event(load_balancer.status.conditions or (), wanted, why_no_targets=why) if wanted else None
-    if decision.scenario is Scenario.IMPLEMENTED:
+    if scenario is Scenario.IMPLEMENTED:
         feedback = _by_status(service, wanted, status_is_ours=status_is_ours)
     else:
         feedback = _by_annotation(service, wanted, status_is_ours=status_is_ours)

@@ -149,11 +149,13 @@ def invalid_certificate(certificate: Certificate) -> str:
         public = public_key_of(certificate.chain, certificate.key)
     except ValueError as error:
         return str(error)
-    if isinstance(public, rsa.RSAPublicKey):
-        return "" if public.key_size >= _MIN_RSA_BITS else f"an RSA key needs {_MIN_RSA_BITS} bits or more"
-    if isinstance(public, ec.EllipticCurvePublicKey):
-        return "" if public.curve.name in _CURVES else f"the curve {public.curve.name} is not supported"
-    return "the key is neither RSA nor ECDSA"
+    match public:
+        case rsa.RSAPublicKey():
+            return "" if public.key_size >= _MIN_RSA_BITS else f"an RSA key needs {_MIN_RSA_BITS} bits or more"
+        case ec.EllipticCurvePublicKey():
+            return "" if public.curve.name in _CURVES else f"the curve {public.curve.name} is not supported"
+        case _:
+            return "the key is neither RSA nor ECDSA"
 
 
 def invalid_bundle(bundle: str) -> str:
