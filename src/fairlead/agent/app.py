@@ -38,8 +38,7 @@ from fairlead.agent.sources.multicluster.source import MulticlusterCaches, Multi
 from fairlead.agent.sources.service.plan import Settings
 from fairlead.agent.sources.service.source import ServiceSource
 from fairlead.agent.sources.shared import Shared
-from fairlead.agent.term import AgentLeadership, Eligibility, Offboarding, Refusals
-from fairlead.agent.token_renewal import TokenRenewal
+from fairlead.agent.term import AgentLeadership, Eligibility, Offboarding, Refusals, TokenRenewal
 from fairlead.api.gateway import GATEWAYS
 from fairlead.api.kubernetes import INGRESSES, SERVICES
 from fairlead.api.meta import AnyResource, KubeObject, ObjectKey

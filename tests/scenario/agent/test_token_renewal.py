@@ -20,7 +20,7 @@ from agent_world import cluster as admin_of
 
 from fairlead.agent.app import Agent
 from fairlead.agent.config import AgentConfig
-from fairlead.agent.token_renewal import TokenRenewal
+from fairlead.agent.term import TokenRenewal
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import LEASES, ROLES, SERVICE_ACCOUNTS
 from fairlead.api.names import AGENT_LEASE, AGENT_SERVICE_ACCOUNT
