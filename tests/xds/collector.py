@@ -11,7 +11,7 @@ import grpc
 
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import Rule
-from fairlead.providers.envoy.access_log import ACCESS_LOG, ACCESS_LOG_SINK
+from fairlead.providers.envoy.settings import ACCESS_LOG, ACCESS_LOG_SINK
 from tests.xds.http_world import prefix
 from tests.xds.world import TIMEOUT_S
 

@@ -16,7 +16,7 @@ from fairlead.model.change import Action
 from fairlead.model.desired import Listener
 from fairlead.model.http import Filters, L7Listener, Redirect, Rule
 from fairlead.model.keys import Protocol
-from fairlead.providers.envoy.access_log import ACCESS_LOG, ACCESS_LOG_SINK
+from fairlead.providers.envoy.settings import ACCESS_LOG, ACCESS_LOG_SINK
 from tests.xds.collector import BROKEN, Collector, ask_many
 from tests.xds.http_world import HttpWorld, config, get, prefix, route, to
 from tests.xds.world import TIMEOUT_S, World, ask, ask_udp, local_envoy

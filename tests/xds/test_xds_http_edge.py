@@ -21,9 +21,14 @@ from fairlead.model.change import Action
 from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.http import Backend, FixedAnswer, L7Listener, RetryRule
 from fairlead.model.keys import TargetKey, backend_key
-from fairlead.providers.envoy.access_log import ACCESS_LOG
-from fairlead.providers.envoy.http.names import ACCEPT_PROXY_PROTOCOL, CONNECTIONS_ACCEPT, ESCAPED_SLASHES, TRUSTED_HOPS
 from fairlead.providers.envoy.http.route_lookup import ClientRequest, lookup
+from fairlead.providers.envoy.settings import (
+    ACCEPT_PROXY_PROTOCOL,
+    ACCESS_LOG,
+    CONNECTIONS_ACCEPT,
+    ESCAPED_SLASHES,
+    TRUSTED_HOPS,
+)
 from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.processes import PATIENCE_S, Child
 from fairlead_demo.worlds.traffic import Traffic

@@ -23,10 +23,10 @@ from fairlead.model.http import Backend, Filters, L7Listener, Redirect, Rule
 from fairlead.model.keys import Protocol, TargetKey
 from fairlead.providers.envoy.bootstrap import Bootstrap, bootstrap_json
 from fairlead.providers.envoy.envoy_process import find_binary
-from fairlead.providers.envoy.http.names import CONNECTIONS, HTTP3, LIMITS, REQUESTS_PER_SECOND
 from fairlead.providers.envoy.kubernetes.fleet import DeploymentFleet
 from fairlead.providers.envoy.kubernetes.manifests import service_name
 from fairlead.providers.envoy.provider import EnvoyProvider
+from fairlead.providers.envoy.settings import CONNECTIONS, HTTP3, LIMITS, REQUESTS_PER_SECOND
 from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.loopback import free_port
 from tests.unit.providers.envoy.kubernetes.fake_kube import FakeKube

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import MAX_PAGE_BYTES, FixedAnswer, Maintenance
-from fairlead.providers.envoy.http.names import TRUSTED_HOPS
+from fairlead.providers.envoy.settings import TRUSTED_HOPS
 from tests.xds.http_world import HttpWorld, config, get, route, to, with_config
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session"), pytest.mark.req("F-22")]

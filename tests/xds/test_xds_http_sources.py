@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import FixedAnswer, L7Listener
-from fairlead.providers.envoy.http.names import ACCEPT_PROXY_PROTOCOL, TRUSTED_HOPS
+from fairlead.providers.envoy.settings import ACCEPT_PROXY_PROTOCOL, TRUSTED_HOPS
 from tests.xds.http_world import HTTP, HttpWorld, config, get, prefix, route, to, with_config
 from tests.xds.world import TIMEOUT_S
 

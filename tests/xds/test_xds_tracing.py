@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from fairlead.providers.envoy.access_log import COLLECTOR_CA, TRACING, TRACING_SINK
+from fairlead.providers.envoy.settings import COLLECTOR_CA, TRACING, TRACING_SINK
 from tests.xds.collector import BROKEN, Collector, ask_many
 from tests.xds.http_world import Authority, HttpWorld, config, get, prefix, route, to
 from tests.xds.world import TIMEOUT_S

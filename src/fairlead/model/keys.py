@@ -142,3 +142,16 @@ def in_order(addresses: Iterable[str], families: tuple[Family, ...]) -> tuple[st
     present = tuple(addresses)
     wanted = [address for family in families for address in present if family_of(address) == family]
     return (*wanted, *(address for address in present if family_of(address) is None)) if wanted else present
+
+
+_GROUP = "machine:"
+
+
+def node_group(machine: str) -> str:
+    """Name the node group of a machine's proxy: what its certificate has, and what xDS answers for."""
+    return f"{_GROUP}{machine}"
+
+
+def machine_of(group: str) -> str:
+    """Return the machine of a node group; empty for a group that is not a machine's."""
+    return group.removeprefix(_GROUP) if group.startswith(_GROUP) else ""

@@ -32,19 +32,6 @@ _Asn = Annotated[int, Meta(ge=1, le=4_294_967_295)]
 _Port = Annotated[int, Meta(ge=1, le=65_535)]
 
 
-_GROUP = "machine:"
-
-
-def node_group(machine: str) -> str:
-    """Name the node group of a machine's proxy: what its certificate has, and what xDS answers for."""
-    return f"{_GROUP}{machine}"
-
-
-def machine_of(group: str) -> str:
-    """Return the machine of a node group; empty for a group that is not a machine's."""
-    return group.removeprefix(_GROUP) if group.startswith(_GROUP) else ""
-
-
 def fingerprint_of(authorities: str) -> str:
     """Return the fingerprint of a hub's authorities (PEM), as the command that joins a machine has it."""
     return f"sha256:{sha256(authorities.encode()).hexdigest()}"

@@ -27,7 +27,8 @@ from fairlead.hub.machines.placement import MachineFacts, Placements
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.events import EventRecorder
-from fairlead.model.machine import AddressState, MachineReport, node_group
+from fairlead.model.keys import node_group
+from fairlead.model.machine import AddressState, MachineReport
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.provider import EnvoyProvider
 from fairlead.providers.envoy.resources import ResourceType

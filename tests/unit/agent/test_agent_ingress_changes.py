@@ -10,10 +10,9 @@ from agent_builders import HUB_NAMESPACE, TENANT, clusters, engine_of, enqueued
 
 from fairlead.agent.identity import Key
 from fairlead.agent.sources.caches import IngressCaches, MemberService, ServiceCaches
-from fairlead.agent.sources.http import copy_of
 from fairlead.agent.sources.ingress.source import IngressSource
 from fairlead.agent.sources.service.plan import Settings
-from fairlead.agent.sources.shared import Shared
+from fairlead.agent.sources.shared import Shared, copy_of
 from fairlead.agent.term import Refusals
 from fairlead.api.kubernetes import EndpointSlice, IngressObject
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.sources.http import (
-    backend_of,
+from fairlead.agent.sources.http import backend_of, with_valid_settings
+from fairlead.agent.sources.shared import (
     copy_name,
     copy_of,
     is_ours,
@@ -16,7 +16,6 @@ from fairlead.agent.sources.http import (
     original_of,
     reached_by,
     why_no_copy,
-    with_valid_settings,
 )
 from fairlead.api.kubernetes import Service
 from fairlead.model.health import HealthCheckSettings, OutlierDetection

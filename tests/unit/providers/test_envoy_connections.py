@@ -16,7 +16,7 @@ import pytest
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.envoy import connections
 from fairlead.providers.envoy.connections import ConnectionsTo, Drains, Place, close_connections, count_connections
-from fairlead.providers.envoy.http.names import cluster_name
+from fairlead.providers.envoy.resources import cluster_name
 
 #: Python has no name for it.
 IP_FREEBIND = 15

@@ -68,6 +68,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import Heartbeat
 from fairlead.kube.writes import Overlay, emit_transitions, shared_key, write_status
+from fairlead.model.keys import machine_of, node_group
 from fairlead.model.machine import (
     EnrolAnswer,
     EnrolRequest,
@@ -75,8 +76,6 @@ from fairlead.model.machine import (
     MachinePlan,
     MachineReport,
     fingerprint_of,
-    machine_of,
-    node_group,
 )
 from fairlead.providers.envoy.certificates import (
     SharedAuthority,

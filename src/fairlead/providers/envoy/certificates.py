@@ -46,7 +46,7 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM_NAMESPACE
 from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, NotFound, Terminal
 from fairlead.kube.cluster import Cluster
-from fairlead.model.machine import machine_of, node_group
+from fairlead.model.keys import machine_of, node_group
 from fairlead.providers.envoy.fleet import ServerCertificate, group_from_spiffe
 from fairlead.providers.envoy.kubernetes.manifests import ManifestRef
 from fairlead.runtime.clock import Clock

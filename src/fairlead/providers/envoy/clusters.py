@@ -36,8 +36,8 @@ from fairlead.model.desired import Affinity, FrontendSpec, Listener, Locality, P
 from fairlead.model.health import HealthCheck, HealthRequest, OutlierDetection, ejection_seconds
 from fairlead.model.keys import ListenerKey, TargetKey
 from fairlead.model.keys import Protocol as Transport
-from fairlead.providers.envoy.http.names import connections_of
 from fairlead.providers.envoy.resources import DRAIN, Fields, Schema, delimited, duration, number, resource_name, text
+from fairlead.providers.envoy.settings import connections_of
 
 CLUSTER = "envoy.config.cluster.v3.Cluster"
 

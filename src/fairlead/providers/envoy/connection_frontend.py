@@ -9,24 +9,17 @@ Source: https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/listener/v3/li
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import ip_network
 
 from msgspec.structs import replace
 
-from fairlead.api.annotations import read_accept_proxy_protocol
+from fairlead.api.annotations import AcceptProxyProtocol, read_accept_proxy_protocol
 from fairlead.model.desired import Affinity, FrontendSpec, Listener
 from fairlead.model.http import L7Listener
 from fairlead.model.keys import ListenerKey, Protocol, family_of
 from fairlead.model.observed import RefusedPart
-from fairlead.providers.envoy.access_log import access_log_of, access_logs
 from fairlead.providers.envoy.clusters import TargetPort, cluster_bytes
 from fairlead.providers.envoy.fleet import Fleet
-from fairlead.providers.envoy.http.names import CONNECTIONS_ACCEPT, connections_of
-from fairlead.providers.envoy.http.route_action import (
-    connection_limit,
-    proxy_protocol_from_clients,
-    source_ranges,
-    trusted_sources,
-)
 from fairlead.providers.envoy.resources import (
     Fields,
     ResourceType,
@@ -36,6 +29,7 @@ from fairlead.providers.envoy.resources import (
     listener_name,
     resource_name,
 )
+from fairlead.providers.envoy.settings import CONNECTIONS_ACCEPT, access_log_of, access_logs, connections_of
 from fairlead.providers.envoy.store import ResourceChange
 
 
@@ -225,3 +219,36 @@ def _from(schema: Schema, sources: Sequence[str], name: str) -> Fields:
         {"cidr_ranges": source_ranges(sources), "stat_prefix": name},
     )
     return {"single_predicate": {"input": source, "custom_match": ranges}}
+
+
+def proxy_protocol_from_clients(schema: Schema, accepted: AcceptProxyProtocol | None) -> list[Fields]:
+    """Return the filter of a listener whose connections begin with a header of the PROXY protocol; none for others."""
+    if accepted is None:
+        return []
+    fields: Fields = {"allow_requests_without_proxy_protocol": True} if accepted.mode == "optional" else {}
+    kind = "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol"
+    return [schema.extension("envoy.filters.listener.proxy_protocol", kind, fields)]
+
+
+def trusted_sources(accepted: AcceptProxyProtocol | None) -> dict[str, object]:
+    """Return the part of a match for connections of trusted sources: who sends the header, not whom it names."""
+    if accepted is None or not accepted.trusted_sources:
+        return {}
+    return {"direct_source_prefix_ranges": source_ranges(accepted.trusted_sources)}
+
+
+def source_ranges(ranges: Iterable[str]) -> list[Fields]:
+    """Return ranges of client addresses as a match has them."""
+    return [
+        {"address_prefix": str(network.network_address), "prefix_len": {"value": network.prefixlen}}
+        for network in (ip_network(text, strict=False) for text in ranges)
+    ]
+
+
+def connection_limit(schema: Schema, connections: int) -> list[Fields]:
+    """Return the filter of a listener's connections, none without a limit."""
+    if not connections:
+        return []
+    kind = "envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit"
+    fields = {"stat_prefix": "connection_limit", "max_connections": {"value": connections}}
+    return [schema.extension("envoy.filters.network.connection_limit", kind, fields)]

@@ -18,8 +18,7 @@ import structlog
 from fairlead.errors import BadConfiguration
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import FrontendSpec
-from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.machine import machine_of, node_group
+from fairlead.model.keys import LoadBalancerKey, machine_of, node_group
 from fairlead.model.observed import Ensured
 from fairlead.providers.envoy.bootstrap import ENVOY_FLAGS, Bootstrap, bootstrap_json
 from fairlead.providers.envoy.connections import may_close_connections

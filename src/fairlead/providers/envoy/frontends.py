@@ -28,9 +28,9 @@ from fairlead.providers.envoy.connection_frontend import ConnectionFrontend
 from fairlead.providers.envoy.connections import ConnectionsTo, Place
 from fairlead.providers.envoy.fleet import Fleet
 from fairlead.providers.envoy.http.frontend import HttpFrontend
-from fairlead.providers.envoy.http.names import cluster_name, is_backend_of
 from fairlead.providers.envoy.http.refused_routes import invalid_config
-from fairlead.providers.envoy.resources import NAME_PART, Schema, load_balancer_of
+from fairlead.providers.envoy.resources import NAME_PART, Schema, cluster_name, is_backend_of, load_balancer_of
+from fairlead.providers.envoy.settings import invalid_connections
 from fairlead.providers.envoy.store import ResourceChange
 
 #: The resources of one load balancer in its groups.
@@ -253,7 +253,8 @@ class EnvoyFrontends:
     ) -> None:
         if not addresses:
             raise Terminal(f"{spec.key}: no address is assigned", reason=ConditionReason.ADDRESS_NOT_ASSIGNED)
-        reasons = [*invalid_spec(spec, bind_addresses=addresses), *invalid_config(spec)]
+        settings = invalid_connections(spec.parameters) if spec.l7 is None else invalid_config(spec, spec.l7)
+        reasons = [*invalid_spec(spec, bind_addresses=addresses), *settings]
         if reasons:
             raise Terminal(f"{spec.key}: {'; '.join(reasons)}", reason=ConditionReason.INVALID)
         for group, address, listener in product(groups, addresses, spec.listeners):

@@ -30,8 +30,8 @@ from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import EVERY_FEATURE, Capabilities
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.in_words import listed
-from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
-from fairlead.model.machine import DrainState, ProcessTraffic, machine_of, node_group
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey, machine_of, node_group
+from fairlead.model.machine import DrainState, ProcessTraffic
 from fairlead.model.observed import DrainFigures, Ensured, Health, Observed, Seen
 from fairlead.providers.envoy.bootstrap import DRAIN_S
 from fairlead.providers.envoy.connections import Drains
@@ -40,11 +40,11 @@ from fairlead.providers.envoy.fleet import NOT_CLOSED, Fleet, ServerCertificate
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.frontends import EnvoyFrontend, EnvoyFrontends
 from fairlead.providers.envoy.health_board import HealthBoard, Place
-from fairlead.providers.envoy.http.names import ANNOTATION_PARAMETER, SETTINGS, invalid_settings, is_backend_of
 from fairlead.providers.envoy.http.route_table import HOLD_S
-from fairlead.providers.envoy.resources import ResourceType, load_balancer_of, packaged_schema
+from fairlead.providers.envoy.resources import ResourceType, is_backend_of, load_balancer_of, packaged_schema
 from fairlead.providers.envoy.server import XdsServer
 from fairlead.providers.envoy.session import Counters, Session
+from fairlead.providers.envoy.settings import ANNOTATION_PARAMETER, SETTINGS, invalid_settings
 from fairlead.providers.envoy.store import (
     HOLD_UNKNOWN_S,
     NodeGroup,

@@ -321,3 +321,13 @@ def duration(seconds: float) -> Fields:
     """Return the fields of a ``google.protobuf.Duration``, exact to the millisecond."""
     milliseconds = round(seconds * 1000)
     return {"seconds": milliseconds // 1000, "nanos": milliseconds % 1000 * 1_000_000}
+
+
+def cluster_name(key: LoadBalancerKey, backend: str) -> str:
+    """Name the cluster, and the endpoints, of a backend."""
+    return f"{key}/backend/{backend}"
+
+
+def is_backend_of(key: LoadBalancerKey, name: str) -> bool:
+    """Return whether a cluster, or endpoints, belong to a backend of requests."""
+    return name.startswith(f"{key}/backend/")

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.envoy.access_log import (
+from fairlead.providers.envoy.resources import packaged_schema
+from fairlead.providers.envoy.settings import (
     ACCESS_LOG,
     ACCESS_LOG_SINK,
     COLLECTOR_CA,
@@ -19,7 +20,6 @@ from fairlead.providers.envoy.access_log import (
     invalid_access_log,
     invalid_tracing,
 )
-from fairlead.providers.envoy.resources import packaged_schema
 from fairlead_demo.worlds.certificates import self_signed
 
 pytestmark = pytest.mark.req("F-14")

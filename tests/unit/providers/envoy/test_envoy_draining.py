@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
-from fairlead.providers.envoy.http.names import cluster_name, routes_name
+from fairlead.providers.envoy.http.names import routes_name
 from fairlead.providers.envoy.provider import split_removals
-from fairlead.providers.envoy.resources import ResourceType, encoded_resource, resource_name
+from fairlead.providers.envoy.resources import ResourceType, cluster_name, encoded_resource, resource_name
 from fairlead.providers.envoy.store import ResourceChange
 
 HTTP = LoadBalancerKey("HTTPLoadBalancer", "shop", "web")

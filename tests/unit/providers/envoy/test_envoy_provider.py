@@ -17,8 +17,7 @@ from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.health import HealthCheck
 from fairlead.model.http import Attachment, Backend, BackendRef, L7Config, L7Listener, Route, Rule
-from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey, backend_key
-from fairlead.model.machine import machine_of, node_group
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey, backend_key, machine_of, node_group
 from fairlead.model.observed import Observed
 from fairlead.providers.envoy import provider as provider_module
 from fairlead.providers.envoy.fleet_local import LocalFleet

@@ -36,16 +36,8 @@ from fairlead.agent.sources.gateway.policies import targets_of
 from fairlead.agent.sources.gateway.reports import GatewayReports, InfrastructureWriter
 from fairlead.agent.sources.gateway.routes import RouteView, parents_named, plan_route, processors_of, services_named
 from fairlead.agent.sources.gateway.status import load_balancer_class_of
-from fairlead.agent.sources.http import (
-    CertificateRequest,
-    is_chosen_by_user,
-    is_protected,
-    missing_service,
-    original_of,
-    same_progress,
-    wants_another,
-)
-from fairlead.agent.sources.shared import BACKEND, MANAGED, SECRET, Shared
+from fairlead.agent.sources.http import CertificateRequest, is_protected, missing_service, same_progress, wants_another
+from fairlead.agent.sources.shared import BACKEND, MANAGED, SECRET, Shared, is_chosen_by_user, original_of
 from fairlead.agent.term import Refusals
 from fairlead.api.gateway import (
     BACKEND_TLS_POLICIES,

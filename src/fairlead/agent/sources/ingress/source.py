@@ -26,15 +26,7 @@ from fairlead.agent.sources.caches import (
     secrets_named,
     services_named,
 )
-from fairlead.agent.sources.http import (
-    CertificateRequest,
-    is_chosen_by_user,
-    is_protected,
-    missing_service,
-    original_of,
-    same_progress,
-    wants_another,
-)
+from fairlead.agent.sources.http import CertificateRequest, is_protected, missing_service, same_progress, wants_another
 from fairlead.agent.sources.ingress.plan import (
     ClassPlan,
     ClassView,
@@ -47,7 +39,7 @@ from fairlead.agent.sources.ingress.plan import (
     translate_ingress,
 )
 from fairlead.agent.sources.ingress.status import build_feedback
-from fairlead.agent.sources.shared import BACKEND, MANAGED, SECRET, Shared
+from fairlead.agent.sources.shared import BACKEND, MANAGED, SECRET, Shared, is_chosen_by_user, original_of
 from fairlead.agent.term import Refusals
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerStatus, LoadBalancerRoute
 from fairlead.api.kubernetes import INGRESS_CLASSES, EndpointSlice, IngressClass, IngressObject, Secret, Service

@@ -28,9 +28,16 @@ from fairlead.providers.envoy.clusters import (
     socket_of_checks,
 )
 from fairlead.providers.envoy.http.listeners import MAX_HEADERS, MAX_HEADERS_KIB, backend_tls
-from fairlead.providers.envoy.http.names import cluster_name
 from fairlead.providers.envoy.http.secrets import EnvoySecrets
-from fairlead.providers.envoy.resources import EncodedResource, Fields, ResourceType, Schema, duration, encoded_resource
+from fairlead.providers.envoy.resources import (
+    EncodedResource,
+    Fields,
+    ResourceType,
+    Schema,
+    cluster_name,
+    duration,
+    encoded_resource,
+)
 from fairlead.providers.envoy.store import ResourceChange
 
 Name = tuple[ResourceType, str]

@@ -35,11 +35,8 @@ from fairlead.providers.envoy.fleet import Fleet
 from fairlead.providers.envoy.http.backend_clusters import BackendClusters, Name, endpoints_of
 from fairlead.providers.envoy.http.listeners import ListenerEncoder, PortListeners, http3_listeners
 from fairlead.providers.envoy.http.names import (
-    HttpSettings,
-    cluster_name,
     figures_name,
     http3_listener_name,
-    http_settings,
     most_specific,
     normal,
     routes_name,
@@ -97,11 +94,13 @@ from fairlead.providers.envoy.resources import (
     Fields,
     ResourceType,
     Schema,
+    cluster_name,
     encoded_resource,
     listener_name,
     resource_name,
     text,
 )
+from fairlead.providers.envoy.settings import HttpSettings, http_settings
 from fairlead.providers.envoy.store import ResourceChange
 
 K = TypeVar("K", bound=Hashable)

@@ -17,15 +17,16 @@ import msgspec
 
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.http import Backend, ClientValidation, JWTProviders, L7Listener, Rule, SubjectAltName
-from fairlead.providers.envoy.access_log import access_logs, tracer
-from fairlead.providers.envoy.connection_frontend import LISTENER, UDP_SOCKET, udp_proxy
-from fairlead.providers.envoy.http.names import (
-    HttpSettings,
-    certificate_name,
-    client_authority_name,
-    http3_listener_name,
-    normal,
+from fairlead.providers.envoy.connection_frontend import (
+    LISTENER,
+    UDP_SOCKET,
+    connection_limit,
+    proxy_protocol_from_clients,
+    source_ranges,
+    trusted_sources,
+    udp_proxy,
 )
+from fairlead.providers.envoy.http.names import certificate_name, client_authority_name, http3_listener_name, normal
 from fairlead.providers.envoy.http.route_action import (
     BANDWIDTH_CONFIG,
     BANDWIDTH_LIMIT,
@@ -40,16 +41,13 @@ from fairlead.providers.envoy.http.route_action import (
     ClusterOf,
     auth_filters,
     class_rate_limit,
-    connection_limit,
     connection_sources,
     jwt_filters,
     processor_filters,
-    proxy_protocol_from_clients,
-    source_ranges,
-    trusted_sources,
 )
 from fairlead.providers.envoy.http.sessions import STATEFUL_SESSION, session_filter
 from fairlead.providers.envoy.resources import Fields, Schema, duration, listener_name, resource_name
+from fairlead.providers.envoy.settings import HttpSettings, access_logs, tracer
 
 _BUFFER_BYTES = 32_768
 _ALPN = ("h2", "http/1.1")

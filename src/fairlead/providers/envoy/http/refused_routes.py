@@ -46,11 +46,12 @@ from fairlead.model.http import (
 )
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.model.observed import RefusedPart
-from fairlead.providers.envoy.http.names import HTTP3, http3_ports, invalid_connections, invalid_settings, normal
+from fairlead.providers.envoy.http.names import http3_ports, normal
 from fairlead.providers.envoy.http.route_action import origin_regex, refused_rule, removed_prefix
 from fairlead.providers.envoy.http.route_budget import ReducedRoute
 from fairlead.providers.envoy.http.route_match import encoded_regex, invalid_expression, invalid_regex, is_every_path
 from fairlead.providers.envoy.http.route_table import EncodedRoute
+from fairlead.providers.envoy.settings import HTTP3, invalid_settings
 from fairlead.providers.envoy.store import shortened
 
 _Part = TypeVar("_Part", Rule, L7Listener)
@@ -625,13 +626,11 @@ def listeners_by_port(config: L7Config) -> dict[ListenerKey, list[L7Listener]]:
     return ports
 
 
-def invalid_config(spec: FrontendSpec) -> list[str]:
+def invalid_config(spec: FrontendSpec, config: L7Config) -> list[str]:
     """Return what is wrong with the L7 part of a spec, and with its parameters; empty when nothing is."""
-    if spec.l7 is None:
-        return invalid_connections(spec.parameters)
     settings = invalid_settings(spec.parameters)
-    quic = () if settings else _taken_by_udp(spec.l7, http3_ports(spec))
-    return [*_listeners(spec, spec.l7), *_names(spec.l7), *settings, *quic]
+    quic = () if settings else _taken_by_udp(config, http3_ports(spec))
+    return [*_listeners(spec, config), *_names(config), *settings, *quic]
 
 
 def _listeners(spec: FrontendSpec, config: L7Config) -> Iterator[str]:

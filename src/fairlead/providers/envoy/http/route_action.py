@@ -34,7 +34,7 @@ from typing import Literal, cast
 
 import msgspec
 
-from fairlead.api.annotations import AcceptProxyProtocol, Limits
+from fairlead.api.annotations import Limits
 from fairlead.api.names import short_hash
 from fairlead.model.http import (
     FRAMING,
@@ -58,6 +58,7 @@ from fairlead.model.http import (
     RouteKind,
     Rule,
 )
+from fairlead.providers.envoy.connection_frontend import source_ranges
 from fairlead.providers.envoy.http.route_match import is_every_path, prefix_of
 from fairlead.providers.envoy.http.sessions import SESSION_HEADER, session_settings
 from fairlead.providers.envoy.resources import Fields, Schema, duration
@@ -279,22 +280,6 @@ def _regex(pattern: str, value: str) -> Fields:
     return {"regex_rewrite": {"pattern": {"regex": pattern}, "substitution": substitution}}
 
 
-def proxy_protocol_from_clients(schema: Schema, accepted: AcceptProxyProtocol | None) -> list[Fields]:
-    """Return the filter of a listener whose connections begin with a header of the PROXY protocol; none for others."""
-    if accepted is None:
-        return []
-    fields: Fields = {"allow_requests_without_proxy_protocol": True} if accepted.mode == "optional" else {}
-    kind = "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol"
-    return [schema.extension("envoy.filters.listener.proxy_protocol", kind, fields)]
-
-
-def trusted_sources(accepted: AcceptProxyProtocol | None) -> dict[str, object]:
-    """Return the part of a match for connections of trusted sources: who sends the header, not whom it names."""
-    if accepted is None or not accepted.trusted_sources:
-        return {}
-    return {"direct_source_prefix_ranges": source_ranges(accepted.trusted_sources)}
-
-
 CORS = "envoy.filters.http.cors"
 #: Refuse clients by the lists of a rule, and by those of a listener: a route cannot replace the settings of the latter.
 SOURCES = "envoy.filters.http.rbac"
@@ -340,14 +325,6 @@ def _principals(ranges: Iterable[str]) -> list[Fields]:
         f"::ffff:{network.network_address}/{96 + network.prefixlen}" for network in networks if network.version == 4
     ]
     return [{"remote_ip": source} for source in source_ranges([*ranges, *mapped])]
-
-
-def source_ranges(ranges: Iterable[str]) -> list[Fields]:
-    """Return ranges of client addresses as a match has them."""
-    return [
-        {"address_prefix": str(network.network_address), "prefix_len": {"value": network.prefixlen}}
-        for network in (ip_network(text, strict=False) for text in ranges)
-    ]
 
 
 EXT_AUTHZ = "envoy.filters.http.ext_authz"
@@ -762,12 +739,3 @@ def _bucket(requests_per_second: int, burst: int = 0) -> Fields:
         "tokens_per_fill": {"value": requests_per_second},
         "fill_interval": duration(1.0),
     }
-
-
-def connection_limit(schema: Schema, connections: int) -> list[Fields]:
-    """Return the filter of a listener's connections, none without a limit."""
-    if not connections:
-        return []
-    kind = "envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit"
-    fields = {"stat_prefix": "connection_limit", "max_connections": {"value": connections}}
-    return [schema.extension("envoy.filters.network.connection_limit", kind, fields)]

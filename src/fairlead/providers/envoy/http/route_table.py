@@ -37,7 +37,7 @@ from fairlead.model.http import (
     Rule,
     differing_part,
 )
-from fairlead.providers.envoy.access_log import log_mark
+from fairlead.providers.envoy.connection_frontend import source_ranges
 from fairlead.providers.envoy.http.names import has_one_label_more, most_specific, normal, patterns_for
 from fairlead.providers.envoy.http.route_action import (
     LISTENER_SOURCES,
@@ -46,7 +46,6 @@ from fairlead.providers.envoy.http.route_action import (
     filter_settings,
     route_metadata,
     sees_bodies,
-    source_ranges,
     source_settings,
 )
 from fairlead.providers.envoy.http.route_budget import Cost, cost_of
@@ -59,6 +58,7 @@ from fairlead.providers.envoy.http.sessions import (
     set_backend_cookie,
 )
 from fairlead.providers.envoy.resources import TYPE_URL_PREFIX, Fields, Schema, delimited, fields_of, text
+from fairlead.providers.envoy.settings import log_mark
 
 
 class HostRoute(NamedTuple):

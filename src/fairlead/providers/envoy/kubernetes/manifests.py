@@ -37,7 +37,8 @@ from fairlead.api.names import (
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import LoadBalancerKey, Protocol, WantedFamilies
 from fairlead.providers.envoy.bootstrap import ENVOY_FLAGS, Bootstrap, TlsFiles, bootstrap_json, secret_files
-from fairlead.providers.envoy.http.names import ANNOTATION_PARAMETER, http3_ports
+from fairlead.providers.envoy.http.names import http3_ports
+from fairlead.providers.envoy.settings import ANNOTATION_PARAMETER
 
 Manifest = Mapping[str, object]
 

@@ -1,4 +1,4 @@
-"""Access logs and traces: what a class asks for, and the loggers and the tracer of Envoy that write it.
+"""The settings of a class: limits, PROXY protocol, access logs and traces; and the loggers and the tracer of Envoy.
 
     accessLog       off, json (requests alone, all fields), or a JSON object with the fields of ``AccessLog``
     accessLogSink   stdout, file:/PATH, or a collector
@@ -6,8 +6,9 @@
     tracingSink     a collector: otlp://HOST:PORT (OTLP over gRPC), or otlps:// over TLS
     collectorCA     the authorities of collectors over TLS, PEM; those of the proxy's system by default
 
-In: parameters of a class. Out: what is wrong with them; loggers for requests, connections and UDP sessions; the tracer
-of requests. Envoy drops and counts what a sink does not take, so a dead sink delays no request.
+In: ``FrontendSpec.parameters``; names that are not ours are left to others. Out: what is wrong with them; loggers for
+requests, connections and UDP sessions; the tracer of requests. Envoy drops and counts what a sink does not take, so a
+dead sink delays no request.
 Source: https://www.envoyproxy.io/docs/envoy/latest/configuration/observability/access_log/usage
 """
 
@@ -20,7 +21,19 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.annotations import FIELDS, AccessLog, Kind, read_access_log
+from fairlead.api.annotations import (
+    FIELDS,
+    AcceptProxyProtocol,
+    AccessLog,
+    Kind,
+    Limits,
+    accept_problem,
+    connection_limits_problem,
+    kib_per_second,
+    read_accept_proxy_protocol,
+    read_access_log,
+    read_limits,
+)
 from fairlead.api.json_text import decode
 from fairlead.model.in_words import split_host_port, whole_number
 from fairlead.model.key_pair import readable_authorities
@@ -336,3 +349,120 @@ def tracer(schema: Schema, settings: TraceSettings, key: LoadBalancerKey) -> Fie
             "envoy.tracers.opentelemetry", "envoy.config.trace.v3.OpenTelemetryConfig", config
         ),
     }
+
+
+TRUSTED_HOPS = "trustedHops"
+ESCAPED_SLASHES = "escapedSlashes"
+ACCEPT_PROXY_PROTOCOL = "acceptProxyProtocol"
+#: Of load balancers of connections; that of a class holds for requests alone.
+CONNECTIONS_ACCEPT = f"connections.{ACCEPT_PROXY_PROTOCOL}"
+HTTP3 = "http3"
+REQUESTS_PER_SECOND = "requestsPerSecond"
+CONNECTIONS = "connections"
+BANDWIDTH = "bandwidth"
+LIMITS = "limits"
+#: Begins parameters with annotations for the Services of Envoys in a cluster.
+ANNOTATION_PARAMETER = "serviceAnnotation/"
+#: Parameters that a class may set; the last two concern Envoys in a cluster.
+SETTINGS = (
+    ACCESS_LOG, ACCESS_LOG_SINK, TRACING, TRACING_SINK, COLLECTOR_CA, TRUSTED_HOPS, ESCAPED_SLASHES,
+    ACCEPT_PROXY_PROTOCOL, REQUESTS_PER_SECOND, BANDWIDTH, LIMITS, CONNECTIONS, HTTP3, "address", "loadBalancerClass",
+)  # fmt: skip
+_ESCAPED_SLASHES = {"redirect": "UNESCAPE_AND_REDIRECT", "reject": "REJECT_REQUEST", "keep": "KEEP_UNCHANGED"}
+_BOOLEAN = {"true": True, "false": False}
+_MAX_HOPS = 16
+_MAX_LIMIT = 10_000_000
+
+
+class HttpSettings(msgspec.Struct, frozen=True):
+    """The settings of HTTP listeners.
+
+    ``trusted_hops``: so many proxies in front of us write X-Forwarded-For; 0: what a client writes there is removed.
+    ``requests_per_second`` and ``connections`` are the most that one proxy admits at a listener, 0 for no limit. No
+    setting of a user raises them.
+    """
+
+    access_log: LogSettings | None = None
+    tracing: TraceSettings | None = None
+    trusted_hops: int = 0
+    #: Envoy's name of what is done with %2F and %5C in a path.
+    escaped_slashes: str = "UNESCAPE_AND_REDIRECT"
+    accept_proxy_protocol: AcceptProxyProtocol | None = None
+    http3: bool = False
+    requests_per_second: int = 0
+    connections: int = 0
+    #: Of requests, and of responses, in KiB a second.
+    bandwidth_kib: int = 0
+    #: What users set within these.
+    limits: Limits = Limits()
+
+
+def invalid_settings(parameters: Mapping[str, str]) -> list[str]:
+    """Return what is wrong with the parameters; empty when nothing is."""
+    reasons = [*invalid_access_log(parameters), *invalid_tracing(parameters)]
+    if parameters.get(ESCAPED_SLASHES, "redirect") not in _ESCAPED_SLASHES:
+        choices = ", ".join(_ESCAPED_SLASHES)
+        reasons.append(f"{ESCAPED_SLASHES} is {parameters[ESCAPED_SLASHES]!r}; choose one of {choices}")
+    reasons += [
+        f"{name} is {parameters[name]!r}; choose true or false"
+        for name in (HTTP3,)
+        if parameters.get(name, "false") not in _BOOLEAN
+    ]
+    if problem := accept_problem(parameters.get(ACCEPT_PROXY_PROTOCOL, "")):
+        reasons.append(f"{ACCEPT_PROXY_PROTOCOL}: {problem}")
+    try:
+        read_limits(parameters.get(LIMITS, ""))
+    except ValueError as error:
+        reasons.append(f"{LIMITS}: {error}")
+    if kib_per_second(parameters.get(BANDWIDTH, "")) is None:
+        reasons.append(f"{BANDWIDTH} is {parameters[BANDWIDTH][:40]!r}; give bytes a second such as 10Mi")
+    limits = {TRUSTED_HOPS: _MAX_HOPS, REQUESTS_PER_SECOND: _MAX_LIMIT, CONNECTIONS: _MAX_LIMIT}
+    return reasons + [problem for name, most in limits.items() for problem in _number(parameters, name, most)]
+
+
+def invalid_connections(parameters: Mapping[str, str]) -> list[str]:
+    """Return what is wrong with the parameters that hold for load balancers of connections, too."""
+    reasons = [*invalid_access_log(parameters), *_number(parameters, CONNECTIONS, _MAX_LIMIT)]
+    if problem := accept_problem(parameters.get(CONNECTIONS_ACCEPT, "")):
+        reasons.append(f"{ACCEPT_PROXY_PROTOCOL}: {problem}")
+    if problem := connection_limits_problem(parameters.get(LIMITS, "")):
+        reasons.append(f"{LIMITS}: {problem}")
+    return reasons
+
+
+def _number(parameters: Mapping[str, str], name: str, most: int) -> Iterator[str]:
+    number = parameters.get(name, "0")
+    if whole_number(number, most=most) is None:
+        yield f"{name} is {number[:40]!r}; give a number from 0 to {most}"
+
+
+def connections_of(parameters: Mapping[str, str]) -> int:
+    """Return the most connections of a listener, of whatever protocol; 0 for no limit.
+
+    Users may set fewer than their class.
+    """
+    of_class = whole_number(parameters.get(CONNECTIONS, "0"), most=_MAX_LIMIT) or 0
+    return least_limit(of_class, read_limits(parameters.get(LIMITS, "")).connections)
+
+
+def least_limit(*limits: int) -> int:
+    """Return the lowest of several limits, 0 for none."""
+    return min((limit for limit in limits if limit), default=0)
+
+
+def http_settings(parameters: Mapping[str, str]) -> HttpSettings:
+    """Read the settings; they must have passed ``invalid_settings``."""
+    return HttpSettings(
+        access_log=access_log_of(parameters),
+        tracing=tracing_of(parameters),
+        trusted_hops=int(parameters.get(TRUSTED_HOPS, "0")),
+        escaped_slashes=_ESCAPED_SLASHES[parameters.get(ESCAPED_SLASHES, "redirect")],
+        accept_proxy_protocol=read_accept_proxy_protocol(parameters.get(ACCEPT_PROXY_PROTOCOL, "")),
+        http3=_BOOLEAN[parameters.get(HTTP3, "false")],
+        requests_per_second=int(parameters.get(REQUESTS_PER_SECOND, "0")),
+        connections=connections_of(parameters),
+        bandwidth_kib=least_limit(
+            kib_per_second(parameters.get(BANDWIDTH, "")) or 0, read_limits(parameters.get(LIMITS, "")).bandwidth_kib
+        ),
+        limits=read_limits(parameters.get(LIMITS, "")),
+    )
