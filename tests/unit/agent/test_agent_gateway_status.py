@@ -259,3 +259,17 @@ def test_a_host_of_a_listener_that_is_taken_is_a_condition_of_ours() -> None:
     assert shown(status.conditions)["fairlead.dev/HostnamesAccepted"] == "False/DomainReserved"
     assert shown(status.conditions)["fairlead.dev/HostnamesPublished"] == "False/HostnameNotPublished"
     assert shown(status.conditions)["Programmed"] == "True/Programmed"
+
+
+@pytest.mark.req("F-9")
+def test_the_gateway_says_why_http3_is_not_announced() -> None:
+    hub, why = answer(), "HTTP/3 is not announced: Service a/b does not serve UDP/443"
+    condition = WireCondition("Programmed", "True", "Programmed", why, observed_generation=7)
+    status = of_gateway(
+        msgspec.structs.replace(hub, status=msgspec.structs.replace(hub.status, conditions=[condition]))
+    )
+    assert [each.message for each in status.conditions or () if each.type == "Programmed"] == [why]
+    of_http = next(each.conditions for each in status.listeners or () if each.name == "http")
+    assert why not in {each.message for each in of_http or ()}, "the listener itself is served"
+    refused = of_gateway(answer(status="False", reason="RoutesRefused"))
+    assert "because" not in {each.message for each in refused.conditions or ()}, "the route says so"

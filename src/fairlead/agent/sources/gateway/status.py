@@ -215,8 +215,10 @@ def _answer(plan: GatewayPlan, hub: HTTPLoadBalancer | None) -> Judgement:
     programmed = by_type.get(ConditionType.PROGRAMMED)
     if programmed is None or programmed.observed_generation != hub.metadata.generation:
         return bad(PROGRAMMED, _PENDING, "the hub has not programmed it yet", status="Unknown")
+    if not is_taken_over(programmed):
+        return _problem(programmed, otherwise=_INVALID)
     # A refused route says so in its own status; its Gateway serves all others.
-    return good(PROGRAMMED) if is_taken_over(programmed) else _problem(programmed, otherwise=_INVALID)
+    return good(PROGRAMMED, programmed.message if programmed.status == "True" else "")
 
 
 def _problem(condition: WireCondition, *, otherwise: str) -> Judgement:
@@ -236,7 +238,9 @@ def _with_rest(judgement: Judgement) -> Judgement:
 
 def _of_listener(answer: Judgement) -> Judgement:
     """Return ``answer`` for listeners and ListenerSets, which have fewer reasons than a Gateway."""
-    if answer.status == "True" or answer.reason in {_PENDING, _INVALID}:
+    if answer.status == "True":
+        return good(PROGRAMMED)
+    if answer.reason in {_PENDING, _INVALID}:
         return answer
     return bad(PROGRAMMED, _PENDING, f"the Gateway is not programmed: {answer.message}", status=answer.status)
 
