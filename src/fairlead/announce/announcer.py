@@ -21,14 +21,16 @@ class Announcer(Protocol):
     ``sessions`` or ``links`` return something else, so that the machine reports at once.
     """
 
-    async def apply(self, plan: MachinePlan, *, serving: Mapping[str, bool], unhealthy: Collection[str] = ()) -> None:
+    async def apply(
+        self, plan: MachinePlan, *, serving: Mapping[str, bool], unhealthy: Collection[str] | None = ()
+    ) -> None:
         """Follow ``plan``, which is the whole state; calling this twice with the same values changes nothing.
 
         ``serving`` has the addresses whose state on this machine is known. True: the proxy is alive, its listener was
         accepted, and a target is healthy where the plan asks for that. False: the address must not be announced here.
         For a missing address nothing changes: one that is announced stays, another one is not begun.
-        ``unhealthy`` has those whose targets are all unhealthy as the proxy sees it: a machine whose link has just come
-        back leaves them at the machine that has them.
+        ``unhealthy`` has those whose targets are all unhealthy as the proxy sees it, None until the proxy has answered:
+        this machine leaves them at the machine that has them.
         """
         ...
 

@@ -61,7 +61,8 @@ class Layer2:
         self._refresh_s = refresh_s
         self._plan: MachinePlan | None = None
         self._serving: dict[str, bool] = {}
-        self._unhealthy: frozenset[str] = frozenset()
+        #: None while unknown.
+        self._unhealthy: frozenset[str] | None = None
         self._withdrawn = False
         self._configured = False
         self._wake = asyncio.Event()
@@ -75,10 +76,12 @@ class Layer2:
 
     # --- The interface ----------------------------------------------------------------------------------------
 
-    async def apply(self, plan: MachinePlan, *, serving: Mapping[str, bool], unhealthy: Collection[str] = ()) -> None:
+    async def apply(
+        self, plan: MachinePlan, *, serving: Mapping[str, bool], unhealthy: Collection[str] | None = ()
+    ) -> None:
         """Follow a plan; see ``Announcer``."""
         self._plan, self._serving = plan, {_canonical(address): serves for address, serves in serving.items()}
-        self._unhealthy = frozenset(map(_canonical, unhealthy))
+        self._unhealthy = None if unhealthy is None else frozenset(map(_canonical, unhealthy))
         self._withdrawn = False
         key = plan.link_key.encode()
         if key and key not in self._keys[:1]:
@@ -238,7 +241,7 @@ class Layer2:
             wants.setdefault(link.index, {})[address] = Want(
                 machines=planned.machines,
                 serve=self._serving.get(address),
-                healthy=address not in self._unhealthy,
+                healthy=None if self._unhealthy is None else address not in self._unhealthy,
                 fast=planned.fast,
                 leaving=plan.drained or self._withdrawn,
             )

@@ -58,6 +58,8 @@ _REFRESH_STEP_S, _PROBE_EVERY = 0.5, 5
 _OFFER_S = 2.0
 _OFFER_AGAIN_S = 10.0
 _LEAVE_S = 2.0
+#: Unknown health of targets delays the return of an address that long: a stuck Envoy counts as dead before.
+_HEALTH_S = 20.0
 _FOREIGN_S = 10.0
 _CONTESTED_S = 5.0
 _INCOMPLETE_S = 3.0
@@ -134,13 +136,14 @@ class Hello:
 class Want:
     """One address of the plan on this link; ``serve`` None: unknown, so nothing changes.
 
-    Unless ``healthy``, the proxy of this machine sees only unhealthy targets: after its link was down, it has yet to
-    check them. The address then stays at an owner that has it, and is taken only if no machine has.
+    ``healthy`` False: the proxy of this machine sees only unhealthy targets; after its link was down, it has yet to
+    check them. The address then stays at an owner that has it, and is taken only if no machine has. ``healthy`` None:
+    unknown; the same, for a limited time.
     """
 
     machines: tuple[str, ...]
     serve: bool | None = None
-    healthy: bool = True
+    healthy: bool | None = True
     fast: bool = False
     leaving: bool = False
 
@@ -221,8 +224,8 @@ class _AddressRecord:
     trigger: str = ""
     #: The machine that was the last one to say that it owns the address.
     owner: str = ""
-    #: By its plan, this machine comes before the owner, and could take the address.
-    due_back: bool = False
+    #: Since when this machine comes before the owner by its plan, and could take the address.
+    due_back_s: float = _NEVER
     #: Why this machine yields: trigger and cause.
     yields: tuple[str, str] = ("", "")
     leave_at_s: float = _NEVER
@@ -516,7 +519,7 @@ class Election:
     @property
     def due_back(self) -> bool:
         """Return whether an address is to move here from a machine that comes after this one."""
-        return any(record.due_back for record in self._addresses.values())
+        return any(record.due_back_s < _NEVER for record in self._addresses.values())
 
     @property
     def held(self) -> frozenset[str]:
@@ -735,7 +738,7 @@ class Election:
     def _other_step(self, now: float, record: _AddressRecord) -> Iterator[LinkAction]:
         want = record.want
         if want is None:
-            record.due_back = False
+            record.due_back_s = _NEVER
             self._say(record, _NOTHING)
             return
         # Also while this machine could not take it: a former vacancy must not count once it can.
@@ -747,8 +750,8 @@ class Election:
             and (self._up and not self._isolated and not foreign)
             and (self._keyed or not self._peers)
         )
-        record.due_back = able and self._before_owner(record, want)
-        self._say(record, Entry(Claiming.CANDIDATE, int(record.due_back and want.healthy)) if able else _NOTHING)
+        record.due_back_s = min(record.due_back_s, now) if able and self._before_owner(record, want) else _NEVER
+        self._say(record, Entry(Claiming.CANDIDATE, int(self._offers(now, record, want))) if able else _NOTHING)
         free_s = self._free_s(now, record, want) if able else _NEVER
         if free_s - now > self._probe_s:
             record.probed = 0
@@ -783,7 +786,7 @@ class Election:
         record.highest = claim
         record.changed_s = record.taken_s = now
         record.vacant_s = _NEVER
-        record.due_back = False
+        record.due_back_s = _NEVER
         record.probed = 0
         # With three different plans, each pair of machines may agree, and the address would go around.
         record.offer_until_s, record.offer_after_s = -_NEVER, now + _OFFER_AGAIN_S if former else -_NEVER
@@ -845,6 +848,14 @@ class Election:
             if peer.life in _ALIVE and self._entry(peer, record).status >= Claiming.OWNER:
                 return peer.name not in order or order.index(self.name) < order.index(peer.name)
         return False
+
+    def _offers(self, now: float, record: _AddressRecord, want: Want) -> bool:
+        """Return whether the owner may give this machine the address that is due back: the targets are healthy."""
+        if want.healthy is not None or record.due_back_s == _NEVER:
+            return bool(want.healthy) and record.due_back_s < _NEVER
+        if now < (end_s := record.due_back_s + _HEALTH_S):
+            self._wake(end_s, record.name)
+        return now >= end_s
 
     def _better(self, now: float, record: _AddressRecord, want: Want, *, settled: bool) -> bool:
         """Return whether a better ranked machine would take the address; ``settled``: one that is not new here."""

@@ -146,7 +146,7 @@ class RouteAnnouncer:
         plan: MachinePlan,
         *,
         serving: Mapping[str, bool],
-        unhealthy: Collection[str] = (),  # noqa: ARG002 - a plan that asks for health has it in ``serving``
+        unhealthy: Collection[str] | None = (),  # noqa: ARG002 - a plan that asks for health has it in ``serving``
     ) -> None:
         """Follow ``plan``; see ``Announcer``."""
         async with self._lock:

@@ -150,11 +150,11 @@ class AnnouncingMachine:
         self._open_connections = 0
         #: The load balancers with a healthy target; None while that is unknown, or does not matter.
         self._healthy: frozenset[str] | None = None
-        #: Those whose targets are all unhealthy in Envoy, by its last answer while an address is due back.
-        self._failing: frozenset[str] = frozenset()
+        #: Those whose targets are all unhealthy in Envoy, by its last answer while an address is due back; None before.
+        self._failing: frozenset[str] | None = None
         self._sockets: frozenset[Socket] = frozenset()
         self._sockets_s = float("-inf")
-        self._applied: tuple[MachinePlan, Mapping[str, bool], Collection[str]] | None = None
+        self._applied: tuple[MachinePlan, Mapping[str, bool], Collection[str] | None] | None = None
         #: Sentences by what they are about.
         self._problems: dict[str, str] = {}
 
@@ -260,13 +260,13 @@ class AnnouncingMachine:
         """
         healthy: frozenset[str] | None = None
         due_back = any(announcer.due_back() for announcer in self._announcers.values())
-        failing = self._failing if due_back else frozenset[str]()
+        failing = self._failing if due_back else None
         if due_back or any(planned.withdraw_when_unhealthy for planned in (self.plan.addresses if self.plan else ())):
             answers = [await envoy.admin(TARGETS) for envoy in answering]
             if answers and all(status == 200 for status, _ in answers):
                 healthy = frozenset[str]().union(*(load_balancers_with(text, "healthy") for _, text in answers))
                 present = frozenset[str]().union(*(load_balancers_with(text, "total") for _, text in answers))
-                failing = present - healthy if due_back else frozenset[str]()
+                failing = present - healthy if due_back else None
         self._healthy, self._failing = healthy, failing
 
     async def _check(self) -> None:
@@ -326,8 +326,10 @@ class AnnouncingMachine:
         """Return the load balancers with a healthy target, here in Envoy or in the kernel; None while unknown."""
         return None if self._healthy is None else self._healthy | self._kernel.healthy()
 
-    def _without_healthy(self, plan: MachinePlan) -> Collection[str]:
-        """Return the addresses of the plan whose targets are all unhealthy here, while one of them is due back."""
+    def _without_healthy(self, plan: MachinePlan) -> Collection[str] | None:
+        """Return the addresses of the plan whose targets are all unhealthy here; None unless one is known due back."""
+        if self._failing is None:
+            return None
         failing = self._failing - self._kernel.healthy()
         return {
             planned.address

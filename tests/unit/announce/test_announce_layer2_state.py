@@ -69,7 +69,7 @@ class Link:
 
 
 def want(
-    *machines: str, serve: bool | None = True, healthy: bool = True, fast: bool = False, leaving: bool = False
+    *machines: str, serve: bool | None = True, healthy: bool | None = True, fast: bool = False, leaving: bool = False
 ) -> Want:
     return Want(machines=machines, serve=serve, healthy=healthy, fast=fast, leaving=leaving)
 
@@ -179,9 +179,37 @@ def test_an_owner_that_comes_back_waits_for_a_healthy_target(link):
     assert not link.elections["m1"].due_back
 
 
+@pytest.mark.req("P-9")
+def test_an_owner_that_comes_back_waits_for_a_while_if_health_is_unknown(link):
+    link.cut.add("m1")
+    link.run(2)
+    link.cut.clear()
+    link.plan({A: want(*NAMES, healthy=None), B: want(*NAMES)}, only=("m1",))
+    link.run(18)
+    assert (link.owners(A), link.owners(B)) == (["m2"], ["m1"])
+    link.run(10)
+    assert link.owners(A) == ["m1"]
+    assert link.before(("m1", "add"), ("m2", "remove"))
+
+
+@pytest.mark.req("P-9")
+def test_a_planned_move_waits_for_known_health(link):
+    link.run(6)
+    link.plan({A: want("m3", "m1", "m2", healthy=None), B: want(*NAMES)}, epoch=2)
+    link.run(4)
+    assert link.owners() == ["m1"]
+    link.plan({A: want("m3", "m1", "m2", healthy=False), B: want(*NAMES)}, epoch=2)
+    link.run(20)
+    assert link.owners() == ["m1"]
+    link.plan({A: want("m3", "m1", "m2"), B: want(*NAMES)}, epoch=2)
+    link.run(2)
+    assert link.owners() == ["m3"]
+
+
 @pytest.mark.req("P-12")
-def test_a_machine_without_a_healthy_target_replaces_an_owner_that_is_dead(link):
-    link.plan({A: want(*NAMES, healthy=False)}, only=("m2", "m3"))
+@pytest.mark.parametrize("healthy", [False, None])
+def test_a_machine_without_a_healthy_target_replaces_an_owner_that_is_dead(link, healthy):
+    link.plan({A: want(*NAMES, healthy=healthy)}, only=("m2", "m3"))
     link.cut.add("m1")
     link.run(2)
     assert "m2" in link.owners()

@@ -78,12 +78,14 @@ class Recorder:
 
     def __init__(self, *, back: bool = False) -> None:
         self.applied: asyncio.Queue[tuple[str, dict[str, bool]]] = asyncio.Queue()
-        self.unhealthy: asyncio.Queue[set[str]] = asyncio.Queue()
+        self.unhealthy: asyncio.Queue[set[str] | None] = asyncio.Queue()
         self._back = back
 
-    async def apply(self, plan: MachinePlan, *, serving: Mapping[str, bool], unhealthy: Collection[str] = ()) -> None:
+    async def apply(
+        self, plan: MachinePlan, *, serving: Mapping[str, bool], unhealthy: Collection[str] | None = ()
+    ) -> None:
         self.applied.put_nowait((plan.version, dict(serving)))
-        self.unhealthy.put_nowait(set(unhealthy))
+        self.unhealthy.put_nowait(None if unhealthy is None else set(unhealthy))
 
     def due_back(self) -> bool:
         return self._back
@@ -224,17 +226,17 @@ async def test_unhealthy_targets_reach_the_announcers_while_an_address_is_due_ba
     try:
         async with asyncio.timeout(180):
             await asked_twice.wait()
-            while back and await recorder.unhealthy.get() != {ADDRESS}:
-                pass
             if back:
+                assert await recorder.unhealthy.get() is None  # before the first answer
+                assert await recorder.unhealthy.get() == {ADDRESS}
                 # Without an answer nothing changes.
                 broken.append(True)
                 await refused_twice.wait()
                 assert recorder.unhealthy.empty()
                 broken.clear()
             counts["healthy"] = 1
-            while back and await recorder.unhealthy.get():
-                pass
+            if back:
+                assert await recorder.unhealthy.get() == set()
     finally:
         supervisor.stop()
         await running
