@@ -18,7 +18,7 @@ OPAQUE = (META + "FieldsV1", APIEXT + "JSON", APIEXT + "JSONSchemaPropsOrBool", 
 
 
 class BuiltinSchemas:
-    """The definitions of one server, a mutable copy; compiled nodes are shared and immutable."""
+    """The definitions and their compiled nodes: all servers of a process share them, and nothing changes them."""
 
     def __init__(self) -> None:
         self.definitions = _read()
@@ -33,6 +33,7 @@ class BuiltinSchemas:
         return _custom_resource(encode(schema))
 
 
+@cache
 def _read() -> dict[str, Obj]:
     return cast("dict[str, Obj]", decode(Path(__file__).with_name("kubernetes.json").read_bytes()))
 
