@@ -15,9 +15,11 @@ from typing import Any
 import msgspec
 import pytest
 
+import fairlead.kube.cache
+import fairlead.kube.cluster
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.errors import NamespaceNotFound, NotFound, NotServed
-from fairlead.kube.cluster import Cluster
+from fairlead.kube.cluster import Cluster, Undecodable, decode_object
 from fairlead.kube.config import ClusterConfig, bearer, tls_context
 from podless import ApiServer
 from tests.contract.podless.real_api import Real, real
@@ -32,6 +34,7 @@ __all__ = [
     "as_service_account",
     "authority",
     "embedded_api",
+    "hide",
     "real",
     "until",
 ]
@@ -124,3 +127,15 @@ async def until(check: Callable[[], Any], *, what: str = "", timeout_s: float = 
                 return last
         await asyncio.sleep(0.01)
     raise AssertionError(f"not within {timeout_s} s: {what or check}; last: {last!r}")
+
+
+def hide(patch: pytest.MonkeyPatch, *names: str) -> None:
+    """Make objects unreadable for all caches and lists; ``names`` are type and name, such as "Node n1"."""
+
+    def decode_if_visible(raw: msgspec.Raw, of: type[Any]) -> Any:
+        obj = decode_object(raw, of)
+        hidden = not isinstance(obj, str) and f"{of.__name__} {obj.metadata.name}" in names
+        return Undecodable("hidden by the test", raw) if hidden else obj
+
+    patch.setattr(fairlead.kube.cluster, "decode_object", decode_if_visible)
+    patch.setattr(fairlead.kube.cache, "decode_object", decode_if_visible)

@@ -322,6 +322,7 @@ class RegionsController:
             if not service.concerns_us and not self.inventory.pool_services_of(key):
                 self._unmanaged_since_s.pop(key, None)
                 return None
+            self.inventory.check_read(key)
             pool_services = self.inventory.pool_services_of(service.key)
             present = {region.pool for region, _ in pool_services}
             plan = plan_service(service, self.inventory.pools.values(), present, remaining=len(pool_services))
@@ -386,6 +387,7 @@ class RegionsController:
             service = self.inventory.service(key.service_key)
             if service is None or not service.managed or service.deleting or not service.held:
                 return None  # beginning and end are the PoolService controller's
+            self.inventory.check_read_pool(key.pool)
             present = {region.pool for region, _ in self.inventory.pool_services_of(key.service_key)}
             wanted = wanted_pools(service, self.inventory.pools.values(), present).pools.get(key.pool)
             if wanted is None and key.pool not in present:
@@ -418,6 +420,7 @@ class RegionsController:
         known = {pool_service.metadata.name for pool_service in present}
         conflicts: list[PoolService] = []
         for name in names:
+            inventory.pool_services.check_read(key.namespace, name)
             other = inventory.written.get(key.namespace, name) if name not in known else None
             if other is None:
                 continue
@@ -489,6 +492,7 @@ class RegionsController:
             return None
         if service.managed and not service.held and not service.deleting:
             return None  # the finalizer comes first, and enqueues the key
+        self.inventory.check_read(key)
         plan = plan_access(self._access_view(service), now=self._cluster.server_clock.now())
         await self._write_access(service, plan)
         self._access_events.emit_new("access", service, [] if plan.warning is None else [warning_event(*plan.warning)])

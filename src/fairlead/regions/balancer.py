@@ -25,7 +25,7 @@ from fairlead.api.names import (
 from fairlead.api.poolservice import POOL_SERVICES, PoolService, PoolServiceStatus
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.times import wire_time
-from fairlead.errors import Invalid, NotFound
+from fairlead.errors import Invalid, NotFound, Retry
 from fairlead.kube.cache import AnyCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
@@ -92,6 +92,7 @@ class Balancer:
             return None
         pool_service = self._inventory.written.get(*key)
         if pool_service is None:
+            self._inventory.pool_services.check_read(*key)
             self._writer.forget(*key)
         if pool_service is None or pool_service.deleting or not is_our_class(pool_service):
             return await self._finalization.finalize(key, pool_service)
@@ -101,6 +102,11 @@ class Balancer:
             await self._hold(pool_service)
             return None
         view = read_view(self._inventory, self._publisher, pool_service)
+        try:
+            self._inventory.check_read_pool(pool_service.spec.nodepool_name)
+        except Retry:
+            await self._follow(view)  # the region is unknown
+            raise
         refused = await self._publish(view)
         load_balancer = None if view.occupied else self._published(pool_service)
         now = wire_time(self._cluster.clock.now())

@@ -13,7 +13,7 @@ import msgspec
 
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES, Endpoint, EndpointSlice, Node
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
-from fairlead.api.meta import AnyResource, ObjectMeta, only_status_changed
+from fairlead.api.meta import AnyResource, ObjectKey, ObjectMeta, only_status_changed
 from fairlead.api.names import (
     ANNOTATION_BACKENDS,
     ANNOTATION_TARGET,
@@ -130,8 +130,33 @@ class RegionsInventory:
         nodes = (self.nodes.get("", name) for name in sorted(self.membership.nodes_of(pool)))
         return [entry for node in nodes if node is not None and (entry := pool_node(node)) is not None]
 
-    def uses_nodes(self, service: SourceService) -> bool:
-        """Say whether nodes may be its backends: always for another class, for ours only where nodes are asked for."""
+    def check_read(self, key: ServiceKey) -> None:
+        """Check that the PoolServices of a Service and their NodePools have been readable.
+
+        Raises:
+            Retry: one has not; which regions the Service has is unknown.
+        """
+        for name, remains in self.pool_services.remains().items():
+            region = region_of(remains.obj) if remains.obj is not None else None
+            if name.namespace in ("", key[0]) and (region is None or region.service_key == key):
+                self.pool_services.check_read(*name)
+        for region, _ in self.pool_services_of(key):
+            self.check_read_pool(region.pool)
+
+    def check_read_pool(self, name: str) -> None:
+        """Check that the NodePools of this name have been readable.
+
+        Raises:
+            Retry: one has not.
+        """
+        for cache in self.node_pools:
+            cache.check_read("", name)
+
+    def uses_nodes(self, service: SourceService, published: Backends | None = None) -> bool:
+        """Say whether nodes may be its backends: always for another class, for ours only where nodes are asked for.
+
+        While the class cannot be read, they may unless ``published`` has none.
+        """
         name = service.spec.load_balancer_class or ""
         if not name.startswith(LOAD_BALANCER_CLASS_PREFIX):
             return True
@@ -139,6 +164,8 @@ class RegionsInventory:
         if target:
             return target == "Node"
         of_class = self.classes.get("", name.removeprefix(LOAD_BALANCER_CLASS_PREFIX))
+        if name.removeprefix(LOAD_BALANCER_CLASS_PREFIX) in _names(self.classes.unread):
+            return published is None or published.nodes is not None
         return of_class is not None and of_class.spec.targets == "Node"
 
     def backends(self, service: SourceService, pool: str, present: list[PoolService]) -> Backends:
@@ -151,13 +178,20 @@ class RegionsInventory:
             if endpoint.node_name
         }
         nodes_missing = any(not self.membership.knows(node) for node in nodes)
-        before = decode_backends(present[0].annotation(ANNOTATION_BACKENDS)) if nodes_missing and present else None
+        published = decode_backends(present[0].annotation(ANNOTATION_BACKENDS)) if present else None
+        if published is None:
+            class_name = (service.spec.load_balancer_class or "").removeprefix(LOAD_BALANCER_CLASS_PREFIX)
+            self.classes.check_read("", class_name)
+        # A node that is there and cannot be read stays as it was published.
+        unread = _names(self.nodes.unread)
+        kept = [node for node in (published.nodes or () if published is not None else ()) if node.name in unread]
+        nodes = sorted([*self.nodes_in(pool), *kept], key=lambda node: node.name)
         return build_backends(
             pool,
             slices,
             self.membership,
-            before=before,
-            nodes=self.nodes_in(pool) if self.uses_nodes(service) else None,
+            before=published if nodes_missing else None,
+            nodes=nodes if self.uses_nodes(service, published) else None,
         )
 
     def service_keys(self) -> list[ServiceKey]:
@@ -165,6 +199,10 @@ class RegionsInventory:
         keys: set[ServiceKey] = {service.key for service in self.services.values() if service.concerns_us}
         keys |= {key for pool_service in self.pool_services.values() for key in services_of(pool_service)}
         return sorted(keys)
+
+
+def _names(keys: Iterable[ObjectKey]) -> set[str]:
+    return {key.name for key in keys}
 
 
 def services_of(pool_service: PoolService) -> Iterable[ServiceKey]:

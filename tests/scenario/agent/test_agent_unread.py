@@ -11,15 +11,13 @@ from agent_gateway_world import quiet, served
 from agent_l7_objects import http_route, ingress, ingress_class, path
 from agent_world import HUB_NAMESPACE, USER, World, ensure_namespaces, until
 
-import fairlead.kube.cache
-import fairlead.kube.cluster
 from fairlead.api.gateway import BACKEND_TLS_POLICIES, GATEWAYS, HTTP_ROUTES, LISTENER_SETS, REFERENCE_GRANTS
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import CONFIG_MAPS, ENDPOINT_SLICES, NAMESPACES, SECRETS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.kube.cluster import Undecodable, decode_object
 from fairlead_demo.worlds.certificates import self_signed
+from tests.scenario.any_api import hide
 
 SERVICES = {"web": "shop", "secure": "shop", "lb": "shop", "far": "other"}
 #: What is unreadable at the same time: none of a group hides what another one changes.
@@ -35,18 +33,6 @@ GROUPS = (
     ("HTTPRoute shop", "HTTPRoute far"),
     ("LoadBalancerClass envoy",),
 )
-
-
-def blind(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]) -> None:
-    """Make objects of the member, or a class of the hub, unreadable."""
-
-    def decode_if_visible(raw: msgspec.Raw, of: type[Any]) -> Any:
-        obj = decode_object(raw, of)
-        hidden = not isinstance(obj, str) and f"{of.__name__} {obj.metadata.name}" in names
-        return Undecodable("hidden by the test", raw) if hidden else obj
-
-    monkeypatch.setattr(fairlead.kube.cluster, "decode_object", decode_if_visible)
-    monkeypatch.setattr(fairlead.kube.cache, "decode_object", decode_if_visible)
 
 
 async def published(world: World) -> dict[str, Any]:
@@ -143,7 +129,7 @@ async def test_unreadable_objects_change_nothing_and_endpoints_are_followed(
         assert len(before) == 14, sorted(before)
         await world.stop(agent)
         with monkeypatch.context() as patch:
-            blind(patch, group)
+            hide(patch, *group)
             agent = await world.start(exporting=False)
             await until(agent.leadership.may_write, what="leading")
             await quiet(agent)

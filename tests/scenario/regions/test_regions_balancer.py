@@ -9,13 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from regions_world import NAMESPACE, World, until
+from regions_world import NAMESPACE, Running, World, until
 
 from fairlead.api.kubernetes import SERVICES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import condition_of
 from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from tests.scenario.any_api import hide
 
 HELD = {"metadata": {"finalizers": ["fairlead.dev/cleanup"]}}
 
@@ -99,6 +100,49 @@ async def test_endpoints_are_followed_while_their_service_is_refused(world: Worl
     await world.slice(("10.0.1.7", "n-east"), ("10.0.2.1", "n-west"))
     await world.settled()
     await targets_are("10.0.1.9")
+
+
+@pytest.mark.req("CORE-03")
+async def test_what_cannot_be_read_at_the_start_changes_no_region(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"metadata": {"name": "envoy"}, "spec": {"provider": "envoy", "targets": "Node"}}
+    await world.user.apply(LOAD_BALANCER_CLASSES, body, manager="operator")
+    await two_regions(world, ports=[{"name": "http", "port": 80, "targetPort": 8080, "nodePort": 30080}])
+    running = await world.start()
+    for number, name in enumerate(("test-east", "test-west"), start=1):
+        await world.programmed(lb(name), f"192.0.2.{number}")
+    await world.until_shown("192.0.2.1", "192.0.2.2")
+    await world.settled()
+
+    async def state() -> dict[str, object]:
+        load_balancers = await world.load_balancers()
+        return {
+            name: (load_balancer.deleting, load_balancer.spec, await world.targets(name))
+            for name, load_balancer in load_balancers.items()
+        }
+
+    before = await state()
+    for kind in ("PoolService test-east", "NodePool east", "Node n-east", "LoadBalancerClass envoy"):
+        await world.stop(running)
+        with monkeypatch.context() as patch:
+            hide(patch, kind)
+            running = Running(world.api)
+            world.running.append(running)
+            await until(lambda: running.regions.leading, what="leading")  # noqa: B023
+            # Each key is reconciled, or waits for what cannot be read.
+            queues = running.regions.queues.values()
+            await until(lambda: not any(queue.processing for queue in queues), what="reconciled")  # noqa: B023
+            await world.node("n-west", "west", address=f"10.1.2.{len(kind)}")
+            await until(lambda: has_target(world, f"10.1.2.{len(kind)}"), what=f"the other region beside {kind}")  # noqa: B023
+            await world.node("n-west", "west", address="10.1.2.1")
+            await until(lambda: has_target(world, "10.1.2.1"), what=f"the other region beside {kind}")
+            assert await state() == before, kind
+            assert await world.shown() == ["192.0.2.1", "192.0.2.2"], kind
+
+
+async def has_target(world: World, address: str) -> bool:
+    return await world.targets(lb("test-west")) == [address]
 
 
 @pytest.mark.req("O-24", "O-25", "O-4")
