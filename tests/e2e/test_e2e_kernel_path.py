@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from http.client import HTTPConnection
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +20,10 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject
 from fairlead.api.proxymachine import PROXY_MACHINES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead_demo.worlds.networks import inside
+from fairlead.machine.connections import ConnectionSync
+from fairlead_demo.worlds.networks import inside, ip
 from fairlead_demo.worlds.processes import run_fairlead, wait_until
-from fairlead_demo.worlds.proxy_machines import NAMESPACE, ProxyMachine, ProxySite, why_no_namespaces
+from fairlead_demo.worlds.proxy_machines import NAMESPACE, ProxyMachine, ProxySite, make_namespace, why_no_namespaces
 from tests.e2e.conftest import working_directory
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow]
@@ -164,6 +168,65 @@ async def test_open_connections_survive_the_loss_of_their_machine(site: ProxySit
         return any(owner.namespace.address in problem for problem in status.problems)
 
     await wait_until(noticed, "the machine that is left alone says so")
+
+
+@pytest.mark.req("P-33")
+async def test_connections_of_both_families_are_sent_over_ipv6_and_conntrackd_is_adopted(tmp_path: Path) -> None:
+    if why := why_no_namespaces():
+        pytest.skip(why)
+    if not (shutil.which("conntrackd") and shutil.which("conntrack")):
+        pytest.skip("conntrackd or conntrack is missing: .ci/nftables installs both")
+    first, second = (f"fl{os.getpid()}{end}" for end in "ab")
+    connections = {"ipv4": ("192.0.2.1", "192.0.2.2"), "ipv6": ("2001:db8::1", "2001:db8::2")}
+
+    def conntrack(namespace: str, *arguments: str) -> str:
+        command = ("ip", "netns", "exec", namespace, "conntrack", *arguments)
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    def processes(namespace: str) -> list[int]:
+        command = ("ip", "netns", "pids", namespace)
+        return [int(pid) for pid in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()]
+
+    async def process_of(namespace: str, peer: str) -> int:
+        """Synchronize until conntrackd answers; return its process, which continues."""
+        sync = ConnectionSync(tmp_path / namespace, peer, on_problem=lambda _problem: None)
+
+        async def answers() -> bool:
+            return sync.state is not None
+
+        with inside(namespace):
+            running = asyncio.create_task(sync.run())
+            try:
+                await wait_until(answers, f"conntrackd of {namespace} answers")
+            finally:
+                running.cancel()
+                with suppress(asyncio.CancelledError):
+                    await running
+        [process] = processes(namespace)
+        return process
+
+    async def synchronized() -> bool:
+        return all(source in conntrack(second, "-L", "-f", family) for family, (source, _) in connections.items())
+
+    for name in (first, second):
+        make_namespace(name)
+    try:
+        ip("link", "add", "sync0", "netns", first, "type", "veth", "peer", "name", "sync0", "netns", second)
+        for name, address in ((first, "fd00::1/64"), (second, "fd00::2/64")):
+            ip("-n", name, "address", "add", address, "dev", "sync0", "nodad")
+            ip("-n", name, "link", "set", "sync0", "up")
+        started = await process_of(first, "fd00::2")
+        await process_of(second, "fd00::1")
+        assert await process_of(first, "fd00::2") == started, "another process adopts it"
+        for source, target in connections.values():
+            ports = ("-p", "tcp", "--sport", "4000", "--dport", "80", "--state", "ESTABLISHED", "-t", "300")
+            conntrack(first, "-I", "-s", source, "-d", target, *ports, "-u", "SEEN_REPLY,ASSURED")
+        await wait_until(synchronized, "the other kernel has both connections")
+    finally:
+        for name in (first, second):
+            for process in processes(name):
+                os.kill(process, signal.SIGKILL)
+            ip("netns", "delete", name)
 
 
 def pod_behind(client: HTTPConnection) -> str:
