@@ -186,7 +186,8 @@ class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
     def make(self, obj: HTTPLoadBalancer, common: JSONMapping) -> HTTPView:
         """Return the view of ``obj`` with its routes, and the slices of the Services that they name."""
         key, namespace, managed = common["key"], obj.metadata.namespace, self._http_objects.managed
-        routes = self._http_objects.routes_within_limit(key)
+        self._http_objects.admit_routes(namespace)
+        routes = self._http_objects.admitted_routes(key)
         named = {ref.name: ref for ref in (*(obj.status.accepted or obj.spec).certificates, *obj.spec.certificates)}
         references = [managed.newest(namespace, reference) for reference in named.values()]
         of_domains = managed.of_domains(namespace, common["tenant"], common["load_balancer_class"])
@@ -261,7 +262,7 @@ class HTTPStatus(StatusRules[HTTPLoadBalancer, Decision]):
         """Return the status with the number of targets and routes."""
         status = super().compose(obj, decision, conditions, observed)
         key = self._objects.key(obj)
-        routes, over_limit = self._objects.routes_within_limit(key), self._objects.routes_over_limit(key)
+        routes, over_limit = self._objects.admitted_routes(key), self._objects.refused_by_limit(key)
         health = observed.health if observed is not None else None
         maintained = self._objects.maintenance.get(self._objects.key(obj), Maintained())
         refused = refused_parts(observed, obj.status.refused, conditions)
@@ -269,7 +270,7 @@ class HTTPStatus(StatusRules[HTTPLoadBalancer, Decision]):
             part = RefusedPartStatus("annotation", ANNOTATION_MAINTENANCE, maintained.problem)
             refused = (part, *refused[: REFUSED_SHOWN - 1]) if part not in refused else refused
         if over_limit:
-            refused = (*self._objects.refused_by_limit(key), *refused)[:REFUSED_SHOWN]
+            refused = (*over_limit, *refused)[:REFUSED_SHOWN]
         return msgspec.structs.replace(
             status,
             targets=shown_targets(decision.targets, observed),
@@ -341,6 +342,60 @@ class Maintained(NamedTuple):
     problem: str = ""
 
 
+class RouteLimits:
+    """The routes of each member that the limits of its Tenant refuse: the newest of the member or of a sub-tenant.
+
+    ``admit`` decides, when a view is made. An admitted route stays while it exists, also below a lower limit, and is
+    not replaced while there are more than the limit.
+    """
+
+    def __init__(self) -> None:
+        #: By namespace of the member and name: the field that refuses the route.
+        self.refused: dict[str, dict[str, str]] = {}
+        #: The admitted routes, by namespace and sub-tenant, where a limit refuses others.
+        self._admitted: dict[tuple[str, str], set[str]] = {}
+
+    def admit(
+        self, tenant: Tenant | None, namespace: str, routes: Iterable[LoadBalancerRoute], served: Iterable[int]
+    ) -> None:
+        """Decide about all routes of a member; ``served`` counts those of each load balancer in its status."""
+        self.refused.pop(namespace, None)
+        if tenant is None or not _limits_routes(tenant):
+            return
+        refused: dict[str, str] = {}
+        present = sorted(routes, key=_by_age)
+        if (used := tenant.status.used) is not None and used.subtenants is not None:
+            by_subtenant: dict[str, list[LoadBalancerRoute]] = {}
+            for route in present:
+                by_subtenant.setdefault(subtenant_of(route), []).append(route)
+            for name, of_subtenant in by_subtenant.items():
+                limit, before = tenant.limits_of(name).max_routes, used.of_subtenant(name).routes_served
+                newest = self._admit((namespace, name), of_subtenant, limit, before)
+                why = f"spec.subtenants.maxRoutes of the Tenant allows sub-tenant {name} {limit}"
+                refused |= dict.fromkeys(newest, why)
+        limit = tenant.spec.max_routes
+        within = [route for route in present if route.metadata.name not in refused]
+        newest = self._admit((namespace, ""), within, limit, sum(served))
+        refused |= dict.fromkeys(newest, f"spec.maxRoutes of the Tenant allows {limit}")
+        if refused:
+            self.refused[namespace] = refused
+
+    def _admit(self, place: tuple[str, str], routes: Sequence[LoadBalancerRoute], limit: int, served: int) -> list[str]:
+        """Return the names of ``routes``, oldest first, for which a limit has no room.
+
+        A hub that has just started knows only the number ``served``.
+        """
+        if not limit or len(routes) <= limit:
+            self._admitted.pop(place, None)
+            return []
+        names = [route.metadata.name for route in routes]
+        before = self._admitted.get(place)
+        within = set(names[: max(limit, served)]) if before is None else before.intersection(names)
+        within.update([name for name in names if name not in within][: max(0, limit - len(within))])
+        self._admitted[place] = within
+        return [name for name in names if name not in within]
+
+
 class HTTPObjects(MemberObjects[HTTPLoadBalancer]):
     """HTTPLoadBalancers with the routes that are attached to them."""
 
@@ -365,8 +420,7 @@ class HTTPObjects(MemberObjects[HTTPLoadBalancer]):
         inventory.register(self, {LOAD_BALANCER_ROUTES.plural: self.routes})
         #: The routes of a load balancer until one of them changes: each reconcile reads all, which may be thousands.
         self._routes: dict[LoadBalancerKey, tuple[LoadBalancerRoute, ...]] = {}
-        #: The routes that a limit lets through, by namespace of the member and by sub-tenant; empty for all of them.
-        self._within_limit: dict[tuple[str, str], set[str]] = {}
+        self._limits = RouteLimits()
         self.routes.on_change(self._note_route)
         #: The slices of the Services that the routes of a load balancer name, once these have been requested.
         self._slices: dict[LoadBalancerKey, SlicesOfRoutes] = {}
@@ -418,76 +472,32 @@ class HTTPObjects(MemberObjects[HTTPLoadBalancer]):
             routes = self._routes[key] = tuple(filter(_is_present, self.routes.by_index("lb", key)))
         return routes
 
-    def routes_over_limit(self, key: LoadBalancerKey) -> Collection[str]:
-        """Return the routes of a load balancer that exceed a limit of its Tenant: the newest of a member or sub-tenant.
+    def admit_routes(self, namespace: str) -> None:
+        """Decide which routes of a member are served within the limits of its Tenant; what follows reads that."""
+        routes = self.routes.indexed("namespace", namespace)
+        # A lower limit takes away none of those that the statuses count as served.
+        served = (obj.status.routes for obj in self.cache.by_index("namespace", namespace))
+        self._limits.admit(self._inventory.tenant_of(namespace), namespace, filter(_is_present, routes), served)
 
-        The statuses have how many are served: a lower limit takes none of them away.
-        """
-        return self._over_limit(key).keys()
-
-    def _over_limit(self, key: LoadBalancerKey) -> dict[str, str]:
-        """Return the field that refuses each of these routes."""
-        tenant, routes = self._inventory.tenant_of(key.namespace), self.routes.indexed("namespace", key.namespace)
-        if tenant is None or not _limits_routes(tenant):
-            return {}
-        over: dict[str, str] = {}
-        present = sorted(filter(_is_present, routes), key=_by_age)
-        used = tenant.status.used
-        counted = used is not None and used.subtenants is not None
-        by_subtenant: dict[str, list[LoadBalancerRoute]] = {}
-        for route in present if counted else ():
-            by_subtenant.setdefault(subtenant_of(route), []).append(route)
-        for name, of_subtenant in by_subtenant.items():
-            if used is not None:
-                limit, served = tenant.limits_of(name).max_routes, used.of_subtenant(name).routes_served
-                newest = self._newest((key.namespace, name), of_subtenant, limit, served)
-                over |= dict.fromkeys(
-                    newest, f"spec.subtenants.maxRoutes of the Tenant allows sub-tenant {name} {limit}"
-                )
-        limit = tenant.spec.max_routes
-        served = sum(obj.status.routes for obj in self.cache.by_index("namespace", key.namespace))
-        within = [route for route in present if route.metadata.name not in over]
-        newest = self._newest((key.namespace, ""), within, limit, served)
-        over |= dict.fromkeys(newest, f"spec.maxRoutes of the Tenant allows {limit}")
-        return {
-            route.metadata.name: over[name] for route in self.routes_of(key) if (name := route.metadata.name) in over
-        }
-
-    def _newest(
-        self, place: tuple[str, str], routes: Sequence[LoadBalancerRoute], limit: int, served: int
-    ) -> list[str]:
-        """Return the names of ``routes``, oldest first, for which the limit of a member or sub-tenant has no room.
-
-        What was served stays, and is not replaced while there is more of it than the limit. A hub that has just
-        started knows only the number ``served``.
-        """
-        if not limit or len(routes) <= limit:
-            self._within_limit.pop(place, None)
-            return []
-        names = [route.metadata.name for route in routes]
-        before = self._within_limit.get(place)
-        within = set(names[: max(limit, served)]) if before is None else before.intersection(names)
-        within.update([name for name in names if name not in within][: max(0, limit - len(within))])
-        self._within_limit[place] = within
-        return [name for name in names if name not in within]
-
-    def routes_within_limit(self, key: LoadBalancerKey) -> tuple[LoadBalancerRoute, ...]:
+    def admitted_routes(self, key: LoadBalancerKey) -> tuple[LoadBalancerRoute, ...]:
         """Return the routes of a load balancer that are served, ordered by name."""
         routes = self.routes_of(key)
-        if over_limit := self.routes_over_limit(key):
-            return tuple(route for route in routes if route.metadata.name not in over_limit)
+        if refused := self._limits.refused.get(key.namespace):
+            return tuple(route for route in routes if route.metadata.name not in refused)
         return routes
 
     def refused_by_limit(self, key: LoadBalancerKey) -> list[RefusedPartStatus]:
         """Return the routes above the limit as parts that are not served."""
+        refused = self._limits.refused.get(key.namespace, {})
         return [
             RefusedPartStatus(
                 "route",
                 name,
-                f"{ConditionReason.QUOTA_EXCEEDED}: {why} Ingresses and routes; delete others, or ask the operator "
-                "for more",
+                f"{ConditionReason.QUOTA_EXCEEDED}: {refused[name]} Ingresses and routes; delete others, or ask the "
+                "operator for more",
             )
-            for name, why in sorted(self._over_limit(key).items())
+            for name in map(_name_of, self.routes_of(key) if refused else ())
+            if name in refused
         ]
 
     def slices_of(self, key: LoadBalancerKey) -> Mapping[str, tuple[EndpointSlice, ...]]:
