@@ -28,8 +28,8 @@ from podless import ApiServer
 from podless.credentials import load_tls
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-#: The handlers of the servers that run in this process, and their loops, by port.
-_handlers: dict[int | None, tuple[asyncio.AbstractEventLoop, Handler]] = {}
+#: The handlers of the servers that run in this process, and their loops, by host and port.
+_handlers: dict[str, tuple[asyncio.AbstractEventLoop, Handler]] = {}
 #: What a watch holds for a client that does not read; then its server waits, as for a full socket.
 _WINDOW_BYTES = 2**18
 
@@ -40,12 +40,12 @@ def install(patch: Any) -> None:
 
     async def listen_here(server: ApiServer, parts: Any, identity: Any) -> Any:
         connections = await listen(server, parts, identity)
-        _handlers[yarl.URL(server.url).port] = asyncio.get_running_loop(), parts.handler
+        _handlers[yarl.URL(server.url).authority] = asyncio.get_running_loop(), parts.handler
         return connections
 
     async def stop_here(server: ApiServer) -> None:
         if server.url:
-            _handlers.pop(yarl.URL(server.url).port, None)
+            _handlers.pop(yarl.URL(server.url).authority, None)
         await stop(server)
 
     patch.setattr(ApiServer, "_listen", listen_here)
@@ -92,7 +92,7 @@ class _Session:
         self._open = set[_Answer]()
 
     def request(self, method: str, url: yarl.URL, **options: Any) -> Any:
-        loop, handler = _handlers.get(url.port, (None, None))
+        loop, handler = _handlers.get(url.authority, (None, None))
         if handler is not None and url.scheme == "http" and loop is asyncio.get_running_loop():
             return _Sending(self._send(handler, method, url, **options))
         if self._network is None:
