@@ -59,8 +59,9 @@ def test_the_state_is_kept_until_the_first_read() -> None:
     assert addresses(first.first(now, status, is_new=True)) == ["1", "9"]
     assert addresses(first.first(now, status, is_new=False)) == ["1", "9"], "the worker has not looked yet"
     assert first.reported(KEY)
+    assert first.reported(KEY), "a report before the present targets are put is about what was held"
     assert first.first(now, status, is_new=False) == now
-    assert not first.reported(KEY), "only the first report is about what was held"
+    assert not first.reported(KEY), "the next report is about the present targets"
 
 
 def test_targets_desired_again_are_restored_at_once() -> None:

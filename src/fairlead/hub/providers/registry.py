@@ -539,29 +539,37 @@ def _with_targets(last: DesiredLoadBalancer, now: DesiredLoadBalancer) -> Desire
 
 
 class HeldTargets:
-    """The load balancers that were put with the held changes of an earlier process, until their worker reports."""
+    """The load balancers that were put with the held changes of an earlier process, until what is desired now is put.
+
+    Until then a report of their worker says nothing about the present targets.
+    """
 
     def __init__(self) -> None:
-        self._waiting: set[LoadBalancerKey] = set()
+        self._restored: dict[LoadBalancerKey, bool] = {}  # whether the worker has reported
 
     def first(self, desired: DesiredLoadBalancer, status: IntentStatus, *, is_new: bool) -> DesiredLoadBalancer:
         """Return what is put instead of ``desired``; ``is_new``: this process has not put this load balancer before."""
         key = desired.key
-        if not is_new and key not in self._waiting:
+        if self._restored.get(key, not is_new):
+            self._restored.pop(key, None)
             return desired
         before = as_held(desired, held_before(key, status).rows)
-        (self._waiting.discard if before == desired else self._waiting.add)(key)
+        if before == desired:
+            self._restored.pop(key, None)
+        else:
+            self._restored[key] = False
         return before
 
     def reported(self, key: LoadBalancerKey) -> bool:
         """Note a report of the worker; return whether the load balancer was put with held changes."""
-        waiting = key in self._waiting
-        self._waiting.discard(key)
-        return waiting
+        if key not in self._restored:
+            return False
+        self._restored[key] = True
+        return True
 
     def forget(self, key: LoadBalancerKey) -> None:
         """Forget a load balancer that was deleted."""
-        self._waiting.discard(key)
+        self._restored.pop(key, None)
 
 
 def as_held(desired: DesiredLoadBalancer, held: Sequence[Held]) -> DesiredLoadBalancer:
