@@ -244,10 +244,8 @@ class MemberHealth:
             self._changed(namespace)
 
 
-#: What a member uses is counted so long after a change, and written once two counts in a row are the same: a burst,
-#: such as a Service that gets ports, address and targets, is one write. Counts that always differ are written, too.
+#: Changes of what a member uses are gathered for so long, so that a burst is one write.
 COUNT_AFTER_S = 5.0
-_COUNT_WITHIN_S = 30.0
 
 
 class MemberQuotas:
@@ -535,8 +533,6 @@ class Tenants:
         self._leading = leading
         self._events = events
         self._present: Overlay[Tenant] = Overlay(inventory.tenants)
-        #: By Tenant, since when its counts differ from its status, and the last count.
-        self._counts: dict[str, tuple[float, TenantUsed]] = {}
         self._writer: CoalescingWriter[Tenant] = CoalescingWriter(
             cluster, TENANTS, objects=self._present, clock=clock, manager=MANAGER_HUB
         )
@@ -562,27 +558,18 @@ class Tenants:
             raise Terminal(problem, reason="Invalid")
         return again_s
 
-    async def recount(self, name: str) -> float | None:
-        """Have the status of one Tenant written if it differs from what the member uses, once that has settled.
-
-        Returns the seconds until the next count; None for none.
-        """
+    async def recount(self, name: str) -> None:
+        """Have the status of one Tenant written if the member uses more or less than it says."""
         tenant = self._present.get("", name)
-        before_s, before = self._counts.pop(name, (self._clock.monotonic(), None))
         if tenant is None or tenant.deleting or not self._leading():
-            return None
+            return
         if not self._inventory.decides_in(tenant.spec.region):
-            return None
-        used = self._quotas.used(tenant)
-        if _uses_less(tenant.status.used or TenantUsed(), used):
+            return
+        before, used = tenant.status.used or TenantUsed(), self._quotas.used(tenant)
+        if used != tenant.status.used:
+            self._queue.add(name)
+        if _uses_less(before, used):
             self._quotas.wake_waiting(tenant.namespace)
-        if used == tenant.status.used:
-            return None
-        if used != before and self._clock.monotonic() - before_s < _COUNT_WITHIN_S:
-            self._counts[name] = before_s, used
-            return COUNT_AFTER_S
-        self._queue.add(name)
-        return None
 
     async def _remove(self, tenant: Tenant) -> float | None:
         step = await self._removal.step(tenant)
