@@ -15,7 +15,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -128,14 +128,7 @@ class EgressWorld:
 
     async def seen(self, pod: str) -> str:
         """Return the address of a pod as the server outside sees it; empty when it is not reached."""
-        try:
-            async with asyncio.timeout(_SEEN_S):
-                connection = await self.connect(pod)
-                address, _ = await connection.ask()
-            connection.close()
-        except (OSError, TimeoutError):
-            return ""
-        return address
+        return await _seen(self.connect(pod))
 
     def run(self, namespace: str, *command: str, text: str = "") -> str:
         """Run a command in a namespace; return what it prints."""
@@ -258,14 +251,11 @@ class EgressPath:
 
     async def seen(self, _pod: str = "") -> str:
         """Return the address of the pod as the server outside sees it; empty when it is not reached."""
-        try:
-            async with asyncio.timeout(_SEEN_S):
-                connection = OutsideConnection(*await connect_inside(self.names[0], self._server, _SERVER_PORT))
-                address, _ = await connection.ask()
-            connection.close()
-        except (OSError, TimeoutError):
-            return ""
-        return address
+
+        async def connect() -> OutsideConnection:
+            return OutsideConnection(*await connect_inside(self.names[0], self._server, _SERVER_PORT))
+
+        return await _seen(connect())
 
 
 class OutsideConnection:
@@ -284,6 +274,19 @@ class OutsideConnection:
     def close(self) -> None:
         """Close it."""
         self._writer.close()
+
+
+async def _seen(connecting: Awaitable[OutsideConnection]) -> str:
+    try:
+        async with asyncio.timeout(_SEEN_S):
+            connection = await connecting
+            try:
+                address, _ = await connection.ask()
+            finally:
+                connection.close()
+    except (OSError, TimeoutError):
+        return ""
+    return address
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
