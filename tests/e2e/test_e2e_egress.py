@@ -112,6 +112,12 @@ async def test_labelled_pods_leave_with_the_address_of_their_service(site: Proxy
         traffic = site.traffic(address)
         await wait_until(traffic.is_answered, "the Service is served at the same address")
 
+        async def as_placed() -> bool:
+            placement = (await site.cluster.get(TCP_LOAD_BALANCERS, "tenant-east", "default.web")).status.placement
+            return placement is not None and await site.owners(address) == [*placement.machines[:1]]
+
+        await wait_until(as_placed, "the machine that comes first has the address")
+
         # The owner loses its power: new connections and an open one go on at the other machine.
         (owner,) = await site.owners(address)
         open_connection = await world.connect("client", port=40_000)
