@@ -1,4 +1,4 @@
-"""Requests to an API server in the same process, without sockets: in the place of aiohttp below the kube client.
+"""Requests to an API server in the same process, without sockets: it replaces aiohttp below the kube client.
 
 In: the requests of ``fairlead.kube.transport``. Out: what the handler of the server answers: its routing, access rules,
 validation, storage and encoding are those of every request, and bodies are bytes on both sides. Only the parser of

@@ -558,4 +558,4 @@ def replace_token(files: Sequence[Path], old: str, new: str) -> str:
             return f"The kubeconfig {path} cannot be written ({reason})"
         return ""
     names = ", ".join(map(str, files)) or "none"
-    return f"The token that was renewed is no longer in the kubeconfig ({names})"
+    return f"The token to be replaced is not in the kubeconfig ({names})"

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import msgspec
 import pytest
 
 from fairlead.api.intent import IntentStatus
-from fairlead.hub.providers.registry import HeldTargets, as_held
+from fairlead.hub.providers.registry import HeldTargets, Placement, ProviderMigration, as_held
 from fairlead.ledger.frontends import held_wire
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.model.keys import ListenerKey, Protocol
-from fairlead.sync.plan import DRY_RUN, LAST_TARGETS, PAUSED
+from fairlead.runtime.clock import VirtualClock
+from fairlead.sync.history import Report
+from fairlead.sync.plan import DRY_RUN, LAST_TARGETS, PAUSED, Tracker
 from fairlead.testing.builders import HTTP, desired, lb_key, target
+from fairlead.translate.view import Decision
 
 KEY = lb_key()
 
@@ -62,6 +68,31 @@ def test_the_state_is_kept_until_the_first_read() -> None:
     assert first.reported(KEY), "a report before the present targets are put is about what was held"
     assert first.first(now, status, is_new=False) == now
     assert not first.reported(KEY), "the next report is about the present targets"
+
+
+@pytest.mark.req("I-10")
+def test_present_targets_equal_to_the_restored_ones_are_reported() -> None:
+    """Reports before that were about what was held, and are not passed on."""
+    tracker = Tracker()
+    runner: Any = SimpleNamespace(tracker=tracker, durable=False, worker=SimpleNamespace(trigger=lambda: None))
+    providers: Any = {"envoy": runner}
+    migration = ProviderMigration(providers=providers, clock=VirtualClock())
+    obj: Any = SimpleNamespace(status=IntentStatus(held=held_wire([row(Action.DRAIN, "9")]), held_total=1))
+    report, passed_on = Report(KEY, provider="envoy"), list[Report]()
+
+    def place(*lasts: str) -> None:
+        migration.place(KEY, obj, Placement(Decision(wanted(*lasts), (), provider="envoy")))
+
+    place("1")
+    assert tracker.pop_dirty() == [KEY]
+    assert migration.reported(report, passed_on.append)
+    assert not passed_on
+    place("1", "9")
+    assert tracker.pop_dirty() == [KEY]
+    assert not migration.reported(report, passed_on.append)
+    assert passed_on == [report]
+    place("1", "9")
+    assert tracker.pop_dirty() == []
 
 
 def test_targets_desired_again_are_restored_at_once() -> None:

@@ -469,9 +469,13 @@ class ProviderMigration:
         desired, runner = translation.desired, self._providers.get(translation.provider)
         if desired is None or runner is None:
             return
+        restored = self._held.has_reported(desired.key)
         if obj is not None and not runner.durable:
             desired = self._held.first(desired, obj.status, is_new=desired.key not in runner.tracker)
-        if runner.tracker.put(desired):
+        if restored:
+            # Also where the same is desired now: so far the worker has reported about what was restored.
+            runner.tracker.touch((desired.key,))
+        if runner.tracker.put(desired) or restored:
             runner.worker.trigger()
 
     def _release_others(self, key: LoadBalancerKey, obj: IntentObject, serving: Decision) -> bool:
@@ -559,6 +563,10 @@ class HeldTargets:
         else:
             self._restored[key] = False
         return before
+
+    def has_reported(self, key: LoadBalancerKey) -> bool:
+        """Return whether the worker has reported about what was restored, so that the present targets can be put."""
+        return self._restored.get(key, False)
 
     def reported(self, key: LoadBalancerKey) -> bool:
         """Note a report of the worker; return whether the load balancer was put with held changes."""
