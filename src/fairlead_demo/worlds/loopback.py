@@ -1,8 +1,8 @@
 """Choose addresses and ports that nothing else uses: random ones, so that two worlds never meet.
 
-Out: /24s of the loopback range, and ports below those that the kernel gives to outgoing connections. One of these
-could be taken between the moment it is found free and the moment a process listens there, and then another world's
-process may answer in its place.
+Out: /24s of the loopback range, and ports that neither the kernel gives to outgoing connections nor a hub to proxies.
+One of these could be taken between the moment it is found free and the moment a process listens there, and then
+another world's process may answer in its place.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from pathlib import Path
 
 from fairlead.errors import Terminal
 from fairlead.providers.envoy.envoy_process import may_open
+from fairlead.translate.addresses import PROXY_PORTS
 
 _TRIES = 50
-_FIRST_PORT = 10_000
+_FIRST_PORT, _ENOUGH = 2_000, 1_000
 _INSTEAD = 8_000
 #: Every port that this process has been given.
 _handed_out: set[int] = set()
-_OUTGOING, _USUAL_OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range"), 32_768
+_OUTGOING, _USUAL_END = Path("/proc/sys/net/ipv4/ip_local_port_range"), 65_535
 
 
 def free_network(port: int = 8080) -> str:
@@ -40,27 +41,28 @@ def service_port(number: int) -> int:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a port that is free now for TCP and UDP, outside of the range of ephemeral ports.
+    """Return a port that is free now for TCP and UDP, and that neither the kernel nor a hub gives to anybody.
 
     A process never gets the same port twice: nothing may listen at the first one yet when the second is asked for.
     """
     chooser = random.SystemRandom()
-    end = _first_outgoing_port()
+    ports = _candidates()
     for _ in range(_TRIES):
-        port = chooser.randint(_FIRST_PORT, end - 1)
+        port = chooser.choice(ports)
         if port not in _handed_out and _free(host, port) and _free(host, port, socket.SOCK_DGRAM):
             _handed_out.add(port)
             return port
-    raise Terminal(f"There is no free port between {_FIRST_PORT} and {end} at {host}.")
+    raise Terminal(f"There is no free port between {ports[0]} and {ports[-1]} at {host}.")
 
 
-def _first_outgoing_port() -> int:
+def _candidates() -> range:
+    """Return the ports above those for outgoing connections, or those below a hub's where these reach the end."""
     try:
-        first = int(_OUTGOING.read_text(encoding="ascii").split()[0])
+        last = int(_OUTGOING.read_text(encoding="ascii").split()[1])
     except OSError:
-        first = _USUAL_OUTGOING
-    # nearly all ports are ephemeral on this machine
-    return first if first > _FIRST_PORT + _TRIES else 65_536
+        last = _USUAL_END
+    above = range(last + 1, 65_536)
+    return above if len(above) >= _ENOUGH else range(_FIRST_PORT, PROXY_PORTS.start)
 
 
 def _free(host: str, port: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> bool:
