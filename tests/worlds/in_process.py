@@ -40,12 +40,12 @@ def install(patch: Any) -> None:
 
     async def listen_here(server: ApiServer, parts: Any, identity: Any) -> Any:
         connections = await listen(server, parts, identity)
-        _handlers[yarl.URL(server.url).authority] = asyncio.get_running_loop(), parts.handler
+        answer(server.url, parts.handler)
         return connections
 
     async def stop_here(server: ApiServer) -> None:
         if server.url:
-            _handlers.pop(yarl.URL(server.url).authority, None)
+            answer(server.url, None)
         await stop(server)
 
     patch.setattr(ApiServer, "_listen", listen_here)
@@ -57,6 +57,13 @@ def install(patch: Any) -> None:
 def installed() -> bool:
     """Return whether requests are answered in this process."""
     return transport.aiohttp is not aiohttp
+
+
+def answer(url: str, handler: Handler | None) -> None:
+    """Have requests to the server at ``url`` answered by its ``handler``, or over the network again if that is None."""
+    _handlers.pop(yarl.URL(url).authority, None)
+    if handler is not None:
+        _handlers[yarl.URL(url).authority] = asyncio.get_running_loop(), handler
 
 
 _tls_of_hosts: dict[tuple[str, ...], Any] = {}
@@ -125,8 +132,8 @@ class _Session:
             sent["Content-Length"] = str(len(data))
             body.feed_data(data)
         body.feed_eof()
-        query = f"?{urlencode(params)}" if params else ""
-        path = url.raw_path + query
+        query = urlencode(params) if params else url.raw_query_string
+        path = f"{url.raw_path}?{query}" if query else url.raw_path
         raw = tuple((name.encode(), value.encode()) for name, value in sent.items())
         message = RawRequestMessage(
             method,
@@ -138,7 +145,7 @@ class _Session:
             None,
             False,
             False,
-            yarl.URL.build(path=url.raw_path, query_string=query[1:], encoded=True),
+            yarl.URL.build(path=url.raw_path, query_string=query, encoded=True),
         )
         answer = _Answer(self._open, timeout.sock_read)
         server_end: Any = SimpleNamespace(transport=answer, ssl_context=None, peername=None, sockname=None)
@@ -288,4 +295,4 @@ class _Answer(AbstractStreamWriter):
             self._task.cancel()
 
 
-__all__ = ["install", "installed"]
+__all__ = ["answer", "install", "installed"]

@@ -1,6 +1,7 @@
 """A proxy between a hub and its API, which can answer requests of some kinds like a broken API.
 
-In: HTTP. Out: the same, or 403, 500, 429, silence. It notes every request that changes something.
+In: HTTP, or requests in the process. Out: the same, or 403, 500, 429, silence. It notes every request that changes
+something.
 """
 
 from __future__ import annotations
@@ -10,9 +11,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import aiohttp
+import yarl
 from aiohttp import web
 
+from fairlead.kube import transport
+from tests.worlds import in_process
+
 HANGS = 0
+_NO_LIMIT = aiohttp.ClientTimeout(total=None)
 _DROPPED = frozenset({"host", "content-length", "transfer-encoding", "connection"})
 
 
@@ -37,24 +43,28 @@ class Wire:
         self._healed = asyncio.Event()
 
     async def start(self) -> None:
-        self._session = aiohttp.ClientSession(auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None))
+        connector = transport.aiohttp.TCPConnector()
+        self._session = transport.aiohttp.ClientSession(connector=connector, auto_decompress=False)
         server = web.Server(self._handle, handler_cancellation=True)
         self._runner = web.ServerRunner(server, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        if in_process.installed():
+            in_process.answer(self.url, self._handle)
 
     async def stop(self) -> None:
         self._healed.set()
         self.cut()
+        in_process.answer(self.url, None)
         await self._runner.cleanup()
         await self._session.close()
 
     def cut(self, plural: str = "") -> None:
         """Break off what is being streamed of one kind, or of all."""
-        for transport, kind in self._open:
+        for stream, kind in self._open:
             if plural in ("", kind):
-                transport.abort()
+                stream.abort()
 
     def breaks(self, plural: str, status: int) -> None:
         """Have reads of one kind answered with ``status``, now and until ``heal``."""
@@ -88,8 +98,10 @@ class Wire:
         counts = request.method != "GET" and kind not in ("leases", "events")
         if counts:
             await self.at_point()
-        url = f"{self._target}{request.path_qs}"
-        async with self._session.request(request.method, url, headers=headers, data=body or None) as answer:
+        url = yarl.URL(f"{self._target}{request.path_qs}", encoded=True)
+        async with self._session.request(
+            request.method, url, params=None, headers=headers, data=body or None, timeout=_NO_LIMIT
+        ) as answer:
             if counts and answer.status < 300:
                 self.writes.append((request.method, kind))
             if counts:
@@ -102,7 +114,7 @@ class Wire:
                 self._open.append(streamed)
             try:
                 await response.prepare(request)
-                async for chunk in answer.content.iter_any():
+                while chunk := await answer.content.readany():
                     await response.write(chunk.replace(*self.garbled[kind]) if kind in self.garbled else chunk)
                 await response.write_eof()
             except (ConnectionError, aiohttp.ClientError):
