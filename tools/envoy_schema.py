@@ -57,14 +57,23 @@ ROOTS = (
     "envoy/extensions/matching/common_inputs/network/v3/network_inputs.proto",
     "envoy/extensions/matching/input_matchers/ip/v3/ip.proto",
     "envoy/extensions/retry/host/previous_hosts/v3/previous_hosts.proto",
+    "envoy/extensions/tracers/opentelemetry/samplers/v3/cel_sampler.proto",
     "envoy/extensions/tracers/opentelemetry/samplers/v3/parent_based_sampler.proto",
-    "envoy/extensions/tracers/opentelemetry/samplers/v3/trace_id_ratio_based_sampler.proto",
     "envoy/extensions/transport_sockets/proxy_protocol/v3/upstream_proxy_protocol.proto",
     "envoy/extensions/transport_sockets/quic/v3/quic_transport.proto",
     "envoy/extensions/transport_sockets/raw_buffer/v3/raw_buffer.proto",
     "envoy/extensions/transport_sockets/tls/v3/secret.proto",
     "envoy/extensions/transport_sockets/tls/v3/tls.proto",
     "envoy/extensions/upstreams/http/v3/http_protocol_options.proto",
+)
+#: A field that Envoy has since 1.37 and the package does not: file, message, field, its number and type.
+OTLP_OVER_HTTP = (
+    "envoy/extensions/access_loggers/open_telemetry/v3/logs_service.proto",
+    "OpenTelemetryAccessLogConfig",
+    "http_service",
+    8,
+    "envoy/config/core/v3/http_service.proto",
+    ".envoy.config.core.v3.HttpService",
 )
 OUTPUT = Path(__file__).parents[1] / "src" / "fairlead" / "providers" / "envoy" / "envoy.binpb.z"
 
@@ -87,12 +96,19 @@ def collect(roots: tuple[str, ...]) -> list[bytes]:
 
 def main() -> None:
     """Write the descriptor set."""
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
+
+    name, message, field, number, needed, kind = OTLP_OVER_HTTP
 
     files = FileDescriptorSet()
     for serialised in collect(ROOTS):
         file = FileDescriptorProto.FromString(serialised)
         file.ClearField("source_code_info")
+        if file.name == name:
+            file.dependency.append(needed)
+            (config,) = (part for part in file.message_type if part.name == message)
+            optional, of_message = FieldDescriptorProto.LABEL_OPTIONAL, FieldDescriptorProto.TYPE_MESSAGE
+            config.field.add(name=field, number=number, label=optional, type=of_message, type_name=kind)
         files.file.append(file)
     packed = zlib.compress(files.SerializeToString(deterministic=True), 9)
     OUTPUT.write_bytes(packed)

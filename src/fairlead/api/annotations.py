@@ -276,6 +276,48 @@ def _invalid_format(text: str) -> Iterator[str]:
         yield "a % that begins no operator; write operators as in %RESPONSE_CODE%"
 
 
+#: The longest text of a setting.
+MAX_TRACING = 512
+
+
+class Fraction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of all requests."""
+
+    numerator: Annotated[int, Meta(ge=0)]
+    denominator: Annotated[int, Meta(ge=1, le=1_000_000)] = 100
+
+    @property
+    def problem(self) -> str:
+        """Return what is wrong with it, empty for nothing."""
+        if self.numerator <= self.denominator:
+            return ""
+        return f"numerator {self.numerator} is above denominator {self.denominator}"
+
+
+class _RouteTracing(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    sampling_rate: Fraction
+
+
+def read_route_tracing(text: str) -> Fraction:
+    """Return the share of a route's requests that ``off``, or a JSON object, has sampled.
+
+    Raises:
+        ValueError: names the field, and what is wrong with it.
+    """
+    if text == "off":
+        return Fraction(0)
+    example = '{"samplingRate": {"numerator": 5}}'
+    if not text.startswith("{"):
+        raise ValueError(f"{text[:40]!r} is unknown; choose off, or a JSON object such as {example}")
+    try:
+        rate = decode(text, _RouteTracing).sampling_rate
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{error}; write off, or a JSON object such as {example}") from error
+    if rate.problem:
+        raise ValueError(f"samplingRate: {rate.problem}")
+    return rate
+
+
 def _milliseconds(text: str) -> int | None:
     """Return a duration such as 500ms or 2s in milliseconds; None for anything else."""
     match = _DURATION.fullmatch(text)

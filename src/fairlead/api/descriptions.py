@@ -547,6 +547,7 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "backends": "Backends that rules refer to.",
         "created": "Creation time of the member's object; older routes take precedence.",
         "accessLog": "Access log of the requests of the route; that of the load balancer when empty.",
+        "tracing": "Share of the requests of the route that is traced: off, or JSON; that of the class when empty.",
     },
     "Attachment": {
         "listener": "Name of the listener.",

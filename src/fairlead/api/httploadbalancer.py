@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.annotations import MAX_ACCEPT, MAX_ACCESS_LOG, MAX_LIMITS, uncertain_network
+from fairlead.api.annotations import MAX_ACCEPT, MAX_ACCESS_LOG, MAX_LIMITS, MAX_TRACING, uncertain_network
 from fairlead.api.crd import AGE, Column, Crd
 from fairlead.api.intent import Families, FamilyPolicy, IntentObject, IntentStatus, NamesStatus
 from fairlead.api.json_text import decode
@@ -221,7 +221,7 @@ class LoadBalancerRouteSpec(Wire, frozen=True, gc=False):
     """One route: which listeners take it, its rules, and the backends that they name.
 
     created and origin are those of the member's object; older routes go before younger ones. accessLog takes the place
-    of that of the load balancer.
+    of that of the load balancer, and tracing the place of the sampling rate of the class.
     """
 
     load_balancer: Annotated[str, Meta(min_length=1, max_length=253)]
@@ -231,6 +231,7 @@ class LoadBalancerRouteSpec(Wire, frozen=True, gc=False):
     backends: Annotated[tuple[Backend, ...], Meta(max_length=4096, extra_json_schema=list_by("name"))] = ()
     created: Annotated[str, Meta(max_length=64)] = ""
     access_log: Annotated[str, Meta(max_length=MAX_ACCESS_LOG)] = ""
+    tracing: Annotated[str, Meta(max_length=MAX_TRACING)] = ""
     origin: Origin = Origin()
 
 
@@ -269,6 +270,7 @@ class LoadBalancerRoute(KubeObject, frozen=True, gc=True, dict=True):
             rules=spec.rules,
             created=spec.created,
             access_log=spec.access_log,
+            tracing=spec.tracing,
             origin=f"{origin.namespace}/{origin.name}" if origin.name else self.metadata.name,
         )
 

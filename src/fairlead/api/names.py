@@ -69,6 +69,9 @@ ANNOTATION_ERROR_PAGES = "fairlead.dev/error-pages"
 #: On a Service, Gateway, IngressClass, Ingress, HTTPRoute or GRPCRoute: what of it is logged, as in parameter
 #: ``accessLog`` of a LoadBalancerClass: ``off``, ``json`` or a JSON object.
 ANNOTATION_ACCESS_LOG = "fairlead.dev/access-log"
+#: On an Ingress, HTTPRoute or GRPCRoute: the share of its requests that is traced: ``off``, or a JSON object with
+#: ``samplingRate`` as in parameter ``tracing`` of a LoadBalancerClass.
+ANNOTATION_TRACING = "fairlead.dev/tracing"
 #: On a Gateway, IngressClass, Ingress, HTTPRoute or GRPCRoute: CIDRs or addresses, with commas, of the only clients
 #: that are served; others are answered 403. On a Gateway, a dot and the name of a listener may follow: for that
 #: listener alone.

@@ -27,6 +27,7 @@ from fairlead.api.names import (
     ANNOTATION_IGNORED_ANNOTATIONS,
     ANNOTATION_JWT,
     ANNOTATION_REQUESTS_PER_SECOND,
+    ANNOTATION_TRACING,
     GROUP,
 )
 from fairlead.model.in_words import whole_number
@@ -80,6 +81,7 @@ _OF_ROUTES = (
     ANNOTATION_EXTERNAL_PROCESSOR,
     ANNOTATION_JWT,
     ANNOTATION_REQUESTS_PER_SECOND,
+    ANNOTATION_TRACING,
 )
 _OF_OTHER_OBJECTS = {
     ANNOTATION_BACKEND_TLS: "write a BackendTLSPolicy for the Services",

@@ -554,7 +554,7 @@ class Route(msgspec.Struct, frozen=True, dict=True):
     """One route with everything that decides its precedence: age, then ``namespace/name``, then the order of rules.
 
     ``created`` is RFC 3339, as the member's API server wrote it; empty sorts last. ``access_log`` takes the place of
-    that of the load balancer, unless it is empty.
+    that of the load balancer, and ``tracing`` the place of the sampling rate of the class, unless they are empty.
     """
 
     name: str
@@ -564,6 +564,7 @@ class Route(msgspec.Struct, frozen=True, dict=True):
     created: str = ""
     origin: str = ""
     access_log: str = ""
+    tracing: str = ""
 
     @cached_property
     def answering(self) -> frozenset[str]:

@@ -13,7 +13,14 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.agent.probes import with_probe
-from fairlead.api.annotations import accept_problem, exact_network, read_access_log, read_limits, uncertain_network
+from fairlead.api.annotations import (
+    accept_problem,
+    exact_network,
+    read_access_log,
+    read_limits,
+    read_route_tracing,
+    uncertain_network,
+)
 from fairlead.api.httploadbalancer import LoadBalancerRouteSpec
 from fairlead.api.intent import FamilyPolicy
 from fairlead.api.json_text import decode
@@ -37,6 +44,7 @@ from fairlead.api.names import (
     ANNOTATION_LIMITS,
     ANNOTATION_OUTLIER_DETECTION,
     ANNOTATION_REQUESTS_PER_SECOND,
+    ANNOTATION_TRACING,
     HEALTH_ANNOTATIONS,
     short_hash,
 )
@@ -655,7 +663,7 @@ def backend_tls_request(of: KubeObject) -> BackendTlsRequest | None:
     return request
 
 
-# --- access logs -----------------------------------------------------------------------------------------------------
+# --- access logs and traces ------------------------------------------------------------------------------------------
 
 
 def access_log_of(obj: KubeObject) -> str:
@@ -665,11 +673,24 @@ def access_log_of(obj: KubeObject) -> str:
 
 def access_log_problem(obj: KubeObject) -> str:
     """Return what is wrong with the annotation; empty when nothing is."""
-    text = obj.annotation(ANNOTATION_ACCESS_LOG)
+    return _ineffective(obj, ANNOTATION_ACCESS_LOG, read_access_log)
+
+
+def tracing_of(obj: KubeObject) -> str:
+    """Return the share of its requests that an object has traced, empty without a valid one."""
+    return "" if tracing_problem(obj) else obj.annotation(ANNOTATION_TRACING)
+
+
+def tracing_problem(obj: KubeObject) -> str:
+    """Return what is wrong with the annotation; empty when nothing is."""
+    return _ineffective(obj, ANNOTATION_TRACING, read_route_tracing)
+
+
+def _ineffective(obj: KubeObject, annotation: str, read: Callable[[str], object]) -> str:
     try:
-        read_access_log(text or "off")
+        read(obj.annotation(annotation) or "off")
     except ValueError as error:
-        return f"annotation {ANNOTATION_ACCESS_LOG} has no effect: {error}"
+        return f"annotation {annotation} has no effect: {error}"
     return ""
 
 

@@ -34,10 +34,23 @@ import msgspec
 
 from fairlead.model.desired import Affinity, FrontendSpec, Listener, Locality, ProxyProtocol, Shares, Spillover, Target
 from fairlead.model.health import HealthCheck, HealthRequest, OutlierDetection, ejection_seconds
-from fairlead.model.keys import ListenerKey, TargetKey
+from fairlead.model.key_pair import readable_authorities
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.keys import Protocol as Transport
-from fairlead.providers.envoy.resources import DRAIN, Fields, Schema, delimited, duration, number, resource_name, text
-from fairlead.providers.envoy.settings import connections_of
+from fairlead.providers.envoy.resources import (
+    DRAIN,
+    EncodedResource,
+    Fields,
+    ResourceType,
+    Schema,
+    delimited,
+    duration,
+    encoded_resource,
+    number,
+    resource_name,
+    text,
+)
+from fairlead.providers.envoy.settings import LogSettings, TraceSettings, collector_name, collector_of, connections_of
 
 CLUSTER = "envoy.config.cluster.v3.Cluster"
 
@@ -102,6 +115,46 @@ def cluster_bytes(
     if spec.proxy_protocol is not ProxyProtocol.NONE:
         fields["transport_socket"] = proxy_protocol_to_backend(schema, spec.proxy_protocol)
     return schema.encode(CLUSTER, fields)
+
+
+#: Where most systems that run Envoy have their authorities.
+SYSTEM_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
+
+
+def collector_clusters(
+    schema: Schema, key: LoadBalancerKey, *sinks: LogSettings | TraceSettings | None
+) -> dict[str, EncodedResource]:
+    """Encode the clusters of collectors over HTTP, by name; Envoy's client of gRPC needs none."""
+    clusters: dict[str, EncodedResource] = {}
+    for settings in sinks:
+        collector = collector_of(settings.sink) if settings is not None else None
+        if settings is None or collector is None or not collector.over_http:
+            continue
+        name = collector_name(key, settings.signal)
+        fields: dict[str, object] = {
+            "name": name,
+            # The figures of a load balancer are those of its own clusters.
+            "alt_stat_name": f"collector_{settings.signal}",
+            "connect_timeout": duration(2.0),
+            **_strict_dns(name, [Target(TargetKey(collector.host, int(collector.port)))], None, 0),
+        }
+        if collector.tls:
+            fields["transport_socket"] = _collector_tls(schema, collector.host, settings.authorities)
+        content = schema.encode(CLUSTER, fields)
+        clusters[name] = encoded_resource(ResourceType.CLUSTER, name, content, warms_by_ack=True)
+    return clusters
+
+
+def _collector_tls(schema: Schema, host: str, authorities: str) -> Fields:
+    by_name = is_dns_name(host)
+    roots: Fields = {"filename": SYSTEM_AUTHORITIES}
+    if authorities:
+        roots = {"inline_bytes": readable_authorities(authorities)[0].encode()}
+    san = {"san_type": "DNS" if by_name else "IP_ADDRESS", "matcher": {"exact": host}}
+    validation = {"trusted_ca": roots, "match_typed_subject_alt_names": [san]}
+    context = {"common_tls_context": {"validation_context": validation}, "sni": host if by_name else ""}
+    kind = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
+    return schema.extension("envoy.transport_sockets.tls", kind, context)
 
 
 def udp_cluster_fields(

@@ -18,9 +18,10 @@ from fairlead.model.desired import Affinity, FrontendSpec, Listener
 from fairlead.model.http import L7Listener
 from fairlead.model.keys import ListenerKey, Protocol, family_of
 from fairlead.model.observed import RefusedPart
-from fairlead.providers.envoy.clusters import TargetPort, cluster_bytes
+from fairlead.providers.envoy.clusters import TargetPort, cluster_bytes, collector_clusters
 from fairlead.providers.envoy.fleet import Fleet
 from fairlead.providers.envoy.resources import (
+    EncodedResource,
     Fields,
     ResourceType,
     Schema,
@@ -47,11 +48,13 @@ class ConnectionFrontend:
         self._fleet = fleet
         self._spec = spec
         self._bound: tuple[str, ...] = ()
+        self._collectors: Mapping[str, EncodedResource] = {}
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Return the names of all resources: one for each port, and one for each IPv6 listener."""
+        """Return the names of all resources: one for each port, each IPv6 listener, and the collector of logs."""
         labels = {port.name: f"port {key}" for key, port in self.ports.items()}
+        labels |= dict.fromkeys(self._collectors, "collector of logs")
         for address in self._bound:
             labels |= {listener_name(port.name, address): f"port {key}" for key, port in self.ports.items()}
         return labels
@@ -61,7 +64,10 @@ class ConnectionFrontend:
         old, self.ports, self._spec = self.ports, {}, spec
         before, self._bound = self._bound, tuple(bind_addresses)
         left = [address for address in before if family_of(address) not in set(map(family_of, self._bound))]
-        changes: list[ResourceChange] = []
+        collectors = collector_clusters(self._schema, spec.key, access_log_of(spec.parameters))
+        changes = [ResourceChange(ResourceType.CLUSTER, name, cluster) for name, cluster in collectors.items()]
+        unused = [name for name in self._collectors if name not in collectors]
+        self._collectors = collectors
         # Where clients hide behind a node's address, their ranges are checked in front of the proxy, not here.
         in_header = read_accept_proxy_protocol(spec.parameters.get(CONNECTIONS_ACCEPT, "")) is not None
         seen = spec if in_header or self._fleet.sees_clients(spec) else replace(spec, source_ranges=())
@@ -76,7 +82,8 @@ class ConnectionFrontend:
                 resource = encoded_resource(ResourceType.LISTENER, name, content, needs=(port.name,))
                 changes.append(ResourceChange(ResourceType.LISTENER, name, resource))
             changes += _listener_removals(port.name, left)
-        return [*changes, *(change for port in old.values() for change in _removal(port.name, before))]
+        changes += [change for port in old.values() for change in _removal(port.name, before)]
+        return [*changes, *(ResourceChange(ResourceType.CLUSTER, name, None) for name in unused)]
 
     def target_changes(self, touched: Mapping[ListenerKey, bool]) -> list[ResourceChange]:
         """Return the endpoints of ports, and the cluster of each whose targets are, or were, inside that."""
@@ -104,8 +111,9 @@ class ConnectionFrontend:
         return [*changes, ResourceChange(ResourceType.ENDPOINTS, port.name, endpoints)]
 
     def removal(self) -> list[ResourceChange]:
-        """Return the removal of all ports."""
-        return [change for port in self.ports.values() for change in _removal(port.name, self._bound)]
+        """Return the removal of everything."""
+        collectors = [ResourceChange(ResourceType.CLUSTER, name, None) for name in self._collectors]
+        return [*(change for port in self.ports.values() for change in _removal(port.name, self._bound)), *collectors]
 
 
 def _removal(name: str, bind_addresses: Iterable[str]) -> list[ResourceChange]:

@@ -3,7 +3,8 @@
     accessLog       off, json (requests alone, all fields), or a JSON object with the fields of ``AccessLog``
     accessLogSink   stdout, file:/PATH, or a collector
     tracing         off, or a JSON object with the fields of ``Tracing``
-    tracingSink     a collector: otlp://HOST:PORT (OTLP over gRPC), or otlps:// over TLS
+    tracingSink     a collector: otlp://HOST:PORT (OTLP over gRPC), http://HOST:PORT/PATH (OTLP over HTTP), or otlps://
+                    and https:// over TLS
     collectorCA     the authorities of collectors over TLS, PEM; those of the proxy's system by default
 
 In: ``FrontendSpec.parameters``; names that are not ours are left to others. Out: what is wrong with them; loggers for
@@ -14,9 +15,10 @@ Source: https://www.envoyproxy.io/docs/envoy/latest/configuration/observability/
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -25,6 +27,7 @@ from fairlead.api.annotations import (
     FIELDS,
     AcceptProxyProtocol,
     AccessLog,
+    Fraction,
     Kind,
     Limits,
     accept_problem,
@@ -51,6 +54,7 @@ _MILLION = 1_000_000
 class LogSettings(msgspec.Struct, frozen=True):
     """The access log of a class; ``sink`` is as in its parameter. ``plain``: as ``accessLog: json`` has always been."""
 
+    signal: ClassVar[str] = "logs"
     log: AccessLog
     sink: str = "stdout"
     plain: bool = False
@@ -61,10 +65,10 @@ def invalid_access_log(parameters: Mapping[str, str]) -> Iterator[str]:
     """Yield what is wrong with the parameters."""
     text, sink = parameters.get(ACCESS_LOG, "off"), parameters.get(ACCESS_LOG_SINK, "stdout")
     kind, _, place = sink.partition(":")
-    if kind in {"otlp", "otlps"}:
+    if kind in _SCHEMES:
         yield from _invalid_collector(ACCESS_LOG_SINK, sink)
     elif not (sink == "stdout" or (kind == "file" and place.startswith("/"))):
-        yield f"{ACCESS_LOG_SINK} is {sink[:80]!r}; choose stdout, file:/PATH, otlp://HOST:PORT or otlps://HOST:PORT"
+        yield f"{ACCESS_LOG_SINK} is {sink[:80]!r}; choose stdout, file:/PATH, {_COLLECTORS}"
     if problem := readable_authorities(parameters.get(COLLECTOR_CA, ""))[1]:
         yield f"{COLLECTOR_CA}: {problem}; write the authorities of the collector"
     try:
@@ -73,12 +77,38 @@ def invalid_access_log(parameters: Mapping[str, str]) -> Iterator[str]:
         yield f"{ACCESS_LOG}: {error}"
 
 
-def _invalid_collector(name: str, sink: str) -> Iterator[str]:
-    scheme, slashes, place = sink.partition("://")
+#: Schemes of collectors: whether each is over HTTP, and over TLS.
+_SCHEMES = {"otlp": (False, False), "otlps": (False, True), "http": (True, False), "https": (True, True)}
+_COLLECTORS = "otlp://HOST:PORT, http://HOST:PORT/PATH, or one of both with otlps or https for TLS"
+_HOST = re.compile(r"[A-Za-z0-9._:-]+")
+_PATH = re.compile(r"(?:/[A-Za-z0-9._~%-]*)*")
+
+
+class Collector(msgspec.Struct, frozen=True):
+    """A collector of OpenTelemetry as a sink names it."""
+
+    over_http: bool
+    tls: bool
+    host: str
+    port: str
+    path: str
+
+
+def collector_of(sink: str) -> Collector | None:
+    """Return the collector that a sink names; None for other sinks, and for texts that name none."""
+    scheme, _, rest = sink.partition("://")
+    place, slash, path = rest.partition("/")
     host, port = split_host_port(place)
-    is_number = whole_number(port, least=1, most=65535) is not None
-    if scheme not in {"otlp", "otlps"} or not slashes or not host or not is_number:
-        yield f"{name} is {sink[:80]!r}; write it as otlp://HOST:PORT, or otlps://HOST:PORT for TLS"
+    over_http, tls = _SCHEMES.get(scheme, (False, False))
+    valid = scheme in _SCHEMES and _HOST.fullmatch(host) and whole_number(port, least=1, most=65535) is not None
+    if not valid or not _PATH.fullmatch(slash + path) or (slash and not over_http):
+        return None
+    return Collector(over_http, tls, host, port, slash + path)
+
+
+def _invalid_collector(name: str, sink: str) -> Iterator[str]:
+    if collector_of(sink) is None:
+        yield f"{name} is {sink[:80]!r}; write it as {_COLLECTORS}"
 
 
 def access_log_of(parameters: Mapping[str, str]) -> LogSettings | None:
@@ -151,15 +181,11 @@ def _with_filter(logger: Fields, filters: Iterable[Fields | None]) -> Fields:
 def _logger(schema: Schema, settings: LogSettings, kind: Kind, key: LoadBalancerKey) -> Fields:
     log, sink = settings.log, settings.sink
     fields = dict(FIELDS["request"]) if settings.plain else _fields(log, kind, key)
-    if sink.startswith("otlp"):
+    if collector_of(sink) is not None:
         values = fields if log.format == "json" else {}
         body = log.template if log.format == "template" else kind
         config: dict[str, object] = {
-            "common_config": {
-                "log_name": "fairlead",
-                "transport_api_version": "V3",
-                "grpc_service": _collector(sink, "access_log", settings.authorities),
-            },
+            **_exporter(settings, key, "access_log"),
             "stat_prefix": "access_log.",
             "body": {"string_value": body},
             "attributes": {
@@ -179,13 +205,29 @@ def _logger(schema: Schema, settings: LogSettings, kind: Kind, key: LoadBalancer
     return schema.extension("envoy.access_loggers.stdout", kind_of, {"log_format": written})
 
 
-def _collector(sink: str, stat_prefix: str, authorities: str) -> Fields:
-    scheme, _, target = sink.partition("://")
-    client: dict[str, object] = {"target_uri": target, "stat_prefix": stat_prefix}
-    if scheme == "otlps":
+def _exporter(settings: LogSettings | TraceSettings, key: LoadBalancerKey, stat_prefix: str) -> Fields:
+    """Return the fields that lead to the collector of the settings."""
+    sink, authorities = settings.sink, settings.authorities
+    collector, is_log = collector_of(sink), isinstance(settings, LogSettings)
+    if collector is not None and collector.over_http:
+        uri = sink if collector.path.strip("/") else f"{sink.rstrip('/')}/v1/{settings.signal}"
+        target = {"uri": uri, "cluster": collector_name(key, settings.signal), "timeout": duration(5.0)}
+        name = {"values": [{"key": "log_name", "value": {"string_value": "fairlead"}}]}
+        return {"http_service": {"http_uri": target}, **({"resource_attributes": name} if is_log else {})}
+    client: dict[str, object] = {"target_uri": sink.partition("://")[2], "stat_prefix": stat_prefix}
+    if collector is not None and collector.tls:
         roots = {"root_certs": {"inline_bytes": readable_authorities(authorities)[0].encode()}} if authorities else {}
         client["channel_credentials"] = {"ssl_credentials": roots}
-    return {"google_grpc": client, "timeout": duration(5.0)}
+    service = {"google_grpc": client, "timeout": duration(5.0)}
+    if not is_log:
+        return {"grpc_service": service}
+    common = {"log_name": "fairlead", "transport_api_version": "V3", "grpc_service": service}
+    return {"common_config": common}
+
+
+def collector_name(key: LoadBalancerKey, signal: str) -> str:
+    """Name the cluster of a collector over HTTP: of logs, or traces."""
+    return f"{key}/collector/{signal}"
 
 
 def _fields(log: AccessLog, kind: Kind, key: LoadBalancerKey) -> dict[str, str]:
@@ -244,15 +286,10 @@ def _at_least(value: int, name: str) -> Fields:
 
 TRACING = "tracing"
 TRACING_SINK = "tracingSink"
+#: The name, in the metadata of a route, of the text that the request IDs of its sampled requests are below.
+TRACED_BELOW = "traced-below"
 _SAMPLERS = "envoy.extensions.tracers.opentelemetry.samplers.v3"
 _SAMPLER_NAMES = "envoy.tracers.opentelemetry.samplers"
-
-
-class Fraction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of all requests."""
-
-    numerator: Annotated[int, Meta(ge=0)]
-    denominator: Annotated[int, Meta(ge=1, le=_MILLION)] = 100
 
 
 class ParentBasedSampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -281,6 +318,7 @@ class Tracing(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
 class TraceSettings(msgspec.Struct, frozen=True):
     """The traces of a class, and where they go."""
 
+    signal: ClassVar[str] = "traces"
     tracing: Tracing
     sink: str
     authorities: str = ""
@@ -290,9 +328,8 @@ def _read_tracing(text: str) -> Tracing | None:
     if text == "off":
         return None
     tracing = decode(text, Tracing)
-    rate = tracing.sampling_rate
-    if rate.numerator > rate.denominator:
-        raise ValueError(f"samplingRate: numerator {rate.numerator} is above denominator {rate.denominator}")
+    if problem := tracing.sampling_rate.problem:
+        raise ValueError(f"samplingRate: {problem}")
     return tracing
 
 
@@ -318,21 +355,13 @@ def tracing_of(parameters: Mapping[str, str]) -> TraceSettings | None:
 
 def tracer(schema: Schema, settings: TraceSettings, key: LoadBalancerKey) -> Fields:
     """Build the tracer of a listener; its spans have the names of routes."""
-    tracing, rate = settings.tracing, settings.tracing.sampling_rate
-    share = {"numerator": round(rate.numerator * _MILLION / rate.denominator), "denominator": "MILLION"}
-    sampler = schema.extension(
-        f"{_SAMPLER_NAMES}.trace_id_ratio_based",
-        f"{_SAMPLERS}.TraceIdRatioBasedSamplerConfig",
-        {"sampling_percentage": share},
-    )
+    tracing = settings.tracing
+    expression = {"cel_expr_parsed": {"expr": _is_sampled(tracing.sampling_rate)}}
+    sampler = schema.extension(f"{_SAMPLER_NAMES}.cel", f"{_SAMPLERS}.CELSamplerConfig", {"expression": expression})
     if tracing.parent_based_sampling.mode == "Enabled":
         kind = f"{_SAMPLERS}.ParentBasedSamplerConfig"
         sampler = schema.extension(f"{_SAMPLER_NAMES}.parent_based", kind, {"wrapped_sampler": sampler})
-    config = {
-        "grpc_service": _collector(settings.sink, "tracing", settings.authorities),
-        "service_name": tracing.service_name,
-        "sampler": sampler,
-    }
+    config = {**_exporter(settings, key, "tracing"), "service_name": tracing.service_name, "sampler": sampler}
     tags = {
         **{attribute.name: attribute.literal_value for attribute in tracing.attributes},
         "fairlead.member": key.namespace.removeprefix("tenant-"),
@@ -349,6 +378,44 @@ def tracer(schema: Schema, settings: TraceSettings, key: LoadBalancerKey) -> Fie
             "envoy.tracers.opentelemetry", "envoy.config.trace.v3.OpenTelemetryConfig", config
         ),
     }
+
+
+def traced_below(rate: Fraction) -> str:
+    """Return the text that this share of the request IDs is below, as they begin with 8 random hexadecimal digits."""
+    share = (rate.numerator << 32) // rate.denominator
+    return f"{share:08x}" if share < 1 << 32 else "g"
+
+
+def _is_sampled(rate: Fraction) -> Fields:
+    """Return the expression that samples this share of the requests, and of those of some routes another one.
+
+    The proxy makes the ID of each request: an ID of a trace would let clients choose what is sampled.
+    """
+    route = _field("xds", "route_metadata")
+    marks = _field("xds", "route_metadata", "filter_metadata")
+    own = _call("_[_]", marks, _text("fairlead"))
+    has_own = _call(
+        "_&&_",
+        {"select_expr": {**route["select_expr"], "test_only": True}},
+        _call("_&&_", _call("@in", _text("fairlead"), marks), _call("@in", _text(TRACED_BELOW), own)),
+    )
+    below = _call("_?_:_", has_own, _call("_[_]", own, _text(TRACED_BELOW)), _text(traced_below(rate)))
+    return _call("_<_", _field("request", "id"), below)
+
+
+def _field(name: str, *fields: str) -> dict[str, dict[str, object]]:
+    expression: dict[str, dict[str, object]] = {"ident_expr": {"name": name}}
+    for field in fields:
+        expression = {"select_expr": {"operand": expression, "field": field}}
+    return expression
+
+
+def _call(function: str, *arguments: Fields) -> Fields:
+    return {"call_expr": {"function": function, "args": list(arguments)}}
+
+
+def _text(value: str) -> Fields:
+    return {"const_expr": {"string_value": value}}
 
 
 TRUSTED_HOPS = "trustedHops"

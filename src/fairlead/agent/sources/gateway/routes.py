@@ -61,6 +61,8 @@ from fairlead.agent.sources.http import (
     processing_of,
     source_lists,
     tokens_of,
+    tracing_of,
+    tracing_problem,
     with_processor,
 )
 from fairlead.api.gateway import (
@@ -217,7 +219,13 @@ class _Rules:
         #: What is wrong with an annotation that keeps requests out.
         self._invalid = tokens.problem or processing.problem or self._sources.problem
         problems = (
-            (limit_problem(route), access_log_problem(route), _auth_problem(route), _kept_processor(plan, processing))
+            (
+                limit_problem(route),
+                access_log_problem(route),
+                tracing_problem(route),
+                _auth_problem(route),
+                _kept_processor(plan, processing),
+            )
             if of_requests
             else ()
         )
@@ -350,6 +358,7 @@ def _spec(
         backends=tuple(_with_certificate(backend, plan.client_certificate) for backend in rules.backends),
         created=meta.creation_timestamp or "",
         access_log=access_log_of(route) if route.of_requests else "",
+        tracing=tracing_of(route) if route.of_requests else "",
         origin=Origin(kind=kind.__name__, namespace=meta.namespace, name=meta.name, uid=meta.uid),
     )
 

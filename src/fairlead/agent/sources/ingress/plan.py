@@ -51,6 +51,8 @@ from fairlead.agent.sources.http import (
     source_lists,
     tokens_of,
     too_many,
+    tracing_of,
+    tracing_problem,
     with_processor,
 )
 from fairlead.api.hostname import WILDCARD, wildcards_over
@@ -300,7 +302,8 @@ class _Translation:
                 routes[host] = self._route(host, rules)
             else:
                 self._problems[f"host {host}: there is no path and no default backend, so it answers 404"] = None
-        for problem in filter(None, (limit_problem(self._view.ingress), access_log_problem(self._view.ingress))):
+        ingress = self._view.ingress
+        for problem in filter(None, (limit_problem(ingress), access_log_problem(ingress), tracing_problem(ingress))):
             self._problems[problem] = None
         return IngressRoutes(routes, tuple(self._problems))
 
@@ -313,6 +316,7 @@ class _Translation:
             backends=tuple(self._backends[name] for name in sorted(self._backends)),
             created=meta.creation_timestamp or "",
             access_log=access_log_of(self._view.ingress),
+            tracing=tracing_of(self._view.ingress),
             origin=Origin(kind="Ingress", namespace=meta.namespace, name=meta.name, uid=meta.uid),
         )
 

@@ -30,7 +30,7 @@ from fairlead.model.http import (
 )
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey, backend_key
 from fairlead.model.observed import RefusedPart
-from fairlead.providers.envoy.clusters import CLUSTER, TargetPort, udp_cluster_fields
+from fairlead.providers.envoy.clusters import CLUSTER, TargetPort, collector_clusters, udp_cluster_fields
 from fairlead.providers.envoy.fleet import Fleet
 from fairlead.providers.envoy.http.backend_clusters import BackendClusters, Name, endpoints_of
 from fairlead.providers.envoy.http.listeners import ListenerEncoder, PortListeners, http3_listeners
@@ -347,6 +347,8 @@ class HttpFrontend:
             error_pages=config.error_pages,
             session_key=self._session_key,
         )
+        collectors = collector_clusters(self._schema, spec.key, settings.access_log, settings.tracing)
+        self._keep(wanted, {(ResourceType.CLUSTER, name): cluster for name, cluster in collectors.items()})
         hostnames = {listener.name: listener.hostname for listener in config.listeners}
         answers = self._answers.routes(config.answers, config.listeners)
         if self._refused_routes.searching:

@@ -17,6 +17,7 @@ import msgspec
 
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.http import Backend, ClientValidation, JWTProviders, L7Listener, Rule, SubjectAltName
+from fairlead.providers.envoy.clusters import SYSTEM_AUTHORITIES
 from fairlead.providers.envoy.connection_frontend import (
     LISTENER,
     UDP_SOCKET,
@@ -273,7 +274,6 @@ _QUIC = "envoy.transport_sockets.quic"
 _CONTEXTS = "envoy.extensions.transport_sockets.tls.v3"
 _SAN_TYPES = {"Hostname": "DNS", "URI": "URI"}
 #: Where the images of Envoy, and most distributions, have the system's authorities.
-_SYSTEM_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 _TLS_ALPN = {"HTTP1": ["http/1.1"], "HTTP2": ["h2"]}
 
 
@@ -331,7 +331,7 @@ def backend_tls(schema: Schema, backend: Backend, *, certificate: str, authority
             "validation_context_sds_secret_config": sds(authority),
         }
     else:
-        context["validation_context"] = {**validation, "trusted_ca": {"filename": _SYSTEM_AUTHORITIES}}
+        context["validation_context"] = {**validation, "trusted_ca": {"filename": SYSTEM_AUTHORITIES}}
     if certificate:
         context["tls_certificate_sds_secret_configs"] = [sds(certificate)]
     if backend.protocol in _TLS_ALPN:

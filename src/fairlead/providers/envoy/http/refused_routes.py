@@ -26,7 +26,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from fairlead.api.annotations import read_access_log, uncertain_network
+from fairlead.api.annotations import read_access_log, read_route_tracing, uncertain_network
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import (
     EVERYONE,
@@ -448,10 +448,14 @@ def checked_route(route: Route) -> ReducedRoute | RefusedPart:
     """
     if (refusal := invalid_hostnames(route)) is not None:
         return refusal
-    try:
-        read_access_log(route.access_log or "off")
-    except ValueError as error:
-        return RefusedPart("route", route.name, f"accessLog: {error}"[:_LONGEST])
+    for field, text, read in (
+        ("accessLog", route.access_log, read_access_log),
+        ("tracing", route.tracing, read_route_tracing),
+    ):
+        try:
+            read(text or "off")
+        except ValueError as error:
+            return RefusedPart("route", route.name, f"{field}: {error}"[:_LONGEST])
     rules: list[Rule | None] = []
     refused: dict[int, str] = {}
     for number, rule in enumerate(route.rules):

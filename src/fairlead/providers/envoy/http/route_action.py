@@ -638,7 +638,7 @@ def retry_policy(schema: Schema, rule: Rule) -> Fields:
 RATE_LIMIT = "envoy.filters.http.local_ratelimit"
 LOCAL_RATE_LIMIT = "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
 #: A route with a limited rule has the name of its bucket in its metadata, under this key.
-_METADATA, _BUCKET = "fairlead", "bucket"
+_METADATA, BUCKET, LOG = "fairlead", "bucket", "log"
 _CLASS_RATE_LIMIT = f"{RATE_LIMIT}.class"
 _ALWAYS = {"default_value": {"numerator": 100, "denominator": "HUNDRED"}}
 #: Names the value of the header by which requests are limited; the value of requests without it.
@@ -660,7 +660,7 @@ def class_rate_limit(schema: Schema, requests_per_second: int) -> list[Fields]:
 def rate_limits(buckets: Mapping[str, int], limits: Limits = NO_LIMITS) -> Fields:
     """Return the settings of a route configuration: what its load balancer takes, and buckets of rules by name."""
     descriptors: list[Fields] = [
-        {"entries": [{"key": _BUCKET, "value": name}], "token_bucket": _bucket(limit)}
+        {"entries": [{"key": BUCKET, "value": name}], "token_bucket": _bucket(limit)}
         for name, limit in sorted(buckets.items())
     ]
     rest = {**_settings(_UNLIMITED), "max_dynamic_descriptors": {"value": _MOST_KEYS}}
@@ -682,8 +682,8 @@ def rate_limits(buckets: Mapping[str, int], limits: Limits = NO_LIMITS) -> Field
             descriptors.append({"entries": [{"key": "header_match", "value": _ABSENT}], "token_bucket": bucket})
     named_by_route = {
         "metadata": {
-            "descriptor_key": _BUCKET,
-            "metadata_key": {"key": _METADATA, "path": [{"key": _BUCKET}]},
+            "descriptor_key": BUCKET,
+            "metadata_key": {"key": _METADATA, "path": [{"key": BUCKET}]},
             "source": "ROUTE_ENTRY",
             "skip_if_absent": True,
         }
@@ -716,9 +716,9 @@ def bandwidth_limit(schema: Schema, kib: int) -> Fields:
     return schema.any(BANDWIDTH_CONFIG, fields)
 
 
-def route_metadata(*, bucket: str, log: str) -> Fields:
-    """Return the metadata of a route: the bucket in which its requests count, and its log; an empty one is left out."""
-    fields = {name: {"string_value": text} for name, text in ((_BUCKET, bucket), ("log", log)) if text}
+def route_metadata(marks: Mapping[str, str]) -> Fields:
+    """Return the metadata of a route: the bucket in which its requests count, its log, and its share of traces."""
+    fields = {name: {"string_value": text} for name, text in marks.items()}
     return {"filter_metadata": {_METADATA: {"fields": fields}}}
 
 

@@ -25,6 +25,7 @@ from typing import ClassVar, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from fairlead.api.annotations import read_route_tracing
 from fairlead.model.http import (
     Backend,
     BackendRef,
@@ -40,7 +41,9 @@ from fairlead.model.http import (
 from fairlead.providers.envoy.connection_frontend import source_ranges
 from fairlead.providers.envoy.http.names import has_one_label_more, most_specific, normal, patterns_for
 from fairlead.providers.envoy.http.route_action import (
+    BUCKET,
     LISTENER_SOURCES,
+    LOG,
     ClusterOf,
     action_fields,
     filter_settings,
@@ -58,7 +61,7 @@ from fairlead.providers.envoy.http.sessions import (
     set_backend_cookie,
 )
 from fairlead.providers.envoy.resources import TYPE_URL_PREFIX, Fields, Schema, delimited, fields_of, text
-from fairlead.providers.envoy.settings import log_mark
+from fairlead.providers.envoy.settings import TRACED_BELOW, log_mark, traced_below
 
 
 class HostRoute(NamedTuple):
@@ -300,10 +303,15 @@ class EncodedRoute:
             common: dict[str, object] = {}
             if self.figures:
                 common["stat_prefix"] = self.figures
-            if rule.requests_per_second or self.route.access_log:
-                bucket = bucket_name(self.route, number) if rule.requests_per_second else ""
-                mark = log_mark(self.route.access_log) if self.route.access_log else ""
-                common["metadata"] = route_metadata(bucket=bucket, log=mark)
+            marks: dict[str, str] = {}
+            if rule.requests_per_second:
+                marks[BUCKET] = bucket_name(self.route, number)
+            if self.route.access_log:
+                marks[LOG] = log_mark(self.route.access_log)
+            if self.route.tracing:
+                marks[TRACED_BELOW] = traced_below(read_route_tracing(self.route.tracing))
+            if marks:
+                common["metadata"] = route_metadata(marks)
             # Those of upgrades and sessions have the rank of the match, and come before it.
             for upgrade in (True, False) if sees_bodies(rule) else (False,):
                 yield from self._encode_rule(variant, number, rule, common, upgrade=upgrade)
