@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import ssl
 from collections.abc import Callable
 from typing import Any
 
 import grpc
+from aiohttp import web
 
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import Rule
@@ -34,12 +37,52 @@ async def ask_many(spec: FrontendSpec, paths: list[str]) -> None:
     await asyncio.gather(*(over_one(paths[start::_CONNECTIONS]) for start in range(_CONNECTIONS)))
 
 
+class _HttpServer:
+    """A server of OTLP over HTTP, started and stopped as one of gRPC."""
+
+    def __init__(self, export: Callable[[str, bytes], None], tls: ssl.SSLContext | None = None) -> None:
+        self._export = export
+        self._tls = tls
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
+        app = web.Application()
+        app.router.add_post("/{path:.*}", self._post)
+        self._runner = web.AppRunner(app)
+
+    async def _post(self, request: web.Request) -> web.Response:
+        assert request.content_type == "application/x-protobuf"
+        self._export(request.path, await request.read())
+        return web.Response(content_type="application/x-protobuf")
+
+    async def start(self) -> None:
+        await self._runner.setup()
+        await web.SockSite(self._runner, self._socket, ssl_context=self._tls).start()
+
+    async def stop(self, _grace: None) -> None:
+        await self._runner.cleanup()
+
+
 class Collector:
     """A collector of OTLP that keeps what it is sent."""
 
-    def __init__(self, service: str = "logs.v1.LogsService", credentials: grpc.ServerCredentials | None = None) -> None:
+    def __init__(
+        self,
+        service: str = "logs.v1.LogsService",
+        credentials: grpc.ServerCredentials | None = None,
+        *,
+        over_http: bool = False,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.text = b""
         self.requests: list[bytes] = []
+        #: The paths of requests over HTTP.
+        self.paths: set[str] = set()
+        self.server: Any
+        if over_http:
+            self.server = _HttpServer(self._keep, tls)
+            self.port = self.server.port
+            self.sink = f"http://127.0.0.1:{self.port}"
+            return
         self.server = grpc.aio.server()
         handler = grpc.unary_unary_rpc_method_handler(self._export)
         service = f"opentelemetry.proto.collector.{service}"
@@ -49,14 +92,19 @@ class Collector:
             if credentials is None
             else self.server.add_secure_port("127.0.0.1:0", credentials)
         )
+        self.sink = f"otlp://127.0.0.1:{self.port}"
 
-    async def _export(self, request: bytes, _context: object) -> bytes:
+    def _keep(self, path: str, request: bytes) -> None:
+        self.paths.add(path)
         self.text += request
         self.requests.append(request)
+
+    async def _export(self, request: bytes, _context: object) -> bytes:
+        self._keep("", request)
         return b""
 
     def gets(self, **log: Any) -> dict[str, str]:
-        return {ACCESS_LOG: json.dumps(log), ACCESS_LOG_SINK: f"otlp://127.0.0.1:{self.port}"}
+        return {ACCESS_LOG: json.dumps(log), ACCESS_LOG_SINK: self.sink}
 
     async def until(self, enough: Callable[[bytes], bool]) -> None:
         """Wait until it has enough; Envoy sends what it has every second."""

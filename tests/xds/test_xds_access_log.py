@@ -44,8 +44,8 @@ async def lines_of(path: Path, enough: Callable[[list[str]], bool]) -> list[str]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def collector() -> AsyncIterator[Collector]:
-    collector = Collector()
+async def collector(request: pytest.FixtureRequest) -> AsyncIterator[Collector]:
+    collector = Collector(over_http=getattr(request, "param", False))
     await collector.server.start()
     yield collector
     await collector.server.stop(None)
@@ -101,10 +101,16 @@ async def test_connections_are_logged(http: HttpWorld, tmp_path: Path) -> None:
     assert entry["bytes_sent"] > 0
 
 
+@pytest.mark.parametrize("collector", [False, True], ids=["grpc", "http"], indirect=True)
 async def test_a_collector_of_otlp_gets_the_fields(http: HttpWorld, collector: Collector) -> None:
     spec = await http.start(config(route("my-route", ANSWERED)), parameters=collector.gets(format="json"))
     await ask_many(spec, ["/found"])
     await collector.until(lambda text: b"/found" in text and b"my-route/0/0" in text)
+    assert b"log_name" in collector.text
+    assert collector.paths <= {"", "/v1/logs"}
+    # Connections to the collector are not those of the load balancer.
+    _, text = await local_envoy(http.provider).admin("/stats?filter=collector/logs")
+    assert text.strip() == ""
 
 
 async def test_a_route_has_a_log_of_its_own_or_none(http: HttpWorld, tmp_path: Path) -> None:
@@ -128,6 +134,7 @@ async def test_a_route_has_a_log_of_its_own_or_none(http: HttpWorld, tmp_path: P
     assert await lines_of(tmp_path / "alone", bool) == ["own /own"]
 
 
+@pytest.mark.parametrize("collector", [False, True], ids=["grpc", "http"], indirect=True)
 async def test_connections_and_udp_sessions_of_a_service_are_logged(world: World, collector: Collector) -> None:
     tcp, udp = await world.backend("a"), await world.udp_backend("b")
     ports = Listener(8080, Protocol.TCP), Listener(8053, Protocol.UDP)
@@ -138,13 +145,14 @@ async def test_connections_and_udp_sessions_of_a_service_are_logged(world: World
     assert await ask(spec.address, 8080) == "a"
     assert await ask_udp(spec.address, 8053) == "b"
     # A session ends after a minute, or with its listener.
-    await world.provider.delete(spec.key)
+    await world.provider.ensure(msgspec.structs.replace(spec, listeners=ports[:1]))
     for named in (b"connection", str(tcp.target.key).encode(), b"session", b"datagrams_sent"):
         await collector.until(lambda text, named=named: named in text)
 
 
-async def test_a_dead_collector_delays_no_request_and_drops_are_counted(http: HttpWorld) -> None:
-    sink = {ACCESS_LOG: '{"format":"json"}', ACCESS_LOG_SINK: "otlp://127.0.0.1:1"}
+@pytest.mark.parametrize("scheme", ["otlp", "http"])
+async def test_a_dead_collector_delays_no_request_and_drops_are_counted(http: HttpWorld, scheme: str) -> None:
+    sink = {ACCESS_LOG: '{"format":"json"}', ACCESS_LOG_SINK: f"{scheme}://127.0.0.1:1"}
     spec = await http.start(config(route("r", ANSWERED)), parameters=sink)
     await ask_many(spec, ["/"] * 2000)
     async with asyncio.timeout(TIMEOUT_S):

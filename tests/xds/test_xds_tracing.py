@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,7 +15,7 @@ import pytest_asyncio
 
 from fairlead.providers.envoy.settings import COLLECTOR_CA, TRACING, TRACING_SINK
 from tests.xds.collector import BROKEN, Collector, ask_many
-from tests.xds.http_world import Authority, HttpWorld, config, get, prefix, route, to
+from tests.xds.http_world import Authority, HttpWorld, config, get, prefix, route, server_context, to
 from tests.xds.world import TIMEOUT_S
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session"), pytest.mark.req("F-15")]
@@ -70,11 +71,11 @@ def only(message: bytes, field: int) -> bytes:
 class TraceCollector(Collector):
     """A collector that reads the spans it is sent."""
 
-    def __init__(self, credentials: grpc.ServerCredentials | None = None) -> None:
-        super().__init__("trace.v1.TraceService", credentials)
+    def __init__(self, credentials: grpc.ServerCredentials | None = None, **over_http: Any) -> None:
+        super().__init__("trace.v1.TraceService", credentials, **over_http)
 
     def of(self, **tracing: Any) -> dict[str, str]:
-        return {TRACING: json.dumps(tracing), TRACING_SINK: f"otlp://127.0.0.1:{self.port}"}
+        return {TRACING: json.dumps(tracing), TRACING_SINK: self.sink}
 
     def spans(self) -> list[Span]:
         return [
@@ -167,6 +168,61 @@ async def test_a_share_of_the_requests_is_sampled(http: HttpWorld, collector: Tr
     # Four standard deviations of 5,000 draws at 10 %.
     spans = await collector.until_spans(lambda spans: len(spans) >= many / 10 - 85)
     assert len(spans) <= many / 10 + 85
+
+
+async def test_a_route_has_a_share_of_its_own(http: HttpWorld, collector: TraceCollector) -> None:
+    half = '{"samplingRate": {"numerator": 1, "denominator": 2}}'
+    routes = tuple(
+        msgspec.structs.replace(
+            route(name, msgspec.structs.replace(BROKEN, matches=(prefix(f"/{name}"),))), tracing=tracing
+        )
+        for name, tracing in (("half", half), ("all", json.dumps(ALL)), ("none", "off"), ("class", ""))
+    )
+    # The share of the class is that of requests without a route too.
+    spec = await http.start(config(*routes), parameters=collector.of(**NONE))
+    many = 2_000
+    await ask_many(spec, ["/none", "/class", "/nothing"] * 20 + ["/half"] * many + ["/all"] * 20)
+
+    def counts(spans: list[Span]) -> dict[str, int]:
+        return {name: sum(span.name.startswith(f"{name}/") for span in spans) for name in ("half", "all")}
+
+    # Four standard deviations of 2,000 draws at 50 %.
+    spans = await collector.until_spans(
+        lambda spans: counts(spans)["half"] >= many / 2 - 90 and counts(spans)["all"] == 20
+    )
+    assert counts(spans)["half"] <= many / 2 + 90
+    assert len(spans) == sum(counts(spans).values())
+    # A change of a share is one of the route alone: connections stay open.
+    reader, writer = await asyncio.open_connection(spec.address, 80)
+    writer.write(b"GET /none HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert b" 500 " in await reader.readuntil(b"\r\n\r\n")
+    again = tuple(msgspec.structs.replace(entry, tracing=json.dumps(ALL)) for entry in routes)
+    await http.serve(msgspec.structs.replace(spec, l7=config(*again)))
+    writer.write(b"GET /none HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert b" 500 " in await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+    await collector.until_spans(lambda spans: any(span.name.startswith("none/") for span in spans))
+
+
+@pytest.mark.req("F-14")
+async def test_a_collector_over_http_is_verified_by_tls(http: HttpWorld, tmp_path: Path) -> None:
+    authority, backend = Authority(), await http.echo("one")
+    certificate = authority.issue("collector", "localhost")
+    tls = server_context(certificate, tmp_path)
+    plain, trusted, unknown = (TraceCollector(over_http=True, tls=tls) for tls in (None, tls, tls))
+    collectors = (plain, trusted, unknown)
+    await asyncio.gather(*(collector.server.start() for collector in collectors))
+    for collector, bundle in ((plain, ""), (unknown, Authority("other").pem), (trusted, authority.pem)):
+        sink = f"https://localhost:{collector.port}/custom/traces" if bundle else collector.sink
+        parameters = {TRACING: json.dumps(ALL), TRACING_SINK: sink, **({COLLECTOR_CA: bundle} if bundle else {})}
+        spec = await http.start(config(route(f"to-{collector.port}", to("one"))), backend, parameters=parameters)
+        assert (await get(spec, "/")).status == 200
+    for collector, path in ((plain, "/v1/traces"), (trusted, "/custom/traces")):
+        (span,) = await collector.until_spans(bool)
+        assert span.name.startswith(f"to-{collector.port}/")
+        assert collector.paths == {path}
+    assert unknown.spans() == []
+    await asyncio.gather(*(collector.server.stop(None) for collector in collectors))
 
 
 @pytest.mark.req("F-14")

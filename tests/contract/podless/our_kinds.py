@@ -66,6 +66,7 @@ CASES = [
             ({"parameters": {"timeouts": "1s"}}, "parameters is immutable"),
             ({"parameters": {"credentials": "new", "timeout": None}}, ""),
             ({"parameters": {"credentials": None, "timeout.ensureBackend": "20s", "verify": "true"}}, ""),
+            ({"parameters": {"tracing": "{}", "tracingSink": "http://collector:4318", "collectorCA": "PEM"}}, ""),
             ({"targets": "Pod", "draining": True}, ""),
         ],
     ),

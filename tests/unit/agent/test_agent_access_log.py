@@ -1,4 +1,4 @@
-"""The access log in an annotation of a Service, Gateway, IngressClass, Ingress or route."""
+"""The access log and the traces in annotations of a Service, Gateway, IngressClass, Ingress or route."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from fairlead.agent.sources.gateway.listeners import plan_gateway
 from fairlead.agent.sources.gateway.plan import find
 from fairlead.agent.sources.gateway.routes import plan_route
-from fairlead.agent.sources.http import access_log_of, access_log_problem
+from fairlead.agent.sources.http import access_log_of, access_log_problem, tracing_of, tracing_problem
 from fairlead.agent.sources.ingress.plan import ClassView, plan_class
 from fairlead.api.kubernetes import IngressClass, IngressObject, Service, ServicePort, ServiceSpec
 from fairlead.api.meta import KubeObject, ObjectMeta
-from fairlead.api.names import ANNOTATION_ACCESS_LOG
+from fairlead.api.names import ANNOTATION_ACCESS_LOG, ANNOTATION_TRACING
 from fairlead.publish.objects import Refused, ServiceOptions, read_options
 from tests.unit.agent.gateway_builders import LOAD_BALANCER, http_route, ref, service
 from tests.unit.agent.gateway_builders import view as route_view
@@ -27,10 +27,8 @@ SLOW = '{"slowerThan": "1s"}'
 WRONG = '{"sampling": 200}'
 
 
-def logged(obj: Obj, text: str) -> Obj:
-    return msgspec.structs.replace(
-        obj, metadata=msgspec.structs.replace(obj.metadata, annotations={ANNOTATION_ACCESS_LOG: text})
-    )
+def logged(obj: Obj, text: str, annotation: str = ANNOTATION_ACCESS_LOG) -> Obj:
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, annotations={annotation: text}))
 
 
 @pytest.mark.parametrize(("text", "valid"), [("", True), ("off", True), ("json", True), (SLOW, True), (WRONG, False)])
@@ -54,6 +52,20 @@ def test_a_gateway_and_its_routes_have_their_own() -> None:
     assert wrong.spec.access_log == ""
     assert programmed is not None
     assert "sampling" in programmed.message
+
+
+@pytest.mark.req("F-15")
+def test_a_route_chooses_the_share_that_is_traced() -> None:
+    route = logged(http_route({"backendRefs": [ref()]}), "off", ANNOTATION_TRACING)
+    assert plan_route(route_view(route, services=(service(),))).specs[LOAD_BALANCER].tracing == "off"
+    wrong = plan_route(route_view(logged(route, WRONG, ANNOTATION_TRACING), services=(service(),)))
+    assert wrong.specs[LOAD_BALANCER].tracing == ""
+    accepted = find(wrong.parents[0].judgements, "Accepted")
+    assert accepted is not None
+    assert (accepted.status, ANNOTATION_TRACING in accepted.message) == ("True", True)
+    ingress = logged(IngressObject(metadata=ObjectMeta(name="web", namespace="shop")), WRONG, ANNOTATION_TRACING)
+    assert tracing_of(ingress) == ""
+    assert ANNOTATION_TRACING in tracing_problem(ingress)
 
 
 def test_a_class_of_ingresses_has_its_own() -> None:

@@ -1,4 +1,4 @@
-"""What a class, load balancer or route may ask its access log for."""
+"""What a class, load balancer or route may ask its access log and its traces for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.api.annotations import AccessLog, read_access_log
+from fairlead.api.annotations import AccessLog, Fraction, read_access_log, read_route_tracing
 
 pytestmark = pytest.mark.req("F-14")
 
@@ -63,6 +63,30 @@ def test_a_problem_names_the_field(log: dict[str, Any], field: str) -> None:
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_access_log(text)
+
+
+@pytest.mark.req("F-15")
+def test_a_route_may_choose_the_share_that_is_traced() -> None:
+    assert read_route_tracing("off") == Fraction(0)
+    assert read_route_tracing('{"samplingRate": {"numerator": 1, "denominator": 1000}}') == Fraction(1, 1000)
+
+
+@pytest.mark.req("F-15")
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("on", "samplingRate"),
+        ("{}", "samplingRate"),
+        ('{"samplingRate": {"numerator": 101}}', "numerator 101"),
+        ('{"samplingRate": {"numerator": -1}}', "numerator"),
+        ('{"samplingRate": {"numerator": 0, "denominator": 0}}', "denominator"),
+        # The service and its collector are those of the class.
+        ('{"samplingRate": {"numerator": 1}, "serviceName": "x"}', "serviceName"),
+    ],
+)
+def test_an_invalid_share_is_named(text: str, field: str) -> None:
+    with pytest.raises(ValueError, match=field):
+        read_route_tracing(text)
 
 
 @pytest.mark.parametrize("text", ["%REQ(X-A?:AUTHORITY):20%", "%RESP(x_a.b)%", "%TRAILER(A):5%", "%START_TIME(1f)%"])

@@ -45,6 +45,24 @@ def test_targets_of_a_listener_that_stays_survive_ensure(frontends: EnvoyFronten
     assert [port.targets.targets() for port in frontend.ports.values()] == [[Target(TargetKey("10.0.0.1", 8080))], []]
 
 
+@pytest.mark.req("F-14")
+def test_the_cluster_of_a_collector_is_there_while_the_sink_names_one(frontends: EnvoyFrontends) -> None:
+    name = f"{KEY}/collector/logs"
+
+    def ensured(sink: str) -> dict[str, bool]:
+        spec = msgspec.structs.replace(SPEC, parameters={"accessLog": "{}", "accessLogSink": sink})
+        return {change.name: change.resource is not None for change in frontends.ensure(spec)["local"]}
+
+    assert name not in ensured("stdout")
+    # Before the listeners that name it.
+    assert next(iter(ensured("http://collector:4318").items())) == (name, True)
+    assert frontends.wants("local", name)
+    assert ensured("stdout")[name] is False
+    assert not frontends.wants("local", name)
+    ensured("http://collector:4318")
+    assert name in {change.name for change in frontends.delete(KEY)["local"] if change.resource is None}
+
+
 def test_refused_spec_leaves_the_old_one(frontends: EnvoyFrontends) -> None:
     frontends.ensure(SPEC)
     with pytest.raises(Terminal) as caught:

@@ -117,6 +117,21 @@ def test_the_resources_of_one_http_listener() -> None:
     assert served.frontend.labels.keys() == {f"{KEY}/{name}" for _, name in served.store}
 
 
+@pytest.mark.req("F-14", "F-15")
+def test_the_clusters_of_collectors_are_there_while_sinks_name_them() -> None:
+    served = Served(spec(route("r", "b")))
+    sinks = dict.fromkeys(("accessLogSink", "tracingSink"), "http://collector:4318")
+    traced = msgspec.structs.replace(spec(route("r", "b")), parameters={"accessLog": "{}", "tracing": "{}", **sinks})
+    both = {"cluster collector/logs", "cluster collector/traces"}
+    assert served.ensure(traced) == {"listener TCP/80", *both}
+    served.check_labels()
+    # The share of a route changes its route configuration only.
+    own = msgspec.structs.replace(route("r", "b"), tracing="off")
+    assert served.ensure(msgspec.structs.replace(traced, l7=spec(own).l7)) == {"routes routes/80"}
+    assert served.ensure(spec(own)) == {"listener TCP/80", *(f"-{cluster}" for cluster in both)}
+    served.check_labels()
+
+
 @pytest.mark.req("K-41")
 def test_a_changed_route_changes_its_route_configuration_only() -> None:
     served = Served(spec(route("r", "b"), route("s", "b", path="/s")))
@@ -404,18 +419,24 @@ def test_a_new_route_costs_few_calls_for_each_other_route() -> None:
     assert cost(1200) - cost(200) < 4 * 1000
 
 
-@pytest.mark.req("F-8", "F-14")
+@pytest.mark.req("F-8", "F-14", "F-15")
 @pytest.mark.parametrize(
     ("fields", "kind", "reason"),
-    [({"access_log": "xml"}, "route", "accessLog"), ({"denied_sources": ("office",)}, "rule", "'office'")],
+    [
+        ({"access_log": "xml"}, "route", "accessLog"),
+        ({"tracing": "{}"}, "route", "tracing"),
+        ({"denied_sources": ("office",)}, "rule", "'office'"),
+    ],
 )
 def test_a_log_or_list_that_no_agent_writes_concerns_its_route_alone(
     fields: dict[str, str], kind: str, reason: str
 ) -> None:
-    bad = route("bad", "b", path="/bad", access_log=fields.get("access_log", ""))
+    bad = route("bad", "b", path="/bad")
     if "denied_sources" in fields:
         rules = (msgspec.structs.replace(bad.rules[0], **fields), *route("bad", "b", path="/other").rules)
         bad = msgspec.structs.replace(bad, rules=rules)
+    else:
+        bad = msgspec.structs.replace(bad, **fields)
     served = Served(spec(bad, route("good", "b")))
     (refused,) = served.frontend.refused
     assert (refused.kind, refused.name) == (kind, "bad")
