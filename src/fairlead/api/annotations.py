@@ -1,4 +1,4 @@
-"""Settings that users write as text or JSON: CIDRs, access logs, the PROXY protocol, and limits. Pure.
+"""Settings that users write as text or JSON: CIDRs, access logs, traces, the PROXY protocol, and limits. Pure.
 
 CIDRs are read as Kubernetes reads them in fields that exist since before its strict rules; this is the one parser for
 source ranges, address pools and target ranges.
