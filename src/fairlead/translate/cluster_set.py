@@ -4,6 +4,9 @@
                                               │              │                └─ differences: Conflict on all
                                               └── Ready=False ┘
 
+A new export with an endpoint at the address of another exporter's endpoint is not reachable: the pod networks overlap.
+An export that is served keeps the other endpoints, since such an address may be that of a former pod.
+
 A Service of the same namespace and name is the same Service in all members of a set. An export that is not admitted,
 or that the others cannot reach, is in no import. In: ExportedServices, Tenants, EndpointSlices and addresses at the
 hub. Out: an import for each set, its slices for each member, conditions. Pure.
@@ -18,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fairlead.api.kubernetes import Endpoint, EndpointPort, EndpointSlice
-from fairlead.api.meta import ObjectMeta, WireCondition
+from fairlead.api.meta import ObjectMeta, WireCondition, is_true
 from fairlead.api.multicluster import (
     CONFLICT,
     LABEL_SOURCE_CLUSTER,
@@ -67,6 +70,8 @@ _COMPARED = (
 )
 _FAMILIES = "IPFamilyConflict"
 _PORTS = "PortConflict"
+#: Not one of the standard.
+_ENDPOINTS = "EndpointConflict"
 
 
 class MemberExport(msgspec.Struct, frozen=True):
@@ -138,12 +143,13 @@ def decide_shared(exports: Iterable[MemberExport], *, loopback: bool = False) ->
     conditions: dict[str, tuple[WireCondition, ...]] = {}
     by_set: dict[str, list[MemberExport]] = {}
     pods: dict[str, list[SourceSlice]] = {}
+    overlaps: dict[str, str] = {}
     for export in sorted(exports, key=lambda export: export.age):
         others = by_set.setdefault(export.tenant.spec.cluster_set, [])
         refusal = _not_admitted(export) or _not_reachable(export)
         if refusal is None and export.direct:
             pods[export.member] = pod_slices(export, loopback=loopback)
-            refusal = _overlap(export, others, pods)
+            refusal = _separate(export, others, pods, overlaps)
         if refusal is not None:
             conditions[export.member] = (refusal, _no_conflict())
         else:
@@ -151,7 +157,7 @@ def decide_shared(exports: Iterable[MemberExport], *, loopback: bool = False) ->
     imports: dict[str, SetImport] = {}
     for cluster_set, exporters in by_set.items():
         if exporters:
-            merged, conflict = _merge(exporters, pods)
+            merged, conflict = _merge(exporters, pods, overlaps)
             imports[cluster_set] = merged
             ready = WireCondition(
                 READY, "True", "Exported", f"Members of cluster set {cluster_set} import the Service."
@@ -211,17 +217,34 @@ def _not_reachable(export: MemberExport) -> WireCondition | None:
     return None
 
 
-def _overlap(
-    export: MemberExport, others: Iterable[MemberExport], pods: Mapping[str, Sequence[SourceSlice]]
+def _separate(
+    export: MemberExport, others: Iterable[MemberExport], pods: dict[str, list[SourceSlice]], overlaps: dict[str, str]
 ) -> WireCondition | None:
-    """Return why an export cannot join older ones: both have an endpoint at one address."""
-    for other in others:
-        if other.direct and (shared := _addresses(pods[export.member]) & _addresses(pods[other.member])):
-            return _not_ready(
-                "Failed",
-                f"Endpoint {min(shared)} is also an endpoint of member {other.member}, whose export is older. The pod "
-                f"networks overlap: set spec.reachability of Tenant {export.member} to Hub.",
-            )
+    """Return why a new export cannot join older ones: both have an endpoint at one address.
+
+    Of an export that is served, such endpoints are removed from ``pods``, and ``overlaps`` names one.
+    """
+    own = pods[export.member]
+    shared = {
+        address: other.member
+        for other in others
+        if other.direct
+        for address in _addresses(own) & _addresses(pods[other.member])
+    }
+    if not shared:
+        return None
+    first = min(shared)
+    sentence = f"endpoint {first} of {export.member} is also an endpoint of {shared[first]}, whose export is older"
+    remedy = f"if the pod networks overlap, set spec.reachability of Tenant {export.member} to Hub"
+    if not is_true(export.export.status.conditions, READY):
+        return _not_ready("Failed", f"{sentence[:1].upper()}{sentence[1:]}; {remedy}.")
+    overlaps[export.member] = f"{sentence}, and is left out; {remedy}"
+    pods[export.member] = [
+        source._replace(
+            endpoints=[endpoint for endpoint in source.endpoints if shared.keys().isdisjoint(endpoint.addresses or ())]
+        )
+        for source in own
+    ]
     return None
 
 
@@ -233,7 +256,7 @@ def _addresses(slices: Iterable[SourceSlice]) -> set[str]:
 
 
 def _merge(
-    exporters: Sequence[MemberExport], pods: Mapping[str, Sequence[SourceSlice]]
+    exporters: Sequence[MemberExport], pods: Mapping[str, Sequence[SourceSlice]], overlaps: Mapping[str, str]
 ) -> tuple[SetImport, WireCondition]:
     """Return the import of exports, the oldest first, and the condition Conflict of all of them."""
     first, oldest = exporters[0].spec, exporters[0].member
@@ -248,6 +271,8 @@ def _merge(
         differences.append((_PORTS, "; ".join([sentence, *refused])))
     if any(set(other.spec.ip_families) != set(first.ip_families) for other in exporters):
         differences.append((_FAMILIES, f"ipFamilies of {oldest} win"))
+    if shared := [overlaps[exporter.member] for exporter in exporters if exporter.member in overlaps]:
+        differences.append((_ENDPOINTS, "; ".join(shared)))
     values: dict[str, Any] = {name: getattr(first, name) for name in SharedService.__struct_fields__}
     clusters = sorted(exporter.member for exporter in exporters)
     values["ports"] = ports

@@ -23,7 +23,7 @@ from fairlead.agent.sources.service.plan import Settings
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.meta import condition_of
 from fairlead.api.multicluster import ExportedService, ImportedService, ServiceExport
-from fairlead.testing.builders import decoded, endpoint_slice
+from fairlead.testing.builders import decoded, endpoint_slice, slice_body
 
 SETTINGS = Settings(tenant="west", namespace="tenant-west")
 META = {"name": "web", "namespace": "shop", "creationTimestamp": "2030-01-01T00:00:00Z"}
@@ -41,6 +41,16 @@ def export(**spec: Any) -> ServiceExport:
 def imported(**spec: Any) -> ImportedService:
     spec = {"namespace": "shop", "name": "web", "ports": [HTTP], "ipFamilies": ["IPv4"], **spec}
     return decoded({"metadata": {"name": "shop.web", "namespace": "tenant-west"}, "spec": spec}, ImportedService)
+
+
+@pytest.mark.req("MC-4")
+def test_slices_that_were_copied_from_other_clusters_are_not_exported() -> None:
+    body = slice_body("web-north", ["10.3.0.1"])
+    body["metadata"]["labels"]["multicluster.kubernetes.io/source-cluster"] = "north"
+    copied = decoded(body, EndpointSlice)
+    plan = plan_export(export(), service(), (endpoint_slice("web-1", ["10.1.0.1"]), copied), SETTINGS)
+    addresses = [endpoint.addresses for part in plan.slices for endpoint in part.endpoints or ()]
+    assert addresses == [["10.1.0.1"]]
 
 
 @pytest.mark.req("GM-1", "MC-6")

@@ -238,6 +238,18 @@ async def test_what_cannot_be_read_takes_nothing_from_an_import(written: Written
     assert await written.answer("west") == answer
 
 
+@pytest.mark.req("MC-3")
+async def test_the_address_of_an_exporter_stays_while_no_proxy_is_connected(written: Written) -> None:
+    written.join("west", reachability="Hub")
+    conditions = [{"type": "Programmed", "status": "True"}]
+    for _ in range(2):
+        status = {"address": "192.0.2.7", "conditions": conditions}
+        written.change(written.tcp.cache, tcp("shop.web", namespace="tenant-west", status=status))
+        await written.run()
+        assert await written.endpoints("east") == ["10.2.0.1", "192.0.2.7"]
+        conditions = [{"type": "Programmed", "status": "False", "reason": "NoProxyConnected"}]
+
+
 @pytest.mark.req("MC-2")
 async def test_a_member_whose_namespaces_cannot_be_read_gets_nothing_new(written: Written) -> None:
     await written.home("north")

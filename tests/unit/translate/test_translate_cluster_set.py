@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from fairlead.api.kubernetes import EndpointSlice
-from fairlead.api.multicluster import ExportedService
+from fairlead.api.meta import WireCondition
+from fairlead.api.multicluster import ExportedService, ExportedServiceStatus
 from fairlead.api.tenant import Tenant
 from fairlead.testing.builders import decoded, tenant
 from fairlead.translate.cluster_set import MemberExport, SharedDecision, admits, decide_shared, import_for, slices_for
@@ -173,6 +174,19 @@ def test_pods_of_overlapping_networks_are_refused() -> None:
     assert decision.imports["prod"].spec.clusters == ["west"]
     assert conditions(decision, "east")["Ready"] == ("False", "Failed")
     assert "10.1.0.1" in decision.conditions["east"][0].message
+
+
+@pytest.mark.req("MC-3", "MC-18")
+def test_an_address_that_two_members_list_ends_no_export_that_is_served() -> None:
+    ready = ExportedServiceStatus(conditions=[WireCondition("Ready", "True", "Exported")])
+    younger = export("east", "10.1.0.1", "10.2.0.1", at="2030-01-02T00:00:00Z")
+    served = msgspec.structs.replace(younger, export=msgspec.structs.replace(younger.export, status=ready))
+    decision = decide_shared([export("west", "10.1.0.1"), served])
+    assert endpoints(decision, member("north")) == {"west": ["10.1.0.1"], "east": ["10.2.0.1"]}
+    assert endpoints(decision, member("east"))["east"] == ["10.1.0.1", "10.2.0.1"], "a member reaches its own pods"
+    for name in ("west", "east"):
+        assert conditions(decision, name) == {"Ready": ("True", "Exported"), "Conflict": ("True", "EndpointConflict")}
+    assert "10.1.0.1" in decision.conditions["east"][1].message
 
 
 def test_a_difference_of_families_is_a_conflict() -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from fairlead.api.kubernetes import EndpointSlice
-from fairlead.api.meta import KubeObject, ObjectKey, is_true, mirrored_conditions, only_status_changed
+from fairlead.api.meta import KubeObject, ObjectKey, mirrored_conditions, only_status_changed
 from fairlead.api.multicluster import EXPORTED_SERVICES, ExportedService, ExportedServiceStatus, ImportedService
 from fairlead.api.names import LABEL_EXPORT, LABEL_ORIGIN_NAME, LABEL_ORIGIN_NAMESPACE, MANAGER_HUB, hub_name
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
@@ -25,7 +25,6 @@ from fairlead.hub.inventory import Inventory, service_of_shared
 from fairlead.hub.tenants.tenants import MemberHealth
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.writes import Overlay, write_status
-from fairlead.model.condition import ConditionType
 from fairlead.model.keys import family_of
 from fairlead.publish.objects import canonical_slice, object_from_slice, slice_difference
 from fairlead.publish.publisher import BY_LOAD_BALANCER, ObjectWriter, Published, slices_of_import
@@ -242,9 +241,12 @@ class ClusterSets:
         return load_balancer in cache.broken and cache.get(*load_balancer) is None
 
     def _addresses(self, namespace: str, key: SharedKey) -> tuple[str, ...]:
-        """Return the IP addresses at which the hub serves a Service of a member."""
+        """Return the IP addresses at which the hub serves a Service of a member.
+
+        A status keeps an address that was served once, also while no proxy is connected to the hub.
+        """
         obj = self._inventory.intents[TCP_LOAD_BALANCERS.kind].cache.get(namespace, hub_name(*key))
-        if obj is None or obj.deleting or not is_true(obj.status.conditions, ConditionType.PROGRAMMED):
+        if obj is None or obj.deleting:
             return ()
         return tuple(address for address in obj.status.addresses if family_of(address) is not None)
 

@@ -94,7 +94,10 @@ def plan_export(
 
 
 def exported_slices(key: ServiceKey, slices: Iterable[EndpointSlice], settings: Settings) -> tuple[EndpointSlice, ...]:
-    """Return what is published of the slices of an exported Service."""
+    """Return what is published of the slices of an exported Service.
+
+    Slices that another implementation copied from other clusters are left out: these clusters export them.
+    """
     labels = {
         **_export_labels(key, settings),
         LABEL_SLICE_MANAGED_BY: SLICE_MANAGED_BY,
@@ -116,7 +119,7 @@ def exported_slices(key: ServiceKey, slices: Iterable[EndpointSlice], settings: 
             ports=endpoint_slice.ports or [],
         )
         for endpoint_slice in slices
-        if not endpoint_slice.deleting
+        if not endpoint_slice.deleting and not endpoint_slice.label(LABEL_SOURCE_CLUSTER)
     )
 
 
