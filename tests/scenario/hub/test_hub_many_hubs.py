@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import timedelta
 
 import pytest
 from hub_world import HubWorld, RunningHub, new_world
 
 from fairlead.api.globalservice import GLOBAL_SERVICES
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES, Hostname
+from fairlead.api.kubernetes import SECRETS
+from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS, MANAGED_CERTIFICATES
 from fairlead.api.meta import condition_of
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.errors import Retry
+from fairlead.hub.certificates.issuance import challenge_host
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.zones.plan import EMPTY, Edit, RRKey, RRSet, RRSets, host_of_marks, mark_key
 from fairlead.providers.zones.provider import DNSProvider
+from fairlead_demo.worlds.acme_server import AcmeServer
 
 HOST = "web.example.test"
 NAME = RRKey(HOST, "A")
@@ -133,6 +138,21 @@ class Site:
     def served(self) -> set[str]:
         return {str(target) for _, target in self.world.cloud.members(KEY)}
 
+    async def request_certificate(self, directory: str) -> None:
+        issuer = {"metadata": {"name": "ca"}, "spec": {"server": directory, "solvers": ["HTTP01", "DNS01"]}}
+        await self.world.user.apply(CERTIFICATE_ISSUERS, issuer, manager="operator")
+        meta = {"name": "acme.web", "namespace": "tenant-east"}
+        body = {"metadata": meta, "spec": {"hosts": [HOST], "issuer": "ca"}}
+        await self.world.user.apply(MANAGED_CERTIFICATES, body, manager="agent")
+
+    async def certificate(self) -> bytes:
+        """Return what the hub has stored of its certificate, empty while it has none."""
+        shown = await self.world.user.get(MANAGED_CERTIFICATES, "tenant-east", "acme.web")
+        if shown.status.state != "Issued":
+            return b""
+        secret = await self.world.user.get(SECRETS, "tenant-east", "acme.web")
+        return (secret.data or {})["tls.crt"].encode()
+
     async def hostname(self) -> Hostname:
         return await self.world.user.get(HOSTNAMES, SYSTEM_NAMESPACE, HOST)
 
@@ -174,6 +194,19 @@ async def sites() -> AsyncIterator[Sites]:
         yield made
 
 
+@pytest.fixture
+async def authority(sites: Sites) -> AsyncIterator[AcmeServer]:
+    """An authority that validates by the zone; nothing answers HTTP-01."""
+
+    async def texts(host: str) -> list[str]:
+        return [value.strip('"') for value in sites.zone.records.get(RRKey(host, "TXT"), EMPTY).values]
+
+    # The clock of the hubs is years ahead of that of the authority.
+    life = timedelta(days=3650)
+    async with AcmeServer(where=lambda _host: ("127.0.0.1", 1), texts=texts, life=life) as server:
+        yield server
+
+
 @pytest.mark.req("MC-20", "MC-21")
 async def test_hubs_that_hear_different_members_keep_all_and_do_not_fight(sites: Sites):
     a, b = sites.a, sites.b
@@ -204,10 +237,12 @@ async def test_hubs_that_hear_different_members_keep_all_and_do_not_fight(sites:
     assert [site.door.writes for site in sites.both] == writes, "no hub touches the addresses"
 
 
-@pytest.mark.req("MC-21", "MC-22")
-async def test_a_hub_leaves_the_answer_with_its_proxies_or_itself(sites: Sites):
+@pytest.mark.req("MC-21", "MC-22", "MC-23")
+async def test_a_hub_leaves_the_answer_with_its_proxies_or_itself(sites: Sites, authority: AcmeServer):
     a, b, zone = sites.a, sites.b, sites.zone
     zone.answers.clear()
+    for site in sites.both:
+        await site.request_certificate(authority.directory)
     targets = {TargetKey(f"10.{number}.0.1", 8080) for number in (1, 2)}
     b.world.cloud.unhealthy |= targets
     b.world.cloud.changed((KEY,))
@@ -227,6 +262,9 @@ async def test_a_hub_leaves_the_answer_with_its_proxies_or_itself(sites: Sites):
         site.world.cloud.unhealthy.clear()
         site.world.cloud.changed((KEY,))
     await sites.answers(sites.addresses)
+    chains = {await site.certificate() for site in sites.both}
+    assert len(chains - {b""}) == 2, "each hub has a certificate of its own"
+    assert not zone.records.get(RRKey(challenge_host(HOST), "TXT"), EMPTY).values, "the proofs are removed"
     await b.kill()
     await sites.passes(LEASE_S - 15)
     assert zone.answer == sites.addresses
