@@ -41,7 +41,7 @@ install: $(RUN) ## Install Fairlead into .venv
 demo: $(RUN) ## Two member clusters, one hub, real Envoy, real traffic
 	@$(BIN)/fairlead demo
 
-demo-global: $(RUN) ## One Service of three members: shares, failover in order, a killed member, a shift of weights
+demo-global: $(RUN) ## One Service of three members: shares, a partition, failover in order, a killed member, a shift of weights
 	@$(BIN)/fairlead demo global
 
 demo-rollout: $(RUN) ## Rollouts of ten versions under load, with pod readiness gates and without

@@ -56,7 +56,7 @@ async def run_demo(settings: DemoSettings) -> bool:
 
 async def run_global_demo(settings: DemoSettings) -> bool:
     """Run the demo of one Service of three members; return whether every check has passed."""
-    return await _run_fleet(shared.SharedContext, shared.STEPS, settings, of=shared.MEMBERS)
+    return await _run_fleet(shared.SharedContext, shared.STEPS, settings, of=shared.MEMBERS, linked=(shared.CUT_OFF,))
 
 
 async def run_http_demo(settings: DemoSettings) -> bool:
@@ -157,6 +157,7 @@ async def _run_fleet(
     *hub_options: str,
     agent_options: Sequence[str] = (),
     of: Sequence[str] = ("east", "west"),
+    linked: Sequence[str] = (),
 ) -> bool:
     directory = _directory(settings)
     apis = EmbeddedApis(directory, ("hub", *of))
@@ -167,6 +168,7 @@ async def _run_fleet(
         drain="3s",
         hub_options=hub_options,
         agent_options=agent_options,
+        linked=linked,
     )
     context = kind(fleet=fleet, apis=apis, console=Console(), plain=_plain(settings))
     return await _run(context, steps, settings, directory)

@@ -16,9 +16,9 @@ from contextlib import asynccontextmanager
 
 from fairlead.errors import NotFound
 from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.link import Link, LinkState
 from fairlead_demo.worlds.processes import Child
 from tests.e2e.e2e_backends import http
-from tests.e2e.e2e_link import Link, State
 
 NAMES = tuple(f"storm-{number}" for number in range(6))
 _PORT = 8080
@@ -79,7 +79,7 @@ class Storm:
             await asyncio.sleep(self._chooser.uniform(0.05, 0.6))
         await asyncio.gather(*self._healing)
         for link in self._links:
-            link.become(State.OPEN)
+            link.become(LinkState.OPEN)
 
     def _later(self, heal: Callable[[], Awaitable[None]], *, longest_s: float) -> None:
         after_s = self._chooser.uniform(0.2, longest_s)
@@ -94,12 +94,12 @@ class Storm:
 
     async def _link(self) -> None:
         link = self._chooser.choice(self._links)
-        state = self._chooser.choice((State.RESET, State.STALL, State.DARK))
+        state = self._chooser.choice((LinkState.RESET, LinkState.STALL, LinkState.DARK))
         self.done.append(f"link {self._links.index(link)} {state}")
         link.become(state)
 
         async def heal() -> None:
-            link.become(State.OPEN)
+            link.become(LinkState.OPEN)
 
         self._later(heal, longest_s=4.0)
 

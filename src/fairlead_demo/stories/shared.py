@@ -1,4 +1,4 @@
-"""One Service of three members: shares by weight, failover in order, a member that dies and returns, a shift, a drill.
+"""One Service of three members: shares by weight, a partition, failover in order, a member that dies, a shift, a drill.
 
 In: a ``SharedContext``. Out: lines of progress, and a table of what was sent, answered and failed, by member and event;
 ``ExpectationFailed`` with one sentence when a check fails.
@@ -22,6 +22,7 @@ from fairlead.model.in_words import counted
 from fairlead_demo.stories.context import FleetContext, start_everything
 from fairlead_demo.worlds.apis import EmbeddedApis
 from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.link import LinkState
 from fairlead_demo.worlds.loopback import service_port
 from fairlead_demo.worlds.processes import ExpectationFailed, run_fairlead, wait_until
 from fairlead_demo.worlds.traffic import Traffic
@@ -29,6 +30,8 @@ from fairlead_demo.worlds.workload import POD_PORT, Workload
 
 MEMBERS = ("west", "east", "north")
 WEIGHTS = (60, 30, 10)
+#: The member whose network to the hub is cut.
+CUT_OFF = "west"
 _NAMESPACE, _NAME = "tenant-west", "web"
 _PODS = 2
 _PER_S = 80.0
@@ -226,6 +229,35 @@ async def share_by_weight(context: SharedContext) -> None:
     context.progress.step_done("each member gets its share", _shares_of(context))
 
 
+async def survive_partition(context: SharedContext) -> None:
+    """Cut a member off from the hub while its pods serve, start another pod there, and heal the network.
+
+    Raises:
+        ExpectationFailed: a request failed, or the shares changed, or the hub learned of the pod during the partition.
+    """
+    member, workload = context.fleet.members[CUT_OFF], context.workloads[CUT_OFF]
+    if member.link is None:
+        raise ExpectationFailed(f"the network between {CUT_OFF} and the hub cannot be cut")
+    context.progress.step_started(f"{CUT_OFF} is cut off from the hub, and starts another pod")
+    member.link.become(LinkState.STALL)
+    counting = context.counted(f"{CUT_OFF} is cut off from the hub")
+    row, pod = await asyncio.gather(counting, workload.start_pod(member.host("web")))
+    _check_shares(row, WEIGHTS)
+    if context.load.count.by_pod[pod.name]:
+        raise ExpectationFailed(f"the hub learned of {pod.name} while {CUT_OFF} was cut off")
+    context.check_traffic(f"while {CUT_OFF} was cut off from the hub")
+    context.progress.step_done(
+        "the member that is cut off serves its share, and no request failed", _shares_of(context)
+    )
+    context.progress.step_started("the network heals")
+    context.begin("the network heals")
+    member.link.become(LinkState.OPEN)
+    await wait_until(lambda: _has_answered(context, pod.name), f"{pod.name} answers, too")
+    context.check_traffic("when the network healed")
+    context.progress.step_done(f"the hub learned of {pod.name}, and no request failed", _shares_of(context))
+    context.end()
+
+
 async def fail_over_in_order(context: SharedContext) -> None:
     """Give the members an order, and kill the first with all that it has; then let it return."""
     context.progress.step_started("the members get an order: west, east, north")
@@ -265,7 +297,7 @@ async def return_member(context: SharedContext) -> None:
 
 
 async def shift_weights(context: SharedContext) -> None:
-    """Move most connections to east in steps, and ask for a second shift meanwhile."""
+    """Move most connections to east in steps; of two shifts that are requested at once, one is refused."""
     context.progress.step_started("equal order again, 60/30/10")
     context.begin("60/30/10 is given")
     await context.apply(*({"tenant": name, "weight": weight} for name, weight in zip(MEMBERS, WEIGHTS, strict=True)))
@@ -274,12 +306,12 @@ async def shift_weights(context: SharedContext) -> None:
     context.progress.step_started("half of all connections move from west to east, 20 % at a time")
     context.begin("shift to 10/80/10")
     hub = ("--kubeconfig", str(context.fleet.kubeconfig), "--output", "json")
-    how = ("--step", "20", "--every", "6s")
-    code, out, problem = await run_fairlead("shift", "default/web", "west=10,east=80,north=10", *how, *hub)
-    if code or not json.loads(out):
-        raise ExpectationFailed(f"fairlead shift failed: {problem.strip()}")
-    code, _, refusal = await run_fairlead("shift", "default/web", "west=100", *hub)
-    if code != 1:
+    # Both at once, so that a busy machine does not start the second one after the first shift has ended.
+    command = ("shift", "default/web", "west=10,east=80,north=10", "--step", "20", "--every", "6s", *hub)
+    first, second = sorted(await asyncio.gather(run_fairlead(*command), run_fairlead(*command)))
+    if first[0] or not json.loads(first[1]):
+        raise ExpectationFailed(f"fairlead shift failed: {first[2].strip()}")
+    if second[0] != 1:
         raise ExpectationFailed("a second shift was not refused while the first was under way")
     await context.served("west 10%, east 80%, north 10%")
     # The last connections of the step before are on their way.
@@ -287,7 +319,9 @@ async def shift_weights(context: SharedContext) -> None:
     _check_shares(await context.counted("10/80/10 after the shift"), (10, 80, 10))
     context.check_traffic("while connections moved")
     context.progress.step_done(
-        "half of the connections moved in steps, and none failed", _shares_of(context), refusal.strip().splitlines()[-1]
+        "half of the connections moved in steps, and none failed",
+        _shares_of(context),
+        second[2].strip().splitlines()[-1],
     )
     context.end()
 
@@ -317,6 +351,7 @@ STEPS = (
     start_everything,
     give_one_address,
     share_by_weight,
+    survive_partition,
     fail_over_in_order,
     return_member,
     shift_weights,
@@ -336,6 +371,10 @@ async def _serve(context: SharedContext, name: str) -> None:
 
 async def _answers(context: SharedContext, name: str) -> bool:
     return context.so_far().answered[name] > 0
+
+
+async def _has_answered(context: SharedContext, pod: str) -> bool:
+    return context.load.count.by_pod[pod] > 0
 
 
 def _check_shares(row: Row, weights: Sequence[int]) -> None:

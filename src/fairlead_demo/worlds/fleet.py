@@ -10,7 +10,7 @@ In: API servers and a directory. Out: ``Fleet``, whose parts can be killed and s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
@@ -21,6 +21,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.runtime.private_file import write_private
 from fairlead_demo.worlds.apis import Apis
 from fairlead_demo.worlds.hub import HubProcess
+from fairlead_demo.worlds.link import Link
 from fairlead_demo.worlds.loopback import free_network, service_port
 from fairlead_demo.worlds.member import Member
 from fairlead_demo.worlds.processes import Child, ExpectationFailed, fairlead, run_fairlead, wait_until
@@ -31,7 +32,7 @@ class Fleet:
 
     ``drain`` replaces the drain time of the default class, whose thirty seconds are too long for tests.
     ``environment`` is added to that of processes created from now on, ``hub_options`` to the options of hubs,
-    ``agent_options`` to those of agents.
+    ``agent_options`` to those of agents. Agents of ``linked`` members reach the hub through a ``Link``.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Fleet:
         environment: Mapping[str, str] | None = None,
         hub_options: Sequence[str] = (),
         agent_options: Sequence[str] = (),
+        linked: Collection[str] = (),
     ) -> None:
         self.apis = apis
         self.directory = directory
@@ -57,6 +59,7 @@ class Fleet:
         self._environment = environment
         self._hub_options = tuple(hub_options)
         self._agent_options = tuple(agent_options)
+        self._linked = linked
         self._cluster: Cluster | None = None
         self.hub = self.hub_process("hub", directory / "envoy")
 
@@ -98,6 +101,7 @@ class Fleet:
             network=network,
             environment=self._environment,
             options=self._agent_options,
+            linked=name in self._linked,
         )
         return member
 
@@ -147,16 +151,21 @@ async def start_member(
     network: str,
     environment: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
+    linked: bool = False,
 ) -> Member:
     """Add a Tenant by the command line, and start the agent of a cluster whose API is there."""
     at_hub = await _tenant_kubeconfig(name, hub_kubeconfig, directory, environment)
+    link = Link(at_hub) if linked else None
+    if link is not None:
+        await link.start()
+        at_hub = link.kubeconfig
     needed = ("--kubeconfig", str(kubeconfig), "--hub-kubeconfig", str(at_hub), "--tenant", name)
     more = ("--target", targets, "--data-dir", str(directory / "agents"), "--log-format", "json")
     log = directory / f"{name}-agent.log"
     agent = Child(f"{name} agent", fairlead("agent", *needed, *more, *options), log=log, environment=environment)
     await agent.start()
     cluster = Cluster.from_kubeconfig(kubeconfig, name=name)
-    return Member(name=name, cluster=cluster, hub=hub, agent=agent, network=network)
+    return Member(name=name, cluster=cluster, hub=hub, agent=agent, network=network, link=link)
 
 
 async def _tenant_kubeconfig(

@@ -14,19 +14,26 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import AlreadyExists, NotFound
 from fairlead.kube.cluster import Cluster
+from fairlead_demo.worlds.link import Link
 from fairlead_demo.worlds.objects import ready_endpoint, write_node, write_slice
 from fairlead_demo.worlds.processes import Child, ExpectationFailed, wait_until
 from fairlead_demo.worlds.workload import Host
 
 
 class Member:
-    """One member; ``network`` is the first three parts of the addresses of its nodes and pods."""
+    """One member; ``network`` is the first three parts of the addresses of its nodes and pods.
 
-    def __init__(self, *, name: str, cluster: Cluster, hub: Cluster, agent: Child, network: str) -> None:
+    ``link``: the way of its agent to the hub, if that can be cut.
+    """
+
+    def __init__(
+        self, *, name: str, cluster: Cluster, hub: Cluster, agent: Child, network: str, link: Link | None = None
+    ) -> None:
         self.name = name
         self.cluster = cluster
         self.agent = agent
         self.network = network
+        self.link = link
         self._hub = hub
         self._addresses = itertools.count(11)
 
@@ -117,6 +124,8 @@ class Member:
         """End the agent."""
         await self.cluster.aclose()
         await self.agent.terminate()
+        if self.link is not None:
+            await self.link.close()
 
     async def _at_hub(self, name: str) -> str:
         try:

@@ -16,6 +16,7 @@ import socket
 import struct
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
@@ -27,7 +28,7 @@ _CHUNK = 65_536
 _RESET = struct.pack("ii", 1, 0)
 
 
-class State(StrEnum):
+class LinkState(StrEnum):
     """What becomes of bytes."""
 
     OPEN = "open"
@@ -40,16 +41,16 @@ class Link:
     """One link; ``state`` is changed by ``become``."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        content = yaml.safe_load(kubeconfig.read_text())
-        cluster = content["clusters"][0]["cluster"]
-        at = urlsplit(cluster["server"])
-        self._host, self._port = at.hostname, at.port
+        content: dict[str, Any] = yaml.safe_load(kubeconfig.read_text())
+        cluster: dict[str, str] = content["clusters"][0]["cluster"]
+        server = urlsplit(cluster["server"])
+        self._host, self._port = server.hostname, server.port
         self._listen = free_port()
         cluster["server"] = f"https://{self._host}:{self._listen}"
         self.kubeconfig = kubeconfig.with_suffix(".link")
         self.kubeconfig.touch(mode=0o600)
         self.kubeconfig.write_text(yaml.safe_dump(content))
-        self.state = State.OPEN
+        self.state = LinkState.OPEN
         self._open = asyncio.Event()
         self._open.set()
         self._connections: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
@@ -57,23 +58,26 @@ class Link:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
+        """Accept connections."""
         self._server = await asyncio.start_server(self._connected, self._host, self._listen)
 
-    def become(self, state: State) -> None:
+    def become(self, state: LinkState) -> None:
+        """Change what becomes of bytes, also of those on connections that are open."""
         self.state = state
-        if state is State.STALL:
+        if state is LinkState.STALL:
             self._open.clear()
         else:
             self._open.set()
-        if state is State.DARK:
+        if state is LinkState.DARK:
             self._dark.update(self._connections)
-        if state is State.RESET:
+        if state is LinkState.RESET:
             for writers in self._connections.values():
                 for writer in writers:
                     _reset(writer)
 
     async def close(self) -> None:
-        self.become(State.RESET)
+        """Reset all connections, and accept no more."""
+        self.become(LinkState.RESET)
         if self._server is not None:
             await stop_listening(self._server)
         for task in list(self._connections):
@@ -82,13 +86,14 @@ class Link:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        assert task is not None
+        if task is None:
+            return
         self._connections[task] = [writer]
         try:
-            if self.state is State.RESET:
+            if self.state is LinkState.RESET:
                 _reset(writer)
                 return
-            if self.state is State.DARK:
+            if self.state is LinkState.DARK:
                 self._dark.add(task)
                 while await reader.read(_CHUNK):
                     pass
@@ -103,8 +108,8 @@ class Link:
             pass  # the server is not there, or one end has been reset: so is the other
         finally:
             self._dark.discard(task)
-            for each in self._connections.pop(task):
-                _reset(each)
+            for connected in self._connections.pop(task):
+                _reset(connected)
 
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: asyncio.Task[None]
