@@ -21,9 +21,11 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 import msgspec
 import structlog
 
+from fairlead.api.hostname import HOSTNAMES
 from fairlead.errors import FairleadError
 from fairlead.model.contract import Provider
 from fairlead.model.desired import Targets
+from fairlead.model.in_words import counted
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed, with_health
 from fairlead.runtime.clock import Clock, wait_for
@@ -36,6 +38,7 @@ class Drift(msgspec.Struct, frozen=True):
     """The differences of one load balancer from the ledger; each field is sorted.
 
     ``gone``: it does not exist; ``kept_by_others``: it existed before Fairlead, whose owner has to create it again.
+    ``is_name``: its backends are the records of a Hostname, without which a name does not exist.
     """
 
     missing: tuple[tuple[ListenerKey, TargetKey], ...] = ()
@@ -45,6 +48,7 @@ class Drift(msgspec.Struct, frozen=True):
     kept_by_others: bool = False
     #: Entries of ours by their names, on no record, and not wanted.
     unrecorded: tuple[tuple[ListenerKey, TargetKey], ...] = ()
+    is_name: bool = False
 
     @property
     def ours(self) -> int:
@@ -55,9 +59,11 @@ class Drift(msgspec.Struct, frozen=True):
     def sentence(self) -> str:
         """Return the differences in one sentence; empty when no own entry differs."""
         if self.gone:
-            return "the load balancer is gone: it was deleted outside Fairlead"
-        parts = [f"{len(self.missing)} of our backends were removed"] if self.missing else []
-        parts += [f"{len(self.changed)} were changed"] if self.changed else []
+            what = "all records of the name were" if self.is_name else "the load balancer is gone: it was"
+            return f"{what} deleted outside Fairlead"
+        noun = "record" if self.is_name else "backend"
+        parts = [f"{counted(len(self.missing), noun)} removed"] if self.missing else []
+        parts += [f"{counted(len(self.changed), noun)} changed"] if self.changed else []
         return f"{' and '.join(parts)} outside Fairlead" if parts else ""
 
     @property
@@ -65,6 +71,12 @@ class Drift(msgspec.Struct, frozen=True):
         """Return what Fairlead will do, or what an operator can do; empty when no own entry differs."""
         if not self.ours:
             return ""
+        if self.is_name:
+            return (
+                "the hub writes the records again once their absence is certain; delete this object to remove them"
+                if self.gone
+                else "fairlead repair writes them again"
+            )
         if not self.gone:
             return "kept until fairlead repair, unless the class's ensurePolicy is Always"
         if self.kept_by_others:
@@ -74,9 +86,11 @@ class Drift(msgspec.Struct, frozen=True):
 
 def drift_of(state: LoadBalancerState, observed: Observed | None) -> Drift:
     """Compare the recorded with the observed state, except for changes in progress."""
+    spec = state.recorded_spec
+    is_name = spec is not None and spec.key.kind == HOSTNAMES.kind
     if observed is None:
-        spec = state.made
-        return Drift(gone=spec is not None, kept_by_others=spec is not None and spec.existing)
+        made = state.made
+        return Drift(gone=made is not None, kept_by_others=made is not None and made.existing, is_name=is_name)
     if observed.targets is None:
         return Drift(foreign=observed.foreign)
     observed_targets = {(target.listener, target.key): target for target in observed.targets}
@@ -93,7 +107,9 @@ def drift_of(state: LoadBalancerState, observed: Observed | None) -> Drift:
                 changed.append((listener, key))
     known = {place for targets in (state.recorded, _wanted(state)) for place in _places(targets)}
     unrecorded = tuple(sorted(observed_targets.keys() - known))
-    return Drift(tuple(sorted(missing)), tuple(sorted(changed)), observed.foreign, unrecorded=unrecorded)
+    return Drift(
+        tuple(sorted(missing)), tuple(sorted(changed)), observed.foreign, unrecorded=unrecorded, is_name=is_name
+    )
 
 
 def _wanted(state: LoadBalancerState) -> Mapping[ListenerKey, Targets]:

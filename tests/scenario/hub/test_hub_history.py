@@ -77,7 +77,7 @@ async def test_held_and_foreign_changes_survive_a_restart(world, hub):
     await serve(world, "10.1.0.1", "10.1.0.2")
     (listener, gone), *_ = world.outside.members(KEY)
     world.outside.drift(KEY, listener, gone, None)
-    drifted = "1 of our backends were removed outside Fairlead"
+    drifted = "1 backend removed outside Fairlead"
     await world.until(lambda: any(drifted in entry.text for entry in hub.hub.history.of(KEY)), limit_s=300)
     await world.user.merge_patch(
         TCP_LOAD_BALANCERS, NAMESPACE, "web", {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}}

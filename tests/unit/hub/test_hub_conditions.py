@@ -144,7 +144,7 @@ def test_what_others_removed_is_not_programmed():
     observed = Observed(proxies=1, addresses=("192.0.2.7",), message="1 of our servers are missing")
     programmed = conditions(observed=observed, drift=gone)[T.PROGRAMMED]
     assert (programmed.status, programmed.reason) == (False, R.DRIFTED)
-    assert programmed.message == "1 of our backends were removed outside Fairlead"
+    assert programmed.message == "1 backend removed outside Fairlead"
 
 
 def test_the_translations_programmed_condition_is_kept():

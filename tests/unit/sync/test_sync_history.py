@@ -171,7 +171,7 @@ def test_only_what_is_new_and_lasts_is_worth_storing(history):
     assert history.take_unsaved() == []
     history.note(KEY, HistoryKind.HELD, "held")
     assert history.take_unsaved() == [KEY]
-    history.note(KEY, HistoryKind.DECIDED, "1 of our backends were removed outside Fairlead", kept=True)
+    history.note(KEY, HistoryKind.DECIDED, "1 backend removed outside Fairlead", kept=True)
     assert history.take_unsaved() == [KEY]
     assert [entry.text for entry in history.of(KEY) if entry.lasting][1:] == [history.of(KEY)[-1].text]
     history.note(KEY, HistoryKind.FAILED, "no answer")

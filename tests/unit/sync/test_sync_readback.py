@@ -6,8 +6,12 @@ import msgspec
 import pytest
 from readback_bench import KEY, SOON_S, Watched, desired_state
 
+from fairlead.api.hostname import HOSTNAMES
 from fairlead.model.change import Reason
-from fairlead.sync.readback import CERTAIN_S, LOOK_EVERY_S, READ_LIMIT_S
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.observed import Observed
+from fairlead.sync.plan import LoadBalancerState, Registered
+from fairlead.sync.readback import CERTAIN_S, LOOK_EVERY_S, READ_LIMIT_S, drift_of
 from fairlead.testing.builders import HTTP, lb_key, target
 
 
@@ -49,6 +53,21 @@ async def test_an_existing_load_balancer_that_is_gone_is_only_reported():
         assert watched.provider.calls == []
         assert (watched.drift.gone, watched.drift.kept_by_others) == (True, True)
         assert "its owner" in watched.drift.outlook
+
+
+@pytest.mark.req("EDGE-14")
+def test_records_of_a_name_that_are_deleted_by_hand_are_called_records():
+    spec = desired_state().spec
+    name = msgspec.structs.replace(spec, key=LoadBalancerKey(HOSTNAMES.kind, "fairlead-system", "www"))
+    gone = {kind.key.kind: drift_of(LoadBalancerState(recorded_spec=kind), None) for kind in (spec, name)}
+    assert "load balancer" in gone[spec.key.kind].sentence + gone[spec.key.kind].outlook
+    assert "load balancer" not in gone[HOSTNAMES.kind].sentence + gone[HOSTNAMES.kind].outlook
+    assert "all records" in gone[HOSTNAMES.kind].sentence
+    entry = Registered(target("1"))
+    state = LoadBalancerState(recorded_spec=name, recorded={HTTP: {entry.target.key: entry}})
+    missing = drift_of(state, Observed(targets=()))
+    assert missing.sentence.startswith("1 record removed")
+    assert "backend" not in missing.sentence + missing.outlook
 
 
 @pytest.mark.parametrize("looks", [1, 2])

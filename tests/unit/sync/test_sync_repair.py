@@ -150,7 +150,7 @@ async def test_a_history_has_the_drift_what_is_done_about_it_and_its_end():
         await watched.served(desired_state(1, 2))
         take_away(watched, 1)
         await watched.engine.advance(2 * LOOK_EVERY_S)
-        drifted = "1 of our backends were removed outside Fairlead; kept until fairlead repair"
+        drifted = "1 backend removed outside Fairlead; kept until fairlead repair"
         assert [text.startswith(drifted) for _, text in watched.noted] == [True], "once, however often it is read back"
         watched.engine.put(asked("now", 1, 2))
         await watched.engine.advance(SOON_S)

@@ -13,6 +13,9 @@
     removed  marked by us                        the mark goes; the value with the last mark of it
     removed  not marked by us                    nothing
 
+A value of ours whose mark was deleted is ours while the ledger has it. Marks are written before their values, and
+deleted after them, so that a change that is made in part leaves no value without an owner.
+
 Marks are TXT records:
 
     fairlead-a.www.example.com TXT "heritage=fairlead,fairlead/owner=hub-1,fairlead/for=5d2c…,fairlead/value=192.0.2.1"
@@ -48,10 +51,10 @@ class PeerHubs(NamedTuple):
 
 
 class RecordChange(msgspec.Struct, frozen=True):
-    """One value of one name that is wanted, or to be removed. ``registered``: the ledger has it.
+    """One value of one name that is wanted, or to be removed.
 
-    ``ours`` are all values of its set that the ledger has, as marks name them; ``unhealthy`` those whose load balancer
-    does not serve. ``hubs`` are the others; None when no other hub shares the name.
+    ``ours`` are the values of the name that the ledger has, each with its type; ``unhealthy`` those of the set whose
+    load balancer does not serve, as marks name them. ``hubs`` are the others; None when no other hub shares the name.
     """
 
     host: str
@@ -61,12 +64,16 @@ class RecordChange(msgspec.Struct, frozen=True):
     holder: Holder
     wanted: bool
     zone: str
-    registered: bool = False
-    ours: frozenset[str] = frozenset()
+    ours: frozenset[Value] = frozenset()
     unhealthy: frozenset[str] = frozenset()
     hubs: PeerHubs | None = None
     prefix: str = ""
     suffix: str = ""
+
+    @property
+    def registered(self) -> bool:
+        """Return whether the ledger has it."""
+        return (self.type, self.value) in self.ours
 
     @property
     def is_shared(self) -> bool:
@@ -183,7 +190,7 @@ class _Zone:
             same_ttl = now.ttl == before.ttl
             values = now.values - before.values if same_ttl or not before.values else now.values
             new += [Edit(key, value, now.ttl, True) for value in sorted(values)]
-        return (*gone, *new)
+        return (*sorted(gone, key=is_mark), *sorted(new, key=is_mark, reverse=True))
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -249,16 +256,15 @@ class _Zone:
         values = self._now.get(RRKey(change.host, type_), EMPTY).values
         marks = self._marks(change.host, type_)
         theirs = {mark.value for mark in marks if mark.holder != change.holder}
-        mine = {mark for mark in marks if mark.holder == change.holder and mark.value not in theirs}
+        recorded = {Mark(change.holder, marked(value)) for of_type, value in change.ours if of_type == type_}
+        mine = {mark for mark in marks | recorded if mark.holder == change.holder and mark.value not in theirs}
         return (values - {change.value} if type_ == change.type else values), mine
 
     def _foreign(self, change: RecordChange, marks: set[Mark]) -> set[str]:
         """Return the values of the set that neither a mark nor the ledger says are Fairlead's."""
         ours = {mark.value for mark in marks}
         values = self._now.get(change.key, EMPTY).values
-        return {
-            value for value in values if marked(value) not in ours and not (change.registered and value == change.value)
-        }
+        return {value for value in values if marked(value) not in ours and (change.type, value) not in change.ours}
 
     def _texts(self, keys: Iterable[RRKey]) -> list[str]:
         return [text for key in keys for text in self._now.get(key, EMPTY).values]
@@ -280,6 +286,10 @@ PREFIX_LENGTH = len(f"{_PREFIX}cname.")
 _HERITAGE = "heritage=fairlead"
 _THEIR_HERITAGE = "heritage=external-dns"
 _LONGEST_VALUE = 100
+
+
+#: A record of a name: its type and value.
+Value = tuple[str, str]
 
 
 class Holder(NamedTuple):
@@ -333,7 +343,12 @@ def mark_from_text(text: str) -> Mark | None:
 
 def host_of(edit: Edit) -> str:
     """Return the name that an edit is about; a mark is about the name below its first label."""
-    return edit.key.name.partition(".")[2] if mark_from_text(edit.value) is not None else edit.key.name
+    return edit.key.name.partition(".")[2] if is_mark(edit) else edit.key.name
+
+
+def is_mark(edit: Edit) -> bool:
+    """Return whether the record is a mark."""
+    return edit.key.type == TXT and mark_from_text(edit.value) is not None
 
 
 def external_marks(host: str, type_: str, zone: str, *, prefix: str = "", suffix: str = "") -> tuple[RRKey, ...]:

@@ -53,6 +53,7 @@ from fairlead.providers.zones.plan import (
     RecordChange,
     RRKey,
     RRSets,
+    Value,
     canonical_name,
     canonical_value,
     host_of,
@@ -372,7 +373,7 @@ class DNSProvider:
                 outcomes |= {index: outcome for (index, _), outcome in zip(rows, done[: len(rows)], strict=True)}
                 until_s = self._clock.monotonic() + JUDGED_S
                 self._removed |= {
-                    places[index]: (settings, replace(row, registered=False), until_s)
+                    places[index]: (settings, replace(row, ours=frozenset()), until_s)
                     for index, row in rows
                     if row.hubs is not None and not row.wanted and outcomes[index] == DONE
                 }
@@ -462,10 +463,9 @@ class DNSProvider:
                 if edits and not await self._update(settings.server, edits, {}):
                     raise Retry(f"{key}: zone {settings.server.zone} has changed meanwhile; the hub retries")
                 return
-            values = sorted(
-                (key.type, value) for key, rrset in there.items() if key.name == settings.name for value in rrset.values
-            )
-            rows = [row(settings, type_, value, 0, wanted=False) for type_, value in values]
+            ours = frozenset(held if self._names.get(key) == settings else ())
+            values = sorted({*ours, *ours_in(there, settings), *marked_in(there, settings)})
+            rows = [row(settings, type_, value, 0, wanted=False, ours=ours) for type_, value in values]
             left = [outcome for outcome in await self._run(settings.server, rows) if outcome != DONE] if rows else []
             if left:
                 raise Retry(f"{key}: {left[0].message}")
@@ -503,14 +503,13 @@ class DNSProvider:
         wanted: bool,
     ) -> RecordChange:
         """Return the row of one value; ``targets`` are those of all values of the name."""
-        held, (type_, text) = self._held.get(key, {}), value
+        type_, text = value
         ttl = int(dict(targets[value].parameters).get("ttl", _TTL))
-        change = row(settings, type_, text, ttl, wanted=wanted, registered=value in held)
-        ours = frozenset(marked(held_value) for of_type, held_value in held if of_type == type_)
+        change = row(settings, type_, text, ttl, wanted=wanted, ours=frozenset(self._held.get(key, ())))
         if not settings.lease_s:
-            return replace(change, ours=ours)
+            return change
         unhealthy = frozenset(marked(other) for of_type, other in _unhealthy(targets) if of_type == type_)
-        return replace(change, ours=ours, unhealthy=unhealthy, hubs=PeerHubs())
+        return replace(change, unhealthy=unhealthy, hubs=PeerHubs())
 
     def _perhaps_last(self, keys: Iterable[LoadBalancerKey]) -> list[RecordChange]:
         """Return rows for unhealthy addresses that no caller changes: a change may remove all that is preferred."""
@@ -591,12 +590,23 @@ class DNSProvider:
                 answered = await server.kept(keys := {edit.key for edit in planned.edits})
                 edited = {key: answered.get(key, EMPTY) for key in keys}
                 self._recent.keep(settings, edited)
+                left = await self._left(server, planned.edits, edited)
                 now = {**there, **edited}
-                return [self._judge(row, planned.refused.get(index, ""), now) for index, row in enumerate(rows)]
+                return [self._judge(row, planned.refused.get(index, ""), now, left) for index, row in enumerate(rows)]
         raise Retry(
             f"zone {settings.zone} at {settings.name} is being changed by other clients; the hub retries",
             reason="DNSChanging",
         )
+
+    async def _left(
+        self, server: ZoneServer, edits: Sequence[Edit], answered: RRSets
+    ) -> AbstractSet[tuple[RRKey, str]]:
+        """Return the deleted values that the zone still has; a wildcard may answer one that it no longer has."""
+        left = {(edit.key, edit.value) for edit in edits if not edit.add and edit.value in answered[edit.key].values}
+        if not left:
+            return left
+        there = await server.read({key for set_key, _ in left for key in (set_key, mark_key(*set_key))})
+        return {(key, value) for key, value in left if value in there.get(key, EMPTY).values}
 
     async def _update(self, settings: ServerSettings, edits: Sequence[Edit], there: RRSets) -> bool:
         """Send ``edits``; False when one of the updates was not done because the zone had changed."""
@@ -612,10 +622,15 @@ class DNSProvider:
         async with self._batcher.locks.hold((settings.name, settings.zone)):
             return await self._update(settings, edits, there)
 
-    def _judge(self, row: RecordChange, refused: str, now: RRSets) -> Outcome:
-        """Return the outcome of a change, by what the server answers after the update."""
+    def _judge(self, row: RecordChange, refused: str, now: RRSets, left: AbstractSet[tuple[RRKey, str]]) -> Outcome:
+        """Return the outcome of a change, by what the server answers after the update, and which records are left."""
         if refused:
             return _outcome(refused)
+        if not row.wanted and (row.key, row.value) in left:
+            text = (
+                f"{row.host}: the server accepted the update, but keeps {row.type} {row.value[:100]}; the hub retries"
+            )
+            return Outcome(OutcomeStatus.RETRY, text)
         rrset = now.get(row.key, EMPTY)
         if row.wanted and row.value not in rrset.values and not (row.is_unhealthy and rrset.values):
             text = f"{row.host}: the server accepted the update, but returns no {row.type} record; the hub retries"
@@ -805,7 +820,8 @@ def shared_owner(changes: Sequence[RecordChange], there: RRSets) -> dict[Holder,
     wanted = {(row.holder, row.key): row for row in changes if row.wanted}
     unknown: dict[Holder, list[str]] = {row.holder: [] for row in changes}
     for (holder, key), change in wanted.items():
-        ours = change.ours | {row.mark.value for row in changes if (row.holder, row.key) == (holder, key)}
+        ours = {marked(value) for type_, value in change.ours if type_ == key.type}
+        ours |= {row.mark.value for row in changes if (row.holder, row.key) == (holder, key)}
         marks = map(mark_from_text, there.get(mark_key(*key), EMPTY).values)
         values = {mark.value for mark in marks if mark is not None and mark.holder == holder}
         unknown[holder] += [f"{key.type} {value}" for value in sorted(values - ours)]
@@ -822,7 +838,6 @@ def _sentence(holder: Holder, values: Sequence[str]) -> str:
     )
 
 
-Value = tuple[str, str]
 _TTL = 60
 
 
@@ -869,6 +884,12 @@ def ours_in(there: RRSets, settings: NameSettings) -> set[Value]:
     return ours
 
 
+def marked_in(there: RRSets, settings: NameSettings) -> set[Value]:
+    """Return the values that this name's marks name, whether they are there or not."""
+    pairs = ((type_, mark) for type_ in TYPES for mark in _marks(there, settings, type_))
+    return {(type_, mark.value) for type_, mark in pairs if mark is not None and mark.holder == settings.holder}
+
+
 def mark_of(value: Value, settings: NameSettings) -> Mark:
     """Return the mark of a value as this name's."""
     return Mark(settings.holder, marked(value[1]))
@@ -879,9 +900,9 @@ def _marks(there: RRSets, settings: NameSettings, type_: str) -> set[Mark | None
 
 
 def row(
-    settings: NameSettings, type_: str, value: str, ttl: int, *, wanted: bool, registered: bool = False
+    settings: NameSettings, type_: str, value: str, ttl: int, *, wanted: bool, ours: frozenset[Value] = frozenset()
 ) -> RecordChange:
-    """Return one change of a name in its zone."""
+    """Return one change of a name in its zone; ``ours`` are the values that the ledger has there."""
     return RecordChange(
         settings.name,
         type_,
@@ -890,7 +911,7 @@ def row(
         settings.holder,
         wanted,
         settings.server.zone,
-        registered=registered,
+        ours=ours,
         prefix=settings.prefix,
         suffix=settings.suffix,
     )

@@ -23,6 +23,7 @@ from fairlead.providers.zones.plan import (
 US = Holder("hub-1", "aaaa")
 OTHER_HUB = Holder("hub-2", "bbbb")
 HOST, ZONE = "www.example.test", "example.test"
+OURS = frozenset({("A", "192.0.2.1")})
 
 
 def change(value: str = "192.0.2.1", type_: str = "A", *, wanted: bool = True, ttl: int = 60, **more) -> RecordChange:
@@ -62,8 +63,8 @@ def test_a_value_without_a_mark_is_left_alone_and_the_change_refused():
 
 
 def test_a_value_whose_mark_was_lost_is_ours_while_the_ledger_has_it():
-    assert brief(plan_records([change(registered=True)], records("A", "192.0.2.1"))) == ["+TXT mark 192.0.2.1"]
-    assert brief(plan_records([change(wanted=False, registered=True)], records("A", "192.0.2.1"))) == ["-A 192.0.2.1"]
+    assert brief(plan_records([change(ours=OURS)], records("A", "192.0.2.1"))) == ["+TXT mark 192.0.2.1"]
+    assert brief(plan_records([change(wanted=False, ours=OURS)], records("A", "192.0.2.1"))) == ["-A 192.0.2.1"]
     assert plan_records([change(wanted=False)], records("A", "192.0.2.1")).edits == ()
 
 
@@ -92,16 +93,16 @@ def test_a_value_that_two_hubs_have_goes_with_the_last_mark():
     both = {mark_key(HOST, "A"): RRSet(frozenset(text), 60)} | records("A", "192.0.2.1")
     assert brief(plan_records([change(wanted=False)], both)) == ["-TXT mark 192.0.2.1"]
     alone = records("A", "192.0.2.1") | marks("A", "192.0.2.1")
-    assert brief(plan_records([change(wanted=False)], alone)) == ["-TXT mark 192.0.2.1", "-A 192.0.2.1"]
+    assert brief(plan_records([change(wanted=False)], alone)) == ["-A 192.0.2.1", "-TXT mark 192.0.2.1"]
 
 
 def test_a_cname_takes_the_place_of_our_addresses_in_one_update_and_back():
     addresses = records("A", "192.0.2.1") | marks("A", "192.0.2.1")
     to_cname = plan_records([change("edge.example", "CNAME")], addresses)
-    assert brief(to_cname) == ["-TXT mark 192.0.2.1", "-A 192.0.2.1", "+TXT mark edge.example", "+CNAME edge.example"]
+    assert brief(to_cname) == ["-A 192.0.2.1", "-TXT mark 192.0.2.1", "+TXT mark edge.example", "+CNAME edge.example"]
     alias = records("CNAME", "edge.example") | marks("CNAME", "edge.example")
     back = plan_records([change()], alias)
-    assert brief(back) == ["-TXT mark edge.example", "-CNAME edge.example", "+TXT mark 192.0.2.1", "+A 192.0.2.1"]
+    assert brief(back) == ["-CNAME edge.example", "-TXT mark edge.example", "+TXT mark 192.0.2.1", "+A 192.0.2.1"]
 
 
 @pytest.mark.req("EDGE-14")
@@ -126,15 +127,15 @@ def test_a_text_of_others_is_not_adopted_and_so_never_removed():
     planned = plan_records([change("token", "TXT")], records("TXT", "token", "v=spf1 -all"))
     assert planned.edits == ()
     assert "this very text" in planned.refused[0]
-    assert brief(plan_records([change("token", "TXT", registered=True)], records("TXT", "token"))) == [
-        "+TXT mark token"
-    ]
+    assert brief(
+        plan_records([change("token", "TXT", ours=frozenset({("TXT", "token")}))], records("TXT", "token"))
+    ) == ["+TXT mark token"]
 
 
 def test_a_cname_moves_when_it_is_ours_and_not_when_another_hub_has_it():
     ours = records("CNAME", "old.example") | marks("CNAME", "old.example")
     moved = brief(plan_records([change("new.example", "CNAME")], ours))
-    assert moved == ["-TXT mark old.example", "-CNAME old.example", "+TXT mark new.example", "+CNAME new.example"]
+    assert moved == ["-CNAME old.example", "-TXT mark old.example", "+TXT mark new.example", "+CNAME new.example"]
     theirs = records("CNAME", "old.example") | marks("CNAME", "old.example", holder=OTHER_HUB)
     assert plan_records([change("new.example", "CNAME")], theirs).refused
 
@@ -154,7 +155,7 @@ def test_a_refused_change_stops_no_other():
     other = RecordChange("api.example.test", "A", "192.0.2.5", 60, US, True, ZONE)
     planned = plan_records([change(), other], records("A", "192.0.2.1"))
     assert set(planned.refused) == {0}
-    assert brief(planned) == ["+A 192.0.2.5", "+TXT mark 192.0.2.5"]
+    assert brief(planned) == ["+TXT mark 192.0.2.5", "+A 192.0.2.5"]
 
 
 def test_marks_are_read_back_and_long_values_named_by_their_digest():
@@ -182,7 +183,7 @@ def shared(
 @pytest.mark.req("MC-22")
 def test_an_unhealthy_address_is_withdrawn_while_another_answers():
     planned = plan_records([shared("192.0.2.1", "192.0.2.1")], both())
-    assert brief(planned) == ["-TXT mark 192.0.2.1", "-A 192.0.2.1"]
+    assert brief(planned) == ["-A 192.0.2.1", "-TXT mark 192.0.2.1"]
     assert {edit.as_read for edit in planned.edits if edit.key.type == "A"} == {True}
     there = {**records("A", "192.0.2.1"), **marks("A", "192.0.2.1")}
     assert plan_records([shared("192.0.2.1", "192.0.2.1")], there).edits == ()
@@ -207,7 +208,7 @@ def test_a_value_of_two_hubs_is_left_to_the_other_only_while_its_mark_is_there(l
 
 @pytest.mark.req("MC-22")
 def test_addresses_of_an_expired_hub_go_only_next_to_a_healthy_one():
-    assert brief(plan_records([shared(expired="hub-2")], both())) == ["-TXT mark 192.0.2.9", "-A 192.0.2.9"]
+    assert brief(plan_records([shared(expired="hub-2")], both())) == ["-A 192.0.2.9", "-TXT mark 192.0.2.9"]
     assert plan_records([shared("192.0.2.1", "192.0.2.1", expired="hub-2")], both()).edits == ()
     assert plan_records([shared(expired="hub-3")], both()).edits == ()
     # A hub whose lease could not be read is neither relied on nor withdrawn.

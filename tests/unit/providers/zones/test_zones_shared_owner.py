@@ -23,7 +23,7 @@ def test_a_mark_of_a_value_that_is_not_on_record_is_named():
 
 def test_recorded_entries_and_those_of_the_batch_are_ours():
     there = marked("192.0.2.1", "192.0.2.2", "192.0.2.3")
-    changes = [change(ours=["192.0.2.2"]), change("192.0.2.3", wanted=False)]
+    changes = [change(ours=[("A", "192.0.2.2")]), change("192.0.2.3", wanted=False)]
     assert shared_owner(changes, there) == {US: ""}
 
 

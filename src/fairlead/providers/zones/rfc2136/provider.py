@@ -25,7 +25,19 @@ from fairlead.errors import BadConfiguration, Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.providers.zones.answers import AnsweringServer, absolute, rdata_of, refused
 from fairlead.providers.zones.peers import is_lease
-from fairlead.providers.zones.plan import ANY, CNAME, EMPTY, TXT, TYPES, Edit, RRKey, RRSets, mark_from_text, mark_key
+from fairlead.providers.zones.plan import (
+    ANY,
+    CNAME,
+    EMPTY,
+    TXT,
+    TYPES,
+    Edit,
+    RRKey,
+    RRSets,
+    is_mark,
+    mark_from_text,
+    mark_key,
+)
 from fairlead.providers.zones.provider import DNSProvider
 from fairlead.providers.zones.settings import HubSecrets, Secrets, ServerSettings
 from fairlead.runtime.clock import Clock, SystemClock
@@ -179,8 +191,8 @@ def check(settings: ServerSettings) -> None:
 
 def _absences(edits: Sequence[Edit], there: RRSets) -> list[tuple[RRKey, bool]]:
     """Return which sets must not be there; True: no set of any type under that name."""
-    added = {edit.key for edit in edits if edit.add and not _is_mark(edit)}
-    touched = {edit.key.name for edit in edits if not edit.add and not _is_mark(edit)}
+    added = {edit.key for edit in edits if edit.add and not is_mark(edit)}
+    touched = {edit.key.name for edit in edits if not edit.add and not is_mark(edit)}
     absent: list[tuple[RRKey, bool]] = []
     for key in sorted(added):
         empty = all(not there.get(RRKey(key.name, type_), EMPTY).values for type_ in TYPES)
@@ -200,7 +212,3 @@ def _may_be_made_up(key: RRKey, there: RRSets) -> bool:
         return False
     marks = there.get(mark_key(key.name, key.type), EMPTY).values
     return not any(map(mark_from_text, marks))
-
-
-def _is_mark(edit: Edit) -> bool:
-    return edit.key.type == TXT and mark_from_text(edit.value) is not None
