@@ -21,6 +21,15 @@ from tests.xds.world import TIMEOUT_S
 _CONNECTIONS = 16
 #: A rule without a backend answers 500.
 BROKEN = Rule(matches=(prefix("/broken"),))
+#: Filters of access logs that are valid.
+FILTERS = (
+    "response.code >= 400",
+    "request.path.startsWith('/api/v1') && (response.code >= 500 || request.host == 'a.example')",
+    " !( request.useragent.contains( 'bot' ) )&&request.method!='GET'",
+    "request.headers['x-tenant'] == 'blue' || request.url_path.endsWith('.html') || request.protocol == 'HTTP/2'",
+    "((request.total_size > 10)) && response.total_size<=20",
+    "request.path != ''",
+)
 
 
 async def ask_many(spec: FrontendSpec, paths: list[str]) -> None:
@@ -43,7 +52,9 @@ class _HttpServer:
     def __init__(self, export: Callable[[str, bytes], None], tls: ssl.SSLContext | None = None) -> None:
         self._export = export
         self._tls = tls
-        self._socket = socket.create_server(("127.0.0.1", 0))
+        # Until it is started, connections are refused.
+        self._socket = socket.socket()
+        self._socket.bind(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
         app = web.Application()
         app.router.add_post("/{path:.*}", self._post)

@@ -17,7 +17,7 @@ from fairlead.model.desired import Listener
 from fairlead.model.http import Filters, L7Listener, Redirect, Rule
 from fairlead.model.keys import Protocol
 from fairlead.providers.envoy.settings import ACCESS_LOG, ACCESS_LOG_SINK
-from tests.xds.collector import BROKEN, Collector, ask_many
+from tests.xds.collector import BROKEN, FILTERS, Collector, ask_many
 from tests.xds.http_world import HttpWorld, config, get, prefix, route, to
 from tests.xds.world import TIMEOUT_S, World, ask, ask_udp, local_envoy
 
@@ -87,6 +87,66 @@ async def test_a_template_and_filters(http: HttpWorld, tmp_path: Path) -> None:
     spec = await http.start(config(route("r", BROKEN, ANSWERED)), parameters=logged_to(path, **log))
     await ask_many(spec, ["/", "/broken", "/"])
     assert await lines_of(path, bool) == ["/broken 500"]
+
+
+async def test_envoy_accepts_all_filters(http: HttpWorld, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    rules = (BROKEN, ANSWERED)
+    routes = [
+        msgspec.structs.replace(route("whole", *rules), access_log=""),
+        *(
+            msgspec.structs.replace(
+                route(f"r{number}", msgspec.structs.replace(ANSWERED, matches=(prefix(f"/{number}"),))),
+                access_log=json.dumps({"filter": text}),
+            )
+            for number, text in enumerate(FILTERS)
+        ),
+    ]
+    wanted = "(request.path.startsWith('/api') || request.headers['x-team'] == 'blue') && !(response.code >= 500)"
+    log = {"format": "template", "template": "%REQ(:PATH)% %RESPONSE_CODE%", "filter": wanted, "keepErrors": True}
+    spec = await http.start(config(*routes), parameters=logged_to(path, **log))
+    await ask_many(spec, ["/other", "/api/1", "/broken"])
+    await get(spec, "/team", headers={"X-Team": "blue"})
+    await get(spec, "/team", headers={"X-Team": "red"})
+    expected = ["/api/1 302", "/broken 500", "/team 302"]
+    assert sorted(await lines_of(path, lambda lines: len(lines) >= len(expected))) == expected
+    # A header that is missing meets no condition, and no negation of one.
+    missing = {"filter": "!(request.headers['x-none'] == 'a') || request.path == '/end'"}
+    parameters = logged_to(tmp_path / "missing", format="template", template="%REQ(:PATH)%", **missing)
+    absent = await http.start(config(route("r", ANSWERED)), parameters=parameters)
+    await ask_many(absent, ["/a", "/end"])
+    assert await lines_of(tmp_path / "missing", bool) == ["/end"]
+
+
+async def test_rejected_requests_are_logged(http: HttpWorld, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    routes = (
+        msgspec.structs.replace(
+            route("own", msgspec.structs.replace(ANSWERED, matches=(prefix("/own"),))), access_log="off"
+        ),
+        route("closed", Rule(matches=(prefix("/closed"),), denied_sources=("127.0.0.0/8",))),
+    )
+    log = {"format": "template", "template": "%RESPONSE_CODE% %RESPONSE_CODE_DETAILS%"}
+    spec = await http.start(config(*routes), parameters=logged_to(path, **log))
+    for request in (b"GET / HTTP/1.1\r\n\r\n", b"GET /closed HTTP/1.1\r\nHost: a\r\n\r\n", b"GET / NONSENSE\r\n\r\n"):
+        reader, writer = await asyncio.open_connection(spec.address, 80)
+        writer.write(request)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+    lines = await lines_of(path, lambda lines: len(lines) >= 3)
+    assert sorted(line[:3] for line in lines) == ["400", "400", "403"]
+
+
+async def test_a_collector_that_starts_later_gets_the_lines(http: HttpWorld) -> None:
+    late = Collector(over_http=True)
+    spec = await http.start(config(route("my-route", ANSWERED)), parameters=late.gets(format="json"))
+    await ask_many(spec, ["/before"])
+    await late.server.start()
+    async with asyncio.timeout(TIMEOUT_S):
+        while b"/after" not in late.text:
+            await ask_many(spec, ["/after"])
+            await asyncio.sleep(0.2)
+    await late.server.stop(None)
 
 
 async def test_connections_are_logged(http: HttpWorld, tmp_path: Path) -> None:

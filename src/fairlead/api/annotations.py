@@ -190,14 +190,24 @@ _OPERATORS = frozenset(
 _HEADER = re.compile(r"[A-Za-z0-9!#$&'*+.^_`|~-]{1,128}")
 _DURATION = re.compile(r"([0-9]{1,9})(ms|s|m)")
 _FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
+#: The parts of a filter: a subset of CEL that Envoy accepts as a whole.
+_LITERAL = r"'[ -&(-\[\]-~]*'"
+_PART = re.compile(
+    r"\s*(?:(?P<condition>"
+    r"(?:request\.(?:method|path|url_path|host|useragent|protocol)|request\.headers\['(?P<header>[A-Za-z0-9_-]+)'\])"
+    rf"(?:\s*[=!]=\s*{_LITERAL}|\.(?:startsWith|endsWith|contains)\(\s*{_LITERAL}\s*\))"
+    r"|(?:response\.code|request\.total_size|response\.total_size)\s*(?:[=!<>]=|[<>])\s*[0-9]{1,9}(?![0-9A-Za-z.])"
+    r")|(?P<open>!?\()|(?P<operator>&&|\|\|)|(?P<close>\)))\s*"
+)
+_MOST_CONDITIONS, _DEEPEST = 32, 16
 
 
 class AccessLog(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The settings of an access log.
 
-    With ``min_status`` or ``slower_than``, a request that meets one of them is logged. ``sampling`` is the share of
-    these in percent; ``keep_errors`` logs each answer from 500, and each failed connection, besides. ``headers`` are
-    those of requests that become fields.
+    With ``min_status`` or ``slower_than``, a request that meets one of them is logged, if it also meets ``filter``.
+    ``sampling`` is the share of these in percent; ``keep_errors`` logs each answer from 500, and each failed
+    connection, besides. ``headers`` are those of requests that become fields.
     """
 
     format: Literal["json", "template", "off"] = "json"
@@ -207,6 +217,7 @@ class AccessLog(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
     headers: Annotated[tuple[str, ...], Meta(max_length=32)] = ()
     min_status: Annotated[int, Meta(ge=0, le=599)] = 0
     slower_than: Annotated[str, Meta(max_length=32)] = ""
+    filter: Annotated[str, Meta(max_length=1024)] = ""
     sampling: Annotated[float, Meta(ge=0, le=100)] = 100
     keep_errors: bool = False
 
@@ -256,6 +267,29 @@ def _invalid_parts(log: AccessLog) -> Iterator[str]:
             yield f"headers: {name} holds credentials and is never logged"
     if log.slower_than and _milliseconds(log.slower_than) is None:
         yield f"slowerThan: {log.slower_than!r} is not a duration such as 500ms or 2s"
+    if log.filter and (problem := _filter_problem(log.filter)):
+        yield f"filter: {problem}"
+
+
+def _filter_problem(text: str) -> str:
+    """Return what is wrong with a filter, empty for nothing."""
+    at = depth = conditions = 0
+    complete = False
+    while at < len(text):
+        part = _PART.match(text, at)
+        kind = part.lastgroup if part is not None else None
+        if part is None or complete is (kind in {"condition", "open"}) or depth < (kind == "close"):
+            example = "request.path.startsWith('/api') && response.code >= 400"
+            return f"{text[at : at + 40]!r} is not supported there; write a filter such as {example}"
+        if (header := part["header"]) and header.lower() in _SECRET:
+            return f"header {header} holds credentials; choose another one"
+        depth += (kind == "open") - (kind == "close")
+        conditions += kind == "condition"
+        complete = kind in {"condition", "close"}
+        at = part.end()
+        if depth > _DEEPEST or conditions > _MOST_CONDITIONS:
+            return f"more than {_MOST_CONDITIONS} conditions, or {_DEEPEST} nested parentheses; write a shorter one"
+    return "" if complete and not depth else "the end is missing: a condition, or a parenthesis"
 
 
 def _invalid_format(text: str) -> Iterator[str]:

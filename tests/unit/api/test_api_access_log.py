@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.api.annotations import AccessLog, Fraction, read_access_log, read_route_tracing
+from tests.xds.collector import FILTERS
 
 pytestmark = pytest.mark.req("F-14")
 
@@ -52,11 +53,44 @@ def test_a_word_or_an_object() -> None:
         ({"headers": ["proxy-authorization"]}, "proxy-authorization"),
         ({"headers": ["a b"]}, "headers"),
         ({"slowerThan": "soon"}, "slowerThan"),
+        *(
+            ({"filter": text}, "filter")
+            for text in (
+                "response.code",
+                "response.code >= '400'",
+                "response.code >= 4.5",
+                "response.code >= 400 &&",
+                "(response.code >= 400",
+                "response.code >= 400)",
+                "()",
+                ")",
+                "&& response.code > 1",
+                "1 == 1",
+                "response.code > 1 response.code > 1",
+                "request.path == 'a\\\\'",
+                "request.path == 'a' 'b'",
+                "!request.path.contains('a')",
+                "request.path < 'a'",
+                "request.path.matches('(a+)+')",
+                "true",
+                "request.headers['Cookie'].contains('a')",
+                "request.headers['a'",
+                "request.path == 'ü'",
+                "(" * 17 + "response.code > 1" + ")" * 17,
+                " || ".join(["response.code > 1"] * 33),
+                " ",
+            )
+        ),
     ],
 )
 def test_a_problem_names_the_field(log: dict[str, Any], field: str) -> None:
     with pytest.raises(ValueError, match=re.escape(field)):
         read_access_log(json.dumps(log))
+
+
+@pytest.mark.parametrize("text", FILTERS)
+def test_a_filter_is_a_subset_of_cel(text: str) -> None:
+    assert read_access_log(json.dumps({"filter": text})).filter == text
 
 
 @pytest.mark.parametrize("text", ["xml", "", "[]", "{", '"json"', "JSON"])

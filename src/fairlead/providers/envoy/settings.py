@@ -132,7 +132,7 @@ def access_logs(
     texts = sorted(of_routes)[:MAX_ROUTE_LOGS]
     loggers: list[Fields] = []
     if settings is not None and settings.log.format != "off" and not (settings.plain and kind != "request"):
-        own = None if settings.plain else _filter(settings.log, kind)
+        own = None if settings.plain else _filter(schema, settings.log, kind)
         others = [_of_others(schema, texts)] if texts else []
         loggers.append(_with_filter(_logger(schema, settings, kind, key), [own, *others]))
     of_class = settings or LogSettings(AccessLog())
@@ -140,7 +140,7 @@ def access_logs(
         log = read_access_log(text)
         if log.format != "off":
             logger = _logger(schema, msgspec.structs.replace(of_class, log=log, plain=False), kind, key)
-            loggers.append(_with_filter(logger, [_filter(log, kind), _of_route(schema, text)]))
+            loggers.append(_with_filter(logger, [_filter(schema, log, kind), _of_route(schema, text)]))
     return loggers
 
 
@@ -243,7 +243,7 @@ def _fields(log: AccessLog, kind: Kind, key: LoadBalancerKey) -> dict[str, str]:
     return {name: value for name, value in fields.items() if name not in log.remove_fields}
 
 
-def _filter(log: AccessLog, kind: Kind) -> Fields | None:
+def _filter(schema: Schema, log: AccessLog, kind: Kind) -> Fields | None:
     """Return which requests or connections are logged; None for all."""
     conditions: list[Fields] = []
     if log.min_status and kind == "request":
@@ -253,6 +253,8 @@ def _filter(log: AccessLog, kind: Kind) -> Fields | None:
     chosen = _joined("or_filter", conditions)
     share = round(log.sampling * _MILLION / 100)
     sampled: list[Fields] = [] if chosen is None else [chosen]
+    if log.filter and kind == "request":
+        sampled.append(_expression(schema, log.filter))
     if share < _MILLION:
         sampled.append(
             {
