@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import shutil
 import ssl
 import subprocess
@@ -22,6 +23,7 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.cli.run import ATTENTION
 from fairlead.hub.machines.control import ENDPOINTS, read_endpoints
 from fairlead.hub.machines.plans import only_announced_by
+from fairlead.machine.app import NICENESS
 from fairlead.providers.envoy.envoy_process import find_binary
 from fairlead_demo.worlds.networks import connect_inside, ip
 from fairlead_demo.worlds.processes import PATIENCE_S, Child, fairlead, run_fairlead, wait_until
@@ -293,6 +295,11 @@ async def test_a_machine_that_boots_while_a_hub_answers_follows_the_hub_again(si
     await answered(site, await site.address("late"))
 
 
+def nicenesses(process: int) -> set[int]:
+    threads = [int(thread.name) for thread in Path("/proc", str(process), "task").iterdir()]
+    return {os.getpriority(os.PRIO_PROCESS, thread) for thread in threads}
+
+
 @pytest.mark.req("P-1")
 @pytest.mark.req("P-4")
 async def test_two_machines_join_serve_and_boot_without_a_hub(site: ProxySite) -> None:
@@ -317,6 +324,9 @@ async def test_two_machines_join_serve_and_boot_without_a_hub(site: ProxySite) -
     mine = addresses[0]
     owner = site.machines[await owner_of(site, mine)]
     (other,) = [machine for machine in site.machines.values() if machine is not owner]
+
+    # A hub that starts on the same machine, or anything else there, does not keep Envoy from running.
+    assert {*nicenesses(owner.process.pid), *nicenesses(owner.envoy[1])} == {NICENESS}
 
     # The hub is killed and started again: no request fails.
     traffic = await answered(site, mine)

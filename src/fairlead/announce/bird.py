@@ -21,7 +21,7 @@ import shutil
 import socket
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -31,7 +31,7 @@ from fairlead.announce.routes import AnnouncedRoute, Lifetime
 from fairlead.errors import BadConfiguration, Retry
 from fairlead.model.in_words import host_port
 from fairlead.model.machine import BgpAttributes, BgpPeerPlan, SessionState
-from fairlead.runtime.commands import Running, find_detached, start_detached, stop_process, wait_gone
+from fairlead.runtime.commands import Running, find_detached, prefer, start_detached, stop_process, wait_gone
 from fairlead.runtime.private_file import write_private
 
 _CONFIGURATION = "bird.conf"
@@ -46,6 +46,8 @@ _RESTART_S = 30
 _RESTART_WAIT_S = 5
 _ANSWER_S = 10.0
 _STARTED_S = 10.0
+#: Of a speaker: on a busy machine BFD would be late, and take healthy routes away.
+SPEAKER_NICENESS = -10
 #: A session that gets no answer for so long has a problem.
 _SILENT_S = 3.0
 _LONGEST_SYMBOL = 50
@@ -140,7 +142,7 @@ class Bird:
         control.unlink(missing_ok=True)
         self._running = await start_detached(self._directory, command, pid_file=_PID_FILE, log="bird.out")
         if self._running is not None:
-            prefer(self._running.pid)
+            prefer(self._running.pid, SPEAKER_NICENESS)
         deadline = time.monotonic() + _STARTED_S
         while self._running is not None and self._running.alive() and time.monotonic() < deadline:
             if control.exists():
@@ -201,12 +203,6 @@ def find_binary(name: str, package: str, title: str, *directories: str) -> Path:
     if (binary := shutil.which(name, path=path)) is None:
         raise BadConfiguration(f"{title} is not installed on this machine: run  apt-get install {package}  as root")
     return Path(binary)
-
-
-def prefer(pid: int) -> None:
-    """Let a speaker run before other programs: on a busy machine BFD would be late, and take healthy routes away."""
-    with suppress(PermissionError, ProcessLookupError):
-        os.setpriority(os.PRIO_PROCESS, pid, -10)
 
 
 def _router_id(path: Path, peers: Iterable[BgpPeerPlan]) -> str:

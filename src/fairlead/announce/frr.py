@@ -25,11 +25,11 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from fairlead.announce.bird import find_binary, prefer, router_id, session_problem, source_of
+from fairlead.announce.bird import SPEAKER_NICENESS, find_binary, router_id, session_problem, source_of
 from fairlead.announce.routes import AnnouncedRoute, Lifetime, local_addresses, set_lifetime
 from fairlead.errors import BadConfiguration, Retry
 from fairlead.model.machine import BgpAttributes, BgpPeerPlan, SessionState
-from fairlead.runtime.commands import Running, find_detached, start_detached, stop_process, wait_gone
+from fairlead.runtime.commands import Running, find_detached, prefer, start_detached, stop_process, wait_gone
 from fairlead.runtime.private_file import write_private
 
 _RESTART_S = 30
@@ -174,7 +174,7 @@ class Frr:
             command += {"bgpd": ["-n"], "bfdd": ["--bfdctl", f"{where}/bfdd.sock"]}.get(daemon, [])
             running = await start_detached(self._directory, command, pid_file=f"{daemon}.pid", log=f"{daemon}.out")
             if running is not None:
-                prefer(running.pid)
+                prefer(running.pid, SPEAKER_NICENESS)
             await self._answers(daemon)
         self._running = None
 

@@ -49,8 +49,12 @@ from fairlead.providers.envoy.resources import ResourceType, packaged_schema
 from fairlead.providers.envoy.traffic import MachineTraffic
 from fairlead.runtime.background import Supervisor
 from fairlead.runtime.clock import SystemClock
+from fairlead.runtime.commands import prefer
 
 _STOP_S = 5.0
+#: Of this process, and of Envoy, which it starts. On a busy machine new connections would wait for other programs,
+#: and hellos would be late. It is that of the systemd unit, too.
+NICENESS = -5
 #: How often the plan is looked at for an upgrade.
 _UPGRADE_S = 1.0
 #: How long Envoy still serves after a withdrawal, for routers and clients that have not noticed.
@@ -145,6 +149,7 @@ async def run_machine(settings: MachineSettings, state: StateDirectory) -> None:
     """
     check_machine()
     state.take()
+    prefer(os.getpid(), NICENESS)
     machine = MachineProcess(settings, state)
     allow_nonlocal_bind()
     supervisor = Supervisor(stop_deadline_s=_STOP_S)

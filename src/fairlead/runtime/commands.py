@@ -196,6 +196,13 @@ async def start_detached(directory: Path, command: list[str], *, pid_file: str, 
     return running_as(int((directory / pid_file).read_text()))
 
 
+def prefer(pid: int, niceness: int) -> None:
+    """Let a process, and all that it starts, run before programs of a higher niceness, as far as that is permitted."""
+    with contextlib.suppress(PermissionError, ProcessLookupError):
+        if os.getpriority(os.PRIO_PROCESS, pid) > niceness:
+            os.setpriority(os.PRIO_PROCESS, pid, niceness)
+
+
 async def wait_gone(running: Running) -> None:
     """Return when the process is gone."""
     try:

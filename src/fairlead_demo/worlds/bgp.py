@@ -31,12 +31,13 @@ from typing import Any
 import msgspec
 import structlog
 
-from fairlead.announce.bird import Bird, prefer
+from fairlead.announce.bird import SPEAKER_NICENESS, Bird
 from fairlead.announce.external import external_speaker
 from fairlead.announce.frr import Frr
 from fairlead.announce.routes import RouteAnnouncer, Speaker
 from fairlead.errors import Terminal
 from fairlead.model.machine import AddressState, AnnouncedAddress, BgpAttributes, BgpPeerPlan, MachinePlan, SessionState
+from fairlead.runtime.commands import prefer
 from fairlead_demo.worlds.networks import inside, ip
 from fairlead_demo.worlds.processes import PATIENCE_S, wait_until
 
@@ -95,7 +96,7 @@ class Router:
         self._process = subprocess.Popen(
             in_namespace(self.namespace, command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        prefer(self._process.pid)
+        prefer(self._process.pid, SPEAKER_NICENESS)
 
     def ask(self, command: str) -> str:
         """Return the answer to a command of birdc."""
@@ -178,7 +179,7 @@ class FrrRouter:
             process = subprocess.Popen(
                 in_namespace(self._namespace, command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
-            prefer(process.pid)
+            prefer(process.pid, SPEAKER_NICENESS)
             self._processes.append(process)
             while not (self.directory / f"{daemon}.vty").exists():  # each one needs the one before
                 time.sleep(0.05)

@@ -19,6 +19,7 @@ import pytest
 import typer
 
 from fairlead.cli.main import app
+from fairlead.machine.app import NICENESS
 
 UNITS = Path(__file__).parents[3] / "deploy" / "systemd"
 #: Those that run as an account of their own, without any right of root.
@@ -67,6 +68,11 @@ def test_a_proxy_machine_keeps_envoy_and_may_do_what_announcing_needs() -> None:
     assert unit["CapabilityBoundingSet"].split() == ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_NET_BIND_SERVICE"]
     assert {"AF_PACKET", "AF_NETLINK"} <= set(unit["RestrictAddressFamilies"].split())
     assert "ProtectKernelTunables" not in unit, "it sets ip_nonlocal_bind"
+
+
+@pytest.mark.req("P-12")
+def test_a_proxy_machine_runs_before_other_programs_although_it_may_not_ask_for_that() -> None:
+    assert int(service("proxy")["Nice"]) == NICENESS
 
 
 @pytest.fixture

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from fairlead.runtime.commands import run_command, running_as
+from fairlead.runtime.commands import prefer, run_command, running_as
 from fairlead_demo.worlds.processes import wait_until
 
 
@@ -41,3 +43,15 @@ async def test_a_cancelled_caller_leaves_no_process(tmp_path: Path, stdin: bytes
     await asyncio.wait({running})
     assert running.cancelled()
     assert running_as(int(pid.read_text())) is None
+
+
+def test_a_process_runs_before_others_as_far_as_that_is_permitted() -> None:
+    capabilities = next(line for line in Path("/proc/self/status").read_text().splitlines() if "CapEff:" in line)
+    permitted = int(capabilities.split()[1], 16) >> 23 & 1
+    with subprocess.Popen(["sleep", "600"]) as process:
+        own = os.getpriority(os.PRIO_PROCESS, process.pid)
+        for niceness, expected in ((own + 1, own), (own - 1, own - 1 if permitted else own)):
+            prefer(process.pid, niceness)
+            assert os.getpriority(os.PRIO_PROCESS, process.pid) == expected
+        process.kill()
+    prefer(process.pid, -20)
