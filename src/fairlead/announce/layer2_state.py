@@ -26,7 +26,7 @@ import heapq
 import itertools
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from fairlead.model.machine import Trigger
@@ -178,7 +178,8 @@ class _Life(enum.Enum):
     GONE = enum.auto()
 
 
-_ALIVE = frozenset({_Life.FRESH, _Life.LATE})
+#: A tuple: an Enum in a set is found by its hash, which takes longer.
+_ALIVE = (_Life.FRESH, _Life.LATE)
 
 
 @dataclass(slots=True)
@@ -467,7 +468,11 @@ class Election:
     def replies(self) -> list[tuple[str, Hello]]:
         """Return a hello for each machine that introduced itself since the last call."""
         introduced, self._introduced = self._introduced, []
-        return [(name, self._hello(self._peers[name], echo=at)) for name, at in introduced if name in self._peers]
+        return [
+            (name, self._hello(self._peers[name], at, base=self._version))
+            for name, at in introduced
+            if name in self._peers
+        ]
 
     def next_s(self) -> float:
         """Return when ``step`` and ``hellos`` have work next."""
@@ -597,7 +602,7 @@ class Election:
             self._hears = hears
             self._hello_at_s = now
             self.changes += 1
-        if not self._isolated:
+        if self._gateway is False and not self._isolated:
             self._known = frozenset(peer.name for peer in self._peers.values() if now - peer.heard_s < _FORGET_PEER_S)
         isolated = self._gateway is False and len(self._known & hears) * 2 < len(self._known)
         if isolated != self._isolated:
@@ -895,10 +900,18 @@ class Election:
         pieces = max(1, -(-len(entries) // ENTRIES))
         for piece in range(pieces):
             part = dict(entries[piece * ENTRIES : (piece + 1) * ENTRIES])
-            hello = self._hello(peer, echo=peer.instance)
-            yield replace(hello, hold_s=hold_s, base=base, piece=piece, pieces=pieces, entries=part)
+            yield self._hello(peer, peer.instance, base=base, place=(piece, pieces), entries=part, hold_s=hold_s)
 
-    def _hello(self, peer: _HeardMachine, *, echo: int) -> Hello:
+    def _hello(
+        self,
+        peer: _HeardMachine,
+        echo: int,
+        *,
+        base: int,
+        place: tuple[int, int] = (0, 1),
+        entries: Mapping[str, Entry] | None = None,
+        hold_s: float = 0.0,
+    ) -> Hello:
         self._sequence += 1
         return Hello(
             name=self.name,
@@ -909,10 +922,14 @@ class Election:
             plan=self._plan,
             epoch=self._epoch,
             interval_s=self._interval_s,
+            hold_s=hold_s,
             hears=self._hears,
             acked=peer.version,
-            base=self._version,
+            base=base,
             version=self._version,
+            piece=place[0],
+            pieces=place[1],
+            entries=entries or {},
         )
 
     def _forget_lines(self) -> None:

@@ -71,7 +71,7 @@ def test_a_proxy_machine_keeps_envoy_and_may_do_what_announcing_needs() -> None:
 
 
 @pytest.mark.req("P-12")
-def test_a_proxy_machine_runs_before_other_programs_although_it_may_not_ask_for_that() -> None:
+def test_a_proxy_machine_runs_before_other_programs() -> None:
     assert int(service("proxy")["Nice"]) == NICENESS
 
 
