@@ -41,7 +41,7 @@ from fairlead.machine.snapshot import XdsSnapshot
 from fairlead.machine.state import NewKey, StateDirectory
 from fairlead.machine.upgrade import EnvoyProof, EnvoyUpgrades
 from fairlead.model.in_words import host_port
-from fairlead.model.machine import DrainState, MachinePlan
+from fairlead.model.machine import FILES_OF_CONNECTION, DrainState, MachinePlan
 from fairlead.providers.envoy.bootstrap import ENVOY_FLAGS, Bootstrap, bootstrap_json
 from fairlead.providers.envoy.connections import EndpointDrains
 from fairlead.providers.envoy.envoy_process import LocalEnvoy, check_socket_path, file_limit
@@ -414,8 +414,7 @@ def _bootstrap(name: str, state: StateDirectory) -> bytes:
             group=f"machine:{name}",
             xds_address=str(state.socket),
             admin_socket=str(state.envoy / "admin.sock"),
-            # Two files for each connection, and half of the files are for listeners.
-            max_connections=max(16, file_limit() // 4),
+            max_connections=max(16, file_limit() // FILES_OF_CONNECTION),
         )
     )
     return msgspec.json.format(msgspec.json.encode(bootstrap), indent=1)

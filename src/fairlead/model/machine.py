@@ -322,6 +322,11 @@ class ProcessTraffic(MachineValue, frozen=True, kw_only=True, rename="camel", om
     counts: tuple[CountedTraffic, ...] = ()
 
 
+#: A proxy accepts a connection for so many files of its limit: each takes two, and half of the files are for listeners.
+FILES_OF_CONNECTION = 4
+_FULL = 0.9
+
+
 class MachineReport(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The state of a machine: ``plan`` is the version that it follows, ``sent`` its clock in seconds since 1970."""
 
@@ -356,6 +361,12 @@ class MachineReport(MachineValue, frozen=True, kw_only=True, rename="camel", omi
     authorities: str = ""
     #: Sentences with a next step: what is wrong with the machine as a whole.
     problems: tuple[str, ...] = ()
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether the proxy has almost no open files left, or is close to its limit of connections."""
+        used = max(self.files, self.open_connections * FILES_OF_CONNECTION)
+        return self.max_files > 0 and used >= _FULL * self.max_files
 
 
 class EnrolRequest(MachineValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

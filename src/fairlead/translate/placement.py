@@ -47,7 +47,8 @@ _UNEVEN_OWNERS = 0.25
 class Member(msgspec.Struct, frozen=True):
     """A machine of a group. ``silent``: neither the hub nor another machine hears it.
 
-    ``room`` is how many listeners its proxy can open; 0: unknown.
+    ``room`` is how many listeners its proxy can open; 0: unknown. ``full``: its proxy has almost no open files left, so
+    it keeps what it has, and gets nothing new.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Member(msgspec.Struct, frozen=True):
     drained: bool = False
     silent: bool = False
     room: int = 0
+    full: bool = False
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -266,8 +268,10 @@ class _Board:
             self._used[name] += unit.listeners
 
     def _has_room(self, unit: Unit, name: str) -> bool:
-        room = self._members[name].room
-        return not room or self._used[name] + unit.listeners <= room
+        member = self._members[name]
+        if member.full and name not in unit.machines:
+            return False
+        return not member.room or self._used[name] + unit.listeners <= member.room
 
     def _why_short(self, unit: Unit, count: int) -> str:
         members = list(self._members.values())
@@ -277,7 +281,12 @@ class _Board:
             return f"every machine of group {self._group} is drained; use one again: fairlead proxy undrain"
         full = [name for name in self._load if name in self._open and not self._has_room(unit, name)]
         if full:
-            room = ", ".join(f"{name}: {self._used[name]} of {self._members[name].room}" for name in full[:5])
+            room = ", ".join(
+                f"{name}: almost no open files left"
+                if self._members[name].full
+                else f"{name}: {self._used[name]} of {self._members[name].room}"
+                for name in full[:5]
+            )
             sentence = f"no room for {counted(unit.listeners, 'port')} on {listed(full, 5)} ({room})"
             return f"{sentence}; add a machine to group {self._group}, or raise the limit of open files there"
         if not self._open:
@@ -421,6 +430,7 @@ class Joined(msgspec.Struct, frozen=True):
     drained: bool = False
     silent: bool = False
     room: int = 0
+    full: bool = False
 
 
 class Placeable(msgspec.Struct, frozen=True):
@@ -462,6 +472,7 @@ def members_of(group: ProxyGroup, machines: Iterable[Joined]) -> list[Member]:
             drained=joined.drained,
             silent=joined.silent,
             room=joined.room,
+            full=joined.full,
         )
         for joined in machines
         if _belongs(group, joined.machine)
@@ -601,10 +612,10 @@ def placement_on_hub(machines: Iterable[ProxyMachine]) -> MachinePlacement | Non
     return MachinePlacement(machines=names) if names else None
 
 
-def joined_machine(machine: ProxyMachine, *, silent: bool = False, room: int = 0) -> Joined:
+def joined_machine(machine: ProxyMachine, *, silent: bool = False, room: int = 0, full: bool = False) -> Joined:
     """Return a machine as placement sees it."""
     facts = JoinedMachine(machine.metadata.name, machine.spec.group, machine.metadata.labels or {})
-    return Joined(facts, drained=machine.drained, silent=silent, room=room)
+    return Joined(facts, drained=machine.drained, silent=silent, room=room, full=full)
 
 
 def placeable(key: LoadBalancerKey, obj: IntentObject, placed: Placed, *, ports: int = 1) -> Placeable:

@@ -330,8 +330,8 @@ async def test_pins_and_full_machines_have_the_last_word_with_a_reason(world: Wo
     await world.balancer("pinned", annotations={ANNOTATION_MACHINES: "b, a"})
     record = await world.placed("a", "b", name="pinned")
     assert record.machines == ("b", "a")
-    for name in ("a", "b"):
-        world.facts[name] = MachineFacts(MachineReport(machine=name, max_listeners=1))
+    full = MachineReport(machine="b", max_listeners=9, files=9, max_files=10)
+    world.facts.update(a=MachineFacts(MachineReport(machine="a", max_listeners=1)), b=MachineFacts(full))
     world.placements.changed()
     await world.balancer("web")
 

@@ -62,6 +62,19 @@ async def test_a_waiting_machine_gets_a_new_load_balancer_at_once(world: Machine
     assert plan.hubs == (f"127.0.0.1:{world.port}",)
 
 
+@pytest.mark.req("P-10")
+async def test_a_machine_without_connections_left_gets_a_load_balancer_once_it_has_some(world: MachinesWorld):
+    machine, full = await world.join("m1"), await world.join("m2")
+    await machine.report()
+    await full.report(open_connections=230, max_files=1000)
+    for name in ("m1", "m2"):
+        await said(world, name, "Ready", "Ready")
+    await world.load_balancer()
+    assert (await plan_with(machine)).addresses[0].machines == ("m1",)
+    await full.report(open_connections=200, max_files=1000)
+    assert set((await plan_with(machine, 2)).addresses[0].machines) == {"m1", "m2"}
+
+
 @pytest.mark.req("P-5")
 async def test_a_report_is_a_status_and_a_lease(world: MachinesWorld, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(control, "_LEASE_S", 3600.0)  # longer than the test

@@ -191,6 +191,18 @@ def test_what_finds_no_room_goes_elsewhere_and_says_why() -> None:
     assert all("a: 10 of 10" in choice.problem and "group edge" in choice.problem for choice in refused)
 
 
+@pytest.mark.req("P-10")
+@pytest.mark.parametrize("replicas", [0, 1])
+def test_a_machine_without_open_files_keeps_what_it_has_and_gets_nothing_new(replicas: int) -> None:
+    served = [Unit(name, machines=("a",)) for name in ADDRESSES[:5]]
+    new = [Unit(name) for name in ADDRESSES[5:10]]
+    choices = choose([*served, *new], [Member("a", full=True), Member("b")], replicas=replicas)
+    assert all("a" in choices[unit.name].machines for unit in served)
+    assert {choices[unit.name].machines for unit in new} == {("b",)}
+    alone = choose(new, [Member("a", full=True)], group="edge", replicas=replicas)
+    assert all(not choice.machines and "a: almost no open files left" in choice.problem for choice in alone.values())
+
+
 @pytest.mark.req("P-8")
 def test_a_pinned_load_balancer_stays_where_the_annotation_says() -> None:
     pinned = Unit("192.0.2.9", machines=("a",), pinned=("e", "b"))

@@ -378,6 +378,8 @@ class Machines:
             self.changed()
         if before is None or (before.addresses, before.max_listeners) != (report.addresses, report.max_listeners):
             self.placements.reported()
+        if (before is not None and before.is_full) != report.is_full:
+            self.placements.changed()
         if before is None or _upgraded(before) != _upgraded(report):
             self._upgrades.changed()
         obj = self._present.get("", machine)

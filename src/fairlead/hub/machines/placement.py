@@ -289,9 +289,9 @@ class Placements:
         for machine in sorted(self._machines.values(), key=lambda machine: machine.metadata.name):
             known = facts.get(machine.metadata.name, MachineFacts())
             silent = known.silent and machine.metadata.name not in connected
-            room = known.report.max_listeners if known.report is not None else 0
+            room, full = (known.report.max_listeners, known.report.is_full) if known.report is not None else (0, False)
             if not machine.deleting:
-                joined.append(joined_machine(machine, silent=silent, room=room))
+                joined.append(joined_machine(machine, silent=silent, room=room, full=full))
         return joined
 
     def _others(self) -> list[Joined]:
