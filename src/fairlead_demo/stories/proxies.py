@@ -258,7 +258,7 @@ async def give_addresses(context: ProxiesContext) -> None:
         context.addresses[way] = await site.member.address(_service(way))
     for where, client in (("client-1", site.client), ("client-2", site.far_client)):
         for address in context.addresses.values():
-            context.loads.append(Attempts(where, address, 80, _EVERY_S, command=client.command))
+            context.loads.append(Attempts(where, address, 80, _EVERY_S, command=client.preferred))
     await asyncio.gather(*(load.start() for load in context.loads))
 
     async def all_serve() -> bool:

@@ -33,6 +33,7 @@ from fairlead.api.names import DEFAULT_CLASS, LABEL_LOAD_BALANCER, LABEL_SLICE_M
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import Terminal
 from fairlead.kube.cluster import Cluster
+from fairlead.machine.app import NICENESS
 from fairlead_demo.worlds.apis import EmbeddedApis
 from fairlead_demo.worlds.bgp import MACHINE_ASN, ROUTER_ASN, Router, be_a_router, next_hops
 from fairlead_demo.worlds.fleet import start_member
@@ -48,6 +49,9 @@ NAMESPACE = "default"
 API_PORT, MACHINES_PORT, POD_PORT = 6443, 7443, 8080
 _ROUTER, _HUB, _CLIENT, _PODS = 1, 2, 4, 5
 _FIRST_MACHINE = 11
+#: Begins the commands of clients and pods. All share the cores of one machine here: with the priority of machines, a
+#: hub or a cluster that starts delays none of them, as if it were elsewhere. Without the right, ``nice`` warns only.
+PREFERRED = ("nice", "-n", str(NICENESS))
 #: Of load balancers that are announced by BGP: in no subnet, so that a route is the only way to them.
 ROUTED_POOL = "203.0.113.0/24"
 
@@ -112,6 +116,10 @@ class Namespace:
     def command(self, command: Sequence[str]) -> list[str]:
         """Return the command that runs ``command`` inside."""
         return ["ip", "netns", "exec", self.name, *command]
+
+    def preferred(self, command: Sequence[str]) -> list[str]:
+        """Return the command that runs a client or a pod inside."""
+        return self.command([*PREFERRED, *command])
 
     def kill_all(self) -> None:
         """End every process inside, as a power cut does."""
@@ -372,7 +380,7 @@ class ProxySite:
         address = f"{self._prefix}.{last}"
         ip("-n", namespace.name, "address", "add", f"{address}/24", "dev", "eth0")
         command = [sys.executable, "-m", "fairlead_demo.worlds.pod_server", address, str(POD_PORT), name]
-        pod = self._pods[name] = Child(name, namespace.command(command), log=self.directory / f"{name}.log")
+        pod = self._pods[name] = Child(name, namespace.preferred(command), log=self.directory / f"{name}.log")
         await pod.start(first_line_s=PATIENCE_S)
         return f"{address}:{POD_PORT}"
 
