@@ -14,7 +14,7 @@ from fairlead.agent.sources.multicluster.source import MulticlusterCaches, Multi
 from fairlead.agent.sources.service.plan import Settings
 from fairlead.api.kubernetes import CRDS, ENDPOINT_SLICES, NAMESPACES, SERVICES, Endpoint, EndpointSlice, Namespace
 from fairlead.api.meta import ObjectKey, Resource, condition_of
-from fairlead.api.multicluster import SERVICE_EXPORTS, SERVICE_IMPORTS, ImportedService
+from fairlead.api.multicluster import SERVICE_EXPORTS, SERVICE_IMPORTS, ExportedService, ImportedService
 from fairlead.api.names import ANNOTATION_UNUSED_SINCE, LABEL_IMPORT, LABEL_MANAGED_BY, MANAGED_BY
 from fairlead.api.times import wire_time
 from fairlead.kube.cluster import Cluster
@@ -169,6 +169,19 @@ async def test_nothing_is_decided_before_the_imports_of_the_hub_are_read(world: 
     assert not world.source.ready
     world.caches.imported.synced = True
     assert world.source.ready
+
+
+@pytest.mark.req("MC-6")
+@pytest.mark.parametrize("lost", ["exports", "imports"])
+async def test_exports_stay_while_the_member_does_not_serve_the_api(world: World, lost: str) -> None:
+    meta = {"name": "shop.web", "namespace": "tenant-east"}
+    body = {"metadata": meta, "spec": {"namespace": "shop", "name": "web"}}
+    world.caches.exported._store.put(decoded(body, ExportedService))
+    key = ("ServiceExport", "shop", "web")
+    assert await world.source.publish(key), "a removal waits until the member has been read"
+    getattr(world.caches, lost).served = False
+    assert not await world.source.publish(key)
+    assert list(world.source.all_keys()) == []
 
 
 @pytest.mark.req("MC-3")
