@@ -52,7 +52,7 @@ PASSWORD = "a-secret-of-two"  # noqa: S105 - of a test network
 _BIRD = """
 log "{directory}/bird.log" {{ info, remote, warning, error, auth, fatal, bug }};
 timeformat protocol iso long ms;
-router id 10.77.0.1;
+router id {identity};
 protocol device {{ scan time 1; }}
 protocol kernel {{ ipv4 {{ export all; }}; merge paths yes; learn no; }}
 protocol kernel {{ ipv6 {{ export all; }}; merge paths yes; learn no; }}
@@ -80,11 +80,18 @@ class Router:
     """
 
     def __init__(
-        self, namespace: str, directory: Path, options: str, *, extra: str = "", network: str = "10.77.0.0/24"
+        self,
+        namespace: str,
+        directory: Path,
+        options: str,
+        *,
+        extra: str = "",
+        network: str = "10.77.0.0/24",
+        identity: str = ROUTER,
     ) -> None:
         self.namespace = namespace
         self._directory = directory
-        text = _BIRD.format(directory=directory, options=options)
+        text = _BIRD.format(directory=directory, options=options, identity=identity)
         text += _BIRD_SESSION.format(name="v4", network=network, families=_family(4))
         text += _BIRD_SESSION.format(name="v6", network="fd77::/64", families=_family(6)) + extra
         (directory / "bird.conf").write_text(text)
@@ -397,6 +404,7 @@ class BgpWorld:
         self._log: RouteLog | None = None
         self.machines: list[Machine] = []
         self.router: Router | FrrRouter | None = None
+        self._second: Router | None = None
         self._switch = self._namespace("switch")
         ip("-n", self._switch, "link", "add", "br0", "type", "bridge")
         ip("-n", self._switch, "link", "set", "br0", "up")
@@ -412,6 +420,15 @@ class BgpWorld:
         router = self.router = Router(self.router_namespace, directory, options, extra=extra)
         router.start()
         self._log = RouteLog(self.router_namespace)
+        return router
+
+    def start_second_router(self, number: int, options: str = "bfd on;") -> Router:
+        """Start a BIRD as one more router, at the address with this last number."""
+        directory = self._directory / f"router-{number}"
+        directory.mkdir()
+        namespace = self._host(f"router-{number}", number)
+        router = self._second = Router(namespace, directory, options, identity=f"10.77.0.{number}")
+        router.start()
         return router
 
     def start_frr_router(self, options: str = "neighbor machines bfd", *, unnumbered: bool = False) -> FrrRouter:
@@ -541,8 +558,8 @@ class BgpWorld:
         """End all processes and remove the namespaces."""
         for machine in self.machines:
             await machine.close()
-        if self.router is not None:
-            self.router.close()
+        for router in filter(None, (self.router, self._second)):
+            router.close()
         if self._log is not None:
             self._log.close()
         for namespace in self._namespaces:

@@ -254,6 +254,35 @@ async def test_a_session_is_back_soon_after_a_cut(world: BgpWorld) -> None:
     assert at.own_s(await world.log.changed(at.at, WEB)) <= 5
 
 
+@pytest.mark.req("P-24")
+@pytest.mark.parametrize("speaker", ["bird", "frr"])
+async def test_a_machine_is_reached_through_each_of_two_routers_while_the_other_is_down(world: BgpWorld) -> None:
+    first, second = world.start_router(), world.start_second_router(2)
+    peers = (router_peer(bfd=True), router_peer("second", address="10.77.0.2", bfd=True))
+    [machine] = await machines(world, 1, {WEB: True}, *peers)
+
+    async def at_second(*, present: bool) -> None:
+        async def reached() -> bool:
+            return (WEB in second.ask("show route")) is present
+
+        await wait_until(reached, f"the second router {'has' if present else 'does not have'} a route")
+
+    await world.until_hops(WEB, {"10.77.0.11"})
+    await at_second(present=True)
+    before, at = first.updates(), Moment.now()
+    second.close()
+    await machine.until(lambda: not machine.sessions["second"].up)
+    assert machine.sessions["second"].problem
+    assert machine.addresses[WEB].announced
+    second.start()
+    await machine.until_up("second")
+    await at_second(present=True)
+    assert (first.updates(), await world.log.since(at.at, WEB)) == (before, [])
+    await machine.apply({WEB: True}, peers=peers, drained=True)
+    await world.until_hops(WEB, set())
+    await at_second(present=False)
+
+
 @pytest.mark.req("P-22")
 async def test_without_bfd_a_cut_is_seen_within_the_hold_time(world: BgpWorld) -> None:
     world.start_router("hold time 3;")
