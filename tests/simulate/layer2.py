@@ -479,7 +479,7 @@ def main() -> None:
             if now_s >= printed_s + PROGRESS_EVERY_S or done == len(seeds):
                 printed_s = now_s
                 rate = done / (now_s - began_s)
-                print(f"{done:,} of {len(seeds):,} schedules, {rate:.0f} a second, {bad} with violations", flush=True)
+                print(f"{done:,} of {len(seeds):,} schedules, {rate:.1f} a second, {bad} with violations", flush=True)
     sys.exit(bool(bad))
 
 
