@@ -1,4 +1,4 @@
-"""All checks in their order, the findings that they give, and the selection of those by object.
+"""All checks in the order of the report, the findings that they give, and the selection of those by object.
 
     installation   kubeconfigs and clocks; kinds, rights, versions, second installations; Envoy on this machine
     hub            objects that are rejected, not programmed, not serving, held or changed by others; proxies and their
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from ipaddress import ip_address, ip_network
 
@@ -139,25 +139,529 @@ _STUCK = timedelta(minutes=10)
 _WITH_NAMES = (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCERS, LOAD_BALANCER_ROUTES, GLOBAL_SERVICES)
 #: Reasons that concern the zone's server, and so every name in the zone.
 _OF_THE_SERVER = (ConditionReason.PROVIDER_FAILED, ConditionReason.QUARANTINED)
+_APPLY_KINDS = "fairlead crds | kubectl apply --server-side --force-conflicts -f -"
+_NAMES = ("fairlead-hub", "fairlead-agent")
+#: The oldest minor version of Kubernetes that is tested: EndpointSlices, server-side apply and CEL rules are there.
+OLDEST_MINOR = 29
+_SOON = timedelta(days=7)
+_FLAG = {"hub": "--kubeconfig", "member": "--member-kubeconfig"}
+#: Below this an Envoy runs out of files with some thousand listeners and their connections.
+FEW_FILES = 65_536
+_LITTLE_SPACE = 256 << 20
+#: Each connection of a proxy to a target takes a port of this range.
+_FEW_PORTS = 16_384
+_JOURNAL = "journalctl -u fairlead-proxy"
+#: A certificate is renewed at two thirds of its life; after so long it should have been.
+_RENEWAL_LATE = timedelta(hours=1)
+#: Clocks of machine and hub that differ by more are wrong.
+_PROXY_SKEW_S = 10.0
+#: An owner announces its addresses at least this often, in seconds.
+_REFRESH_S = 60.0
+
+CHECKS: list[Check] = []
+_Run = Callable[[Facts], Iterator[Finding]]
 
 
-# --- load balancers ---------------------------------------------------------------------------------------------
+def _check(name: str, question: str, *, side: str = "hub", causes: tuple[str, ...] = ()) -> Callable[[_Run], _Run]:
+    """Add a function to ``CHECKS``, which is in the order of the report."""
+
+    def add(run: _Run) -> _Run:
+        CHECKS.append(Check(name, question, run, side, causes))
+        return run
+
+    return add
 
 
-def refused(facts: Facts) -> Iterator[Finding]:
-    """Name load balancers whose spec is rejected; the last accepted version is still served."""
+# --- installation -------------------------------------------------------------------------------------------------
+
+
+@_check("unreachable", "Do the APIs answer?")
+def _unreachable(facts: Facts) -> Iterator[Finding]:
+    for side in filter(None, (facts.hub, facts.member)):
+        if side.error:
+            fix = " ".join(filter(None, ("kubectl", side.flags, "get --raw /readyz")))
+            yield error(f"{side.name} {side.server}".strip(), side.error, fix)
+
+
+@_check("swapped", "Is each kubeconfig for the cluster that it is meant for?")
+def _swapped(facts: Facts) -> Iterator[Finding]:
+    for side in facts.sides:
+        if side.key_of:
+            fault = f"the kubeconfig is the key of tenant {side.key_of}, which only its agent can use"
+            fix = f"fairlead doctor {_FLAG[side.name]} FILE   with an administrator's kubeconfig of the {side.name}"
+            yield error(f"{side.name} {side.server}", fault, fix)
+    hub, member = facts.hub, facts.member
+    if hub is not None and member is not None and hub.uid and hub.uid == member.uid and hub.server != member.server:
+        fault = f"hub and member are one cluster, under two addresses: {hub.server} and {member.server}"
+        yield warning(
+            f"member {member.server}", fault, "fairlead run --kubeconfig FILE   serves a cluster that is both"
+        )
+
+
+@_check("kubernetes-version", "Is Kubernetes new enough?")
+def _old_kubernetes(facts: Facts) -> Iterator[Finding]:
+    for side in facts.sides:
+        minor = re.match(r"v?1\.(\d+)", side.version)
+        if minor and int(minor[1]) < OLDEST_MINOR:
+            fault = f"Kubernetes {side.version} is older than 1.{OLDEST_MINOR}, the oldest tested version"
+            yield warning(f"{side.name} {side.server}", fault, "upgrade the cluster's control plane")
+
+
+@_check("clocks", "Do the clocks agree?")
+def _clocks(facts: Facts) -> Iterator[Finding]:
+    for side in facts.sides:
+        if side.ahead_s is not None and abs(side.ahead_s) >= NOTICEABLE_S:
+            direction = "ahead of" if side.ahead_s > 0 else "behind"
+            fault = f"the clock is {abs(side.ahead_s):.0f} s {direction} this machine's"
+            yield warning(
+                f"{side.name} {side.server}", fault, "timedatectl set-ntp true   on the machine that is wrong"
+            )
+
+
+@_check("endings", "Are tokens and certificates valid for another week?")
+def _endings(facts: Facts) -> Iterator[Finding]:
+    for side in facts.sides:
+        leases = side.read(LEASES)
+        reported = [(f"Secret/{lease.metadata.namespace}/", lease.annotation(ANNOTATION_REFUSED)) for lease in leases]
+        for ending in side.endings:
+            remaining = ending.ends - side.now
+            when = f"{ending.ends:%Y-%m-%d %H:%M} UTC"
+            if remaining <= timedelta():
+                if any(ending.where.startswith(place) and f"expired at {when}" in text for place, text in reported):
+                    continue
+                yield error(ending.where, f"the {ending.what} expired at {when}", ending.renew)
+            elif remaining < _SOON:
+                yield warning(ending.where, f"the {ending.what} expires at {when}", ending.renew)
+
+
+@_check("issuers", "Can the issuers of certificates be used?")
+def _issuers(facts: Facts) -> Iterator[Finding]:
+    for issuer in facts.hub.read(CERTIFICATE_ISSUERS) if facts.hub else ():
+        for fault in condition_faults(issuer.status.conditions):
+            if fault.type == "Accepted":
+                fix = f"kubectl edit certissuer {issuer.metadata.name}"
+                yield error(path_to("CertificateIssuer", issuer), fault.text, fix)
+
+
+@_check("certificates", "Are the certificates of the hub issued and renewed?")
+def _certificates(facts: Facts) -> Iterator[Finding]:
+    hub = facts.hub
+    if hub is None:
+        return
+    for fault in fleet.certificate_faults(hub.read(MANAGED_CERTIFICATES), hub.now):
+        path = f"{fault.kind}/{fault.namespace}/{fault.name}"
+        report = warning if fault.reason == "EndsSoon" else error
+        yield report(
+            path, f"{fault.subject}: {fault.text}", f"kubectl describe mcert -n {fault.namespace} {fault.name}"
+        )
+
+
+@_check("certificate-names", "Are certificates valid for their hosts?")
+def _other_names(facts: Facts) -> Iterator[Finding]:
+    hub = facts.hub
+    if hub is None:
+        return
+    names = {expiry.where: expiry.names for expiry in hub.endings if expiry.what == "certificate"}
+    for lb in hub.read(HTTP_LOAD_BALANCERS):
+        for listener in lb.spec.listeners:
+            host, secrets = listener.hostname, listener.certificates
+            covered = [names.get(f"Secret/{lb.metadata.namespace}/{secret}") for secret in secrets]
+            if host and covered and not any(hosts is None or covers(hosts, host) for hosts in covered):
+                fault = f"no certificate of listener {listener.name} is valid for {host}, so clients reject it"
+                fix = f"openssl s_client -servername {host} -connect ADDRESS:443   then correct {listed(secrets, 3)}"
+                yield error(path_to(HTTP_LOAD_BALANCERS.kind, lb), fault, fix)
+
+
+@_check("kubeconfig-mode", "Can only their owners read keys?")
+def _open_kubeconfigs(facts: Facts) -> Iterator[Finding]:
+    for path in facts.machine.open_kubeconfigs if facts.machine else ():
+        yield warning(path, "every user of this machine may read this key", f"chmod 600 {path}")
+
+
+@_check("unread", "Could everything be read?")
+def _unread(facts: Facts) -> Iterator[Finding]:
+    for side in facts.sides:
+        for resource, sentence in sorted(side.unread.items()):
+            fix = f"kubectl auth can-i list {resource} --all-namespaces   with the same kubeconfig"
+            yield unknown(f"{side.name}: {resource}", sentence, fix)
+    if (hub := facts.hub_read) is not None:
+        for crd in OUR_CRDS:
+            hub.read(crd.resource)
+        for path, problem in sorted(hub.undecodable.items()):
+            fix = "upgrade this program to the version of the hub, or correct the object"
+            yield unknown(path, f"cannot be decoded, so it is not checked: {problem}", f"fairlead version   {fix}")
+
+
+@_check("kinds", "Are all kinds installed at the hub?")
+def _kinds_missing(facts: Facts) -> Iterator[Finding]:
+    if (hub := facts.hub_read) is None:
+        return
+    if not hub.served:
+        agent = next((lease for lease in hub.read(LEASES) if lease.metadata.name == AGENT_LEADER_LEASE), None)
+        if agent is not None and _lease(hub, SYSTEM_NAMESPACE, HUB_LEASE) is None:
+            fault = f"{hub.server} is a member, not a hub: an agent works there ({path_to('Lease', agent)})"
+            yield error("hub", fault, f"fairlead doctor {_FLAG['hub']} FILE   with the kubeconfig of the hub")
+            return
+        fault = f"{hub.server} serves no kind of {GROUP}: no hub has run there, or it is a member"
+        yield error("hub", fault, f"{_APPLY_KINDS}   then: fairlead hub")
+        return
+    for crd in all_crds():
+        if crd["spec"]["names"]["plural"] not in hub.served:
+            yield error(
+                f"CustomResourceDefinition/{crd['metadata']['name']}", "the hub does not serve it", _APPLY_KINDS
+            )
+
+
+def _lease(hub: ApiFacts, namespace: str, name: str) -> StampedLease | None:
+    return next((lease for lease in hub.read(STAMPED_LEASES) if lease.key == (namespace, name)), None)
+
+
+@_check("kinds-version", "Are the kinds of this version?")
+def _kinds_of_another_version(facts: Facts) -> Iterator[Finding]:
+    hub = facts.hub_read
+    there = {name_of(crd): crd for crd in hub.list(CRDS)} if hub is not None else {}
+    for crd in all_crds():
+        name = crd["metadata"]["name"]
+        if name in there and (differs := _difference(crd, there[name])):
+            fault = f"installed from another version than this program ({facts.version}): {differs}"
+            yield warning(f"CustomResourceDefinition/{name}", fault, _APPLY_KINDS)
+
+
+def _difference(ours: JSONObject, theirs: JSONObject) -> str:
+    """Return which fields one of two definitions has and the other has not, empty when they have the same."""
+    here, there = fields_of(ours), fields_of(theirs)
+    parts = [f"{', '.join(sorted(here - there)[:3])} is missing there"] if here - there else []
+    parts += [f"{', '.join(sorted(there - here)[:3])} is not known here"] if there - here else []
+    return "; ".join(parts)
+
+
+@_check("watch-denied", "May hub and agent watch all that they list?")
+def _watch_denied(facts: Facts) -> Iterator[Finding]:
+    for side, denied in _denied(facts):
+        if "watch" in denied and "list" not in denied:
+            right = denied["watch"]
+            fault = f"{right.account} may list {right.resource} and not watch it: it would not see changes"
+            yield error(f"{side.name}: {right.resource}", fault, _grant(side, right))
+
+
+def _denied(facts: Facts) -> Iterator[tuple[ApiFacts, dict[str, Denied]]]:
+    for side in facts.sides:
+        grouped: dict[tuple[str, str, str], dict[str, Denied]] = defaultdict(dict)
+        for right in side.denied:
+            grouped[right.account, right.resource, right.namespace][right.verb] = right
+        for denied in grouped.values():
+            yield side, denied
+
+
+def _grant(side: ApiFacts, right: Denied) -> str:
+    file = (
+        "hub" if side.name == "hub" else "multi-cluster-services" if MULTICLUSTER_GROUP in right.resource else "agent"
+    )
+    return f"kubectl apply -f deploy/kubernetes/{file}.yaml   or helm upgrade; it has every right of {right.account}"
+
+
+@_check("rights", "Do hub and agent have their rights?")
+def _rights(facts: Facts) -> Iterator[Finding]:
+    for side, denied in _denied(facts):
+        only_watch = "watch" in denied and "list" not in denied
+        verbs = [verb for verb in denied if not (only_watch and verb == "watch")]
+        if verbs:
+            right = denied[verbs[0]]
+            where = f" in namespace {right.namespace}" if right.namespace else ""
+            fault = f"{right.account} may not {', '.join(verbs)} {right.resource}{where}"
+            yield error(f"{side.name}: {right.resource}", fault, _grant(side, right))
+
+
+@_check("two-hubs", "Is Fairlead installed once?")
+def _second_hub(facts: Facts) -> Iterator[Finding]:
+    for side in facts.sides:
+        for name in _NAMES:
+            where = [obj for obj in side.read(DEPLOYED) if obj.part == name]
+            if len(where) > 1:
+                there = ", ".join(sorted(path_to("Deployment", obj) for obj in where))
+                fault = f"{name} is installed {len(where)} times: {there}; each would overwrite what the other writes"
+                extra = next((obj for obj in where if obj.metadata.namespace != SYSTEM_NAMESPACE), where[0])
+                fix = f"kubectl --namespace {extra.metadata.namespace} delete deployment {extra.metadata.name}"
+                yield error(path_to("Deployment", extra), fault, fix)
+    for side in facts.sides:
+        for lease in side.read(LEASES):
+            if lease.metadata.name == HUB_LEASE and lease.metadata.namespace != SYSTEM_NAMESPACE:
+                fault = "a hub leads, or has led, in another namespace than fairlead-system"
+                fix = f"kubectl --namespace {lease.metadata.namespace} delete lease {HUB_LEASE}   once it has ended"
+                yield warning(path_to("Lease", lease), fault, fix)
+
+
+@_check("two-agents", "Does each member have one tenant and one agent?")
+def _two_agents(facts: Facts) -> Iterator[Finding]:
+    if facts.hub is not None:
+        by_uid: dict[str, list[str]] = defaultdict(list)
+        for lease in facts.hub.read(LEASES):
+            if lease.metadata.name == AGENT_LEASE and (uid := lease.annotation(ANNOTATION_MEMBER_UID)):
+                by_uid[uid].append(lease.metadata.namespace)
+        for namespaces in by_uid.values():
+            if len(namespaces) > 1:
+                first, second = sorted(namespaces)[:2]
+                fault = f"one cluster is the member of two tenants, {first} and {second}: its Services are served twice"
+                fix = f"fairlead tenant remove {second.removeprefix('tenant-')}"
+                yield error(f"Lease/{second}/{AGENT_LEASE}", fault, fix)
+    if facts.member is not None:
+        meeting = [lease for lease in facts.member.read(LEASES) if lease.metadata.name == AGENT_LEADER_LEASE]
+        if len(meeting) > 1:
+            older = min(meeting, key=lambda lease: lease.spec.renew_time or "")
+            fault = "agents use leader Leases in two namespaces, so two agents may be active at once"
+            fix = f"kubectl -n {older.metadata.namespace} delete lease {AGENT_LEADER_LEASE}   once its agent has ended"
+            yield error(path_to("Lease", older), fault, fix)
+
+
+@_check("versions", "Are all parts of one version?")
+def _versions(facts: Facts) -> Iterator[Finding]:
+    for lease in facts.hub.read(LEASES) if facts.hub else ():
+        version = lease.annotation(ANNOTATION_VERSION)
+        if lease.metadata.name == AGENT_LEASE and version and version != facts.version:
+            fault = f"the agent is version {version}, this program is {facts.version}"
+            yield warning(path_to("Lease", lease), fault, "upgrade the older one: hub first, then agents")
+    for side in facts.sides:
+        for deployment in side.read(DEPLOYED):
+            if deployment.part in _NAMES:
+                yield from _images(facts, deployment)
+
+
+def _images(facts: Facts, deployment: Deployed) -> Iterator[Finding]:
+    for container in deployment.containers:
+        tag = container.image.rpartition("/")[2].partition(":")[2].partition("@")[0]
+        if tag and tag != facts.version:
+            namespace, name = deployment.key
+            fix = f"kubectl -n {namespace} set image deployment/{name} '*=IMAGE:{facts.version}'"
+            fault = f"image {container.image} is not of version {facts.version}"
+            yield warning(path_to("Deployment", deployment), fault, fix)
+
+
+@_check("replicas", "Are hub and agent available?")
+def _replicas(facts: Facts) -> Iterator[Finding]:
+    for side in facts.sides:
+        for deployment in side.read(DEPLOYED):
+            desired, available = deployment.spec.replicas, deployment.status.available_replicas or 0
+            if deployment.part in _NAMES and available < desired:
+                namespace, name = deployment.key
+                fix = f"kubectl -n {namespace} describe pods -l app.kubernetes.io/name={name}"
+                report = error if available == 0 else warning
+                yield report(path_to("Deployment", deployment), f"{available} of {desired} replicas are available", fix)
+
+
+@_check("proxies-namespace", "Do the proxies of Clusters have a namespace?")
+def _proxies_namespace(facts: Facts) -> Iterator[Finding]:
+    hub = facts.hub_read
+    if hub is None or not hub.knows(NAMESPACES) or not any(map(_runs_proxies, hub.read(DEPLOYED))):
+        return
+    if any(namespace.metadata.name == PROXIES_NAMESPACE for namespace in hub.read(NAMESPACES)):
+        return
+    served = {cls.metadata.name for cls in hub.read(LOAD_BALANCER_CLASSES) if cls.spec.provider == DEFAULT_CLASS}
+    waiting = [lb for lb in hub.read(LOAD_BALANCERS) if (lb.class_name or DEFAULT_CLASS) in served]
+    if waiting:
+        fault = (
+            f"the namespace is missing, and the Envoys of {len(waiting)} load balancers of Clusters would run in it "
+            f"({path_to('LoadBalancer', waiting[0])})"
+        )
+        fix = (
+            "kubectl apply -f deploy/kubernetes/cluster-proxies.yaml   or helm upgrade with "
+            "--set clusterProxies.enabled=true; both give the hub its rights there, too"
+        )
+        yield error(f"Namespace/{PROXIES_NAMESPACE}", fault, fix)
+
+
+def _runs_proxies(deployment: Deployed) -> bool:
+    """Return whether a Deployment is a hub whose Envoys are Deployments."""
+    arguments = " ".join(arg for container in deployment.containers for arg in container.args or ())
+    flags = ("--envoy=deployment", "--envoy deployment")
+    return deployment.part == _NAMES[0] and any(flag in arguments for flag in flags)
+
+
+# --- the hub, its objects, members and proxies --------------------------------------------------------------------
+
+
+@_check("leader", "Does a hub lead?")
+def _leader(facts: Facts) -> Iterator[Finding]:
+    if (hub := facts.hub_read) is None or not hub.knows(LEASES) or not hub.served:
+        return
+    regional = [lease for lease in hub.read(STAMPED_LEASES) if _is_regional(lease)]
+    for lease in regional:
+        if not hub_row(lease, hub.now).leading:
+            fault = "the hub of this region does not lead; the present state is served, and no other hub changes it"
+            name = lease.metadata.name
+            fix = f"kubectl -n {SYSTEM_NAMESPACE} delete lease {name}   if that hub is gone for good; else start it"
+            yield error(path_to("Lease", lease), fault, fix)
+    lease = _lease(hub, SYSTEM_NAMESPACE, HUB_LEASE)
+    if lease is None and regional:
+        return
+    for fault in fleet.hub_faults(hub_row(lease, hub.now)):
+        fix = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-hub   or start one: fairlead hub"
+        yield error(f"Lease/{SYSTEM_NAMESPACE}/{HUB_LEASE}", f"{fault.text}; nothing changes until a hub leads", fix)
+
+
+def _is_regional(lease: StampedLease) -> bool:
+    return lease.metadata.namespace == SYSTEM_NAMESPACE and lease.metadata.name.startswith(f"{HUB_LEASE}-")
+
+
+@_check("agents", "Do the members' agents report?")
+def _agents(facts: Facts) -> Iterator[Finding]:
+    for hub, tenant, lease in _tenants(facts):
+        row = member_row(tenant, lease, 0, hub.now)
+        for fault in fleet.silence_faults(row):
+            fix = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-agent   in member {row.name}"
+            if row.state == "Pending":
+                fix = f"fairlead tenant add {row.name} --output kubeconfig   then: fairlead agent --tenant {row.name}"
+            report = warning if row.state == "Pending" else error
+            yield report(path_to("Tenant", tenant), fault.text, fix)
+
+
+def _tenants(facts: Facts) -> Iterator[tuple[ApiFacts, Tenant, StampedLease | None]]:
+    """Yield the tenants with the lease of their agent, if leases were read."""
+    hub = facts.hub_read
+    if hub is not None and hub.knows(LEASES):
+        for tenant in hub.read(TENANTS):
+            yield hub, tenant, _lease(hub, tenant.namespace, AGENT_LEASE)
+
+
+@_check("agents-clocks", "Do the members' clocks agree with the hub's?")
+def _agents_clocks(facts: Facts) -> Iterator[Finding]:
+    for lease in facts.hub.read(STAMPED_LEASES) if facts.hub else ():
+        if lease.metadata.name == AGENT_LEASE and abs(lease.clock_ahead_s) >= NOTICEABLE_S:
+            direction = "ahead of" if lease.clock_ahead_s > 0 else "behind"
+            fault = f"the agent's clock is {abs(lease.clock_ahead_s):.0f} s {direction} the hub's"
+            yield warning(path_to("Lease", lease), fault, "timedatectl set-ntp true   where the agent runs")
+
+
+@_check("refused-objects", "Do the agents serve all that members ask for?", causes=("ingress-class",))
+def _objects_refused(facts: Facts) -> Iterator[Finding]:
+    of_member = namespaces_of_member(facts)
+    for hub, tenant, lease in _tenants(facts):
+        if lease is None:
+            continue
+        row = member_row(tenant, lease, 0, hub.now)
+        for fault in fleet.refusal_faults([row], {row.namespace: lease}):
+            ref = ObjectRef(fault.kind, fault.namespace, fault.name)
+            fix = f"fairlead explain {ref.argument} --kubeconfig FILE   with a kubeconfig of member {row.name}"
+            if facts.member is not None and row.namespace in of_member:
+                fix = f"fairlead explain {ref.argument} {facts.member.flags}".strip()
+            report = error if fault.trouble is Trouble.NOT_SERVING else warning
+            yield report("/".join(filter(None, (fault.kind, fault.namespace, fault.name))), fault.text, fix)
+
+
+@_check("namespaces", "Does each tenant have its namespace?")
+def _namespaces(facts: Facts) -> Iterator[Finding]:
+    if (hub := facts.hub_read) is None or not hub.knows(NAMESPACES):
+        return
+    existing = {namespace.metadata.name for namespace in hub.read(NAMESPACES)}
+    for tenant in hub.read(TENANTS):
+        name = tenant.namespace
+        if name not in existing and not tenant.deleting:
+            fault = f"the namespace {name} does not exist, so the agent cannot write"
+            fix = f"fairlead status   a hub that leads creates it; or: kubectl create namespace {name}"
+            yield error(path_to("Tenant", tenant), fault, fix)
+
+
+@_check("stuck", "Do deletions finish?")
+def _stuck(facts: Facts) -> Iterator[Finding]:
+    for side in facts.sides:
+        for resource in (*LOAD_BALANCER_KINDS, TENANTS, LOAD_BALANCER_CLASSES, NAMESPACES):
+            for obj in side.read(resource):
+                deleted = parsed_time(obj.metadata.deletion_timestamp or "")
+                if deleted is None or side.now - deleted < _STUCK:
+                    continue
+                finalizers = ", ".join(obj.metadata.finalizers or ["remaining content"])
+                namespace = f"-n {obj.metadata.namespace}" if obj.metadata.namespace else ""
+                fix = f"kubectl describe {resource.plural} {obj.metadata.name} {namespace}".strip()
+                fault = f"deleted {_minutes(side, deleted)} minutes ago, and held by {finalizers}"
+                yield warning(path_to(resource.kind, obj), fault, fix)
+
+
+def _minutes(side: ApiFacts, since: datetime) -> int:
+    return int((side.now - since).total_seconds() // 60)
+
+
+@_check("default-class", "Does the default class exist?")
+def _default_class(facts: Facts) -> Iterator[Finding]:
+    existing = _class_names(facts)
+    if existing is not None and DEFAULT_CLASS not in existing:
+        fault = "missing, and every Service without a class requests this one"
+        yield error(f"LoadBalancerClass/{DEFAULT_CLASS}", fault, "fairlead hub   creates it when it begins to lead")
+
+
+def _class_names(facts: Facts) -> set[str] | None:
+    """Return the names of the classes, None if they were not read."""
+    hub = facts.hub_read
+    if hub is None or not hub.knows(LOAD_BALANCER_CLASSES):
+        return None
+    return {cls.metadata.name for cls in hub.read(LOAD_BALANCER_CLASSES)}
+
+
+@_check("classes", "Can the classes be used?")
+def _classes(facts: Facts) -> Iterator[Finding]:
+    for cls in facts.hub.read(LOAD_BALANCER_CLASSES) if facts.hub else ():
+        path, name = path_to("LoadBalancerClass", cls), cls.metadata.name
+        for fault in condition_faults(cls.status.conditions):
+            if fault.type == "Accepted":
+                yield error(path, fault.text, f"kubectl edit loadbalancerclass {name}")
+        if cls.deleting:
+            fix = f"kubectl get loadbalancerclass {name} -o yaml > class.yaml   and create it again"
+            yield warning(path, "the class is being deleted and accepts no new load balancers", fix)
+        elif cls.spec.draining:
+            fix = f'kubectl patch loadbalancerclass {name} --type merge -p \'{{"spec":{{"draining":false}}}}\''
+            yield warning(path, "the class is draining and accepts no new load balancers", fix)
+
+
+@_check("unknown-classes", "Do the classes of load balancers exist?", causes=("service-class",))
+def _unknown_classes(facts: Facts) -> Iterator[Finding]:
+    existing = _class_names(facts)
+    if existing is None:
+        return
+    for path, _, lb in _load_balancers(facts):
+        requested = lb.class_name or DEFAULT_CLASS
+        if requested not in existing and requested != DEFAULT_CLASS:
+            fault = f"class {requested} does not exist; existing classes: {', '.join(sorted(existing)) or 'none'}"
+            field = "set loadBalancerClass: fairlead.dev/NAME on its Service"
+            if path.startswith(f"{HTTP_LOAD_BALANCERS.kind}/"):
+                field = "name one in the parameters of its IngressClass or GatewayClass, in the member"
+            if path.startswith(f"{LOAD_BALANCERS.kind}/"):
+                field = f"kubectl edit lb -n {lb.metadata.namespace} {lb.metadata.name}   and set spec.className"
+            yield error(path, fault, f"kubectl get loadbalancerclasses   then {field}")
+
+
+def _load_balancers(facts: Facts) -> Iterator[tuple[str, str, IntentObject]]:
+    """Yield each load balancer as (path, its name for verbs, object)."""
+    for resource in LOAD_BALANCER_KINDS:
+        for lb in facts.hub.read(resource) if facts.hub else ():
+            yield path_to(resource.kind, lb), path_to(COMMAND_NAMES[resource.kind], lb), lb
+
+
+@_check("refused", "Is every load balancer accepted?", causes=("unknown-classes", "service-class"))
+def _refused(facts: Facts) -> Iterator[Finding]:
     for path, ref, fault in _condition_faults(facts, "Accepted"):
         yield error(path, fault.text, f"fairlead explain {ref}")
 
 
-def unresolved(facts: Facts) -> Iterator[Finding]:
-    """Name load balancers that refer to an object that does not exist."""
+def _condition_faults(facts: Facts, kind: str) -> Iterator[tuple[str, str, ConditionFault]]:
+    """Yield the load balancers whose condition of a type reports a fault, as (path, name for verbs, fault)."""
+    for path, ref, lb in _load_balancers(facts):
+        for fault in condition_faults(lb.status.conditions):
+            if fault.type == kind:
+                yield path, ref, fault
+
+
+@_check(
+    "unresolved",
+    "Do all objects that load balancers refer to exist?",
+    causes=("refused", "unknown-classes", "service-pods"),
+)
+def _unresolved(facts: Facts) -> Iterator[Finding]:
     for path, ref, fault in _condition_faults(facts, "ResolvedRefs"):
         yield error(path, fault.text, f"fairlead explain {ref}")
 
 
-def not_programmed(facts: Facts) -> Iterator[Finding]:
-    """Name load balancers that no proxy or provider has, and those without any status."""
+@_check(
+    "programmed", "Is every load balancer programmed?", causes=("refused", "unresolved", "unknown-classes", "address")
+)
+def _not_programmed(facts: Facts) -> Iterator[Finding]:
     for path, ref, fault in _condition_faults(facts, "Programmed"):
         report = warning if fault.trouble is Trouble.ATTENTION else error
         yield report(path, fault.text, f"fairlead explain {ref} --history")
@@ -166,8 +670,8 @@ def not_programmed(facts: Facts) -> Iterator[Finding]:
             yield warning(path, "no hub has written a status yet", "fairlead status   does a hub lead?")
 
 
-def no_address(facts: Facts) -> Iterator[Finding]:
-    """Name load balancers without an address: pools are exhausted, or the requested address is not available."""
+@_check("address", "Does every load balancer have an address?", causes=("refused", "unknown-classes"))
+def _no_address(facts: Facts) -> Iterator[Finding]:
     for path, ref, lb in _load_balancers(facts):
         faults = condition_faults(lb.status.conditions)
         types = {fault.type for fault in faults}
@@ -198,287 +702,8 @@ def _larger_pool(facts: Facts) -> str:
     return f"fairlead {command} --address-pool CIDR,CIDR   with a larger range{also}; or kubectl apply an AddressPool"
 
 
-def not_serving(facts: Facts) -> Iterator[Finding]:
-    """Name load balancers without a healthy target: connections to them fail."""
-    for path, ref, lb in _load_balancers(facts):
-        serving = condition_of(lb.status.conditions, "Serving")
-        if serving is not None and serving.status == "False":
-            targets = lb.status.unhealthy_targets or ()
-            fix = f"{_nc(targets[0])}   from where a proxy runs; and: " if targets else ""
-            yield error(path, serving.message or serving.reason, f"{fix}fairlead explain {ref}")
-
-
-def unhealthy_targets(facts: Facts) -> Iterator[Finding]:
-    """Name routes whose requests fail, and targets, such as nodes' node ports, whose health checks fail."""
-    for path, ref, lb in _load_balancers(facts):
-        for route in http_status(lb).failing_routes:
-            title = f"{route.kind} {route.namespace}/{route.object}"
-            yield error(path, f"{title}: {route.sentence}", f"fairlead explain {ref}")
-        targets = lb.status.unhealthy_targets or []
-        if targets:
-            fix = f"{_nc(targets[0])}   from where a proxy runs; does a process listen there?"
-            yield warning(path, f"health checks of the proxies fail for {listed(targets, 3)}", fix)
-
-
-def unreachable_from_here(facts: Facts) -> Iterator[Finding]:
-    """Name targets that did not answer when this machine connected to them, as a proxy on it would."""
-    by_target: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for reach in facts.reach:
-        if reach.problem:
-            by_target[reach.target, reach.problem].append(reach.load_balancer)
-    for (target, problem), load_balancers in sorted(by_target.items()):
-        fault = f"this machine cannot connect ({problem}); the target belongs to {listed(load_balancers, 1)}"
-        yield error(f"target {target}", fault, f"{_nc(target)}   then check routes and firewalls in between")
-
-
-def held(facts: Facts) -> Iterator[Finding]:
-    """Name load balancers whose changes are held, by the guard or by a pause."""
-    for path, ref, fault in _condition_faults(facts, "Guarded"):
-        yield warning(path, fault.text, f"fairlead plan {ref}")
-    for path, ref, lb in _load_balancers(facts):
-        if lb.annotation(ANNOTATION_PAUSED, "false") not in ("", "false"):
-            yield warning(path, "paused: no change is applied", f"fairlead resume {ref}")
-
-
-def drifted(facts: Facts) -> Iterator[Finding]:
-    """Name load balancers that others have changed at their provider."""
-    for path, ref, fault in _condition_faults(facts, "Drifted"):
-        yield warning(path, fault.text, f"fairlead repair {ref}")
-
-
-def _load_balancers(facts: Facts) -> Iterator[tuple[str, str, IntentObject]]:
-    """Yield each load balancer as (path, its name for verbs, object)."""
-    for resource in LOAD_BALANCER_KINDS:
-        for lb in facts.hub.read(resource) if facts.hub else ():
-            yield path_to(resource.kind, lb), path_to(COMMAND_NAMES[resource.kind], lb), lb
-
-
-def _condition_faults(facts: Facts, kind: str) -> Iterator[tuple[str, str, ConditionFault]]:
-    """Yield the load balancers whose condition of a type reports a fault, as (path, name for verbs, fault)."""
-    for path, ref, lb in _load_balancers(facts):
-        for fault in condition_faults(lb.status.conditions):
-            if fault.type == kind:
-                yield path, ref, fault
-
-
-def _nc(target: str) -> str:
-    """Return the command that connects to a target, which may have its listener after it."""
-    host, port = split_host_port(target.partition(" ")[0])
-    return f"nc -vz {host} {port or 'PORT'}"
-
-
-# --- proxies ----------------------------------------------------------------------------------------------------
-
-
-def proxies_missing(facts: Facts) -> Iterator[Finding]:
-    """Name tenants' Deployments of Envoy that lack replicas."""
-    for obj in facts.hub.read(DEPLOYED) if facts.hub else ():
-        desired, available = obj.spec.replicas, obj.status.available_replicas or 0
-        if _is_of_tenant(obj) and available < desired:
-            fix = f"kubectl -n {obj.metadata.namespace} describe pods"
-            report = error if available == 0 else warning
-            yield report(path_to("Deployment", obj), f"{available} of {desired} proxies are available", fix)
-
-
-def _is_of_tenant(obj: KubeObject) -> bool:
-    """Return whether an object of the hub's cluster was made for a tenant's proxies."""
-    return obj.label(LABEL_MANAGED_BY) == MANAGED_BY and LABEL_TENANT in (obj.metadata.labels or {})
-
-
-def proxies_stale(facts: Facts) -> Iterator[Finding]:
-    """Name proxies that do not have the newest state."""
-    for report in _reports(facts):
-        rows = [
-            ProxyStatusRow(row.node, row.group, row.state, row.refused, report.since)
-            for row in report.proxies
-            if row.state == "STALE"
-        ]
-        for fault in fleet.proxy_faults(rows):
-            fix = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-hub | grep -i refused"
-            yield warning(f"proxy {fault.name}", fault.text, fix)
-
-
-def _reports(facts: Facts) -> list[ReplicaReport]:
-    """Return the reports of all replicas of the hub."""
-    for config_map in facts.hub.read(REPORTS) if facts.hub else ():
-        if config_map.key == (SYSTEM_NAMESPACE, PROXY_REPORTS):
-            return list(decode_reports(config_map.data or {}).values())
-    return []
-
-
-def services_without_address(facts: Facts) -> Iterator[Finding]:
-    """Name Services before proxies that the hub's own cluster gives no address."""
-    for service in facts.hub.read(SERVICES) if facts.hub else ():
-        balanced = _is_of_tenant(service) and service.spec.type == "LoadBalancer"
-        if balanced and not service.status.load_balancer.ingress:
-            fault = "the hub's cluster assigns no address; a controller there has to implement type LoadBalancer"
-            fix = f"kubectl -n {service.metadata.namespace} describe service {service.metadata.name}"
-            yield error(path_to("Service", service), fault, fix)
-
-
-# --- the hub, tenants and their agents --------------------------------------------------------------------------
-
-
-def leader(facts: Facts) -> Iterator[Finding]:
-    """Name a lease without a leader, of the hub or of a region's hub: the present state is served, nothing changes."""
-    if (hub := facts.hub_read) is None or not hub.knows(LEASES) or not hub.served:
-        return
-    regional = [lease for lease in hub.read(STAMPED_LEASES) if _is_regional(lease)]
-    for lease in regional:
-        if not hub_row(lease, hub.now).leading:
-            fault = "the hub of this region does not lead; the present state is served, and no other hub changes it"
-            name = lease.metadata.name
-            fix = f"kubectl -n {SYSTEM_NAMESPACE} delete lease {name}   if that hub is gone for good; else start it"
-            yield error(path_to("Lease", lease), fault, fix)
-    lease = _lease(hub, SYSTEM_NAMESPACE, HUB_LEASE)
-    if lease is None and regional:
-        return
-    for fault in fleet.hub_faults(hub_row(lease, hub.now)):
-        fix = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-hub   or start one: fairlead hub"
-        yield error(f"Lease/{SYSTEM_NAMESPACE}/{HUB_LEASE}", f"{fault.text}; nothing changes until a hub leads", fix)
-
-
-def _is_regional(lease: StampedLease) -> bool:
-    return lease.metadata.namespace == SYSTEM_NAMESPACE and lease.metadata.name.startswith(f"{HUB_LEASE}-")
-
-
-def agents(facts: Facts) -> Iterator[Finding]:
-    """Name members whose agent has never reported, or not for a while."""
-    for hub, tenant, lease in _tenants(facts):
-        row = member_row(tenant, lease, 0, hub.now)
-        for fault in fleet.silence_faults(row):
-            fix = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-agent   in member {row.name}"
-            if row.state == "Pending":
-                fix = f"fairlead tenant add {row.name} --output kubeconfig   then: fairlead agent --tenant {row.name}"
-            report = warning if row.state == "Pending" else error
-            yield report(path_to("Tenant", tenant), fault.text, fix)
-
-
-def objects_refused(facts: Facts) -> Iterator[Finding]:
-    """Name the objects that a member's agent rejects, in part or as a whole."""
-    of_member = namespaces_of_member(facts)
-    for hub, tenant, lease in _tenants(facts):
-        if lease is None:
-            continue
-        row = member_row(tenant, lease, 0, hub.now)
-        for fault in fleet.refusal_faults([row], {row.namespace: lease}):
-            ref = ObjectRef(fault.kind, fault.namespace, fault.name)
-            fix = f"fairlead explain {ref.argument} --kubeconfig FILE   with a kubeconfig of member {row.name}"
-            if facts.member is not None and row.namespace in of_member:
-                fix = f"fairlead explain {ref.argument} {facts.member.flags}".strip()
-            report = error if fault.trouble is Trouble.NOT_SERVING else warning
-            yield report("/".join(filter(None, (fault.kind, fault.namespace, fault.name))), fault.text, fix)
-
-
-def _tenants(facts: Facts) -> Iterator[tuple[ApiFacts, Tenant, StampedLease | None]]:
-    """Yield the tenants with the lease of their agent, if leases were read."""
-    hub = facts.hub_read
-    if hub is not None and hub.knows(LEASES):
-        for tenant in hub.read(TENANTS):
-            yield hub, tenant, _lease(hub, tenant.namespace, AGENT_LEASE)
-
-
-def agents_clocks(facts: Facts) -> Iterator[Finding]:
-    """Name members whose clock differs from the hub's."""
-    for lease in facts.hub.read(STAMPED_LEASES) if facts.hub else ():
-        if lease.metadata.name == AGENT_LEASE and abs(lease.clock_ahead_s) >= NOTICEABLE_S:
-            direction = "ahead of" if lease.clock_ahead_s > 0 else "behind"
-            fault = f"the agent's clock is {abs(lease.clock_ahead_s):.0f} s {direction} the hub's"
-            yield warning(path_to("Lease", lease), fault, "timedatectl set-ntp true   where the agent runs")
-
-
-def namespaces(facts: Facts) -> Iterator[Finding]:
-    """Name tenants whose namespace is missing."""
-    if (hub := facts.hub_read) is None or not hub.knows(NAMESPACES):
-        return
-    existing = {namespace.metadata.name for namespace in hub.read(NAMESPACES)}
-    for tenant in hub.read(TENANTS):
-        name = tenant.namespace
-        if name not in existing and not tenant.deleting:
-            fault = f"the namespace {name} does not exist, so the agent cannot write"
-            fix = f"fairlead status   a hub that leads creates it; or: kubectl create namespace {name}"
-            yield error(path_to("Tenant", tenant), fault, fix)
-
-
-def stuck(facts: Facts) -> Iterator[Finding]:
-    """Name objects that were deleted more than ten minutes ago and still exist."""
-    for side in facts.sides:
-        for resource in (*LOAD_BALANCER_KINDS, TENANTS, LOAD_BALANCER_CLASSES, NAMESPACES):
-            for obj in side.read(resource):
-                deleted = parsed_time(obj.metadata.deletion_timestamp or "")
-                if deleted is None or side.now - deleted < _STUCK:
-                    continue
-                finalizers = ", ".join(obj.metadata.finalizers or ["remaining content"])
-                namespace = f"-n {obj.metadata.namespace}" if obj.metadata.namespace else ""
-                fix = f"kubectl describe {resource.plural} {obj.metadata.name} {namespace}".strip()
-                fault = f"deleted {_minutes(side, deleted)} minutes ago, and held by {finalizers}"
-                yield warning(path_to(resource.kind, obj), fault, fix)
-
-
-def _lease(hub: ApiFacts, namespace: str, name: str) -> StampedLease | None:
-    return next((lease for lease in hub.read(STAMPED_LEASES) if lease.key == (namespace, name)), None)
-
-
-def _minutes(side: ApiFacts, since: datetime) -> int:
-    return int((side.now - since).total_seconds() // 60)
-
-
-# --- classes ----------------------------------------------------------------------------------------------------
-
-
-def default_class(facts: Facts) -> Iterator[Finding]:
-    """Report that the default class is missing, which every Service without a class requests."""
-    existing = _class_names(facts)
-    if existing is not None and DEFAULT_CLASS not in existing:
-        fault = "missing, and every Service without a class requests this one"
-        yield error(f"LoadBalancerClass/{DEFAULT_CLASS}", fault, "fairlead hub   creates it when it begins to lead")
-
-
-def classes(facts: Facts) -> Iterator[Finding]:
-    """Name classes that cannot be used, or accept no new load balancers."""
-    for cls in facts.hub.read(LOAD_BALANCER_CLASSES) if facts.hub else ():
-        path, name = path_to("LoadBalancerClass", cls), cls.metadata.name
-        for fault in condition_faults(cls.status.conditions):
-            if fault.type == "Accepted":
-                yield error(path, fault.text, f"kubectl edit loadbalancerclass {name}")
-        if cls.deleting:
-            fix = f"kubectl get loadbalancerclass {name} -o yaml > class.yaml   and create it again"
-            yield warning(path, "the class is being deleted and accepts no new load balancers", fix)
-        elif cls.spec.draining:
-            fix = f'kubectl patch loadbalancerclass {name} --type merge -p \'{{"spec":{{"draining":false}}}}\''
-            yield warning(path, "the class is draining and accepts no new load balancers", fix)
-
-
-def unknown_classes(facts: Facts) -> Iterator[Finding]:
-    """Name load balancers that request a class that does not exist."""
-    existing = _class_names(facts)
-    if existing is None:
-        return
-    for path, _, lb in _load_balancers(facts):
-        requested = lb.class_name or DEFAULT_CLASS
-        if requested not in existing and requested != DEFAULT_CLASS:
-            fault = f"class {requested} does not exist; existing classes: {', '.join(sorted(existing)) or 'none'}"
-            field = "set loadBalancerClass: fairlead.dev/NAME on its Service"
-            if path.startswith(f"{HTTP_LOAD_BALANCERS.kind}/"):
-                field = "name one in the parameters of its IngressClass or GatewayClass, in the member"
-            if path.startswith(f"{LOAD_BALANCERS.kind}/"):
-                field = f"kubectl edit lb -n {lb.metadata.namespace} {lb.metadata.name}   and set spec.className"
-            yield error(path, fault, f"kubectl get loadbalancerclasses   then {field}")
-
-
-def _class_names(facts: Facts) -> set[str] | None:
-    """Return the names of the classes, None if they were not read."""
-    hub = facts.hub_read
-    if hub is None or not hub.knows(LOAD_BALANCER_CLASSES):
-        return None
-    return {cls.metadata.name for cls in hub.read(LOAD_BALANCER_CLASSES)}
-
-
-# --- pools, zones and names -------------------------------------------------------------------------------------
-
-
-def pools_not_usable(facts: Facts) -> Iterator[Finding]:
-    """Name pools that no address is allocated from: they are invalid, or overlap an older one."""
+@_check("pools", "Can addresses be given from every AddressPool?")
+def _pools_not_usable(facts: Facts) -> Iterator[Finding]:
     for pool in facts.hub.read(ADDRESS_POOLS) if facts.hub else ():
         for fault in condition_faults(pool.status.conditions):
             if fault.type == "Accepted":
@@ -486,8 +711,8 @@ def pools_not_usable(facts: Facts) -> Iterator[Finding]:
                 yield error(path_to("AddressPool", pool), fault.text, fix)
 
 
-def pools_exhausted(facts: Facts) -> Iterator[Finding]:
-    """Name pools, and --address-pool, with no free address of a family, or few: the next request waits."""
+@_check("pools-exhausted", "Do the AddressPools have free addresses?")
+def _pools_exhausted(facts: Facts) -> Iterator[Finding]:
     if facts.hub is None:
         return
     for pool in facts.hub.read(ADDRESS_POOLS):
@@ -508,8 +733,16 @@ def pools_exhausted(facts: Facts) -> Iterator[Finding]:
                 yield warning(f"--address-pool {own}", f"{fault}: {fleet.pool_use(row)}", _larger_pool(facts))
 
 
-def pools_with_nodes(facts: Facts) -> Iterator[Finding]:
-    """Name pools with an address of a member's node: a load balancer with it takes ports from that node."""
+def _reports(facts: Facts) -> list[ReplicaReport]:
+    """Return the reports of all replicas of the hub."""
+    for config_map in facts.hub.read(REPORTS) if facts.hub else ():
+        if config_map.key == (SYSTEM_NAMESPACE, PROXY_REPORTS):
+            return list(decode_reports(config_map.data or {}).values())
+    return []
+
+
+@_check("pools-nodes", "Do AddressPools exclude the addresses of nodes?")
+def _pools_with_nodes(facts: Facts) -> Iterator[Finding]:
     if facts.hub is None:
         return
     nodes = {
@@ -537,8 +770,8 @@ def pools_with_nodes(facts: Facts) -> Iterator[Finding]:
             yield warning(path_to("AddressPool", pool), fault, fix)
 
 
-def zones_not_usable(facts: Facts) -> Iterator[Finding]:
-    """Name zones that cannot be written, and zones without a server, whose names cannot be checked."""
+@_check("zones", "Can the DNSZones be used?")
+def _zones_not_usable(facts: Facts) -> Iterator[Finding]:
     for zone in facts.hub.read(DNS_ZONES) if facts.hub else ():
         path, edit = path_to("DNSZone", zone), f"kubectl edit dnszone {zone.metadata.name}"
         rejected = [fault for fault in condition_faults(zone.status.conditions) if fault.type == "Accepted"]
@@ -549,8 +782,8 @@ def zones_not_usable(facts: Facts) -> Iterator[Finding]:
             yield warning(path, fault, f"{edit}   set spec.parameters.server to HOST:PORT of its DNS server")
 
 
-def zones_not_answering(facts: Facts) -> Iterator[Finding]:
-    """Name zones whose server rejects changes: once for all names in the zone."""
+@_check("zones-server", "Do the servers of the DNSZones accept changes?")
+def _zones_not_answering(facts: Facts) -> Iterator[Finding]:
     by_zone: dict[str, list[tuple[Hostname, str]]] = defaultdict(list)
     for obj in facts.hub.read(HOSTNAMES) if facts.hub else ():
         for fault in condition_faults(obj.status.conditions):
@@ -563,8 +796,8 @@ def zones_not_answering(facts: Facts) -> Iterator[Finding]:
         yield error(f"DNSZone/{zone}", fault, fix)
 
 
-def names_not_published(facts: Facts) -> Iterator[Finding]:
-    """Name Hostnames that are rejected, or not published for another reason than the server of their zone."""
+@_check("names", "Are the Hostnames published?")
+def _names_not_published(facts: Facts) -> Iterator[Finding]:
     for obj in facts.hub.read(HOSTNAMES) if facts.hub else ():
         by_type = {fault.type: fault for fault in condition_faults(obj.status.conditions)}
         faults = (by_type.get(kind) for kind in ("Accepted", "ResolvedRefs", "Programmed"))
@@ -575,8 +808,8 @@ def names_not_published(facts: Facts) -> Iterator[Finding]:
             yield error(path_to("Hostname", obj), text, f"fairlead explain {path_to('hostname', obj)}")
 
 
-def names_refused(facts: Facts) -> Iterator[Finding]:
-    """Name objects that request a name that another object owns, or that is in a domain of others."""
+@_check("names-refused", "Does every object have the names that it asks for?", causes=("refused",))
+def _names_refused(facts: Facts) -> Iterator[Finding]:
     for resource in _WITH_NAMES:
         for obj in facts.hub.read(resource) if facts.hub else ():
             condition = condition_of(obj.status.names.conditions, "HostnamesAccepted")
@@ -585,611 +818,125 @@ def names_refused(facts: Facts) -> Iterator[Finding]:
                 yield warning(path_to(resource.kind, obj), condition.message or condition.reason, fix)
 
 
-# --- cluster sets -----------------------------------------------------------------------------------------------
-
-
-def exports(facts: Facts) -> Iterator[Finding]:
-    """Name exports that no member of the set imports, and those that differ from others."""
+@_check("exports", "Does every exported Service reach its cluster set?")
+def _exports(facts: Facts) -> Iterator[Finding]:
     hub = facts.hub
     for fault in fleet.export_faults(hub.read(EXPORTED_SERVICES), hub.read(TENANTS)) if hub else ():
         fix = f"kubectl describe exsvc {fault.name} -n {fault.namespace}"
         yield warning(f"{fault.kind}/{fault.namespace}/{fault.name}", f"{fault.subject}: {fault.text}", fix)
 
 
-# --- certificates -----------------------------------------------------------------------------------------------
+@_check(
+    "serving",
+    "Does every load balancer have a healthy target?",
+    causes=("refused", "unresolved", "unknown-classes", "address", "programmed", "service-pods"),
+)
+def _not_serving(facts: Facts) -> Iterator[Finding]:
+    for path, ref, lb in _load_balancers(facts):
+        serving = condition_of(lb.status.conditions, "Serving")
+        if serving is not None and serving.status == "False":
+            targets = lb.status.unhealthy_targets or ()
+            fix = f"{_nc(targets[0])}   from where a proxy runs; and: " if targets else ""
+            yield error(path, serving.message or serving.reason, f"{fix}fairlead explain {ref}")
 
 
-def issuers(facts: Facts) -> Iterator[Finding]:
-    """Name issuers that have no account at their authority."""
-    for issuer in facts.hub.read(CERTIFICATE_ISSUERS) if facts.hub else ():
-        for fault in condition_faults(issuer.status.conditions):
-            if fault.type == "Accepted":
-                fix = f"kubectl edit certissuer {issuer.metadata.name}"
-                yield error(path_to("CertificateIssuer", issuer), fault.text, fix)
+def _nc(target: str) -> str:
+    """Return the command that connects to a target, which may have its listener after it."""
+    host, port = split_host_port(target.partition(" ")[0])
+    return f"nc -vz {host} {port or 'PORT'}"
 
 
-def certificates(facts: Facts) -> Iterator[Finding]:
-    """Name certificates that have expired, expire within two weeks, or were never issued."""
-    hub = facts.hub
-    if hub is None:
+@_check("unhealthy-targets", "Do the proxies reach all targets?", causes=("serving",))
+def _unhealthy_targets(facts: Facts) -> Iterator[Finding]:
+    for path, ref, lb in _load_balancers(facts):
+        for route in http_status(lb).failing_routes:
+            title = f"{route.kind} {route.namespace}/{route.object}"
+            yield error(path, f"{title}: {route.sentence}", f"fairlead explain {ref}")
+        targets = lb.status.unhealthy_targets or []
+        if targets:
+            fix = f"{_nc(targets[0])}   from where a proxy runs; does a process listen there?"
+            yield warning(path, f"health checks of the proxies fail for {listed(targets, 3)}", fix)
+
+
+@_check("reach", "Does this machine reach the targets (--connect)?")
+def _unreachable_from_here(facts: Facts) -> Iterator[Finding]:
+    by_target: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for reach in facts.reach:
+        if reach.problem:
+            by_target[reach.target, reach.problem].append(reach.load_balancer)
+    for (target, problem), load_balancers in sorted(by_target.items()):
+        fault = f"this machine cannot connect ({problem}); the target belongs to {listed(load_balancers, 1)}"
+        yield error(f"target {target}", fault, f"{_nc(target)}   then check routes and firewalls in between")
+
+
+@_check("held", "Are changes held?")
+def _held(facts: Facts) -> Iterator[Finding]:
+    for path, ref, fault in _condition_faults(facts, "Guarded"):
+        yield warning(path, fault.text, f"fairlead plan {ref}")
+    for path, ref, lb in _load_balancers(facts):
+        if lb.annotation(ANNOTATION_PAUSED, "false") not in ("", "false"):
+            yield warning(path, "paused: no change is applied", f"fairlead resume {ref}")
+
+
+@_check("drift", "Has another client changed our entries?")
+def _drifted(facts: Facts) -> Iterator[Finding]:
+    for path, ref, fault in _condition_faults(facts, "Drifted"):
+        yield warning(path, fault.text, f"fairlead repair {ref}")
+
+
+@_check("proxies", "Are the proxies available?")
+def _proxies_missing(facts: Facts) -> Iterator[Finding]:
+    for obj in facts.hub.read(DEPLOYED) if facts.hub else ():
+        desired, available = obj.spec.replicas, obj.status.available_replicas or 0
+        if _is_of_tenant(obj) and available < desired:
+            fix = f"kubectl -n {obj.metadata.namespace} describe pods"
+            report = error if available == 0 else warning
+            yield report(path_to("Deployment", obj), f"{available} of {desired} proxies are available", fix)
+
+
+def _is_of_tenant(obj: KubeObject) -> bool:
+    """Return whether an object of the hub's cluster was made for a tenant's proxies."""
+    return obj.label(LABEL_MANAGED_BY) == MANAGED_BY and LABEL_TENANT in (obj.metadata.labels or {})
+
+
+@_check("proxies-stale", "Do the proxies have the newest state?")
+def _proxies_stale(facts: Facts) -> Iterator[Finding]:
+    for report in _reports(facts):
+        rows = [
+            ProxyStatusRow(row.node, row.group, row.state, row.refused, report.since)
+            for row in report.proxies
+            if row.state == "STALE"
+        ]
+        for fault in fleet.proxy_faults(rows):
+            fix = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-hub | grep -i refused"
+            yield warning(f"proxy {fault.name}", fault.text, fix)
+
+
+@_check("proxies-address", "Do the proxies' Services have addresses?")
+def _services_without_address(facts: Facts) -> Iterator[Finding]:
+    for service in facts.hub.read(SERVICES) if facts.hub else ():
+        balanced = _is_of_tenant(service) and service.spec.type == "LoadBalancer"
+        if balanced and not service.status.load_balancer.ingress:
+            fault = "the hub's cluster assigns no address; a controller there has to implement type LoadBalancer"
+            fix = f"kubectl -n {service.metadata.namespace} describe service {service.metadata.name}"
+            yield error(path_to("Service", service), fault, fix)
+
+
+# --- the member ---------------------------------------------------------------------------------------------------
+
+
+@_check("agent-missing", "Does an agent run in the member?", side="member")
+def _agent_missing(facts: Facts) -> Iterator[Finding]:
+    member = facts.member_read
+    if member is None or not member.knows(LEASES):
         return
-    for fault in fleet.certificate_faults(hub.read(MANAGED_CERTIFICATES), hub.now):
-        path = f"{fault.kind}/{fault.namespace}/{fault.name}"
-        report = warning if fault.reason == "EndsSoon" else error
-        yield report(
-            path, f"{fault.subject}: {fault.text}", f"kubectl describe mcert -n {fault.namespace} {fault.name}"
-        )
+    if not any(lease.metadata.name == AGENT_LEADER_LEASE for lease in member.read(LEASES)):
+        fix = "helm install fairlead-agent deploy/charts/fairlead-agent -n fairlead-system   or: fairlead agent"
+        yield error(f"member {member.server}", "no agent has ever run there", fix)
 
 
-def other_names(facts: Facts) -> Iterator[Finding]:
-    """Name listeners whose certificate is not valid for their host: clients reject the connection."""
-    hub = facts.hub
-    if hub is None:
-        return
-    names = {expiry.where: expiry.names for expiry in hub.endings if expiry.what == "certificate"}
-    for lb in hub.read(HTTP_LOAD_BALANCERS):
-        for listener in lb.spec.listeners:
-            host, secrets = listener.hostname, listener.certificates
-            covered = [names.get(f"Secret/{lb.metadata.namespace}/{secret}") for secret in secrets]
-            if host and covered and not any(hosts is None or covers(hosts, host) for hosts in covered):
-                fault = f"no certificate of listener {listener.name} is valid for {host}, so clients reject it"
-                fix = f"openssl s_client -servername {host} -connect ADDRESS:443   then correct {listed(secrets, 3)}"
-                yield error(path_to(HTTP_LOAD_BALANCERS.kind, lb), fault, fix)
-
-
-_APPLY_KINDS = "fairlead crds | kubectl apply --server-side --force-conflicts -f -"
-_NAMES = ("fairlead-hub", "fairlead-agent")
-
-
-def kinds_missing(facts: Facts) -> Iterator[Finding]:
-    """Name the kinds of ours that the hub does not serve."""
-    if (hub := facts.hub_read) is None:
-        return
-    if not hub.served:
-        agent = next((lease for lease in hub.read(LEASES) if lease.metadata.name == AGENT_LEADER_LEASE), None)
-        if agent is not None and _lease(hub, SYSTEM_NAMESPACE, HUB_LEASE) is None:
-            fault = f"{hub.server} is a member, not a hub: an agent works there ({path_to('Lease', agent)})"
-            yield error("hub", fault, f"fairlead doctor {_FLAG['hub']} FILE   with the kubeconfig of the hub")
-            return
-        fault = f"{hub.server} serves no kind of {GROUP}: no hub has run there, or it is a member"
-        yield error("hub", fault, f"{_APPLY_KINDS}   then: fairlead hub")
-        return
-    for crd in all_crds():
-        if crd["spec"]["names"]["plural"] not in hub.served:
-            yield error(
-                f"CustomResourceDefinition/{crd['metadata']['name']}", "the hub does not serve it", _APPLY_KINDS
-            )
-
-
-def kinds_of_another_version(facts: Facts) -> Iterator[Finding]:
-    """Name kinds whose fields are not those of this version: what is written there may be dropped in silence."""
-    hub = facts.hub_read
-    there = {name_of(crd): crd for crd in hub.list(CRDS)} if hub is not None else {}
-    for crd in all_crds():
-        name = crd["metadata"]["name"]
-        if name in there and (differs := _difference(crd, there[name])):
-            fault = f"installed from another version than this program ({facts.version}): {differs}"
-            yield warning(f"CustomResourceDefinition/{name}", fault, _APPLY_KINDS)
-
-
-def _difference(ours: JSONObject, theirs: JSONObject) -> str:
-    """Return which fields one of two definitions has and the other has not, empty when they have the same."""
-    here, there = fields_of(ours), fields_of(theirs)
-    parts = [f"{', '.join(sorted(here - there)[:3])} is missing there"] if here - there else []
-    parts += [f"{', '.join(sorted(there - here)[:3])} is not known here"] if there - here else []
-    return "; ".join(parts)
-
-
-def watch_denied(facts: Facts) -> Iterator[Finding]:
-    """Name what may be listed and not watched: the view of it would stand still, without an error."""
-    for side, denied in _denied(facts):
-        if "watch" in denied and "list" not in denied:
-            right = denied["watch"]
-            fault = f"{right.account} may list {right.resource} and not watch it: it would not see changes"
-            yield error(f"{side.name}: {right.resource}", fault, _grant(side, right))
-
-
-def rights(facts: Facts) -> Iterator[Finding]:
-    """Name the other rights that the account lacks which works there."""
-    for side, denied in _denied(facts):
-        only_watch = "watch" in denied and "list" not in denied
-        verbs = [verb for verb in denied if not (only_watch and verb == "watch")]
-        if verbs:
-            right = denied[verbs[0]]
-            where = f" in namespace {right.namespace}" if right.namespace else ""
-            fault = f"{right.account} may not {', '.join(verbs)} {right.resource}{where}"
-            yield error(f"{side.name}: {right.resource}", fault, _grant(side, right))
-
-
-def _denied(facts: Facts) -> Iterator[tuple[ApiFacts, dict[str, Denied]]]:
-    for side in facts.sides:
-        grouped: dict[tuple[str, str, str], dict[str, Denied]] = defaultdict(dict)
-        for right in side.denied:
-            grouped[right.account, right.resource, right.namespace][right.verb] = right
-        for denied in grouped.values():
-            yield side, denied
-
-
-def _grant(side: ApiFacts, right: Denied) -> str:
-    file = (
-        "hub" if side.name == "hub" else "multi-cluster-services" if MULTICLUSTER_GROUP in right.resource else "agent"
-    )
-    return f"kubectl apply -f deploy/kubernetes/{file}.yaml   or helm upgrade; it has every right of {right.account}"
-
-
-def second_hub(facts: Facts) -> Iterator[Finding]:
-    """Name hubs and agents that are installed in two namespaces, and Leases of hubs where none belongs."""
-    for side in facts.sides:
-        for name in _NAMES:
-            where = [obj for obj in side.read(DEPLOYED) if obj.part == name]
-            if len(where) > 1:
-                there = ", ".join(sorted(path_to("Deployment", obj) for obj in where))
-                fault = f"{name} is installed {len(where)} times: {there}; each would overwrite what the other writes"
-                extra = next((obj for obj in where if obj.metadata.namespace != SYSTEM_NAMESPACE), where[0])
-                fix = f"kubectl --namespace {extra.metadata.namespace} delete deployment {extra.metadata.name}"
-                yield error(path_to("Deployment", extra), fault, fix)
-    for side in facts.sides:
-        for lease in side.read(LEASES):
-            if lease.metadata.name == HUB_LEASE and lease.metadata.namespace != SYSTEM_NAMESPACE:
-                fault = "a hub leads, or has led, in another namespace than fairlead-system"
-                fix = f"kubectl --namespace {lease.metadata.namespace} delete lease {HUB_LEASE}   once it has ended"
-                yield warning(path_to("Lease", lease), fault, fix)
-
-
-def two_agents(facts: Facts) -> Iterator[Finding]:
-    """Name a cluster that two tenants are the member of, and a member in which agents have Leases in two namespaces."""
-    if facts.hub is not None:
-        by_uid: dict[str, list[str]] = defaultdict(list)
-        for lease in facts.hub.read(LEASES):
-            if lease.metadata.name == AGENT_LEASE and (uid := lease.annotation(ANNOTATION_MEMBER_UID)):
-                by_uid[uid].append(lease.metadata.namespace)
-        for namespaces in by_uid.values():
-            if len(namespaces) > 1:
-                first, second = sorted(namespaces)[:2]
-                fault = f"one cluster is the member of two tenants, {first} and {second}: its Services are served twice"
-                fix = f"fairlead tenant remove {second.removeprefix('tenant-')}"
-                yield error(f"Lease/{second}/{AGENT_LEASE}", fault, fix)
-    if facts.member is not None:
-        meeting = [lease for lease in facts.member.read(LEASES) if lease.metadata.name == AGENT_LEADER_LEASE]
-        if len(meeting) > 1:
-            older = min(meeting, key=lambda lease: lease.spec.renew_time or "")
-            fault = "agents use leader Leases in two namespaces, so two agents may be active at once"
-            fix = f"kubectl -n {older.metadata.namespace} delete lease {AGENT_LEADER_LEASE}   once its agent has ended"
-            yield error(path_to("Lease", older), fault, fix)
-
-
-def versions(facts: Facts) -> Iterator[Finding]:
-    """Name agents and images whose version is not that of this program."""
-    for lease in facts.hub.read(LEASES) if facts.hub else ():
-        version = lease.annotation(ANNOTATION_VERSION)
-        if lease.metadata.name == AGENT_LEASE and version and version != facts.version:
-            fault = f"the agent is version {version}, this program is {facts.version}"
-            yield warning(path_to("Lease", lease), fault, "upgrade the older one: hub first, then agents")
-    for side in facts.sides:
-        for deployment in side.read(DEPLOYED):
-            if deployment.part in _NAMES:
-                yield from _images(facts, deployment)
-
-
-def _images(facts: Facts, deployment: Deployed) -> Iterator[Finding]:
-    for container in deployment.containers:
-        tag = container.image.rpartition("/")[2].partition(":")[2].partition("@")[0]
-        if tag and tag != facts.version:
-            namespace, name = deployment.key
-            fix = f"kubectl -n {namespace} set image deployment/{name} '*=IMAGE:{facts.version}'"
-            fault = f"image {container.image} is not of version {facts.version}"
-            yield warning(path_to("Deployment", deployment), fault, fix)
-
-
-def replicas(facts: Facts) -> Iterator[Finding]:
-    """Name Deployments of hub and agent that lack replicas."""
-    for side in facts.sides:
-        for deployment in side.read(DEPLOYED):
-            desired, available = deployment.spec.replicas, deployment.status.available_replicas or 0
-            if deployment.part in _NAMES and available < desired:
-                namespace, name = deployment.key
-                fix = f"kubectl -n {namespace} describe pods -l app.kubernetes.io/name={name}"
-                report = error if available == 0 else warning
-                yield report(path_to("Deployment", deployment), f"{available} of {desired} replicas are available", fix)
-
-
-def proxies_namespace(facts: Facts) -> Iterator[Finding]:
-    """Name the namespace of the proxies of Clusters, where there are load balancers of these, and it is not there."""
-    hub = facts.hub_read
-    if hub is None or not hub.knows(NAMESPACES) or not any(map(_runs_proxies, hub.read(DEPLOYED))):
-        return
-    if any(namespace.metadata.name == PROXIES_NAMESPACE for namespace in hub.read(NAMESPACES)):
-        return
-    served = {cls.metadata.name for cls in hub.read(LOAD_BALANCER_CLASSES) if cls.spec.provider == DEFAULT_CLASS}
-    waiting = [lb for lb in hub.read(LOAD_BALANCERS) if (lb.class_name or DEFAULT_CLASS) in served]
-    if waiting:
-        fault = (
-            f"the namespace is missing, and the Envoys of {len(waiting)} load balancers of Clusters would run in it "
-            f"({path_to('LoadBalancer', waiting[0])})"
-        )
-        fix = (
-            "kubectl apply -f deploy/kubernetes/cluster-proxies.yaml   or helm upgrade with "
-            "--set clusterProxies.enabled=true; both give the hub its rights there, too"
-        )
-        yield error(f"Namespace/{PROXIES_NAMESPACE}", fault, fix)
-
-
-def _runs_proxies(deployment: Deployed) -> bool:
-    """Return whether a Deployment is a hub whose Envoys are Deployments."""
-    arguments = " ".join(arg for container in deployment.containers for arg in container.args or ())
-    flags = ("--envoy=deployment", "--envoy deployment")
-    return deployment.part == _NAMES[0] and any(flag in arguments for flag in flags)
-
-
-#: The oldest minor version of Kubernetes that is tested: EndpointSlices, server-side apply and CEL rules are there.
-OLDEST_MINOR = 29
-_SOON = timedelta(days=7)
-_FLAG = {"hub": "--kubeconfig", "member": "--member-kubeconfig"}
-
-
-def unreachable(facts: Facts) -> Iterator[Finding]:
-    """Name each cluster that does not answer."""
-    for side in filter(None, (facts.hub, facts.member)):
-        if side.error:
-            fix = " ".join(filter(None, ("kubectl", side.flags, "get --raw /readyz")))
-            yield error(f"{side.name} {side.server}".strip(), side.error, fix)
-
-
-def swapped(facts: Facts) -> Iterator[Finding]:
-    """Name a kubeconfig that is for the other side, or an agent's key in place of an administrator's."""
-    for side in facts.sides:
-        if side.key_of:
-            fault = f"the kubeconfig is the key of tenant {side.key_of}, which only its agent can use"
-            fix = f"fairlead doctor {_FLAG[side.name]} FILE   with an administrator's kubeconfig of the {side.name}"
-            yield error(f"{side.name} {side.server}", fault, fix)
-    hub, member = facts.hub, facts.member
-    if hub is not None and member is not None and hub.uid and hub.uid == member.uid and hub.server != member.server:
-        fault = f"hub and member are one cluster, under two addresses: {hub.server} and {member.server}"
-        yield warning(
-            f"member {member.server}", fault, "fairlead run --kubeconfig FILE   serves a cluster that is both"
-        )
-
-
-def old_kubernetes(facts: Facts) -> Iterator[Finding]:
-    """Name a Kubernetes that is older than what is tested."""
-    for side in facts.sides:
-        minor = re.match(r"v?1\.(\d+)", side.version)
-        if minor and int(minor[1]) < OLDEST_MINOR:
-            fault = f"Kubernetes {side.version} is older than 1.{OLDEST_MINOR}, the oldest tested version"
-            yield warning(f"{side.name} {side.server}", fault, "upgrade the cluster's control plane")
-
-
-def clocks(facts: Facts) -> Iterator[Finding]:
-    """Name a cluster whose clock differs from this machine's: tokens and certificates end too early, or too late."""
-    for side in facts.sides:
-        if side.ahead_s is not None and abs(side.ahead_s) >= NOTICEABLE_S:
-            direction = "ahead of" if side.ahead_s > 0 else "behind"
-            fault = f"the clock is {abs(side.ahead_s):.0f} s {direction} this machine's"
-            yield warning(
-                f"{side.name} {side.server}", fault, "timedatectl set-ntp true   on the machine that is wrong"
-            )
-
-
-def endings(facts: Facts) -> Iterator[Finding]:
-    """Name each token and certificate that has expired, or expires within a week.
-
-    The expired certificate of a member is named with the object that has it, once its agent has reported that.
-    """
-    for side in facts.sides:
-        leases = side.read(LEASES)
-        reported = [(f"Secret/{lease.metadata.namespace}/", lease.annotation(ANNOTATION_REFUSED)) for lease in leases]
-        for ending in side.endings:
-            remaining = ending.ends - side.now
-            when = f"{ending.ends:%Y-%m-%d %H:%M} UTC"
-            if remaining <= timedelta():
-                if any(ending.where.startswith(place) and f"expired at {when}" in text for place, text in reported):
-                    continue
-                yield error(ending.where, f"the {ending.what} expired at {when}", ending.renew)
-            elif remaining < _SOON:
-                yield warning(ending.where, f"the {ending.what} expires at {when}", ending.renew)
-
-
-def unread(facts: Facts) -> Iterator[Finding]:
-    """Name what could not be read, so that a check without findings is not mistaken for a passed one."""
-    for side in facts.sides:
-        for resource, sentence in sorted(side.unread.items()):
-            fix = f"kubectl auth can-i list {resource} --all-namespaces   with the same kubeconfig"
-            yield unknown(f"{side.name}: {resource}", sentence, fix)
-    if (hub := facts.hub_read) is not None:
-        for crd in OUR_CRDS:
-            hub.read(crd.resource)
-        for path, problem in sorted(hub.undecodable.items()):
-            fix = "upgrade this program to the version of the hub, or correct the object"
-            yield unknown(path, f"cannot be decoded, so it is not checked: {problem}", f"fairlead version   {fix}")
-
-
-def open_kubeconfigs(facts: Facts) -> Iterator[Finding]:
-    """Name kubeconfigs that others on this machine may read."""
-    for path in facts.machine.open_kubeconfigs if facts.machine else ():
-        yield warning(path, "every user of this machine may read this key", f"chmod 600 {path}")
-
-
-#: Below this an Envoy runs out of files with some thousand listeners and their connections.
-FEW_FILES = 65_536
-_LITTLE_SPACE = 256 << 20
-#: Each connection of a proxy to a target takes a port of this range.
-_FEW_PORTS = 16_384
-
-
-def envoy(facts: Facts) -> Iterator[Finding]:
-    """Say that there is no Envoy to start."""
-    if facts.machine is not None and facts.machine.envoy_problem:
-        yield error("Envoy", facts.machine.envoy_problem, "pip install 'fairlead[standalone]'")
-
-
-def low_ports(facts: Facts) -> Iterator[Finding]:
-    """Say that ports below 1024 may not be opened."""
-    if facts.machine is not None and facts.machine.low_ports_problem:
-        yield warning(
-            "ports below 1024", facts.machine.low_ports_problem, "sysctl -w net.ipv4.ip_unprivileged_port_start=80"
-        )
-
-
-def files(facts: Facts) -> Iterator[Finding]:
-    """Say that a process may open few files."""
-    if facts.machine is not None and facts.machine.file_limit < FEW_FILES:
-        fault = f"a process may open {facts.machine.file_limit} files; each connection takes two"
-        yield warning("limit of open files", fault, "ulimit -Hn 1048576   or LimitNOFILE=1048576 in the unit")
-
-
-def outgoing_ports(facts: Facts) -> Iterator[Finding]:
-    """Say that few ports are left for connections to targets, or that listeners are among them."""
-    if facts.machine is None:
-        return
-    first, last = facts.machine.ephemeral_ports
-    if last - first + 1 < _FEW_PORTS:
-        fault = f"only {last - first + 1} ports are for outgoing connections ({first} to {last})"
-        yield warning("net.ipv4.ip_local_port_range", fault, 'sysctl -w net.ipv4.ip_local_port_range="32768 60999"')
-    listened = _listened(facts)
-    among = sorted(port for port in listened if first <= port <= last)
-    if among:
-        fault = f"load balancers listen at {', '.join(map(str, among[:3]))}, which outgoing connections may take first"
-        yield warning("net.ipv4.ip_local_port_range", fault, f"sysctl -w net.ipv4.ip_local_reserved_ports={among[0]}")
-
-
-def directory(facts: Facts) -> Iterator[Finding]:
-    """Say that the data directory cannot be used, or is nearly full."""
-    machine = facts.machine
-    if machine is None or not machine.data_dir:
-        return
-    if machine.data_dir_problem:
-        yield error(machine.data_dir, machine.data_dir_problem, f"install -d -m 0700 -o $USER {machine.data_dir}")
-    elif machine.free_bytes < _LITTLE_SPACE:
-        fault = f"{machine.free_bytes >> 20} MiB are free where it is"
-        yield warning(machine.data_dir, fault, f"df -h {machine.data_dir}")
-
-
-def lost_envoys(facts: Facts) -> Iterator[Finding]:
-    """Name Envoys whose directory is gone: nothing configures them, and they serve on."""
-    for data_dir in facts.machine.lost_envoys if facts.machine else ():
-        fault = "orphaned Envoy: its data directory was deleted, and no hub configures it"
-        yield warning(data_dir, fault, f"fairlead standalone --stop --data-dir {data_dir}")
-
-
-# --- this machine as a proxy machine ----------------------------------------------------------------------------
-
-_JOURNAL = "journalctl -u fairlead-proxy"
-#: A certificate is renewed at two thirds of its life; after so long it should have been.
-_RENEWAL_LATE = timedelta(hours=1)
-#: Clocks of machine and hub that differ by more are wrong.
-_PROXY_SKEW_S = 10.0
-#: An owner announces its addresses at least this often, in seconds.
-_REFRESH_S = 60.0
-
-
-def _joined(facts: Facts) -> ProxyMachineFacts | None:
-    return facts.proxy if facts.proxy is not None and not facts.proxy.problem else None
-
-
-def proxy_state(facts: Facts) -> Iterator[Finding]:
-    """Say why the state directory of the machine cannot be used."""
-    proxy = facts.proxy
-    if proxy is None:
-        return
-    if proxy.problem:
-        yield error(proxy.state_dir, proxy.problem, "fairlead proxy token   at the hub, if the machine has to join")
-    elif proxy.directory_problem:
-        fault = f"no file can be written there ({proxy.directory_problem}), so changes are lost at the next boot"
-        yield error(proxy.state_dir, fault, f"df -h {proxy.state_dir}   and: mount, for a read-only file system")
-    elif proxy.free_bytes < _LITTLE_SPACE:
-        yield warning(proxy.state_dir, f"{proxy.free_bytes >> 20} MiB are free where it is", f"df -h {proxy.state_dir}")
-
-
-def proxy_process(facts: Facts) -> Iterator[Finding]:
-    """Say that the machine's process does not run, or may not announce."""
-    proxy = _joined(facts)
-    if proxy is not None and not proxy.runs:
-        fault = "the process of the machine does not run: it follows no plan, and other machines take its addresses"
-        yield error("fairlead proxy run", fault, f"systemctl start fairlead-proxy   then: {_JOURNAL}")
-    elif proxy is not None and proxy.missing_capabilities:
-        fault = f"the process lacks {' and '.join(proxy.missing_capabilities)}, so it cannot announce addresses"
-        step = f"systemctl edit fairlead-proxy   add AmbientCapabilities={' '.join(proxy.missing_capabilities)}"
-        yield error("fairlead proxy run", fault, step)
-
-
-def proxy_envoy(facts: Facts) -> Iterator[Finding]:
-    """Say that the machine's Envoy does not answer."""
-    proxy = _joined(facts)
-    if proxy is not None and not proxy.envoy_answers:
-        yield error("Envoy", "Envoy does not answer, so this machine serves nothing", f"{_JOURNAL} -n 50")
-
-
-def proxy_certificate(facts: Facts) -> Iterator[Finding]:
-    """Say that the machine's certificate has expired, or was not renewed."""
-    proxy = _joined(facts)
-    if proxy is None:
-        return
-    ends, subject = f"{proxy.certificate_ends:%Y-%m-%d %H:%M} UTC", f"certificate of {proxy.machine}"
-    if proxy.certificate_ends <= proxy.now:
-        fault = f"the certificate expired at {ends}, so no hub answers; the machine serves what it has"
-        yield error(subject, fault, f"fairlead proxy remove {proxy.machine}   at the hub, then join again")
-    elif proxy.now > proxy.renew_at + _RENEWAL_LATE:
-        fault = f"the certificate ends at {ends}, and should have been renewed by now"
-        yield warning(subject, fault, f"{_JOURNAL} -g certificate")
-
-
-def proxy_hubs(facts: Facts) -> Iterator[Finding]:
-    """Name hubs that do not answer this machine, and those whose xDS port cannot be reached."""
-    proxy = _joined(facts)
-    for hub in proxy.hubs if proxy is not None else ():
-        if hub.problem:
-            yield error(f"hub {hub.place}", hub.problem, _nc(hub.place))
-        elif hub.xds_problem:
-            fault = f"the xDS port {hub.xds} cannot be reached ({hub.xds_problem}), so Envoy gets no changes"
-            yield error(f"hub {hub.place}", fault, f"{_nc(hub.xds)}   then open the port in firewalls")
-
-
-def proxy_clock(facts: Facts) -> Iterator[Finding]:
-    """Name a hub whose clock differs from this machine's."""
-    proxy = _joined(facts)
-    for hub in proxy.hubs if proxy is not None else ():
-        if hub.ahead_s is not None and abs(hub.ahead_s) > _PROXY_SKEW_S:
-            difference = f"{abs(hub.ahead_s):.0f} s {'ahead of' if hub.ahead_s > 0 else 'behind'}"
-            fault = f"the clock of this machine is {difference} that of hub {hub.place}"
-            yield warning("clock", fault, "timedatectl set-ntp true   on the machine that is wrong")
-
-
-def proxy_settings(facts: Facts) -> Iterator[Finding]:
-    """Name settings of the kernel with which listeners do not open, replies are dropped or other hosts are misled."""
-    proxy = _joined(facts)
-    if proxy is None:
-        return
-    links = {link.name: link for link in proxy.links if link.up and link.subnets}
-    routed = any(planned.announcement in ("BGP", "External") for planned in proxy.plan.addresses)
-    for setting in proxy.settings:
-        kind, link = setting.name.rpartition(".")[2], links.get(setting.interface)
-        local = link is not None and _has_address_of(proxy, link)
-        if kind == "ip_nonlocal_bind" and setting.value == 0:
-            fault = "0: Envoy cannot open listeners before their address is on this machine"
-            yield error(setting.name, fault, f"sysctl -w {setting.name}=1")
-        elif kind == "rp_filter" and setting.value == 1 and routed and link is not None and len(links) > 1:
-            fault = "1: packets of clients that arrive by another interface than their replies leave by are dropped"
-            yield warning(setting.name, fault, f"sysctl -w {setting.name}=2")
-        elif kind == "arp_ignore" and setting.value == 0 and local:
-            fault = "0: the kernel answers ARP on this interface for addresses that are on another one"
-            yield error(setting.name, fault, f"sysctl -w {setting.name}=1")
-        elif kind == "arp_announce" and setting.value == 0 and local and routed:
-            fault = "0: the machine asks its neighbours from addresses of load balancers, and they may keep its MAC"
-            yield warning(setting.name, fault, f"sysctl -w {setting.name}=2")
-
-
-def _has_address_of(proxy: ProxyMachineFacts, link: LinkFacts) -> bool:
-    """Return whether an address of the plan is in a subnet of the link."""
-    networks = [ip_network(subnet) for subnet in link.subnets]
-    return any(ip_address(planned.address) in network for planned in proxy.plan.addresses for network in networks)
-
-
-def proxy_mtu(facts: Facts) -> Iterator[Finding]:
-    """Name interfaces whose full-size packets do not reach their neighbours."""
-    proxy = _joined(facts)
-    for link in proxy.links if proxy is not None else ():
-        if link.small:
-            fault = f"{listed(link.small, 3)} answer small packets, and none of {link.mtu} bytes: the path is narrower"
-            yield error(f"MTU of {link.name}", fault, f"ip link set {link.name} mtu 1400   or raise the switch's MTU")
-
-
-def proxy_ageing(facts: Facts) -> Iterator[Finding]:
-    """Name bridges of this machine that forget an owner before it announces again."""
-    proxy = _joined(facts)
-    for bridge, ageing_s in proxy.ageing_s.items() if proxy is not None else ():
-        if 0 < ageing_s < _REFRESH_S:
-            fault = f"the bridge forgets a MAC address after {ageing_s:g} s, and owners announce every {_REFRESH_S:g} s"
-            yield warning(f"bridge {bridge}", fault, f"ip link set {bridge} type bridge ageing_time 30000")
-
-
-def proxy_owners(facts: Facts) -> Iterator[Finding]:
-    """Name addresses that two hosts answer for."""
-    proxy = _joined(facts)
-    for asked in proxy.addresses if proxy is not None else ():
-        owners = (*((asked.mac,) if asked.owned else ()), *asked.macs)
-        if len(owners) > 1:
-            mine = " (this machine)" if asked.owned else ""
-            fault = f"{owners[0]}{mine} and {listed(owners[1:], 3)} answer for it, so some connections fail"
-            fix = f"bridge fdb show | grep -i {owners[-1]}   or at the switch: find that host, and remove the address"
-            yield error(f"address {asked.address}", fault, fix)
-
-
-def proxy_sessions(facts: Facts) -> Iterator[Finding]:
-    """Name routers without a session, and those whose BFD does not work in both directions."""
-    proxy = _joined(facts)
-    if proxy is None:
-        return
-    states = {session.peer: session for session in proxy.sessions}
-    for peer in proxy.plan.bgp_peers:
-        session = states.get(peer.name)
-        subject = f"BGPPeer {peer.name}"
-        if session is None:
-            yield error(subject, "no BGP speaker runs on this machine", f"{_JOURNAL} -g speaker")
-        elif not session.up:
-            fault = session.problem or f"the session is in state {session.state}"
-            place = peer.address or f"on {peer.interface}"
-            yield error(subject, fault, f"tcpdump -ni any tcp port {peer.port}   does router {place} answer?")
-
-
-def proxy_bfd(facts: Facts) -> Iterator[Finding]:
-    """Name routers whose session is up while BFD is down: packets pass in one direction only."""
-    proxy = _joined(facts)
-    for session in proxy.sessions if proxy is not None else ():
-        if session.up and session.bfd and session.bfd.lower() != "up":
-            fault = f"the session is up, and BFD is {session.bfd}: a lost link is noticed after the hold time only"
-            yield warning(f"BGPPeer {session.peer}", fault, "tcpdump -ni any udp port 3784   must show both directions")
-
-
-def _listened(facts: Facts) -> set[int]:
-    hub = facts.hub
-    if hub is None or hub.list(SERVICES):
-        return set()  # proxies in a cluster have a network of their own
-    return {port.port for lb in hub.read(TCP_LOAD_BALANCERS) for port in lb.spec.ports}
-
-
-def excluded_nodes(facts: Facts) -> Iterator[Finding]:
-    """Name nodes that a label keeps out of load balancers; single-node clusters often have it by accident."""
-    nodes = _target_nodes(facts)
-    excluded = [node for node in nodes if LABEL_EXCLUDE_NODE in (node.metadata.labels or {})]
-    for node in excluded:
-        every = len(excluded) == len(nodes)
-        fault = f"the label {LABEL_EXCLUDE_NODE} keeps it out of load balancers"
-        fix = f"kubectl label node {node.metadata.name} {LABEL_EXCLUDE_NODE}-"
-        report = error if every else warning
-        yield report(path_to("Node", node), fault + (", as it does every node" if every else ""), fix)
-
-
-def nodes_not_ready(facts: Facts) -> Iterator[Finding]:
-    """Name nodes that are not ready, and take no traffic for that."""
-    for node in _target_nodes(facts):
-        if not node.ready:
-            ready = condition_of(node.status.conditions, "Ready")
-            reason = (ready.message if ready is not None else "") or "the kubelet gives no reason"
-            fault = f"not ready, so it takes no traffic: {reason}"
-            yield warning(path_to("Node", node), fault, f"kubectl describe node {node.metadata.name}")
-
-
-def nodes_leaving(facts: Facts) -> Iterator[Finding]:
-    """Name nodes that the autoscaler is about to remove."""
-    for node in _target_nodes(facts):
-        if any(taint.key == TAINT_TO_BE_DELETED for taint in node.spec.taints or ()):
-            name = node.metadata.name
-            fix = f"kubectl taint node {name} {TAINT_TO_BE_DELETED}-   if the autoscaler has given it up"
-            yield warning(path_to("Node", node), "the autoscaler is about to remove it, so it takes no traffic", fix)
-
-
-def nodes_without_address(facts: Facts) -> Iterator[Finding]:
-    """Name nodes without an address that the proxies could use."""
-    report = error if "Node" in _targets(facts) else warning
-    for node in _target_nodes(facts):
-        if not any(address.type in ("InternalIP", "ExternalIP") for address in node.status.addresses or ()):
-            name = node.metadata.name
-            fix = f"kubectl get node {name} -o yaml   its kubelet or cloud provider sets status.addresses"
-            yield report(path_to("Node", node), "no internal or external address", fix)
-
-
-def no_nodes(facts: Facts) -> Iterator[Finding]:
-    """Say that the member has no node, which is a fault where the targets of a load balancer are nodes."""
+@_check("no-nodes", "Does the member have nodes?", side="member")
+def _no_nodes(facts: Facts) -> Iterator[Finding]:
     member = facts.member_read
     if member is None or not member.knows(NODES) or member.list(NODES) or not _services(facts):
         return
@@ -1211,24 +958,67 @@ def _targets(facts: Facts) -> set[str]:
     return {lb.spec.targets for lb in load_balancers if lb.metadata.namespace in namespaces}
 
 
+def _services(facts: Facts) -> list[Service]:
+    """Return the Services that are ours to serve: of type LoadBalancer, of no class or one of ours."""
+    member = facts.member_read
+    services = member.read(SERVICES) if member is not None else ()
+    return [
+        service
+        for service in services
+        if service.spec.type == "LoadBalancer"
+        and (service.spec.load_balancer_class or LOAD_BALANCER_CLASS_PREFIX).startswith(LOAD_BALANCER_CLASS_PREFIX)
+    ]
+
+
+@_check("excluded-nodes", "Does a label exclude nodes?", side="member")
+def _excluded_nodes(facts: Facts) -> Iterator[Finding]:
+    nodes = _target_nodes(facts)
+    excluded = [node for node in nodes if LABEL_EXCLUDE_NODE in (node.metadata.labels or {})]
+    for node in excluded:
+        every = len(excluded) == len(nodes)
+        fault = f"the label {LABEL_EXCLUDE_NODE} keeps it out of load balancers"
+        fix = f"kubectl label node {node.metadata.name} {LABEL_EXCLUDE_NODE}-"
+        report = error if every else warning
+        yield report(path_to("Node", node), fault + (", as it does every node" if every else ""), fix)
+
+
 def _target_nodes(facts: Facts) -> list[Node]:
     """Return the nodes of the member; none where all of its load balancers send traffic to pods."""
     member = facts.member_read
     return list(member.read(NODES)) if member is not None and _targets(facts) != {"Pod"} else []
 
 
-def agent_missing(facts: Facts) -> Iterator[Finding]:
-    """Say that no agent works in the member."""
-    member = facts.member_read
-    if member is None or not member.knows(LEASES):
-        return
-    if not any(lease.metadata.name == AGENT_LEADER_LEASE for lease in member.read(LEASES)):
-        fix = "helm install fairlead-agent deploy/charts/fairlead-agent -n fairlead-system   or: fairlead agent"
-        yield error(f"member {member.server}", "no agent has ever run there", fix)
+@_check("nodes-ready", "Are the nodes ready?", side="member")
+def _nodes_not_ready(facts: Facts) -> Iterator[Finding]:
+    for node in _target_nodes(facts):
+        if not node.ready:
+            ready = condition_of(node.status.conditions, "Ready")
+            reason = (ready.message if ready is not None else "") or "the kubelet gives no reason"
+            fault = f"not ready, so it takes no traffic: {reason}"
+            yield warning(path_to("Node", node), fault, f"kubectl describe node {node.metadata.name}")
 
 
-def classes_of_services(facts: Facts) -> Iterator[Finding]:
-    """Name Services that ask for a class that the hub does not have."""
+@_check("nodes-leaving", "Does the autoscaler remove nodes?", side="member")
+def _nodes_leaving(facts: Facts) -> Iterator[Finding]:
+    for node in _target_nodes(facts):
+        if any(taint.key == TAINT_TO_BE_DELETED for taint in node.spec.taints or ()):
+            name = node.metadata.name
+            fix = f"kubectl taint node {name} {TAINT_TO_BE_DELETED}-   if the autoscaler has given it up"
+            yield warning(path_to("Node", node), "the autoscaler is about to remove it, so it takes no traffic", fix)
+
+
+@_check("nodes-address", "Do the nodes have addresses?", side="member")
+def _nodes_without_address(facts: Facts) -> Iterator[Finding]:
+    report = error if "Node" in _targets(facts) else warning
+    for node in _target_nodes(facts):
+        if not any(address.type in ("InternalIP", "ExternalIP") for address in node.status.addresses or ()):
+            name = node.metadata.name
+            fix = f"kubectl get node {name} -o yaml   its kubelet or cloud provider sets status.addresses"
+            yield report(path_to("Node", node), "no internal or external address", fix)
+
+
+@_check("service-class", "Do the classes of Services exist?")
+def _classes_of_services(facts: Facts) -> Iterator[Finding]:
     hub = facts.hub
     if hub is None or not hub.knows(LOAD_BALANCER_CLASSES):
         return
@@ -1243,8 +1033,8 @@ def classes_of_services(facts: Facts) -> Iterator[Finding]:
             yield error(path_to("Service", service), fault, fix)
 
 
-def misspelt_annotations(facts: Facts) -> Iterator[Finding]:
-    """Name annotations of ours on Services that mean nothing."""
+@_check("annotations", "Are annotations spelled correctly?", side="member")
+def _misspelt_annotations(facts: Facts) -> Iterator[Finding]:
     member = facts.member_read
     for service in member.read(SERVICES) if member is not None else ():
         for key in sorted(service.metadata.annotations or ()):
@@ -1254,8 +1044,8 @@ def misspelt_annotations(facts: Facts) -> Iterator[Finding]:
                 yield warning(path_to("Service", service), fault, fix)
 
 
-def services_without_pods(facts: Facts) -> Iterator[Finding]:
-    """Name Services of type LoadBalancer with a port that has no ready endpoint."""
+@_check("service-pods", "Do Services have ready pods?", side="member")
+def _services_without_pods(facts: Facts) -> Iterator[Finding]:
     member = facts.member_read
     if member is None or not member.knows(ENDPOINT_SLICES):
         return
@@ -1267,8 +1057,8 @@ def services_without_pods(facts: Facts) -> Iterator[Finding]:
             yield warning(path_to("Service", service), missing.why, missing.command)
 
 
-def services_without_node_ports(facts: Facts) -> Iterator[Finding]:
-    """Name Services that the nodes cannot take traffic for, as they have no node ports."""
+@_check("node-ports", "Do Services have node ports where nodes are targets?", side="member")
+def _services_without_node_ports(facts: Facts) -> Iterator[Finding]:
     paths = service_of(facts)
     to_pods = {
         paths.get(path_to(TCP_LOAD_BALANCERS.kind, lb))
@@ -1286,50 +1076,8 @@ def services_without_node_ports(facts: Facts) -> Iterator[Finding]:
             yield error(path, fault, fix)
 
 
-def services_pending(facts: Facts) -> Iterator[Finding]:
-    """Name Services of ours that have no address."""
-    for service in _services(facts):
-        if not service.status.load_balancer.ingress:
-            member = facts.member_read
-            ref = ObjectRef("Service", *service.key).argument
-            fix = " ".join(filter(None, ("fairlead explain", ref, member.flags if member is not None else "")))
-            yield warning(path_to("Service", service), "no address", fix)
-
-
-def ingress_classes(facts: Facts) -> Iterator[Finding]:
-    """Name two default IngressClasses, and Ingresses of a class that does not exist."""
-    member = facts.member_read
-    if member is None or not member.knows(INGRESS_CLASSES):
-        return
-    there = {ingress_class.metadata.name: ingress_class for ingress_class in member.read(INGRESS_CLASSES)}
-    default = sorted(name for name, each in there.items() if each.annotation(ANNOTATION_DEFAULT_CLASS) == "true")
-    if len(default) > 1:
-        fault = f"two IngressClasses are the default, {' and '.join(default)}: an Ingress without a class is refused"
-        fix = f"kubectl annotate ingressclass {default[0]} {ANNOTATION_DEFAULT_CLASS}-"
-        yield warning(f"IngressClass/{default[0]}", fault, fix)
-    if not any(each.is_ours for each in there.values()):
-        return  # no Ingress here is meant for us
-    for ingress in member.read(INGRESSES):
-        asked = ingress.spec.ingress_class_name
-        if asked and asked not in there:
-            hint = did_you_mean(asked, tuple(sorted(there)))
-            fault = f"ingressClassName is {asked}, which does not exist.{hint}"
-            fix = f"kubectl edit ingress -n {ingress.metadata.namespace} {ingress.metadata.name}"
-            yield error(path_to("Ingress", ingress), fault, fix)
-
-
-def gateway_classes(facts: Facts) -> Iterator[Finding]:
-    """Name GatewayClasses of ours that are not accepted."""
-    member = facts.member_read
-    for gateway_class in member.read(GATEWAY_CLASSES) if member is not None else ():
-        for fault in condition_faults(gateway_class.status.conditions) if gateway_class.is_ours else ():
-            if fault.type == "Accepted":
-                fix = f"kubectl describe gatewayclass {gateway_class.metadata.name}"
-                yield error(path_to("GatewayClass", gateway_class), fault.message or "not accepted", fix)
-
-
-def readiness_gates(facts: Facts) -> Iterator[Finding]:
-    """Name namespaces with pods that lack the readiness gate which is asked for, or wait for it alone."""
+@_check("readiness-gates", "Do pods have the readiness gates that are asked for?", side="member")
+def _readiness_gates(facts: Facts) -> Iterator[Finding]:
     member = facts.member_read
     if member is None:
         return
@@ -1364,128 +1112,289 @@ def readiness_gates(facts: Facts) -> Iterator[Finding]:
         yield warning(f"Namespace/{namespace}", fault, fix)
 
 
-def _services(facts: Facts) -> list[Service]:
-    """Return the Services that are ours to serve: of type LoadBalancer, of no class or one of ours."""
+@_check(
+    "service-address",
+    "Do Services have addresses?",
+    side="member",
+    causes=("service-class", "node-ports", "refused", "unresolved", "unknown-classes", "address", "programmed"),
+)
+def _services_pending(facts: Facts) -> Iterator[Finding]:
+    for service in _services(facts):
+        if not service.status.load_balancer.ingress:
+            member = facts.member_read
+            ref = ObjectRef("Service", *service.key).argument
+            fix = " ".join(filter(None, ("fairlead explain", ref, member.flags if member is not None else "")))
+            yield warning(path_to("Service", service), "no address", fix)
+
+
+@_check("ingress-class", "Do the classes of Ingresses exist?", side="member")
+def _ingress_classes(facts: Facts) -> Iterator[Finding]:
     member = facts.member_read
-    services = member.read(SERVICES) if member is not None else ()
-    return [
-        service
-        for service in services
-        if service.spec.type == "LoadBalancer"
-        and (service.spec.load_balancer_class or LOAD_BALANCER_CLASS_PREFIX).startswith(LOAD_BALANCER_CLASS_PREFIX)
-    ]
+    if member is None or not member.knows(INGRESS_CLASSES):
+        return
+    there = {ingress_class.metadata.name: ingress_class for ingress_class in member.read(INGRESS_CLASSES)}
+    default = sorted(name for name, each in there.items() if each.annotation(ANNOTATION_DEFAULT_CLASS) == "true")
+    if len(default) > 1:
+        fault = f"two IngressClasses are the default, {' and '.join(default)}: an Ingress without a class is refused"
+        fix = f"kubectl annotate ingressclass {default[0]} {ANNOTATION_DEFAULT_CLASS}-"
+        yield warning(f"IngressClass/{default[0]}", fault, fix)
+    if not any(each.is_ours for each in there.values()):
+        return  # no Ingress here is meant for us
+    for ingress in member.read(INGRESSES):
+        asked = ingress.spec.ingress_class_name
+        if asked and asked not in there:
+            hint = did_you_mean(asked, tuple(sorted(there)))
+            fault = f"ingressClassName is {asked}, which does not exist.{hint}"
+            fix = f"kubectl edit ingress -n {ingress.metadata.namespace} {ingress.metadata.name}"
+            yield error(path_to("Ingress", ingress), fault, fix)
+
+
+@_check("gateway-class", "Are our GatewayClasses accepted?", side="member")
+def _gateway_classes(facts: Facts) -> Iterator[Finding]:
+    member = facts.member_read
+    for gateway_class in member.read(GATEWAY_CLASSES) if member is not None else ():
+        for fault in condition_faults(gateway_class.status.conditions) if gateway_class.is_ours else ():
+            if fault.type == "Accepted":
+                fix = f"kubectl describe gatewayclass {gateway_class.metadata.name}"
+                yield error(path_to("GatewayClass", gateway_class), fault.message or "not accepted", fix)
+
+
+# --- this machine, on which a hub has its Envoy -------------------------------------------------------------------
+
+
+@_check("envoy", "Is there an Envoy on this machine?")
+def _envoy(facts: Facts) -> Iterator[Finding]:
+    if facts.machine is not None and facts.machine.envoy_problem:
+        yield error("Envoy", facts.machine.envoy_problem, "pip install 'fairlead[standalone]'")
+
+
+@_check("low-ports", "May it open ports below 1024?")
+def _low_ports(facts: Facts) -> Iterator[Finding]:
+    if facts.machine is not None and facts.machine.low_ports_problem:
+        yield warning(
+            "ports below 1024", facts.machine.low_ports_problem, "sysctl -w net.ipv4.ip_unprivileged_port_start=80"
+        )
+
+
+@_check("files", "May it open enough files?")
+def _files(facts: Facts) -> Iterator[Finding]:
+    if facts.machine is not None and facts.machine.file_limit < FEW_FILES:
+        fault = f"a process may open {facts.machine.file_limit} files; each connection takes two"
+        yield warning("limit of open files", fault, "ulimit -Hn 1048576   or LimitNOFILE=1048576 in the unit")
+
+
+@_check("outgoing-ports", "Are there ports for connections to targets?")
+def _outgoing_ports(facts: Facts) -> Iterator[Finding]:
+    if facts.machine is None:
+        return
+    first, last = facts.machine.ephemeral_ports
+    if last - first + 1 < _FEW_PORTS:
+        fault = f"only {last - first + 1} ports are for outgoing connections ({first} to {last})"
+        yield warning("net.ipv4.ip_local_port_range", fault, 'sysctl -w net.ipv4.ip_local_port_range="32768 60999"')
+    listened = _listened(facts)
+    among = sorted(port for port in listened if first <= port <= last)
+    if among:
+        fault = f"load balancers listen at {', '.join(map(str, among[:3]))}, which outgoing connections may take first"
+        yield warning("net.ipv4.ip_local_port_range", fault, f"sysctl -w net.ipv4.ip_local_reserved_ports={among[0]}")
+
+
+def _listened(facts: Facts) -> set[int]:
+    hub = facts.hub
+    if hub is None or hub.list(SERVICES):
+        return set()  # proxies in a cluster have a network of their own
+    return {port.port for lb in hub.read(TCP_LOAD_BALANCERS) for port in lb.spec.ports}
+
+
+@_check("data-dir", "Can the data directory be used?")
+def _directory(facts: Facts) -> Iterator[Finding]:
+    machine = facts.machine
+    if machine is None or not machine.data_dir:
+        return
+    if machine.data_dir_problem:
+        yield error(machine.data_dir, machine.data_dir_problem, f"install -d -m 0700 -o $USER {machine.data_dir}")
+    elif machine.free_bytes < _LITTLE_SPACE:
+        fault = f"{machine.free_bytes >> 20} MiB are free where it is"
+        yield warning(machine.data_dir, fault, f"df -h {machine.data_dir}")
+
+
+@_check("lost-envoys", "Does each Envoy here belong to a hub?")
+def _lost_envoys(facts: Facts) -> Iterator[Finding]:
+    for data_dir in facts.machine.lost_envoys if facts.machine else ():
+        fault = "orphaned Envoy: its data directory was deleted, and no hub configures it"
+        yield warning(data_dir, fault, f"fairlead standalone --stop --data-dir {data_dir}")
+
+
+# --- this machine as a proxy machine ------------------------------------------------------------------------------
+
+
+@_check("proxy-state", "Can the state directory of this proxy machine be used?")
+def _proxy_state(facts: Facts) -> Iterator[Finding]:
+    proxy = facts.proxy
+    if proxy is None:
+        return
+    if proxy.problem:
+        yield error(proxy.state_dir, proxy.problem, "fairlead proxy token   at the hub, if the machine has to join")
+    elif proxy.directory_problem:
+        fault = f"no file can be written there ({proxy.directory_problem}), so changes are lost at the next boot"
+        yield error(proxy.state_dir, fault, f"df -h {proxy.state_dir}   and: mount, for a read-only file system")
+    elif proxy.free_bytes < _LITTLE_SPACE:
+        yield warning(proxy.state_dir, f"{proxy.free_bytes >> 20} MiB are free where it is", f"df -h {proxy.state_dir}")
+
+
+@_check("proxy-process", "Does the process of this proxy machine run, and may it announce?")
+def _proxy_process(facts: Facts) -> Iterator[Finding]:
+    proxy = _joined(facts)
+    if proxy is not None and not proxy.runs:
+        fault = "the process of the machine does not run: it follows no plan, and other machines take its addresses"
+        yield error("fairlead proxy run", fault, f"systemctl start fairlead-proxy   then: {_JOURNAL}")
+    elif proxy is not None and proxy.missing_capabilities:
+        fault = f"the process lacks {' and '.join(proxy.missing_capabilities)}, so it cannot announce addresses"
+        step = f"systemctl edit fairlead-proxy   add AmbientCapabilities={' '.join(proxy.missing_capabilities)}"
+        yield error("fairlead proxy run", fault, step)
+
+
+def _joined(facts: Facts) -> ProxyMachineFacts | None:
+    return facts.proxy if facts.proxy is not None and not facts.proxy.problem else None
+
+
+@_check("proxy-envoy", "Does the Envoy of this proxy machine answer?")
+def _proxy_envoy(facts: Facts) -> Iterator[Finding]:
+    proxy = _joined(facts)
+    if proxy is not None and not proxy.envoy_answers:
+        yield error("Envoy", "Envoy does not answer, so this machine serves nothing", f"{_JOURNAL} -n 50")
+
+
+@_check("proxy-certificate", "Is the certificate of this proxy machine valid?")
+def _proxy_certificate(facts: Facts) -> Iterator[Finding]:
+    proxy = _joined(facts)
+    if proxy is None:
+        return
+    ends, subject = f"{proxy.certificate_ends:%Y-%m-%d %H:%M} UTC", f"certificate of {proxy.machine}"
+    if proxy.certificate_ends <= proxy.now:
+        fault = f"the certificate expired at {ends}, so no hub answers; the machine serves what it has"
+        yield error(subject, fault, f"fairlead proxy remove {proxy.machine}   at the hub, then join again")
+    elif proxy.now > proxy.renew_at + _RENEWAL_LATE:
+        fault = f"the certificate ends at {ends}, and should have been renewed by now"
+        yield warning(subject, fault, f"{_JOURNAL} -g certificate")
+
+
+@_check("proxy-hubs", "Do the hubs answer this proxy machine?")
+def _proxy_hubs(facts: Facts) -> Iterator[Finding]:
+    proxy = _joined(facts)
+    for hub in proxy.hubs if proxy is not None else ():
+        if hub.problem:
+            yield error(f"hub {hub.place}", hub.problem, _nc(hub.place))
+        elif hub.xds_problem:
+            fault = f"the xDS port {hub.xds} cannot be reached ({hub.xds_problem}), so Envoy gets no changes"
+            yield error(f"hub {hub.place}", fault, f"{_nc(hub.xds)}   then open the port in firewalls")
+
+
+@_check("proxy-clock", "Is the clock of this proxy machine right?")
+def _proxy_clock(facts: Facts) -> Iterator[Finding]:
+    proxy = _joined(facts)
+    for hub in proxy.hubs if proxy is not None else ():
+        if hub.ahead_s is not None and abs(hub.ahead_s) > _PROXY_SKEW_S:
+            difference = f"{abs(hub.ahead_s):.0f} s {'ahead of' if hub.ahead_s > 0 else 'behind'}"
+            fault = f"the clock of this machine is {difference} that of hub {hub.place}"
+            yield warning("clock", fault, "timedatectl set-ntp true   on the machine that is wrong")
+
+
+@_check("proxy-settings", "Are the kernel's settings right for announced addresses?")
+def _proxy_settings(facts: Facts) -> Iterator[Finding]:
+    proxy = _joined(facts)
+    if proxy is None:
+        return
+    links = {link.name: link for link in proxy.links if link.up and link.subnets}
+    routed = any(planned.announcement in ("BGP", "External") for planned in proxy.plan.addresses)
+    for setting in proxy.settings:
+        kind, link = setting.name.rpartition(".")[2], links.get(setting.interface)
+        local = link is not None and _has_address_of(proxy, link)
+        if kind == "ip_nonlocal_bind" and setting.value == 0:
+            fault = "0: Envoy cannot open listeners before their address is on this machine"
+            yield error(setting.name, fault, f"sysctl -w {setting.name}=1")
+        elif kind == "rp_filter" and setting.value == 1 and routed and link is not None and len(links) > 1:
+            fault = "1: packets of clients that arrive by another interface than their replies leave by are dropped"
+            yield warning(setting.name, fault, f"sysctl -w {setting.name}=2")
+        elif kind == "arp_ignore" and setting.value == 0 and local:
+            fault = "0: the kernel answers ARP on this interface for addresses that are on another one"
+            yield error(setting.name, fault, f"sysctl -w {setting.name}=1")
+        elif kind == "arp_announce" and setting.value == 0 and local and routed:
+            fault = "0: the machine asks its neighbours from addresses of load balancers, and they may keep its MAC"
+            yield warning(setting.name, fault, f"sysctl -w {setting.name}=2")
+
+
+def _has_address_of(proxy: ProxyMachineFacts, link: LinkFacts) -> bool:
+    """Return whether an address of the plan is in a subnet of the link."""
+    networks = [ip_network(subnet) for subnet in link.subnets]
+    return any(ip_address(planned.address) in network for planned in proxy.plan.addresses for network in networks)
+
+
+@_check("proxy-mtu", "Do neighbours get packets of the full size?")
+def _proxy_mtu(facts: Facts) -> Iterator[Finding]:
+    proxy = _joined(facts)
+    for link in proxy.links if proxy is not None else ():
+        if link.small:
+            fault = f"{listed(link.small, 3)} answer small packets, and none of {link.mtu} bytes: the path is narrower"
+            yield error(f"MTU of {link.name}", fault, f"ip link set {link.name} mtu 1400   or raise the switch's MTU")
+
+
+@_check("proxy-ageing", "Do bridges here keep the owners of addresses?")
+def _proxy_ageing(facts: Facts) -> Iterator[Finding]:
+    proxy = _joined(facts)
+    for bridge, ageing_s in proxy.ageing_s.items() if proxy is not None else ():
+        if 0 < ageing_s < _REFRESH_S:
+            fault = f"the bridge forgets a MAC address after {ageing_s:g} s, and owners announce every {_REFRESH_S:g} s"
+            yield warning(f"bridge {bridge}", fault, f"ip link set {bridge} type bridge ageing_time 30000")
+
+
+@_check("proxy-owners", "Does one host answer for each address?")
+def _proxy_owners(facts: Facts) -> Iterator[Finding]:
+    proxy = _joined(facts)
+    for asked in proxy.addresses if proxy is not None else ():
+        owners = (*((asked.mac,) if asked.owned else ()), *asked.macs)
+        if len(owners) > 1:
+            mine = " (this machine)" if asked.owned else ""
+            fault = f"{owners[0]}{mine} and {listed(owners[1:], 3)} answer for it, so some connections fail"
+            fix = f"bridge fdb show | grep -i {owners[-1]}   or at the switch: find that host, and remove the address"
+            yield error(f"address {asked.address}", fault, fix)
+
+
+@_check("proxy-sessions", "Are the BGP sessions up?")
+def _proxy_sessions(facts: Facts) -> Iterator[Finding]:
+    proxy = _joined(facts)
+    if proxy is None:
+        return
+    states = {session.peer: session for session in proxy.sessions}
+    for peer in proxy.plan.bgp_peers:
+        session = states.get(peer.name)
+        subject = f"BGPPeer {peer.name}"
+        if session is None:
+            yield error(subject, "no BGP speaker runs on this machine", f"{_JOURNAL} -g speaker")
+        elif not session.up:
+            fault = session.problem or f"the session is in state {session.state}"
+            place = peer.address or f"on {peer.interface}"
+            yield error(subject, fault, f"tcpdump -ni any tcp port {peer.port}   does router {place} answer?")
+
+
+@_check("proxy-bfd", "Does BFD work in both directions?")
+def _proxy_bfd(facts: Facts) -> Iterator[Finding]:
+    proxy = _joined(facts)
+    for session in proxy.sessions if proxy is not None else ():
+        if session.up and session.bfd and session.bfd.lower() != "up":
+            fault = f"the session is up, and BFD is {session.bfd}: a lost link is noticed after the hold time only"
+            yield warning(f"BGPPeer {session.peer}", fault, "tcpdump -ni any udp port 3784   must show both directions")
+
+
+# --- the report ---------------------------------------------------------------------------------------------------
 
 
 Matches = Callable[[Mapping[str, str] | None], bool]
-
 _KINDS = frozenset({*KINDS.values(), *SHARING.values()})
-
-CHECKS = (
-    Check("unreachable", "Do the APIs answer?", unreachable),
-    Check("swapped", "Is each kubeconfig for the cluster that it is meant for?", swapped),
-    Check("kubernetes-version", "Is Kubernetes new enough?", old_kubernetes),
-    Check("clocks", "Do the clocks agree?", clocks),
-    Check("endings", "Are tokens and certificates valid for another week?", endings),
-    Check("issuers", "Can the issuers of certificates be used?", issuers),
-    Check("certificates", "Are the certificates of the hub issued and renewed?", certificates),
-    Check("certificate-names", "Are certificates valid for their hosts?", other_names),
-    Check("kubeconfig-mode", "Can only their owners read keys?", open_kubeconfigs),
-    Check("unread", "Could everything be read?", unread),
-    Check("kinds", "Are all kinds installed at the hub?", kinds_missing),
-    Check("kinds-version", "Are the kinds of this version?", kinds_of_another_version),
-    Check("watch-denied", "May hub and agent watch all that they list?", watch_denied),
-    Check("rights", "Do hub and agent have their rights?", rights),
-    Check("two-hubs", "Is Fairlead installed once?", second_hub),
-    Check("two-agents", "Does each member have one tenant and one agent?", two_agents),
-    Check("versions", "Are all parts of one version?", versions),
-    Check("replicas", "Are hub and agent available?", replicas),
-    Check("proxies-namespace", "Do the proxies of Clusters have a namespace?", proxies_namespace),
-    Check("leader", "Does a hub lead?", leader),
-    Check("agents", "Do the members' agents report?", agents),
-    Check("agents-clocks", "Do the members' clocks agree with the hub's?", agents_clocks),
-    Check("refused-objects", "Do the agents serve all that members ask for?", objects_refused),
-    Check("namespaces", "Does each tenant have its namespace?", namespaces),
-    Check("stuck", "Do deletions finish?", stuck),
-    Check("default-class", "Does the default class exist?", default_class),
-    Check("classes", "Can the classes be used?", classes),
-    Check("unknown-classes", "Do the classes of load balancers exist?", unknown_classes),
-    Check("refused", "Is every load balancer accepted?", refused),
-    Check("unresolved", "Do all objects that load balancers refer to exist?", unresolved),
-    Check("programmed", "Is every load balancer programmed?", not_programmed),
-    Check("address", "Does every load balancer have an address?", no_address),
-    Check("pools", "Can addresses be given from every AddressPool?", pools_not_usable),
-    Check("pools-exhausted", "Do the AddressPools have free addresses?", pools_exhausted),
-    Check("pools-nodes", "Do AddressPools exclude the addresses of nodes?", pools_with_nodes),
-    Check("zones", "Can the DNSZones be used?", zones_not_usable),
-    Check("zones-server", "Do the servers of the DNSZones accept changes?", zones_not_answering),
-    Check("names", "Are the Hostnames published?", names_not_published),
-    Check("names-refused", "Does every object have the names that it asks for?", names_refused),
-    Check("exports", "Does every exported Service reach its cluster set?", exports),
-    Check("serving", "Does every load balancer have a healthy target?", not_serving),
-    Check("unhealthy-targets", "Do the proxies reach all targets?", unhealthy_targets),
-    Check("reach", "Does this machine reach the targets (--connect)?", unreachable_from_here),
-    Check("held", "Are changes held?", held),
-    Check("drift", "Has another client changed our entries?", drifted),
-    Check("proxies", "Are the proxies available?", proxies_missing),
-    Check("proxies-stale", "Do the proxies have the newest state?", proxies_stale),
-    Check("proxies-address", "Do the proxies' Services have addresses?", services_without_address),
-    Check("agent-missing", "Does an agent run in the member?", agent_missing, side="member"),
-    Check("no-nodes", "Does the member have nodes?", no_nodes, side="member"),
-    Check("excluded-nodes", "Does a label exclude nodes?", excluded_nodes, side="member"),
-    Check("nodes-ready", "Are the nodes ready?", nodes_not_ready, side="member"),
-    Check("nodes-leaving", "Does the autoscaler remove nodes?", nodes_leaving, side="member"),
-    Check("nodes-address", "Do the nodes have addresses?", nodes_without_address, side="member"),
-    Check("service-class", "Do the classes of Services exist?", classes_of_services),
-    Check("annotations", "Are annotations spelled correctly?", misspelt_annotations, side="member"),
-    Check("service-pods", "Do Services have ready pods?", services_without_pods, side="member"),
-    Check(
-        "node-ports", "Do Services have node ports where nodes are targets?", services_without_node_ports, side="member"
-    ),
-    Check("readiness-gates", "Do pods have the readiness gates that are asked for?", readiness_gates, side="member"),
-    Check("service-address", "Do Services have addresses?", services_pending, side="member"),
-    Check("ingress-class", "Do the classes of Ingresses exist?", ingress_classes, side="member"),
-    Check("gateway-class", "Are our GatewayClasses accepted?", gateway_classes, side="member"),
-    Check("envoy", "Is there an Envoy on this machine?", envoy),
-    Check("low-ports", "May it open ports below 1024?", low_ports),
-    Check("files", "May it open enough files?", files),
-    Check("outgoing-ports", "Are there ports for connections to targets?", outgoing_ports),
-    Check("data-dir", "Can the data directory be used?", directory),
-    Check("lost-envoys", "Does each Envoy here belong to a hub?", lost_envoys),
-    Check("proxy-state", "Can the state directory of this proxy machine be used?", proxy_state),
-    Check("proxy-process", "Does the process of this proxy machine run, and may it announce?", proxy_process),
-    Check("proxy-envoy", "Does the Envoy of this proxy machine answer?", proxy_envoy),
-    Check("proxy-certificate", "Is the certificate of this proxy machine valid?", proxy_certificate),
-    Check("proxy-hubs", "Do the hubs answer this proxy machine?", proxy_hubs),
-    Check("proxy-clock", "Is the clock of this proxy machine right?", proxy_clock),
-    Check("proxy-settings", "Are the kernel's settings right for announced addresses?", proxy_settings),
-    Check("proxy-mtu", "Do neighbours get packets of the full size?", proxy_mtu),
-    Check("proxy-ageing", "Do bridges here keep the owners of addresses?", proxy_ageing),
-    Check("proxy-owners", "Does one host answer for each address?", proxy_owners),
-    Check("proxy-sessions", "Are the BGP sessions up?", proxy_sessions),
-    Check("proxy-bfd", "Does BFD work in both directions?", proxy_bfd),
-)
-
-#: By check those whose findings about the same object are the cause of its own: one fault is reported once.
-CAUSES_OF = {
-    "unknown-classes": ("service-class",),
-    "refused-objects": ("ingress-class",),
-    "refused": ("unknown-classes", "service-class"),
-    "unresolved": ("refused", "unknown-classes", "service-pods"),
-    "address": ("refused", "unknown-classes"),
-    "programmed": ("refused", "unresolved", "unknown-classes", "address"),
-    "serving": ("refused", "unresolved", "unknown-classes", "address", "programmed", "service-pods"),
-    "unhealthy-targets": ("serving",),
-    "names-refused": ("refused",),
-    "service-address": (
-        "service-class", "node-ports", "refused", "unresolved", "unknown-classes", "address", "programmed",
-    ),
-}  # fmt: skip
-
 _ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.UNKNOWN: 2}
 
 
 def examine(facts: Facts) -> list[Finding]:
-    """Run every check; errors come first, and within them the order of the table counts."""
+    """Run every check; errors come first, and within them the order of ``CHECKS`` counts."""
     sides = {side.name: side.undecoded for side in (facts.hub, facts.member) if side is not None}
     facts = replace(facts, hub=sides.get("hub"), member=sides.get("member"))
     flags = {side.name: side.flags for side in facts.sides}
@@ -1494,8 +1403,7 @@ def examine(facts: Facts) -> list[Finding]:
         for check in CHECKS
         for finding in check.run(facts)
     ]
-    findings = without_consequences(facts, every, CAUSES_OF)
-    return sorted(findings, key=lambda finding: _ORDER[finding.severity])
+    return sorted(_without_consequences(facts, every), key=lambda finding: _ORDER[finding.severity])
 
 
 def scoped(facts: Facts, findings: Iterable[Finding], *, namespace: str, matches: Matches | None) -> list[Finding]:
@@ -1527,27 +1435,24 @@ def _verb_name(path: str) -> str:
     return ObjectRef(kind, namespace, name).path if kind in _KINDS and (namespace or kind == CLASS) else ""
 
 
-def without_consequences(
-    facts: Facts, findings: Iterable[Finding], causes_of: Mapping[str, tuple[str, ...]]
-) -> list[Finding]:
+def _without_consequences(facts: Facts, findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings without those that another one of the same object explains: each fault is reported once.
 
-    ``causes_of``: by the name of a check those whose findings are the cause of its own. A load balancer and its
-    Service are one object here.
+    A load balancer and its Service are one object here.
     """
-    present = list(findings)
+    causes_of = {check.name: check.causes for check in CHECKS}
     services = service_of(facts)
     by_check: dict[tuple[str, str], list[Finding]] = defaultdict(list)
-    for finding in present:
+    for finding in findings:
         by_check[finding.check, services.get(finding.object, finding.object)].append(finding)
     kept: list[Finding] = []
     worst: dict[int, Severity] = {}
-    for finding in present:
+    for finding in findings:
         subject = services.get(finding.object, finding.object)
-        causes = [cause for check in causes_of.get(finding.check, ()) for cause in by_check.get((check, subject), ())]
+        causes = [cause for check in causes_of[finding.check] for cause in by_check.get((check, subject), ())]
         if not causes:
             kept.append(finding)
         elif finding.severity is Severity.ERROR:
             # What it causes says how bad the cause is.
             worst |= {id(cause): Severity.ERROR for cause in causes}
-    return [msgspec.structs.replace(each, severity=worst.get(id(each), each.severity)) for each in kept]
+    return [replace(finding, severity=worst.get(id(finding), finding.severity)) for finding in kept]

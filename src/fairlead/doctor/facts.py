@@ -361,13 +361,15 @@ class Finding(msgspec.Struct, frozen=True):
 class Check(msgspec.Struct, frozen=True):
     """One check: its name, the question that it answers, and the function that finds what is wrong.
 
-    ``side`` is the cluster for which its commands are: hub or member.
+    ``side`` is the cluster for which its commands are: hub or member. ``causes`` are the checks whose findings about
+    the same object are the cause of its own.
     """
 
     name: str
     question: str
     run: Callable[[Facts], Iterator[Finding]]
     side: str = "hub"
+    causes: tuple[str, ...] = ()
 
 
 #: Verbs of ours that read the cluster of ``--kubeconfig``.
