@@ -25,8 +25,6 @@ T = TypeVar("T", bound=KubeObject)
 
 #: What ``JSONObject`` lists are kept by: ``plural.group``.
 Objects = dict[str, list[JSONObject]]
-#: Decoded objects by ``plural.group`` and type.
-Decoded = dict[tuple[str, type], list[KubeObject]]
 
 
 class Expiry(msgspec.Struct, frozen=True):
@@ -309,11 +307,6 @@ def path_to(kind: str, obj: KubeObject) -> str:
     return "/".join(filter(None, (kind, *obj.key)))
 
 
-def label(obj: JSONObject, key: str) -> str | None:
-    """Return the value of a label, None without it."""
-    return mapping(meta(obj, "labels")).get(key)
-
-
 def annotation(obj: JSONObject, key: str) -> str:
     """Return the value of an annotation, empty without it."""
     return str(mapping(meta(obj, "annotations")).get(key, ""))
@@ -324,20 +317,9 @@ def spec(obj: JSONObject) -> JSONObject:
     return mapping(obj.get("spec"))
 
 
-def status(obj: JSONObject) -> JSONObject:
-    """Return the status, empty without one."""
-    return mapping(obj.get("status"))
-
-
 def items(value: Any) -> list[Any]:
     """Return a list that may be null."""
     return value or []
-
-
-def condition(obj: JSONObject, kind: str) -> JSONObject:
-    """Return a condition of the status, empty without it."""
-    of_kind = [item for item in items(status(obj).get("conditions")) if item.get("type") == kind]
-    return mapping(of_kind[0]) if of_kind else {}
 
 
 class Severity(StrEnum):

@@ -561,27 +561,10 @@ def written_families(families: tuple[Family, ...]) -> tuple[Family, ...]:
 
 
 def spec_from_service(
-    service: Service,
-    *,
-    origin: Origin,
-    class_name: str,
-    targets: TargetType,
-    source_ranges: tuple[str, ...],
-    proxy_protocol: str,
-    address: str,
-    region: str = "",
-    hostnames: tuple[str, ...] = (),
-    generate_hostname: bool = False,
-    families: tuple[Family, ...] = (),
-    global_service: str = "",
-    drain: str = "",
-    access_log: str = "",
-    limits: str = "",
-    accept_proxy_protocol: str = "",
-    health_check: HealthCheckSettings | None = None,
-    outlier_detection: OutlierDetection | None = None,
+    service: Service, options: ServiceOptions, *, origin: Origin, class_name: str, targets: TargetType, region: str = ""
 ) -> TCPLoadBalancerSpec:
     """Return the spec of the TCPLoadBalancer of a Service whose ports are not refused; IPv4 alone is not written."""
+    families = families_of(service)
     ports = [
         LoadBalancerPort(
             port=port.port,
@@ -598,21 +581,21 @@ def spec_from_service(
         targets=targets,
         external_traffic_policy="Local" if service.spec.external_traffic_policy == "Local" else "Cluster",
         session_affinity="ClientIP" if service.spec.session_affinity == "ClientIP" else "None",
-        load_balancer_source_ranges=list(source_ranges),
-        proxy_protocol="v1" if proxy_protocol == "v1" else "v2" if proxy_protocol == "v2" else "",
-        address=address,
+        load_balancer_source_ranges=list(options.source_ranges),
+        proxy_protocol=options.proxy_protocol,
+        address=options.address,
         ip_families=written_families(families),
         ip_family_policy=_family_policy(service) if len(families) > 1 else "",
         region=region,
-        hostnames=list(hostnames),
-        generate_hostname=generate_hostname,
-        global_service=global_service,
-        drain=drain,
-        access_log=access_log,
-        limits=limits,
-        accept_proxy_protocol=accept_proxy_protocol,
-        health_check=health_check,
-        outlier_detection=outlier_detection,
+        hostnames=list(options.hostnames),
+        generate_hostname=options.generate_hostname,
+        global_service=options.global_service,
+        drain=options.drain,
+        access_log=options.access_log,
+        limits=options.limits,
+        accept_proxy_protocol=options.accept_proxy_protocol,
+        health_check=options.health_check,
+        outlier_detection=options.outlier_detection,
         origin=origin,
     )
 
@@ -663,7 +646,7 @@ class ServiceOptions(msgspec.Struct, frozen=True):
     """
 
     target: TargetOption = ""
-    proxy_protocol: str = ""
+    proxy_protocol: Literal["", "v1", "v2"] = ""
     address: str = ""
     source_ranges: tuple[str, ...] = ()
     hostnames: tuple[str, ...] = ()
@@ -715,7 +698,7 @@ def _options(service: Service, *, of_cloud: bool) -> ServiceOptions:
         raise _InvalidOptionError(ConditionReason.INVALID, error.sentence) from error
     return ServiceOptions(
         target=cast("TargetOption", target),
-        proxy_protocol=proxy_protocol,
+        proxy_protocol=cast('Literal["", "v1", "v2"]', proxy_protocol),
         address=address,
         source_ranges=ranges,
         hostnames=tuple(sorted(hostnames - {GENERATE})),

@@ -78,22 +78,11 @@ def translate(pool_service: PoolService, backends: Backends, *, region: str) -> 
     origin = Origin(kind=POOL_SERVICES.kind, namespace=meta.namespace, name=meta.name, uid=meta.uid)
     spec = spec_from_service(
         service,
+        msgspec.structs.replace(options, global_service=""),
         origin=origin,
         class_name=pool_service.spec.load_balancer_class.removeprefix(LOAD_BALANCER_CLASS_PREFIX),
         targets="Pod" if backends.nodes is None else "Address",
-        source_ranges=options.source_ranges,
-        proxy_protocol=options.proxy_protocol,
-        address=options.address,
-        hostnames=options.hostnames,
-        generate_hostname=options.generate_hostname,
-        health_check=options.health_check,
-        outlier_detection=options.outlier_detection,
         region=region,
-        drain=options.drain,
-        access_log=options.access_log,
-        limits=options.limits,
-        accept_proxy_protocol=options.accept_proxy_protocol,
-        families=families_of(service),
     )
     description = f"{meta.namespace}/{service.metadata.name} in {pool_service.spec.nodepool_name}"
     parts = _parts(service, backends)

@@ -272,22 +272,10 @@ def _load_balancer(
     namespace, name = service.key
     spec = spec_from_service(
         service,
+        options,
         origin=Origin(kind=SERVICES.kind, namespace=namespace, name=name, uid=service.metadata.uid),
         class_name=ours.class_name or DEFAULT_CLASS,
         targets=targets,
-        source_ranges=options.source_ranges,
-        proxy_protocol=options.proxy_protocol,
-        address=options.address,
-        hostnames=options.hostnames,
-        generate_hostname=options.generate_hostname,
-        health_check=options.health_check,
-        outlier_detection=options.outlier_detection,
-        global_service=options.global_service,
-        drain=options.drain,
-        access_log=options.access_log,
-        limits=options.limits,
-        accept_proxy_protocol=options.accept_proxy_protocol,
-        families=families_of(service),
     )
     pods = {ANNOTATION_EGRESS_PODS: view.egress} if view.egress else {}
     meta = ObjectMeta(
