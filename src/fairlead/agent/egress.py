@@ -82,7 +82,7 @@ class EgressLabels:
         self._dirty = asyncio.Event()
         self._decided: EgressPods | None = None
         self._pods.on_change(self._pod_changed)
-        services.on_change(self._service_changed)
+        services.on_object(lambda _service: self._dirty.set(), part=lambda service: (service.spec, service.deleting))
 
     @property
     def problem(self) -> str:
@@ -140,10 +140,6 @@ class EgressLabels:
         if old is not None and new is None:
             self._events.forget(old.key)
         self._dirty.set()
-
-    def _service_changed(self, old: MemberService | None, new: MemberService | None) -> None:
-        if old is None or new is None or old.spec != new.spec or old.deleting != new.deleting:
-            self._dirty.set()
 
 
 TABLE = "inet fairlead_egress_node"

@@ -90,9 +90,13 @@ class CapiInventory:
             hub, changed=self._infrastructure_changed, looked=self._looked, look_s=look_s
         )
         self.load_balancers.on_change(self._load_balancer_changed)
-        self.groups.on_change(self._group_changed)
-        self.policies.on_change(self._policy_changed)
-        self.targets.clusters.on_change(self._cluster_changed)
+        self.groups.on_object(self._group_changed)
+        self.policies.on_object(lambda policy: wake_namespace(policy.metadata.namespace))
+        self.targets.clusters.on_object(
+            lambda cluster: wake_namespace(cluster.metadata.namespace),
+            part=lambda cluster: (cluster.metadata.labels, cluster.metadata.annotations, *_endpoint_part(cluster)),
+        )
+        self.targets.clusters.on_object(self._cluster_changed, part=_endpoint_part)
 
     @property
     def caches(self) -> dict[str, AnyCache]:
@@ -205,27 +209,17 @@ class CapiInventory:
                     self._wake(rival.key)
         self._wake(obj.key)
 
-    def _group_changed(self, old: BackendGroup | None, new: BackendGroup | None) -> None:
-        group = new or old
-        for name in group.spec.load_balancers if group is not None else ():
-            self._wake(ObjectKey(group.metadata.namespace if group is not None else "", name))
+    def _group_changed(self, group: BackendGroup) -> None:
+        for name in group.spec.load_balancers:
+            self._wake(ObjectKey(group.metadata.namespace, name))
 
-    def _cluster_changed(self, old: CapiCluster | None, new: CapiCluster | None) -> None:
-        cluster = new or old
-        if cluster is not None and not (old and new and _same_for_policies(old, new)):
-            self._wake_namespace(cluster.metadata.namespace)
-        if cluster is None or (old and new and _same_cluster(old, new)):
-            return
+    def _cluster_changed(self, cluster: CapiCluster) -> None:
         for obj in self.load_balancers.by_index("cluster", cluster.key):
             self._wake(obj.key)
 
     def _infrastructure_changed(self, kind: TargetKind, obj: InfraLoadBalancer) -> None:
         for load_balancer in self.load_balancers.by_index("infrastructure", (*obj.key, kind)):
             self._wake(load_balancer.key)
-
-    def _policy_changed(self, old: ClusterLoadBalancerPolicy | None, new: ClusterLoadBalancerPolicy | None) -> None:
-        for policy in filter(None, (new or old,)):
-            self._wake_namespace(policy.metadata.namespace)
 
     def _target_changed(self, old: TargetObject | None, new: TargetObject | None) -> None:
         if old and new and _same_target(old, new):
@@ -246,18 +240,14 @@ class CapiInventory:
             self._wake_namespace(namespace)
 
 
-def _same_for_policies(old: CapiCluster, new: CapiCluster) -> bool:
-    same = old.metadata.labels == new.metadata.labels and old.metadata.annotations == new.metadata.annotations
-    return same and _same_cluster(old, new)
-
-
 def _infrastructure_of(obj: LoadBalancer) -> list[tuple[str, str, TargetKind]]:
     ref = obj.spec.infrastructure_ref
     return [(obj.metadata.namespace, ref.name, TargetKind(ref.api_group, ref.kind))] if ref is not None else []
 
 
-def _same_cluster(old: CapiCluster, new: CapiCluster) -> bool:
-    return old.spec == new.spec and old.paused == new.paused and old.deleting == new.deleting
+def _endpoint_part(cluster: CapiCluster) -> tuple[object, ...]:
+    """Return the part of a Cluster that its load balancers depend on."""
+    return cluster.spec, cluster.paused, cluster.deleting
 
 
 def _same_target(old: TargetObject, new: TargetObject) -> bool:

@@ -309,6 +309,19 @@ class WatchCache(Generic[T]):
         """
         self._callbacks.append(callback)
 
+    def on_object(self, callback: Callable[[T], None], *, part: Callable[[T], object] | None = None) -> None:
+        """Call ``callback`` with each object that changes: as it is now, or as it was last.
+
+        With ``part``, an object that was there and still is counts only when that part of it has changed.
+        """
+
+        def changed(old: T | None, new: T | None) -> None:
+            obj = new or old
+            if obj is not None and (part is None or old is None or new is None or part(old) != part(new)):
+                callback(obj)
+
+        self.on_change(changed)
+
     async def wait_synced(self, timeout_s: float | None = None) -> None:
         """Wait for the first complete state.
 

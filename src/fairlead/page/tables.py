@@ -728,7 +728,7 @@ class LoadBalancers(TableSource):
         """Call ``changed`` for each object that changes, and for all of a member that does."""
         for kind in RESOURCE_OF:
             if (objects := self._inventory.intents.get(kind)) is not None:
-                objects.cache.on_change(_keyed(changed, kind))
+                objects.cache.on_object(lambda obj, kind=kind: changed((kind, *obj.key)))
 
         def tenant_changed(old: Tenant | None, new: Tenant | None) -> None:
             if old is None or new is None or old.spec != new.spec:
@@ -765,15 +765,14 @@ class Members(TableSource):
 
     def watch(self, changed: Changed) -> None:
         """Call ``changed`` for each Tenant that changes, and when its agent reports."""
-        self._inventory.tenants.on_change(lambda old, new: changed(_any(old, new).metadata.name))
+        self._inventory.tenants.on_object(lambda tenant: changed(tenant.metadata.name))
 
-        def lease_changed(old: StampedLease | None, new: StampedLease | None) -> None:
-            lease = _any(old, new)
+        def lease_changed(lease: StampedLease) -> None:
             if lease.metadata.name == AGENT_LEASE:
                 for tenant in self._inventory.tenants.by_index("namespace", lease.metadata.namespace):
                     changed(tenant.metadata.name)
 
-        self._inventory.leases.on_change(lease_changed)
+        self._inventory.leases.on_object(lease_changed)
 
     def all_keys(self) -> Iterable[Hashable]:
         """Return the names of all Tenants."""
@@ -803,9 +802,6 @@ class SetServices(TableSource):
     def watch(self, changed: Changed) -> None:
         """Call ``changed`` for each export and import that changes, and for those of a member that changes its set."""
 
-        def shared_changed(old: Any, new: Any) -> None:
-            changed(self._key(_any(old, new)))
-
         def tenant_changed(old: Tenant | None, new: Tenant | None) -> None:
             if old is None or new is None or old.spec != new.spec:
                 for tenant in filter(None, (old, new)):
@@ -814,7 +810,7 @@ class SetServices(TableSource):
                             changed(set_key(obj, tenant))
 
         for cache in self._caches:
-            cache.on_change(shared_changed)
+            cache.on_object(lambda obj: changed(self._key(obj)))
         self._inventory.tenants.on_change(tenant_changed)
 
     def all_keys(self) -> Iterable[Hashable]:
@@ -871,7 +867,7 @@ class Objects(TableSource, Generic[T]):
 
     def watch(self, changed: Changed) -> None:
         """Call ``changed`` for each that changes."""
-        self._cache.on_change(_keyed(changed))
+        self._cache.on_object(lambda obj: changed(obj.key))
 
     def all_keys(self) -> Iterable[Hashable]:
         """Return the keys of all."""
@@ -978,19 +974,6 @@ class ThisHub(TableSource):
         return VisibleItem(item, "")
 
 
-def _keyed(changed: Changed, *first: str) -> Callable[[Any, Any], None]:
-    def call(old: KubeObject | None, new: KubeObject | None) -> None:
-        key = _any(old, new).key
-        changed((*first, *key) if first else key)
-
-    return call
-
-
-def _any(old: Any, new: Any) -> Any:
-    """Return the object of a change: as it is now, or as it was last."""
-    return new if new is not None else old
-
-
 #: More rows of one load balancer than that are counted, not listed.
 MOST_ROWS = 20
 _HIDDEN = ("parameters.", "attributes.")
@@ -1033,11 +1016,7 @@ class Plans(TableSource):
     def watch(self, changed: Callable[[Hashable], None]) -> None:
         """Call ``changed`` for each object that changes: what is held is in its status."""
         for objects in self._inventory.intents.values():
-
-            def call(old: Any, new: Any, key: Callable[[Any], LoadBalancerKey] = objects.key) -> None:
-                changed(key(new if new is not None else old))
-
-            objects.cache.on_change(call)
+            objects.cache.on_object(lambda obj, key=objects.key: changed(key(obj)))
 
     def all_keys(self) -> Iterable[Hashable]:
         """Return every key that may have a plan."""

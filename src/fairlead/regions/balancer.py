@@ -186,8 +186,8 @@ class BalancerWatch:
         inventory.pool_services.on_change(self._pool_service)
         changes.on_access.append(self._service)
         changes.on_pools.append(self._pool)
-        self.load_balancers.on_change(self._load_balancer)
-        self.slices.on_change(self._slice)
+        self.load_balancers.on_object(lambda load_balancer: self.queue.add(_origin(load_balancer)))
+        self.slices.on_object(self._slice)
 
     @property
     def caches(self) -> Mapping[str, AnyCache]:
@@ -215,15 +215,9 @@ class BalancerWatch:
             if is_our_class(pool_service):
                 self.queue.add(pool_service.key)
 
-    def _load_balancer(self, old: TCPLoadBalancer | None, new: TCPLoadBalancer | None) -> None:
-        load_balancer = new or old
-        if load_balancer is not None:
-            self.queue.add(_origin(load_balancer))
-
-    def _slice(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
-        changed = new or old
-        for reference in (changed.metadata.owner_references if changed is not None else None) or ():
-            self.queue.add(ObjectKey(changed.metadata.namespace if changed is not None else "", reference.name))
+    def _slice(self, endpoint_slice: EndpointSlice) -> None:
+        for reference in endpoint_slice.metadata.owner_references or ():
+            self.queue.add(ObjectKey(endpoint_slice.metadata.namespace, reference.name))
 
 
 def _origin(load_balancer: TCPLoadBalancer) -> ObjectKey:

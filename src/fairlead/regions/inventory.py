@@ -7,13 +7,13 @@ and pools that a change concerns. Never: decides what to do about a key.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES, Endpoint, EndpointSlice, Node
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
-from fairlead.api.meta import AnyResource, ObjectKey, ObjectMeta, only_status_changed
+from fairlead.api.meta import AnyResource, KubeObject, ObjectKey, ObjectMeta, only_status_changed
 from fairlead.api.names import (
     ANNOTATION_BACKENDS,
     ANNOTATION_TARGET,
@@ -284,13 +284,13 @@ class Changes:
         inventory.slices.on_change(self._slice)
         inventory.nodes.on_change(self._node)
         inventory.pool_services.on_change(self._pool_service)
-        inventory.classes.on_change(self._class)
+        inventory.classes.on_object(self._class, part=lambda obj: obj.spec.targets)
         self.add_node_pools(NODE_POOLS)
 
     def add_node_pools(self, kind: AnyResource) -> AnyCache:
         """Use pools of this kind, with precedence over kinds added earlier; the caller runs the cache."""
         cache: AnyCache = WatchCache(self._cluster, kind)
-        cache.on_change(self._node_pool)
+        cache.on_object(self._node_pool)
         self._inventory.node_pools.append(cache)
         return cache
 
@@ -298,7 +298,7 @@ class Changes:
         """Stop using pools of a kind; the caller has stopped the cache."""
         self._inventory.node_pools.remove(cache)
         for node_pool in list(cache.values()):
-            self._node_pool(node_pool, None)
+            self._node_pool(node_pool)
 
     def _service(self, old: SourceService | None, new: SourceService | None) -> None:
         service = new or old
@@ -358,8 +358,7 @@ class Changes:
         for region in sorted(regions):
             _call(self.on_region, region)
 
-    def _node_pool(self, _old: object, _new: object) -> None:
-        node_pool: Any = _new or _old
+    def _node_pool(self, node_pool: KubeObject) -> None:
         name, inventory = node_pool.metadata.name, self._inventory
         old, new = inventory.pools.get(name), inventory.read_pool(name)
         if old == new:
@@ -390,10 +389,7 @@ class Changes:
         _call(self.on_region, key)
         _call(self.on_access, key.service_key)
 
-    def _class(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
-        changed = new or old
-        if changed is None or (old is not None and new is not None and old.spec.targets == new.spec.targets):
-            return
+    def _class(self, changed: LoadBalancerClass) -> None:
         name = LOAD_BALANCER_CLASS_PREFIX + changed.metadata.name
         for service in self._inventory.services.values():
             if service.managed and service.spec.load_balancer_class == name:

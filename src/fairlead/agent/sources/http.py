@@ -206,16 +206,15 @@ def states_of(certificates: Iterable[ManagedCertificate]) -> Mapping[str, Certif
     return {obj.metadata.name: state_of(obj) for obj in certificates if not obj.deleting}
 
 
-def same_progress(old: ManagedCertificate, new: ManagedCertificate) -> bool:
-    """Return whether two versions of a certificate are the same for those that ask for it: a renewal is not seen."""
-    before, after = state_of(old), state_of(new)
-    return (bool(before.digest), before.problem, old.deleting) == (bool(after.digest), after.problem, new.deleting)
+def progress_of(certificate: ManagedCertificate) -> tuple[object, ...]:
+    """Return the part of a certificate that those who request it depend on, which a renewal does not change."""
+    state = state_of(certificate)
+    return bool(state.digest), state.problem, certificate.deleting
 
 
-def wants_another(old: LoadBalancerClass, new: LoadBalancerClass) -> bool:
-    """Return whether a class of the hub has changed for what is published: its spec, or its issuer."""
-    key = ANNOTATION_CERTIFICATE_ISSUER
-    return old.spec != new.spec or old.annotation(key) != new.annotation(key)
+def published_part(load_balancer_class: LoadBalancerClass) -> tuple[object, ...]:
+    """Return the part of a class of the hub that published objects depend on: its spec, and its issuer."""
+    return load_balancer_class.spec, load_balancer_class.annotation(ANNOTATION_CERTIFICATE_ISSUER)
 
 
 # --- backends --------------------------------------------------------------------------------------------------------

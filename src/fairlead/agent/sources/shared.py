@@ -169,8 +169,8 @@ class Shared(Source):
         self._managed = Published(publisher, caches.managed)
         self._slices = publisher.slices
         for cache in (*caches.of_hub, services.hub_slices):
-            cache.on_change(lambda old, new: self._changed_at_hub(new or old))
-        services.subtenants.on_change(lambda old, new: self._subtenant_changed(new or old))
+            cache.on_object(self._changed_at_hub)
+        services.subtenants.on_object(self._subtenant_changed)
 
     def add(self, part: Part) -> None:
         """Make the needs of ``part`` count."""
@@ -191,15 +191,14 @@ class Shared(Source):
             *((BACKEND, *original) for original in originals if original is not None),
         ]
 
-    def _changed_at_hub(self, obj: KubeObject | None) -> None:
+    def _changed_at_hub(self, obj: KubeObject) -> None:
         """Enqueue whose object at the hub this is: it may have been changed there, or have been left behind."""
-        origin = self.origin_of(obj) if obj is not None else None
-        if origin is not None:
+        if (origin := self.origin_of(obj)) is not None:
             self._engine.publish(origin)
 
-    def _subtenant_changed(self, home: KubeObject | None) -> None:
+    def _subtenant_changed(self, home: KubeObject) -> None:
         for obj in self._caches.managed.values():
-            if home is not None and obj.spec.asked_by and obj.spec.asked_by[0].namespace == home.metadata.name:
+            if obj.spec.asked_by and obj.spec.asked_by[0].namespace == home.metadata.name:
                 self._engine.publish((MANAGED, "", obj.metadata.name))
 
     @property

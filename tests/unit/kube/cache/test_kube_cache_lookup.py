@@ -45,6 +45,20 @@ async def test_the_callback_sees_the_store_after_the_change(api: ScriptedApi, cl
     task.cancel()
 
 
+async def test_a_callback_on_a_part_sees_only_changes_of_that_part(api: ScriptedApi, cluster: Cluster) -> None:
+    api.put("services", service("a"))
+    seen: list[tuple[str, str]] = []
+    async with running(cluster) as (cache, changes):
+        cache.on_object(lambda obj: seen.append((obj.metadata.name, obj.spec.type)), part=lambda obj: obj.spec.type)
+        await api.until(lambda: bool(api.watches))
+        api.put("services", service("a", port=81))
+        api.put("services", service("a", type="ClusterIP"))
+        api.put("services", service("b"))
+        api.drop("services", "a", "a")
+        await api.until(lambda: len(changes) == 5)
+        assert seen == [("a", "ClusterIP"), ("b", "LoadBalancer"), ("a", "ClusterIP")]
+
+
 async def test_objects_are_transformed_before_they_are_stored(api: ScriptedApi, cluster: Cluster) -> None:
     def smaller(obj: Service) -> Service:
         return msgspec.structs.replace(obj, spec=msgspec.structs.replace(obj.spec, ports=None))

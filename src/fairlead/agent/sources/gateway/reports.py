@@ -87,8 +87,8 @@ class InfrastructureWriter:
         self._services: WatchCache[Service] = WatchCache(member, SERVICES, **ours)
         self._slices: WatchCache[EndpointSlice] = WatchCache(member, ENDPOINT_SLICES, **ours)
         self._changed = changed
-        self._services.on_change(self._on_change)
-        self._slices.on_change(self._on_change)
+        self._services.on_object(self._on_change)
+        self._slices.on_object(self._on_change)
 
     async def run(self) -> None:
         """Run the caches, until cancelled."""
@@ -115,8 +115,8 @@ class InfrastructureWriter:
         ]
         self._events.emit_new("infrastructure", gateway, [warning_event(NAME_TAKEN, text) for text in taken])
 
-    def _on_change(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        for owner in _owners(new or old):
+    def _on_change(self, obj: KubeObject) -> None:
+        for owner in _owners(obj):
             self._changed(*owner)
 
     async def _apply(self, cache: WatchCache[T], gateway: Gateway, wanted: Iterable[T]) -> list[str]:

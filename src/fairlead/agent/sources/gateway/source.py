@@ -36,7 +36,7 @@ from fairlead.agent.sources.gateway.policies import targets_of
 from fairlead.agent.sources.gateway.reports import GatewayReports, InfrastructureWriter
 from fairlead.agent.sources.gateway.routes import RouteView, parents_named, plan_route, processors_of, services_named
 from fairlead.agent.sources.gateway.status import load_balancer_class_of
-from fairlead.agent.sources.http import CertificateRequest, is_protected, missing_service, same_progress, wants_another
+from fairlead.agent.sources.http import CertificateRequest, is_protected, missing_service, progress_of, published_part
 from fairlead.agent.sources.shared import BACKEND, MANAGED, SECRET, Shared, is_chosen_by_user, original_of
 from fairlead.agent.term import Refusals
 from fairlead.api.gateway import (
@@ -53,8 +53,7 @@ from fairlead.api.gateway import (
     ReferenceGrant,
 )
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerSpec, LoadBalancerRoute
-from fairlead.api.kubernetes import EndpointSlice, Namespace, Secret, Service
-from fairlead.api.loadbalancerclass import LoadBalancerClass
+from fairlead.api.kubernetes import EndpointSlice, Service
 from fairlead.api.managedcertificate import ManagedCertificate
 from fairlead.api.names import DEFAULT_CLASS, LABEL_SERVICE_NAME
 from fairlead.runtime.queue import KeyedLock
@@ -111,24 +110,25 @@ class GatewaySource(Source):
             infrastructure=infrastructure,
             refusals=refusals,
         )
-        caches.gateway_classes.on_change(self._class_changed)
+        caches.gateway_classes.on_object(lambda obj: engine.report((GATEWAY_CLASS, "", obj.metadata.name)))
+        caches.gateway_classes.on_object(self._class_changed, part=lambda obj: (obj.spec, obj.deleting))
         caches.gateways.on_change(self._gateway_changed)
         caches.listener_sets.on_change(self._listener_set_changed)
         for kind, cache in caches.routes.items():
             cache.on_change(self._route_changed(kind))
-        caches.grants.on_change(self._grant_changed)
+        caches.grants.on_object(self._grant_changed, part=_requested_part)
         caches.policies.on_change(self._policy_changed)
-        caches.namespaces.on_change(self._namespace_changed)
-        caches.config_maps.on_change(self._bundle_changed)
+        caches.namespaces.on_object(lambda _home: self._enqueue_gateways(), part=lambda home: home.metadata.labels)
+        caches.config_maps.on_object(self._bundle_changed, part=lambda bundle: bundle.data)
         caches.on_installed.append(self._enqueue_classes)
-        http.secrets.on_change(self._secret_changed)
+        http.secrets.on_object(lambda secret: self.secret_changed(secret.key))
         http.load_balancers.on_change(self._load_balancer_changed)
-        http.managed.on_change(self._managed_changed)
+        http.managed.on_object(self._managed_changed, part=progress_of)
         http.routes.on_change(self._hub_route_changed)
-        services.services.on_change(self._service_changed)
+        services.services.on_object(self._service_changed, part=_requested_part)
         services.slices.on_change(self._slice_changed)
         services.probes.on_change(self._probe_changed)
-        services.classes.on_change(self._hub_class_changed)
+        services.classes.on_object(lambda _class: self._enqueue_gateways(), part=published_part)
         shared.add(self)
 
     # --- which keys ----------------------------------------------------------------------------------------------
@@ -173,14 +173,9 @@ class GatewaySource(Source):
 
     # --- Gateway API -------------------------------------------------------------------------------------------------
 
-    def _class_changed(self, old: GatewayClass | None, new: GatewayClass | None) -> None:
-        changed = new or old
-        if changed is None:
-            return
-        self._engine.report((GATEWAY_CLASS, "", changed.metadata.name))
-        if old is None or new is None or old.spec != new.spec or old.deleting != new.deleting:
-            for gateway in self._caches.gateways.by_index(BY_CLASS, changed.metadata.name):
-                self._replan(*gateway.key)
+    def _class_changed(self, gateway_class: GatewayClass) -> None:
+        for gateway in self._caches.gateways.by_index(BY_CLASS, gateway_class.metadata.name):
+            self._replan(*gateway.key)
 
     def _gateway_changed(self, old: Gateway | None, new: Gateway | None) -> None:
         changed = new or old
@@ -214,15 +209,12 @@ class GatewaySource(Source):
 
         return changed
 
-    def _grant_changed(self, old: ReferenceGrant | None, new: ReferenceGrant | None) -> None:
-        if _wants_the_same(old, new):
-            return
+    def _grant_changed(self, grant: ReferenceGrant) -> None:
         self._enqueue_gateways()
-        namespaces = {namespace.metadata.namespace for namespace in (old, new) if namespace is not None}
         for kind, cache in self._caches.routes.items():
             for route in cache.values():
                 # Only what it names in the grant's namespace can be permitted by it, or not.
-                if any(service[0] in namespaces for service in services_named(route)):
+                if any(service[0] == grant.metadata.namespace for service in services_named(route)):
                     self._engine.publish(key_of(kind, route))
 
     def _policy_changed(self, old: BackendTLSPolicy | None, new: BackendTLSPolicy | None) -> None:
@@ -240,25 +232,14 @@ class GatewaySource(Source):
             for other in self._caches.policies_of(*service):
                 self._engine.report(key_of(POLICY, other))
 
-    def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
-        if old is None or new is None or old.metadata.labels != new.metadata.labels:
-            self._enqueue_gateways()
-
-    def _bundle_changed(self, old: Bundle | None, new: Bundle | None) -> None:
-        changed = new or old
-        if changed is None or (old is not None and new is not None and old.data == new.data):
-            return
-        for gateway in self._caches.gateways.by_index(BY_CONFIG_MAP, changed.key):
+    def _bundle_changed(self, bundle: Bundle) -> None:
+        for gateway in self._caches.gateways.by_index(BY_CONFIG_MAP, bundle.key):
             self._replan(*gateway.key)
-        for policy in self._caches.policies.by_index(BY_CONFIG_MAP, changed.key):
+        for policy in self._caches.policies.by_index(BY_CONFIG_MAP, bundle.key):
             self._engine.report(key_of(POLICY, policy))
             self._enqueue_users_of(policy)
 
     # --- what they name, and the hub's answer ------------------------------------------------------------------------
-
-    def _secret_changed(self, old: Secret | None, new: Secret | None) -> None:
-        if (changed := new or old) is not None:
-            self.secret_changed(changed.key)
 
     def secret_changed(self, key: tuple[str, str]) -> None:
         """Enqueue what depends on a Secret."""
@@ -269,23 +250,17 @@ class GatewaySource(Source):
         if gateways or sets:
             self._engine.publish((SECRET, *key))
 
-    def _managed_changed(self, old: ManagedCertificate | None, new: ManagedCertificate | None) -> None:
-        changed = new or old
-        if changed is None or (old is not None and new is not None and same_progress(old, new)):
-            return
+    def _managed_changed(self, certificate: ManagedCertificate) -> None:
         for gateway in self._caches.gateways.values():
             plan = self.plans.get(*gateway.key)
-            if plan is not None and changed.metadata.name in plan.requests:
+            if plan is not None and certificate.metadata.name in plan.requests:
                 self._replan(*gateway.key)
 
-    def _service_changed(self, old: Service | None, new: Service | None) -> None:
-        changed = new or old
-        if changed is not None and not _wants_the_same(old, new):
-            service = original_of(changed) or changed.key
-            for kind, route in self._caches.routes_to(*service):
-                self._engine.publish(key_of(kind, route))
-            for policy in self._caches.policies_of(*service):
-                self._engine.report(key_of(POLICY, policy))
+    def _service_changed(self, changed: Service) -> None:
+        service = original_of(changed) or changed.key
+        self._probe_changed(service)
+        for policy in self._caches.policies_of(*service):
+            self._engine.report(key_of(POLICY, policy))
 
     def _probe_changed(self, service: tuple[str, str]) -> None:
         for kind, route in self._caches.routes_to(*service):
@@ -330,10 +305,6 @@ class GatewaySource(Source):
         published = (self._http.routes.get(new.metadata.namespace, name) for name in names)
         origins = (route.spec.origin for route in published if route is not None)
         return failing | {(origin.kind, origin.namespace, origin.name) for origin in origins}
-
-    def _hub_class_changed(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
-        if old is None or new is None or wants_another(old, new):
-            self._enqueue_gateways()
 
     # --- small parts -------------------------------------------------------------------------------------------------
 
@@ -704,11 +675,8 @@ def _origin(parent: ParentKey) -> Key:
 
 def _wants_the_same(old: _Requested | None, new: _Requested | None) -> bool:
     """Return whether a change is none of what a user asks for: a status was written, a label set."""
-    return (
-        old is not None
-        and new is not None
-        and old.metadata.uid == new.metadata.uid
-        and old.spec == new.spec
-        and old.metadata.annotations == new.metadata.annotations
-        and old.deleting == new.deleting
-    )
+    return old is not None and new is not None and _requested_part(old) == _requested_part(new)
+
+
+def _requested_part(obj: _Requested) -> tuple[object, ...]:
+    return obj.metadata.uid, obj.spec, obj.metadata.annotations, obj.deleting

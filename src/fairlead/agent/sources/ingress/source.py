@@ -26,7 +26,7 @@ from fairlead.agent.sources.caches import (
     secrets_named,
     services_named,
 )
-from fairlead.agent.sources.http import CertificateRequest, is_protected, missing_service, same_progress, wants_another
+from fairlead.agent.sources.http import CertificateRequest, is_protected, missing_service, progress_of, published_part
 from fairlead.agent.sources.ingress.plan import (
     ClassPlan,
     ClassView,
@@ -42,7 +42,7 @@ from fairlead.agent.sources.ingress.status import build_feedback
 from fairlead.agent.sources.shared import BACKEND, MANAGED, SECRET, Shared, is_chosen_by_user, original_of
 from fairlead.agent.term import Refusals
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerStatus, LoadBalancerRoute
-from fairlead.api.kubernetes import INGRESS_CLASSES, EndpointSlice, IngressClass, IngressObject, Secret, Service
+from fairlead.api.kubernetes import INGRESS_CLASSES, EndpointSlice, IngressClass, IngressObject, Service
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import ManagedCertificate
 from fairlead.api.names import INGRESS_CONTROLLER, LABEL_SERVICE_NAME
@@ -74,16 +74,16 @@ class IngressSource(Source):
         self._plans: dict[str, ClassPlan] = {}
         #: What each class asked the hub to get, last.
         self._asked: dict[str, frozenset[str]] = {}
-        caches.ingress_classes.on_change(self._class_changed)
+        caches.ingress_classes.on_object(self._class_changed)
         caches.ingresses.on_change(self._ingress_changed)
-        caches.secrets.on_change(self._secret_changed)
+        caches.secrets.on_object(lambda secret: self.secret_changed(secret.key))
         caches.load_balancers.on_change(self._load_balancer_changed)
-        caches.routes.on_change(self._route_changed)
-        caches.managed.on_change(self._managed_changed)
-        services.services.on_change(self._service_changed)
+        caches.routes.on_object(self._route_changed, part=lambda route: route.status)
+        caches.managed.on_object(self._managed_changed, part=progress_of)
+        services.services.on_object(self._service_changed)
         services.slices.on_change(self._slice_changed)
         services.probes.on_change(self._probe_changed)
-        services.classes.on_change(self._hub_class_changed)
+        services.classes.on_object(self._hub_class_changed, part=published_part)
         shared.add(self)
 
     # --- which keys ----------------------------------------------------------------------------------------------
@@ -118,10 +118,9 @@ class IngressSource(Source):
             if self.class_of(ingress) is not None and not ingress.status.load_balancer.ingress:
                 yield ingress
 
-    def _class_changed(self, old: IngressClass | None, new: IngressClass | None) -> None:
+    def _class_changed(self, ingress_class: IngressClass) -> None:
         self._plans.clear()
-        for ingress in filter(None, (old, new)):
-            self._engine.publish((CLASS, "", ingress.metadata.name))
+        self._engine.publish((CLASS, "", ingress_class.metadata.name))
         for ingress in self._caches.ingresses.values():
             self._engine.enqueue(key_of(INGRESS, ingress))
 
@@ -135,10 +134,6 @@ class IngressSource(Source):
             for secret in secrets_named(version):
                 self._engine.publish((SECRET, *secret))
 
-    def _secret_changed(self, old: Secret | None, new: Secret | None) -> None:
-        if (changed := new or old) is not None:
-            self.secret_changed(changed.key)
-
     def secret_changed(self, key: tuple[str, str]) -> None:
         """Enqueue what depends on a Secret."""
         ingresses = self._caches.ingresses.by_index(BY_SECRET, key)
@@ -149,18 +144,13 @@ class IngressSource(Source):
             self._engine.enqueue(key_of(INGRESS, ingress))
         self._replan_classes()
 
-    def _managed_changed(self, old: ManagedCertificate | None, new: ManagedCertificate | None) -> None:
-        if old is not None and new is not None and same_progress(old, new):
-            return
+    def _managed_changed(self, _certificate: ManagedCertificate) -> None:
         self._replan_classes()
         for ingress in self._caches.ingresses.values():
             if ingress.spec.tls:
                 self._engine.enqueue(key_of(INGRESS, ingress))
 
-    def _service_changed(self, old: Service | None, new: Service | None) -> None:
-        changed = new or old
-        if changed is None:
-            return
+    def _service_changed(self, changed: Service) -> None:
         # A copy that others changed or deleted is created again on behalf of the Ingresses that need it.
         for ingress in self._caches.ingresses.by_index(BY_SERVICE, original_of(changed) or changed.key):
             self._engine.enqueue(key_of(INGRESS, ingress))
@@ -193,16 +183,15 @@ class IngressSource(Source):
         for key in every if concerned is None else concerned:
             self._engine.report(key)
 
-    def _route_changed(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
-        changed = new or old
-        origin = None if changed is None else changed.spec.origin
-        if origin is not None and origin.kind == INGRESS and (old is None or new is None or old.status != new.status):
+    def _route_changed(self, route: LoadBalancerRoute) -> None:
+        origin = route.spec.origin
+        if origin.kind == INGRESS:
             self._engine.report((INGRESS, origin.namespace, origin.name))
 
-    def _hub_class_changed(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
-        if old is None or new is None or wants_another(old, new):
-            self._class_changed(None, None)
-            self._replan_classes()
+    def _hub_class_changed(self, _class: LoadBalancerClass) -> None:
+        for ingress in self._caches.ingresses.values():
+            self._engine.enqueue(key_of(INGRESS, ingress))
+        self._replan_classes()
 
     def _replan_classes(self) -> None:
         self._plans.clear()

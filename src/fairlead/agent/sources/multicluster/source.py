@@ -198,16 +198,16 @@ class MulticlusterSource(Source):
         self._watch()
 
     def _watch(self) -> None:
-        caches, services = self._caches, self._services
-        caches.exports.on_change(self._export_changed)
-        caches.exported.on_change(self._exported_changed)
-        caches.imports.on_change(self._import_changed)
-        caches.imported.on_change(self._imported_changed)
-        caches.slices.on_change(self._import_slice_changed)
-        caches.namespaces.on_change(self._namespace_changed)
-        services.services.on_change(self._service_changed)
+        caches, services, engine = self._caches, self._services, self._engine
+        caches.exports.on_object(lambda export: engine.enqueue(key_of(EXPORT, export)))
+        caches.exported.on_object(lambda obj: engine.enqueue((EXPORT, obj.spec.namespace, obj.spec.name)))
+        caches.imports.on_object(lambda obj: engine.report(key_of(IMPORT, obj)))
+        caches.imported.on_object(lambda obj: engine.report((IMPORT, obj.spec.namespace, obj.spec.name)))
+        caches.slices.on_object(lambda obj: engine.report((IMPORT, *_import_of_slice(obj))))
+        caches.namespaces.on_object(self._namespace_changed, part=lambda home: home.deleting)
+        services.services.on_object(self._service_changed)
         services.slices.on_change(self._slice_changed)
-        services.hub_slices.on_change(self._hub_slice_changed)
+        services.hub_slices.on_object(self._hub_slice_changed)
 
     # --- keys ---------------------------------------------------------------------------------------------------------
 
@@ -246,34 +246,12 @@ class MulticlusterSource(Source):
             if endpoint_slice.label(LABEL_EXPORT):
                 yield endpoint_slice
 
-    def _export_changed(self, old: ServiceExport | None, new: ServiceExport | None) -> None:
-        if (export := new or old) is not None:
-            self._engine.enqueue(key_of(EXPORT, export))
-
-    def _exported_changed(self, old: ExportedService | None, new: ExportedService | None) -> None:
-        if (obj := new or old) is not None:
-            self._engine.enqueue((EXPORT, obj.spec.namespace, obj.spec.name))
-
-    def _import_changed(self, old: ServiceImport | None, new: ServiceImport | None) -> None:
-        if (obj := new or old) is not None:
-            self._engine.report(key_of(IMPORT, obj))
-
-    def _imported_changed(self, old: ImportedService | None, new: ImportedService | None) -> None:
-        if (obj := new or old) is not None:
+    def _namespace_changed(self, home: Namespace) -> None:
+        for obj in self._caches.imported.by_index(_BY_NAMESPACE, home.metadata.name):
             self._engine.report((IMPORT, obj.spec.namespace, obj.spec.name))
 
-    def _import_slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
-        if (obj := new or old) is not None:
-            self._engine.report((IMPORT, *_import_of_slice(obj)))
-
-    def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
-        if (old is None) != (new is None) or (old and new and old.deleting != new.deleting):
-            name = (new or old or Namespace()).metadata.name
-            for obj in self._caches.imported.by_index(_BY_NAMESPACE, name):
-                self._engine.report((IMPORT, obj.spec.namespace, obj.spec.name))
-
-    def _service_changed(self, old: MemberService | None, new: MemberService | None) -> None:
-        if (service := new or old) is None or not self._caches.served:
+    def _service_changed(self, service: MemberService) -> None:
+        if not self._caches.served:
             return
         if name := import_of(service):
             self._engine.report((IMPORT, service.metadata.namespace, name))
@@ -286,9 +264,7 @@ class MulticlusterSource(Source):
             if key is not None and self._caches.exports.get(*key) is not None:
                 self._engine.publish((EXPORT, *key))
 
-    def _hub_slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
-        if (obj := new or old) is None:
-            return
+    def _hub_slice_changed(self, obj: EndpointSlice) -> None:
         key = (obj.label(LABEL_ORIGIN_NAMESPACE), obj.label(LABEL_ORIGIN_NAME))
         if obj.label(LABEL_IMPORT):
             self._engine.report((IMPORT, *key))

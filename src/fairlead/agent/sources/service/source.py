@@ -38,8 +38,7 @@ from fairlead.agent.sources.service.plan import (
 )
 from fairlead.agent.sources.service.status import build_feedback
 from fairlead.agent.term import Offboarding, Refusals
-from fairlead.api.kubernetes import EndpointSlice, Namespace, Node, Service
-from fairlead.api.loadbalancerclass import LoadBalancerClass
+from fairlead.api.kubernetes import EndpointSlice, Node, Service
 from fairlead.api.meta import KubeObject, only_status_changed
 from fairlead.api.names import (
     ANNOTATION_ADDRESS,
@@ -117,13 +116,15 @@ class ServiceSource(Source):
             caches=caches, publisher=engine.publisher, metrics=metrics, settings=settings, prefer=prefer
         )
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.export")
-        caches.services.on_change(self._service_changed)
+        caches.services.on_object(lambda service: engine.enqueue(key_of(SERVICE, service)))
         caches.slices.on_change(self._slice_changed)
-        caches.nodes.on_change(self._node_changed)
-        caches.subtenants.on_change(self._subtenant_changed)
+        caches.nodes.on_object(lambda _node: engine.publish(NODES_KEY), part=_without_heartbeat)
+        caches.subtenants.on_object(
+            lambda home: engine.publish_namespace(home.metadata.name), part=lambda home: home.metadata.labels
+        )
         caches.load_balancers.on_change(self._load_balancer_changed)
         caches.hub_slices.on_change(self._hub_slice_changed)
-        caches.classes.on_change(self._class_changed)
+        caches.classes.on_object(lambda _class: self._publish_services(), part=lambda obj: obj.spec.targets)
 
     # --- which keys ----------------------------------------------------------------------------------------------
 
@@ -157,11 +158,6 @@ class ServiceSource(Source):
             if ours and not service.status.load_balancer.ingress and not service.annotation(ANNOTATION_ADDRESS):
                 yield service
 
-    def _service_changed(self, old: MemberService | None, new: MemberService | None) -> None:
-        service = new or old
-        if service is not None:
-            self._engine.enqueue(key_of(SERVICE, service))
-
     def _slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
         for version in (old, new):
             key = service_of_slice(version) if version is not None else None
@@ -171,15 +167,6 @@ class ServiceSource(Source):
             # Its addresses may have been those of the last endpoints of another Service, which the hub keeps.
             for key in self._caches.departed.waiting_for(new):
                 self._engine.publish((SERVICE, *key))
-
-    def _subtenant_changed(self, old: Namespace | None, new: Namespace | None) -> None:
-        home = new or old
-        if home is not None and (old is None or new is None or old.metadata.labels != new.metadata.labels):
-            self._engine.publish_namespace(home.metadata.name)
-
-    def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        if old is None or new is None or not _same_node(old, new):
-            self._engine.publish(NODES_KEY)
 
     def _load_balancer_changed(self, old: TCPLoadBalancer | None, new: TCPLoadBalancer | None) -> None:
         load_balancer = new or old
@@ -204,10 +191,9 @@ class ServiceSource(Source):
             elif version.label(LABEL_NODES) or version.label(LABEL_NODES_IPV6):
                 self._engine.publish(NODES_KEY)
 
-    def _class_changed(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
-        if old is None or new is None or old.spec.targets != new.spec.targets:
-            for service in self._caches.services.values():
-                self._engine.publish(key_of(SERVICE, service))
+    def _publish_services(self) -> None:
+        for service in self._caches.services.values():
+            self._engine.publish(key_of(SERVICE, service))
 
     # --- what is published ---------------------------------------------------------------------------------------
 
@@ -488,7 +474,5 @@ class NodePublisher:
         return {family: entries_from_nodes(nodes, prefer=self._prefer, family=family) for family in (IPV4, IPV6)}
 
 
-def _same_node(old: Node, new: Node) -> bool:
-    """Return whether a change of a node can matter: its heartbeats do not."""
-    same_meta = old.metadata.labels == new.metadata.labels and old.deleting == new.deleting
-    return same_meta and old.spec == new.spec and old.status == new.status
+def _without_heartbeat(node: Node) -> tuple[object, ...]:
+    return node.metadata.labels, node.deleting, node.spec, node.status
