@@ -26,7 +26,7 @@ import contextlib
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from datetime import timedelta
 from importlib.resources import files
 from typing import Protocol
@@ -205,17 +205,13 @@ class WebPage:
     async def _asked(self, request: web.Request) -> tuple[LoadBalancerKey, bool, bool]:
         """Return which load balancer is asked for, whether it may be seen, and whether its routes may."""
         key = LoadBalancerKey(*(request.match_info[part] for part in ("kind", "namespace", "name")))
-        rights = await self._gate.rights(request.headers)
-        try:
+        async with aclosing(await self._gate.rights(request.headers)) as rights:
             right, of_routes = (RESOURCE_OF.get(key.kind, ""), key.namespace), (_ROUTES, key.namespace)
             allowed = await rights.of([right, of_routes])
-        finally:
-            await rights.aclose()
         return key, bool(right[0]) and allowed[right], allowed[of_routes]
 
     async def _figures(self, request: web.Request) -> web.Response:
-        rights = await self._gate.rights(request.headers)
-        try:
+        async with aclosing(await self._gate.rights(request.headers)) as rights:
             if self._traffic is None:
                 return _said(404, "this hub collects no traffic figures")
             answer = await self._traffic.answer()
@@ -225,25 +221,19 @@ class WebPage:
             wanted = {name: (RESOURCE_OF.get(kind, ""), namespace) for name, (kind, namespace, _) in places.items()}
             allowed = await rights.of(wanted.values())
             seen = {name for name, right in wanted.items() if right[0] and allowed[right]}
-        finally:
-            await rights.aclose()
         series = (answer.figures, answer.backends, answer.routes)
         figures, backends, routes = ([figure for figure in figures if figure.id in seen] for figures in series)
         return _json(msgspec.structs.replace(answer, figures=figures, backends=backends, routes=routes))
 
     async def _audit(self, request: web.Request) -> web.StreamResponse:
-        rights = await self._gate.rights(request.headers)
-        try:
+        async with aclosing(await self._gate.rights(request.headers)) as rights:
             changes = {key: entries for key, entries in self._revisions() if key.kind in _AUDITED}
             wanted = {key: (_AUDITED[key.kind], key.namespace) for key in changes}
             allowed = await rights.of(wanted.values())
-        finally:
-            await rights.aclose()
         return _json([AuditedLoadBalancer(str(key), changes[key]) for key in changes if allowed[wanted[key]]])
 
     async def _trends(self, request: web.Request) -> web.StreamResponse:
-        rights = await self._gate.rights(request.headers)
-        try:
+        async with aclosing(await self._gate.rights(request.headers)) as rights:
             hour = self._traffic.last_hour if self._traffic is not None else LastHour()
             ids, with_whole = set(request.query.getall("id", [])[:MOST_TRENDS_ASKED]), "whole" in request.query
             named = {
@@ -256,8 +246,6 @@ class WebPage:
                 for name, counted in named.items()
             }
             allowed = await rights.of(wanted.values())
-        finally:
-            await rights.aclose()
         seen = {name: counted for name, counted in named.items() if wanted[name][0] and allowed[wanted[name]]}
         trends = {name: trend for name in ids & seen.keys() if (trend := hour.of([seen[name]])) is not None}
         whole = hour.of([counted for counted in seen.values() if not counted.load_balancer.name])
@@ -265,11 +253,9 @@ class WebPage:
 
     async def _offered(self, request: web.Request) -> web.StreamResponse:
         actor, key = await self._actor(request)
-        try:
+        async with aclosing(actor):
             may = await actor.may_change(RESOURCE_OF[key.kind], key.namespace, key.name)
             return _json({"viewer": actor.viewer, "actions": actions_on(key.kind) if may else ()})
-        finally:
-            await actor.aclose()
 
     async def _act(self, request: web.Request) -> web.StreamResponse:
         if request.content_type != "application/json":
@@ -279,7 +265,7 @@ class WebPage:
         except msgspec.DecodeError as error:
             return _said(400, f"the action cannot be read: {error}")
         actor, key = await self._actor(request)
-        try:
+        async with aclosing(actor):
             if wanted.action not in actions_on(key.kind):
                 return _said(
                     400, f"{key.kind} has no action {wanted.action!r}; it has {', '.join(actions_on(key.kind))}"
@@ -287,8 +273,6 @@ class WebPage:
             await actor.act(wanted.action, key)
             log.info("a viewer changed an object", action=wanted.action, object=str(key), viewer=actor.viewer)
             return _json({"done": wanted.action})
-        finally:
-            await actor.aclose()
 
     async def _actor(self, request: web.Request) -> tuple[TokenRights, LoadBalancerKey]:
         key = LoadBalancerKey(*(request.match_info[part] for part in ("kind", "namespace", "name")))
@@ -300,12 +284,9 @@ class WebPage:
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         with self._streams.take():
-            rights = await self._gate.rights(request.headers)
-            try:
+            async with aclosing(await self._gate.rights(request.headers)) as rights:
                 with self._streams.of(rights.viewer or request.remote or ""):
                     return await self._stream(request, rights)
-            finally:
-                await rights.aclose()
 
     async def _stream(self, request: web.Request, rights: Rights) -> web.StreamResponse:
         viewer, first = await self._board.join()
