@@ -46,7 +46,6 @@ from fairlead.api.names import (
     READINESS_GATE_ENABLED,
     label_value,
 )
-from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.publish.objects import canonical_slice
@@ -108,15 +107,8 @@ def compact_service(raw: MemberService) -> MemberService:
 class CachesOfBothSides:
     """The caches of a source: those of the member, and those of the hub."""
 
-    @property
-    def of_member(self) -> tuple[AnyCache, ...]:
-        """Return the member's caches."""
-        raise NotImplementedError
-
-    @property
-    def of_hub(self) -> tuple[AnyCache, ...]:
-        """Return the hub's caches."""
-        raise NotImplementedError
+    of_member: tuple[AnyCache, ...]
+    of_hub: tuple[AnyCache, ...]
 
     @property
     def all(self) -> tuple[AnyCache, ...]:
@@ -126,7 +118,17 @@ class CachesOfBothSides:
     @property
     def synced(self) -> bool:
         """Return whether each cache has held a complete state at least once."""
-        return all(cache.synced for cache in (*self.of_member, *self.of_hub))
+        return all(cache.synced for cache in self.all)
+
+    @property
+    def hub_synced(self) -> bool:
+        """Return whether each cache of the hub has held a complete state at least once."""
+        return all(cache.synced for cache in self.of_hub)
+
+    @property
+    def problem(self) -> str:
+        """Return why a cache cannot be read, empty when all can."""
+        return next((cache.problem for cache in self.all if cache.problem), "")
 
 
 class ServiceCaches(CachesOfBothSides):
@@ -171,16 +173,8 @@ class ServiceCaches(CachesOfBothSides):
         self.classes: WatchCache[LoadBalancerClass] = WatchCache(
             hub, LOAD_BALANCER_CLASSES, transform=without_last_applied
         )
-
-    @property
-    def of_member(self) -> tuple[WatchCache[MemberService], WatchCache[EndpointSlice], WatchCache[Node]]:
-        """Return the member's caches."""
-        return (self.services, self.slices, self.nodes)
-
-    @property
-    def of_hub(self) -> tuple[WatchCache[TCPLoadBalancer], WatchCache[EndpointSlice], WatchCache[LoadBalancerClass]]:
-        """Return the hub's caches."""
-        return (self.load_balancers, self.hub_slices, self.classes)
+        self.of_member = (self.services, self.slices, self.nodes)
+        self.of_hub = (self.load_balancers, self.hub_slices, self.classes)
 
     def subtenant_labels(self, namespace: str, present: KubeObject | None) -> dict[str, str]:
         """Return the label of what is published for a namespace; that of ``present`` until namespaces have been read.
@@ -329,15 +323,11 @@ class IngressCaches(CachesOfBothSides):
             label_selector=f"{LABEL_MANAGED_BY}={MANAGED_BY}",
             indexes={BY_ORIGIN: _origin},
         )
-
         self.managed: WatchCache[ManagedCertificate] = WatchCache(
             hub, MANAGED_CERTIFICATES, namespace=hub_namespace, indexes={BY_ORIGIN: _origin}
         )
-
-    @property
-    def hub_synced(self) -> bool:
-        """Return whether it is known what is at the hub."""
-        return all(cache.synced for cache in self.of_hub)
+        self.of_member = (self.ingresses, self.ingress_classes, self.secrets)
+        self.of_hub = (self.load_balancers, self.routes, self.certificates, self.managed)
 
     def has_published(self, kind: str) -> bool:
         """Return whether the hub has anything that was published for objects of this kind."""
@@ -351,27 +341,9 @@ class IngressCaches(CachesOfBothSides):
             route for route in published if (route.spec.origin.namespace, route.spec.origin.name) == (namespace, name)
         ]
 
-    @property
-    def of_member(self) -> tuple[AnyCache, ...]:
-        """Return the member's caches."""
-        return (self.ingresses, self.ingress_classes, self.secrets)
-
-    @property
-    def of_hub(self) -> tuple[AnyCache, ...]:
-        """Return the hub's caches."""
-        return (self.load_balancers, self.routes, self.certificates, self.managed)
-
-    @property
-    def problem(self) -> str:
-        """Return why a cache cannot be read, empty when all can."""
-        return next((cache.problem for cache in (*self.of_member, *self.of_hub) if cache.problem), "")
-
     def is_fresh(self, *, fresh_s: float) -> bool:
         """Return whether what is known of the member is the present: only then may anything be removed."""
-        return all(
-            cache.synced and not cache.problem and not cache.broken and cache.age_s <= fresh_s
-            for cache in self.of_member
-        )
+        return all(is_fresh(cache, fresh_s=fresh_s) and not cache.broken for cache in self.of_member)
 
 
 def secrets_of(ingress: IngressObject) -> frozenset[str]:

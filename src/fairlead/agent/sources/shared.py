@@ -201,11 +201,6 @@ class Shared(Source):
             if obj.spec.asked_by and obj.spec.asked_by[0].namespace == home.metadata.name:
                 self._engine.publish((MANAGED, "", obj.metadata.name))
 
-    @property
-    def hub_synced(self) -> bool:
-        """Return whether it has been read what is at the hub."""
-        return self._caches.hub_synced
-
     async def publish(self, key: Key) -> bool:
         """Make the hub hold what parts need of a Service, Secret or certificate; return whether a removal waits."""
         kind, namespace, name = key

@@ -136,7 +136,7 @@ class GatewaySource(Source):
     @property
     def ready(self) -> bool:
         """Return whether each kind that is served has been read, and what is at the hub."""
-        return self._caches.ready and self._shared.hub_synced
+        return self._caches.ready and self._http.hub_synced
 
     @property
     def problem(self) -> str:

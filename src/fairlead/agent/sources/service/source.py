@@ -136,7 +136,7 @@ class ServiceSource(Source):
     @property
     def problem(self) -> str:
         """Return why a cache cannot be read, empty when all can."""
-        return next((cache.problem for cache in (*self._caches.of_member, *self._caches.of_hub) if cache.problem), "")
+        return self._caches.problem
 
     def begin(self) -> None:
         """Read the addresses of the nodes before anything is exported."""
