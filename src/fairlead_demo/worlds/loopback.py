@@ -41,7 +41,7 @@ def service_port(number: int) -> int:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a port that is free now for TCP and UDP, and that neither the kernel nor a hub gives to anybody.
+    """Return a port that is free now for TCP and UDP, and that neither the kernel nor a hub gives to another process.
 
     A process never gets the same port twice: nothing may listen at the first one yet when the second is asked for.
     """
