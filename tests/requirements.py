@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import bisect
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -57,15 +58,23 @@ def read_requirements(path: Path = HERE / "requirements.toml") -> tuple[dict[str
 
 def read_markers(root: Path = HERE) -> list[Marker]:
     """Return every marker below ``root``, in the order of files and lines."""
-    return [
-        marker
-        for path in sorted(root.rglob("test_*.py"))
-        for marker in _markers(ast.parse(path.read_text()), path.relative_to(root).as_posix(), "")
-    ]
+    markers: list[Marker] = []
+    for path in sorted(root.rglob("test_*.py")):
+        text = path.read_text()
+        lines = [number for number, line in enumerate(text.splitlines(), 1) if "mark.req(" in line]
+        if lines:
+            markers += _markers(ast.parse(text), path.relative_to(root).as_posix(), "", lines)
+    return markers
 
 
-def _markers(node: ast.AST, place: str, test: str) -> Iterator[Marker]:
+def _markers(node: ast.AST, place: str, test: str, lines: list[int]) -> Iterator[Marker]:
+    """Yield the markers in a node; ``lines`` are those of the markers of the file, sorted."""
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.expr):
+            first = min([child.lineno, *(decorator.lineno for decorator in getattr(child, "decorator_list", ()))])
+            index = bisect.bisect_left(lines, first)
+            if index == len(lines) or lines[index] > (child.end_lineno or first):
+                continue
         inner = test
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             inner = f"{test}::{child.name}"
@@ -74,7 +83,7 @@ def _markers(node: ast.AST, place: str, test: str) -> Iterator[Marker]:
                 if not (isinstance(argument, ast.Constant) and isinstance(argument.value, str)):
                     raise SystemExit(f"{place}:{child.lineno}: req() takes literal IDs, so that they can be read here")
                 yield Marker(argument.value, f"{place}{test}")
-        yield from _markers(child, place, inner)
+        yield from _markers(child, place, inner, lines)
 
 
 def _is_req(function: ast.expr) -> bool:

@@ -12,10 +12,12 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from tests.arch.arch_structure import nodes_by_type
 
 ROOT = Path(__file__).parents[2]
 
@@ -83,9 +85,7 @@ CODE = re.compile(r"```.*?```|``[^`]*``|`[^`]*`|\]\([^)]*\)|<[^<> ]+>|https?://\
 NOT_READ = ("docs/adr/", "docs/reference/")
 #: This module and its test name what is banned.
 NOT_SCANNED = frozenset({"tests/arch/arch_language.py", "tests/arch/test_arch_language.py"})
-#: Parts of a syntax tree, most of all parts, under which no node is read.
-_NO_TEXT = frozenset({int, str, type(None), ast.Load, ast.Store, ast.Del})
-_DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 class Finding(NamedTuple):
@@ -192,16 +192,20 @@ def _files() -> Iterator[tuple[str, Callable[[Path], Iterator[Text]]]]:
 def of_source(path: Path) -> Iterator[Text]:
     """Yield the names, messages, docstrings and comments of a module."""
     text = path.read_text(encoding="utf-8")
-    nodes = list(_nodes(ast.parse(text)))
+    nodes = nodes_by_type(text)
     docstrings = dict(_docstrings(nodes))
     for node, is_help in docstrings.values():
         yield Text(node.lineno, "message" if is_help else "docstring", str(node.value))
     yield from _names(path, nodes)
-    for node in nodes:
-        if isinstance(node, ast.JoinedStr):
-            parts = [str(value.value) if isinstance(value, ast.Constant) else "{x}" for value in node.values]
-            yield _string(node.lineno, "".join(parts))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+    # Of an f-string only itself and the expressions in it are read, not how they are formatted.
+    parts = {id(part) for node in nodes[ast.JoinedStr] for part in node.values}
+    parts |= {id(node.format_spec) for node in nodes[ast.FormattedValue]}
+    for node in nodes[ast.JoinedStr]:
+        if id(node) not in parts:
+            values = [str(value.value) if isinstance(value, ast.Constant) else "{x}" for value in node.values]
+            yield _string(node.lineno, "".join(values))
+    for node in nodes[ast.Constant]:
+        if isinstance(node.value, str) and id(node) not in parts and id(node) not in docstrings:
             yield _string(node.lineno, node.value)
     yield from _comments(text, nodes)
 
@@ -213,29 +217,25 @@ def _string(line: int, text: str) -> Text:
 def of_test(path: Path) -> Iterator[Text]:
     """Yield the names, docstrings, comments and names of tests of a module; its strings are input."""
     text = path.read_text(encoding="utf-8")
-    nodes = list(_nodes(ast.parse(text)))
+    nodes = nodes_by_type(text)
     for node, _ in dict(_docstrings(nodes)).values():
         yield Text(node.lineno, "docstring", str(node.value))
     yield from _names(path, nodes)
     yield from _comments(text, nodes)
-    for node in nodes:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+    for node in (*nodes[ast.FunctionDef], *nodes[ast.AsyncFunctionDef]):
+        if node.name.startswith("test_"):
             yield Text(node.lineno, "test name", node.name)
 
 
-def _names(path: Path, nodes: Iterable[ast.AST]) -> Iterator[Text]:
+def _names(path: Path, nodes: Mapping[type, list[Any]]) -> Iterator[Text]:
     """Yield each name that the module gives to something."""
     yield Text(1, "module", path.stem)
-    for node in nodes:
-        match node:
-            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
-                yield Text(node.lineno, "variable", name)
-            case ast.Attribute(attr=name, ctx=ast.Store()):
-                yield Text(node.lineno, "identifier", name)
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                yield Text(node.lineno, "identifier", name)
-            case _:
-                pass
+    yield from (Text(node.lineno, "variable", node.id) for node in nodes[ast.Name] if type(node.ctx) is ast.Store)
+    yield from (Text(node.lineno, "variable", node.arg) for node in nodes[ast.arg])
+    for node in nodes[ast.Attribute]:
+        if type(node.ctx) is ast.Store:
+            yield Text(node.lineno, "identifier", node.attr)
+    yield from (Text(node.lineno, "identifier", node.name) for kind in _DEFINITIONS for node in nodes[kind])
 
 
 def of_page(path: Path) -> Iterator[Text]:
@@ -283,33 +283,11 @@ def of_script(path: Path) -> Iterator[Text]:
         yield Text(number, "comment", line)
 
 
-def _nodes(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the nodes of a module; of an f-string only itself and the expressions in it."""
-    stack: list[ast.AST] = [tree]
-    while stack:
-        node = stack.pop()
-        yield node
-        if isinstance(node, ast.JoinedStr):
-            stack.extend(value.value for value in node.values if isinstance(value, ast.FormattedValue))
-            continue
-        for value in vars(node).values():
-            kind = type(value)
-            if kind is list:
-                stack += [item for item in value if isinstance(item, ast.AST)]
-            elif kind not in _NO_TEXT and isinstance(value, ast.AST):
-                stack.append(value)
-
-
-def _docstrings(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, tuple[ast.Constant, bool]]]:
-    for node in nodes:
-        if (
-            isinstance(node, ast.Module | _DEFINITIONS)
-            and node.body
-            and isinstance(node.body[0], ast.Expr)
-            and isinstance(node.body[0].value, ast.Constant)
-            and isinstance(node.body[0].value.value, str)
-        ):
-            yield id(node.body[0].value), (node.body[0].value, _is_command(node))
+def _docstrings(nodes: Mapping[type, list[Any]]) -> Iterator[tuple[int, tuple[ast.Constant, bool]]]:
+    for node in (node for kind in (ast.Module, *_DEFINITIONS) for node in nodes[kind]):
+        first = node.body[0] if node.body else None
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            yield id(first.value), (first.value, _is_command(node))
 
 
 def _is_command(node: ast.AST) -> bool:
@@ -317,7 +295,7 @@ def _is_command(node: ast.AST) -> bool:
     return any(re.search(r"\.(command|callback)\b", ast.unparse(decorator)) for decorator in decorators)
 
 
-def _comments(text: str, nodes: Iterable[ast.AST]) -> Iterator[Text]:
+def _comments(text: str, nodes: Mapping[type, list[Any]]) -> Iterator[Text]:
     """Yield comments; those on adjacent lines are one text."""
     start, last, lines = 0, 0, list[str]()
     for line, comment in _comment_lines(text, nodes):
@@ -330,21 +308,26 @@ def _comments(text: str, nodes: Iterable[ast.AST]) -> Iterator[Text]:
         yield Text(start, "comment", "\n".join(lines))
 
 
-def _comment_lines(text: str, nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
-    """Yield the lines with a comment; only a file with ``#`` in a string needs the tokenizer, which is slow."""
+def _comment_lines(text: str, nodes: Mapping[type, list[Any]]) -> Iterator[tuple[int, str]]:
+    """Yield the lines with a comment; only ``#`` in a string of several lines needs the tokenizer, which is slow."""
     marked = {number: line for number, line in enumerate(text.splitlines(), 1) if "#" in line}
-    strings = {
-        number
-        for node in nodes
-        if isinstance(node, ast.JoinedStr | ast.Constant) and isinstance(getattr(node, "value", ""), str | bytes)
-        for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    }
-    if strings.isdisjoint(marked):
-        yield from ((number, line[line.index("#") :]) for number, line in marked.items())
-        return
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.start[0], token.string
+    spans: dict[int, list[tuple[int, int]]] = {number: [] for number in marked}
+    for node in (*nodes[ast.JoinedStr], *nodes[ast.Constant]):
+        if not isinstance(getattr(node, "value", ""), str | bytes):
+            continue
+        if node.lineno == node.end_lineno:
+            if node.lineno in spans:
+                spans[node.lineno].append((node.col_offset, node.end_col_offset))
+        elif not spans.keys().isdisjoint(range(node.lineno, node.end_lineno + 1)):
+            tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+            yield from ((token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT)
+            return
+    for number, line in marked.items():
+        raw = line.encode()  # columns of nodes are bytes
+        starts = (at for at, byte in enumerate(raw) if byte == ord("#"))
+        start = next((at for at in starts if not any(first <= at < end for first, end in spans[number])), None)
+        if start is not None:
+            yield number, raw[start:].decode()
 
 
 if __name__ == "__main__":

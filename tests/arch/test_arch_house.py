@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.arch.arch_structure import nodes_of
+
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
 FILES = sorted(SRC.rglob("*.py"))
@@ -62,22 +64,22 @@ BROAD_EXCEPT = frozenset(
 )
 
 
-@cache
-def tree_of(module):
-    return ast.parse(MODULES[module].read_text())
+def nodes_in(module, *kinds):
+    """Return the nodes of these types in a module."""
+    nodes = nodes_of(MODULES[module])
+    return [node for kind in kinds for node in nodes[kind]]
 
 
 def is_pure(module):
     return any(module == pure or module.startswith(pure + ".") for pure in PURE)
 
 
+@cache
 def imports_of(module):
     """Return what a module imports, by full name."""
-    names: set[str] = set()
-    for node in ast.walk(tree_of(module)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+    names = {alias.name for node in nodes_in(module, ast.Import) for alias in node.names}
+    for node in nodes_in(module, ast.ImportFrom):
+        if node.module and not node.level:
             names.add(node.module)
             names |= {f"{node.module}.{alias.name}" for alias in node.names if f"{node.module}.{alias.name}" in MODULES}
     return names
@@ -117,21 +119,20 @@ def test_the_pure_core_imports_nothing_that_does_anything_even_indirectly():
 def test_the_pure_core_asks_no_clock_and_awaits_nothing():
     offenders = []
     for module in filter(is_pure, MODULES):
-        for node in ast.walk(tree_of(module)):
-            waits = isinstance(node, ast.Await | ast.AsyncWith | ast.AsyncFor)
-            asks = (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and node.func.attr in IMPURE_CALLS
-                and "date" in ast.unparse(node.func.value)
-            )
-            if isinstance(node, ast.stmt | ast.expr) and (waits or asks):
-                offenders.append(f"{module}:{node.lineno}")
+        asks = [
+            node
+            for node in nodes_in(module, ast.Call)
+            if isinstance(node.func, ast.Attribute)
+            and node.func.attr in IMPURE_CALLS
+            and "date" in ast.unparse(node.func.value)
+        ]
+        waits = nodes_in(module, ast.Await, ast.AsyncWith, ast.AsyncFor)
+        offenders += [f"{module}:{node.lineno}" for node in (*asks, *waits)]
     assert offenders == []
 
 
 def test_every_module_begins_with_a_statement_of_what_it_holds():
-    first = {module: (ast.get_docstring(tree_of(module)) or "").splitlines()[:1] for module in MODULES}
+    first = {module: (ast.get_docstring(nodes_in(module, ast.Module)[0]) or "").splitlines()[:1] for module in MODULES}
     assert [module for module, line in first.items() if not line or len(line[0]) <= 20] == []
     assert [module for module, line in first.items() if QUESTION_WORD.match(line[0])] == []
 
@@ -148,7 +149,7 @@ def test_every_name_says_something():
     named = [module for module in MODULES if module not in ALLOWED_NAMES]
     offenders = [module for module in named if BANNED_FILES.search(module.rsplit(".", 1)[-1])]
     for module in named:
-        classes = [node.name for node in ast.walk(tree_of(module)) if isinstance(node, ast.ClassDef)]
+        classes = [node.name for node in nodes_in(module, ast.ClassDef)]
         offenders += [f"{module}: {name}" for name in classes if BANNED_CLASSES.search(name)]
     assert offenders == []
 
@@ -158,9 +159,8 @@ def test_no_module_keeps_state_of_its_own():
     mutable = ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp
     offenders = []
     for module in MODULES:
-        tree = tree_of(module)
-        offenders += [f"{module}: global" for node in ast.walk(tree) if isinstance(node, ast.Global)]
-        for node in tree.body:
+        offenders += [f"{module}: global" for _ in nodes_in(module, ast.Global)]
+        for node in nodes_in(module, ast.Module)[0].body:
             if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(node.value, mutable):
                 continue
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -172,9 +172,7 @@ def test_no_module_keeps_state_of_its_own():
 def test_everything_is_caught_only_where_a_process_or_a_request_ends():
     offenders = []
     for module in MODULES:
-        for node in ast.walk(tree_of(module)):
-            if not isinstance(node, ast.ExceptHandler) or module in BROAD_EXCEPT:
-                continue
+        for node in nodes_in(module, ast.ExceptHandler) if module not in BROAD_EXCEPT else ():
             bare = node.type is None or (isinstance(node.type, ast.Name) and node.type.id == "Exception")
             raises_on = isinstance(node.body[-1], ast.Raise)
             if bare and not raises_on:
@@ -220,11 +218,9 @@ def test_no_task_in_the_background_ends_in_silence():
     watching = ("fairlead.runtime.", "fairlead.testing.", "fairlead_demo.worlds.")
     offenders = set()
     for module in MODULES:
-        for node in ast.walk(tree_of(module)):
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-                continue
-            of_loop = "loop" in ast.unparse(node.func.value)
-            bare = ast.unparse(node.func.value) == "asyncio" or of_loop
-            if bare and node.func.attr in {"create_task", "ensure_future"} and not module.startswith(watching):
-                offenders.add(module)
+        for node in nodes_in(module, ast.Call) if not module.startswith(watching) else ():
+            if isinstance(node.func, ast.Attribute) and node.func.attr in {"create_task", "ensure_future"}:
+                owner = ast.unparse(node.func.value)
+                if owner == "asyncio" or "loop" in owner:
+                    offenders.add(module)
     assert offenders == set(TASKS_OF_THEIR_OWN), "start it with keep_running() or watched() of runtime.background"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
+from typing import Any
 
 import pytest
 
+from tests.arch.arch_structure import nodes_of
 from tests.docs.docs_console import ROOT
 
 SOURCE = ROOT / "src" / "fairlead"
@@ -50,47 +52,40 @@ def avoided() -> list[tuple[str, ...]]:
 
 
 @cache
-def source() -> dict[str, list[str]]:
-    """Return the identifiers of every file."""
-    return {
-        file.relative_to(SOURCE).as_posix(): sorted(set(identifiers(ast.parse(file.read_text(encoding="utf-8")))))
-        for file in sorted(SOURCE.rglob("*.py"))
-    }
+def places() -> dict[tuple[str, ...], list[tuple[str, str]]]:
+    """Return file and identifier of every phrase in an identifier, by phrase."""
+    longest = max(map(len, avoided()))
+    entries: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    for file in sorted(SOURCE.rglob("*.py")):
+        where = file.relative_to(SOURCE).as_posix()
+        for name in sorted(set(identifiers(nodes_of(file)))):
+            for phrase in phrases_of(name, longest):
+                entries.setdefault(phrase, []).append((where, name))
+    return entries
 
 
-def identifiers(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                yield name
-            case ast.arg(arg=name):
-                yield name
-            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
-                yield name
-            case _:
-                pass
+def identifiers(nodes: Mapping[type, list[Any]]) -> Iterator[str]:
+    for kind in (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
+        yield from (node.name for node in nodes[kind])
+    yield from (node.arg for node in nodes[ast.arg])
+    yield from (node.id for node in nodes[ast.Name] if isinstance(node.ctx, ast.Store))
+    yield from (node.attr for node in nodes[ast.Attribute] if isinstance(node.ctx, ast.Store))
 
 
 @cache
-def words_of(name: str) -> tuple[str, ...]:
-    return tuple(word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name))
-
-
-def has(name: str, phrase: tuple[str, ...]) -> bool:
-    parts = words_of(name)
-    return any(parts[start : start + len(phrase)] == phrase for start in range(len(parts)))
+def phrases_of(name: str, longest: int) -> frozenset[tuple[str, ...]]:
+    parts = tuple(part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name))
+    starts = range(len(parts))
+    return frozenset(parts[start:end] for start in starts for end in range(start + 1, start + 1 + longest))
 
 
 @pytest.mark.parametrize("phrase", avoided(), ids=" ".join)
 def test_identifiers_have_no_avoided_word(phrase: tuple[str, ...]) -> None:
     if " ".join(phrase) in OTHER_SENSE:
         return
-    for where, names in source().items():
-        if phrase == ("cluster",) and where.startswith(CLUSTERS_AT_HOME):
-            continue
-        for name in names:
-            at_home = phrase == ("cluster",) and CLUSTER_NAMES.fullmatch(name)
-            assert at_home or not has(name, phrase), f"{where}: {name}: the glossary avoids {' '.join(phrase)!r}"
+    for where, name in places().get(phrase, ()):
+        at_home = phrase == ("cluster",) and (where.startswith(CLUSTERS_AT_HOME) or CLUSTER_NAMES.fullmatch(name))
+        assert at_home, f"{where}: {name}: the glossary avoids {' '.join(phrase)!r}"
 
 
 def test_every_exception_is_in_the_glossary() -> None:
