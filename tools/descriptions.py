@@ -207,6 +207,16 @@ EVENTS = {
         "A source range is ambiguous; the message names the range that is used.",
     ),
     "Conflicted": ("Service", "Warning", "An object of this name at the hub is not Fairlead's; it is not changed."),
+    "ReferenceNotRead": (
+        "objects of the member",
+        "Warning",
+        "An object that this one depends on exists and cannot be read. What is served stays as it is until it can.",
+    ),
+    "StatusRefused": (
+        "objects of the member",
+        "Warning",
+        "The API server, or a webhook there, rejects the status that Fairlead writes. What is served is not affected.",
+    ),
     "TenantRemoved": (
         "Service",
         "Warning",

@@ -194,12 +194,13 @@ def _events() -> str:
     from fairlead.agent.sources.service import plan as warnings
     from fairlead.agent.sources.service import source as services
     from fairlead.agent.sources.service import status
+    from fairlead.kube.events import NOT_READ
 
     constants = [
         events.ENSURED, events.NO_TARGETS, events.SERVING_STOPPED, events.NOT_SERVING,
         warnings.UNKNOWN_ANNOTATION, warnings.AFFINITY_TIMEOUT_IGNORED, warnings.SOURCE_RANGE_AMBIGUOUS,
         services.CONFLICTED, services.PROBES_NOT_READ, status.REMOVED,
-        engine.STATUS_CONFLICT,
+        NOT_READ, engine.STATUS_REFUSED, engine.STATUS_CONFLICT,
         ingresses.ANNOTATIONS_IGNORED,
     ]  # fmt: skip
     _exactly(descriptions.EVENTS, constants, "EVENTS")

@@ -91,6 +91,10 @@ class NotServed(Terminal):
     """404 that names no object: the API server does not serve the path, hence not the kind; no object is gone."""
 
 
+class NotRead(Retry):
+    """An object exists, and its state cannot be decoded: what depends on it cannot be decided."""
+
+
 class AlreadyExists(Terminal):
     """409 AlreadyExists on create."""
 

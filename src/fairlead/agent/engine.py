@@ -14,8 +14,9 @@ import asyncio
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -26,10 +27,10 @@ from fairlead.agent.identity import Key
 from fairlead.api.meta import JSONObject, KubeObject, Wire
 from fairlead.api.names import ANNOTATION_ADDRESS, ANNOTATION_GENERATED_HOSTNAME, MANAGER_AGENT
 from fairlead.api.times import wire_time
-from fairlead.errors import Conflict, Invalid, NotFound, Wait
+from fairlead.errors import Conflict, Forbidden, Invalid, NotFound, NotRead, Wait
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.events import EventRecorder, EventWriter
+from fairlead.kube.events import NOT_READ, EventRecorder, EventWriter
 from fairlead.kube.writes import Overlay, apply_status, replace_status, write_status
 from fairlead.model.condition import warning_event
 from fairlead.publish.objects import object_from_ingress
@@ -56,6 +57,7 @@ _READY_CHECK_S = 0.2
 _PROBLEM_CHECK_S = 2.0
 
 STATUS_CONFLICT = "StatusOwnedByAnother"
+STATUS_REFUSED = "StatusRefused"
 
 
 class Source(ABC):
@@ -152,6 +154,7 @@ class Engine:
         self._telemetry = telemetry
         self._sources: dict[str, Source] = {}
         self._begun: set[str] = set()
+        self._writers: dict[str, MemberStatusWriter[Any]] = {}
         #: Why the hub rejects what is published for a key.
         self._refusals: dict[Key, str] = {}
         self.lanes = {
@@ -174,7 +177,9 @@ class Engine:
         self, cache: WatchCache[T], on_write: Callable[[str], None] = lambda _what: None
     ) -> MemberStatusWriter[T]:
         """Return the writer of the statuses and Events of the kind of ``cache``."""
-        return MemberStatusWriter(self._member, self._recorder, cache, may_write=self.may_write, on_write=on_write)
+        writer = MemberStatusWriter(self._member, self._recorder, cache, may_write=self.may_write, on_write=on_write)
+        self._writers[cache.resource.kind] = writer
+        return writer
 
     # --- keys --------------------------------------------------------------------------------------------------------
 
@@ -269,7 +274,8 @@ class Engine:
             return None
         source = self._begun_source(key)
         try:
-            held = await source.publish(key)
+            with self._reading(key):
+                held = await source.publish(key)
         except Invalid as error:
             self._refusals[key] = f"The hub rejects what is published for it: {error.sentence}"
             source.refused(key, self._refusals[key])
@@ -279,10 +285,18 @@ class Engine:
         return NOT_CURRENT_RETRY_S if held else None
 
     async def _report(self, key: Key) -> float | None:
+        source = self._begun_source(key)
         try:
-            return await self._begun_source(key).report(key)
+            # What is published and reported reads the same objects, and one of the two says so.
+            with nullcontext() if key[0] in source.publishes else self._reading(key):
+                return await source.report(key)
         except NotFound:
             return None  # the object is gone, and the watch is about to show it
+
+    def _reading(self, key: Key) -> AbstractContextManager[None]:
+        """Have an Event on the object of ``key`` while another one, on which it depends, cannot be read."""
+        writer = self._writers.get(key[0])
+        return writer.events.warn_on(writer.get(*key[1:]), NOT_READ, NotRead) if writer is not None else nullcontext()
 
     def _begun_source(self, key: Key) -> Source:
         source = self._sources[key[0]]
@@ -340,7 +354,8 @@ class MemberStatusWriter(Generic[T]):
         problems, serving, again_s = list(feedback.problems), feedback.serving, None
         kind = self.cache.resource.kind
         try:
-            await self._show(obj, feedback)
+            with self._warn_on_refusal(obj):
+                await self._show(obj, feedback)
         except Conflict as error:
             current = await self._member.get(self.cache.resource, *obj.key)
             if current.metadata.uid != obj.metadata.uid:
@@ -368,9 +383,10 @@ class MemberStatusWriter(Generic[T]):
             Wait: another agent leads.
         """
         self._check()
-        written = await write_status(
-            self._member, self.cache.resource, obj, old, new, manager=MANAGER_AGENT, force=force
-        )
+        with self._warn_on_refusal(obj):
+            written = await write_status(
+                self._member, self.cache.resource, obj, old, new, manager=MANAGER_AGENT, force=force
+            )
         if written is not None:
             self._wrote("status", written, before=obj)
 
@@ -381,10 +397,11 @@ class MemberStatusWriter(Generic[T]):
             NotFound, Conflict: the object is gone, or has changed.
             Wait: another agent leads.
         """
-        if msgspec.to_builtins(new) == msgspec.to_builtins(old):
-            return
-        self._check()
-        written = await replace_status(self._member, self.cache.resource, obj, new, manager=MANAGER_AGENT)
+        with self._warn_on_refusal(obj):
+            if msgspec.to_builtins(new) == msgspec.to_builtins(old):
+                return
+            self._check()
+            written = await replace_status(self._member, self.cache.resource, obj, new, manager=MANAGER_AGENT)
         self._wrote("status", written, before=obj)
 
     async def _show(self, obj: T, feedback: Feedback) -> None:
@@ -417,6 +434,11 @@ class MemberStatusWriter(Generic[T]):
         self._on_write(what)
         self._log.info("wrote", what=what, kind=self.cache.resource.kind, key=str(answer.key))
         return written
+
+    def _warn_on_refusal(self, obj: T) -> AbstractContextManager[None]:
+        """Have an Event on ``obj`` while the member's API server, or a webhook there, refuses its status."""
+        text = "The status cannot be written, so it may be outdated; what is served is not affected. "
+        return self.events.warn_on(obj, STATUS_REFUSED, Invalid, Forbidden, text=text)
 
     def _check(self) -> None:
         if not self._may_write():

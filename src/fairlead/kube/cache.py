@@ -24,7 +24,18 @@ import structlog
 
 from fairlead.api.json_text import decode, decode_leniently, repaired
 from fairlead.api.meta import KubeObject, ObjectKey, Resource, is_newer, version_number
-from fairlead.errors import Expired, FairleadError, Forbidden, Invalid, Quiet, Retry, Terminal, Throttled, Unreachable
+from fairlead.errors import (
+    Expired,
+    FairleadError,
+    Forbidden,
+    Invalid,
+    NotRead,
+    Quiet,
+    Retry,
+    Terminal,
+    Throttled,
+    Unreachable,
+)
 from fairlead.kube.cluster import (
     UNNAMED,
     Cluster,
@@ -279,12 +290,17 @@ class WatchCache(Generic[T]):
         """Check that no unread object has this namespace and name; empty for any.
 
         Raises:
-            Retry: one has; what depends on it cannot be decided.
+            NotRead: one has; what depends on it cannot be decided.
         """
         for key in self.unread:
             if key == UNNAMED or (namespace in ("", key.namespace) and name in ("", key.name)):
-                what = f"{self.resource.kind} {key}" if key != UNNAMED else f"A {self.resource.kind}"
-                raise Retry(f"{what} of {self.cluster.name} cannot be read: what depends on it stays as it is.")
+                # Only what was asked for is named: its reader may not see the other objects of that namespace.
+                what = f"{self.resource.kind} {ObjectKey(namespace, name)}" if name else f"A {self.resource.kind}"
+                where = f" in namespace {namespace}" if namespace and not name else ""
+                raise NotRead(
+                    f"{what}{where} of {self.cluster.name} cannot be read, so what is served stays as it is. "
+                    f"Correct or delete that {self.resource.kind}."
+                )
 
     def values(self) -> Iterable[T]:
         """Return all objects, in no order; a copy is needed to change anything while iterating."""

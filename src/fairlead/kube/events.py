@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import math
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from datetime import datetime
 from operator import attrgetter
 from typing import Literal, NamedTuple
@@ -24,7 +24,7 @@ from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource, Wir
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, FairleadError, NamespaceNotFound, NotFound, Retry
 from fairlead.kube.cluster import Cluster
-from fairlead.model.condition import ObjectEvent
+from fairlead.model.condition import ObjectEvent, warning_event
 from fairlead.runtime.background import keep
 from fairlead.runtime.queue import KeyedQueue, QueueClosed, TokenBucket
 
@@ -329,6 +329,10 @@ def _time(when: datetime) -> str:
     return wire_time(when)
 
 
+#: The object waits for another one, which exists and cannot be read.
+NOT_READ = "ReferenceNotRead"
+
+
 class EventWriter:
     """Remembers which events held last, per object of one kind and source."""
 
@@ -365,6 +369,23 @@ class EventWriter:
             by_source.pop(source, None)
             if not by_source:
                 del self._held[obj.key]
+
+    @contextlib.contextmanager
+    def warn_on(
+        self, obj: KubeObject | None, reason: str, *errors: type[FairleadError], source: str = "", text: str = ""
+    ) -> Generator[None]:
+        """Emit a Warning while work on ``obj`` ends with one of ``errors``; none without ``obj``.
+
+        The message is ``text`` and the sentence of the error. ``source`` is ``reason`` unless given.
+        """
+        try:
+            yield
+        except errors as error:
+            if obj is not None:
+                self.emit_new(source or reason, obj, [warning_event(reason, f"{text}{error.sentence}")])
+            raise
+        if obj is not None:
+            self.emit_new(source or reason, obj, ())
 
     def expect(self, source: str, obj: KubeObject) -> None:
         """Have ``emit_change`` emit its next event, whatever held before: the status behind it was written just now."""

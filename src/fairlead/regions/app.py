@@ -26,11 +26,11 @@ from fairlead.api.names import (
     REGIONS_LEASE,
 )
 from fairlead.api.poolservice import OPENYURT_GROUP, OPENYURT_VERSIONS, POOL_SERVICES, PoolService, openyurt_node_pools
-from fairlead.errors import AlreadyExists, FairleadError, NotFound, Retry
+from fairlead.errors import AlreadyExists, FairleadError, NotFound, NotRead, Retry
 from fairlead.kube.cache import AnyCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import ensure_own_kinds, served_kinds
-from fairlead.kube.events import EventRecorder, EventWriter
+from fairlead.kube.events import NOT_READ, EventRecorder, EventWriter
 from fairlead.kube.lease import Leadership, ReplicaConfig, micro_time
 from fairlead.kube.writes import Overlay, hold, patch_version, release
 from fairlead.model.condition import warning_event
@@ -322,26 +322,30 @@ class RegionsController:
             if not service.concerns_us and not self.inventory.pool_services_of(key):
                 self._unmanaged_since_s.pop(key, None)
                 return None
-            self.inventory.check_read(key)
-            pool_services = self.inventory.pool_services_of(service.key)
-            present = {region.pool for region, _ in pool_services}
-            plan = plan_service(service, self.inventory.pools.values(), present, remaining=len(pool_services))
-            if plan.gone:
-                wait_s = self._grace_s(service)
-                if wait_s > 0:
-                    return wait_s
-            else:
-                self._unmanaged_since_s.pop(service.key, None)
-            if plan.finalizer == "add":
-                # Before the first PoolService: nothing may exist that the end of the Service would not wait for.
-                await self._change_finalizer(service, "add")
-            regions: dict[str, RegionPool | None] = dict.fromkeys(present)
-            regions.update(plan.wanted.pools)
-            waits = await self._write_regions(service, regions)
-            # What access points have written on a Service that lives on goes before the finalizer does.
-            if plan.finalizer == "remove" and (service.deleting or not _marked(service)):
-                await self._change_finalizer(service, "remove")
-            return WAITING_RETRY_S if waits else None
+            with self._access_events.warn_on(service, NOT_READ, NotRead):
+                return await self._reconcile_service(key, service)
+
+    async def _reconcile_service(self, key: ServiceKey, service: SourceService) -> float | None:
+        self.inventory.check_read(key)
+        pool_services = self.inventory.pool_services_of(service.key)
+        present = {region.pool for region, _ in pool_services}
+        plan = plan_service(service, self.inventory.pools.values(), present, remaining=len(pool_services))
+        if plan.gone:
+            wait_s = self._grace_s(service)
+            if wait_s > 0:
+                return wait_s
+        else:
+            self._unmanaged_since_s.pop(service.key, None)
+        if plan.finalizer == "add":
+            # Before the first PoolService: nothing may exist that the end of the Service would not wait for.
+            await self._change_finalizer(service, "add")
+        regions: dict[str, RegionPool | None] = dict.fromkeys(present)
+        regions.update(plan.wanted.pools)
+        waits = await self._write_regions(service, regions)
+        # What access points have written on a Service that lives on goes before the finalizer does.
+        if plan.finalizer == "remove" and (service.deleting or not _marked(service)):
+            await self._change_finalizer(service, "remove")
+        return WAITING_RETRY_S if waits else None
 
     def _grace_s(self, service: SourceService) -> float:
         """Return the remaining grace period in seconds of a Service that is no longer managed and not being deleted."""
@@ -387,13 +391,14 @@ class RegionsController:
             service = self.inventory.service(key.service_key)
             if service is None or not service.managed or service.deleting or not service.held:
                 return None  # beginning and end are the PoolService controller's
-            self.inventory.check_read_pool(key.pool)
-            present = {region.pool for region, _ in self.inventory.pool_services_of(key.service_key)}
-            wanted = wanted_pools(service, self.inventory.pools.values(), present).pools.get(key.pool)
-            if wanted is None and key.pool not in present:
-                return None
-            waits = await self._write_region(service, key.pool, wanted)
-            return WAITING_RETRY_S if waits else None
+            with self._access_events.warn_on(service, NOT_READ, NotRead, source=f"region {key.pool}"):
+                self.inventory.check_read_pool(key.pool)
+                present = {region.pool for region, _ in self.inventory.pool_services_of(key.service_key)}
+                wanted = wanted_pools(service, self.inventory.pools.values(), present).pools.get(key.pool)
+                if wanted is None and key.pool not in present:
+                    return None
+                waits = await self._write_region(service, key.pool, wanted)
+                return WAITING_RETRY_S if waits else None
 
     async def _write_regions(self, service: SourceService, wanted: dict[str, RegionPool | None]) -> list[str]:
         """Write several regions of one Service, a few at a time; return what is being waited for."""

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from agent_gateway_world import quiet, served
 from agent_l7_objects import http_route, ingress, ingress_class, path
-from agent_world import HUB_NAMESPACE, USER, World, ensure_namespaces, until
+from agent_world import EVENT, HUB_NAMESPACE, USER, World, ensure_namespaces, until
 
 from fairlead.api.gateway import BACKEND_TLS_POLICIES, GATEWAYS, HTTP_ROUTES, LISTENER_SETS, REFERENCE_GRANTS
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
@@ -33,6 +33,16 @@ GROUPS = (
     ("HTTPRoute shop", "HTTPRoute far"),
     ("LoadBalancerClass envoy",),
 )
+
+#: Nothing that can be read waits for these.
+SELF = (("HTTPRoute shop", "HTTPRoute far"),)
+
+
+async def is_named(world: World, group: tuple[str, ...]) -> bool:
+    """Return whether an Event on an object that waits names one of the group."""
+    names = [name.removeprefix("Member").split()[1] for name in group]
+    texts = [event.message for event in await world.member.list(EVENT) if event.reason == "ReferenceNotRead"]
+    return any(f"{name} of " in text and "stays as it is" in text for text in texts for name in names)
 
 
 async def published(world: World) -> dict[str, Any]:
@@ -137,3 +147,5 @@ async def test_unreadable_objects_change_nothing_and_endpoints_are_followed(
             assert {name: after.get(name) for name in before} == before, group
             addresses = await list_pods(world, number)
             await until(lambda: are_listed(addresses), what=f"endpoints beside {group}")  # noqa: B023
+            if group not in SELF:
+                await until(lambda: is_named(world, group), what=f"an Event about {group}")  # noqa: B023

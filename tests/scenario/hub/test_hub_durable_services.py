@@ -6,10 +6,13 @@ import pytest
 from durable_moves import ADDRESSES, DRAIN_S, Moves
 from hub_world import HubWorld, RunningHub
 
+from fairlead.api.backendgroup import BACKEND_RECORDS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.meta import AnyResource
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.cli.changes import plan_of
 from fairlead.hub.inspect.preview import preview
-from fairlead.testing.builders import lb_key, target
+from fairlead.testing.builders import NAMESPACE, lb_key, target
 
 
 @pytest.fixture
@@ -239,3 +242,37 @@ async def test_a_second_replica_serves_what_is_on_record_and_prepares_what_comes
     await moves.world.quiet()
     assert await moves.is_at("edge")
     moves.never_without()
+
+
+@pytest.mark.req("CORE-03")
+@pytest.mark.parametrize("lost", ["one record", "all records", "records and the load balancer"])
+async def test_what_serves_is_adopted_after_a_restore_without_its_records(moves, led, lost):
+    world, cloud = moves.world, moves.cloud("edge")
+    address = await moves.serve("edge")
+    await world.quiet()
+    await world.stop(led)
+    records = sorted(await moves.records(), key=lambda record: record.spec.target.address)
+    forgotten: list[tuple[AnyResource, str]] = [
+        (BACKEND_RECORDS, record.metadata.name) for record in records[lost == "one record" :]
+    ]
+    if lost.endswith("load balancer"):
+        forgotten.append((TCP_LOAD_BALANCERS, "web"))
+    for resource, name in forgotten:
+        await world.user.merge_patch(resource, NAMESPACE, name, {"metadata": {"finalizers": None}})
+        await world.user.delete(resource, NAMESPACE, name)
+    if lost.endswith("load balancer"):
+        await world.lb(spec={"className": "edge"})
+    await world.slice("web", "10.1.0.2", "10.1.0.3")
+    there = cloud.load_balancers[lb_key()]
+    await world.start()
+
+    async def recorded() -> bool:
+        return {record.spec.target.address for record in await moves.records()} == {"10.1.0.2", "10.1.0.3"}
+
+    await world.until(recorded, what="the targets are recorded")
+    assert await world.programmed() == address
+    await world.quiet()
+    assert cloud.load_balancers[lb_key()] is there
+    # A backend without a record is foreign, and so never removed.
+    unrecorded = set() if lost == "one record" else {"10.1.0.1:8080"}
+    assert moves.ready_at("edge") == {"10.1.0.2:8080", "10.1.0.3:8080", *unrecorded}

@@ -139,6 +139,13 @@ async def test_what_cannot_be_read_at_the_start_changes_no_region(
             await until(lambda: has_target(world, "10.1.2.1"), what=f"the other region beside {kind}")
             assert await state() == before, kind
             assert await world.shown() == ["192.0.2.1", "192.0.2.2"], kind
+            if kind in ("PoolService test-east", "NodePool east"):
+                await until(lambda: is_named(world, kind), what=f"an Event of the Service about {kind}")  # noqa: B023
+
+
+async def is_named(world: World, kind: str) -> bool:
+    messages = [event.message for event in await world.events("test", "ReferenceNotRead")]
+    return any(kind.split()[1] in message for message in messages)
 
 
 async def has_target(world: World, address: str) -> bool:

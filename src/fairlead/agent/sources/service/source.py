@@ -49,7 +49,7 @@ from fairlead.api.names import (
     hub_name,
 )
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
-from fairlead.errors import Invalid, Retry
+from fairlead.errors import Invalid, NotRead, Retry
 from fairlead.model.condition import ConditionReason, ObjectEvent, warning_event
 from fairlead.model.keys import IPV4, IPV6, Family
 from fairlead.publish.objects import (
@@ -329,7 +329,10 @@ class ServiceSource(Source):
         # An object of that name that was never read may belong to another, whose endpoints these are not.
         if any(map(is_ours, published)):
             await self._write(PublishPlan(of_slices=plan.of_slices))
-        raise Retry(f"TCPLoadBalancer {name} at the hub cannot be read, so it is not written either.")
+        raise NotRead(
+            f"TCPLoadBalancer {name} at the hub cannot be read, so only its endpoints are written. "
+            "Ask the operator of the hub to correct or delete it."
+        )
 
     async def _remove(self, key: ServiceKey, why: str) -> bool:
         return await self._write(plan_removal(self._present(key), reason=why, is_ours=self._is_ours(key)))
