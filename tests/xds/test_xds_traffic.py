@@ -307,6 +307,35 @@ async def test_a_download_from_a_draining_target_ends_or_is_cut_at_the_deadline(
 
 
 @pytest.mark.req("F-4")
+@pytest.mark.parametrize("reset", [False, True])
+async def test_both_ends_see_how_a_drain_ends_a_connection(world: World, reset: bool) -> None:
+    """After a reset, the client does not take a part of the data for all of it."""
+    address, ends = world.addresses.take(), asyncio.Queue[str]()
+
+    async def end_of(reader: asyncio.StreamReader) -> str:
+        try:
+            return "end" if not await reader.read() else "data"
+        except ConnectionResetError:
+            return "reset"
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"x")
+        await ends.put(await end_of(reader))
+        writer.close()
+
+    server = await asyncio.start_server(hold, address, 8080)
+    target, spec = Target(TargetKey(address, 8080)), world.spec(drain_s=0.2, drain_reset=reset)
+    await world.serve(spec, target)
+    reader, writer = await asyncio.open_connection(spec.address, 8080)
+    assert await reader.readexactly(1) == b"x"
+    await world.change(spec, Action.REGISTER, msgspec.structs.replace(target, draining=True))
+    async with asyncio.timeout(TIMEOUT_S):
+        assert [await end_of(reader), await ends.get()] == (["reset"] * 2 if reset else ["end"] * 2)
+    writer.close()
+    server.close()
+
+
+@pytest.mark.req("F-4")
 @pytest.mark.skipif(os.geteuid() != 0, reason="closing a connection needs CAP_NET_ADMIN")
 async def test_a_drain_cuts_no_connection_of_another_load_balancer(world: World) -> None:
     """A pod that leaves one Service may serve another; a target with a host name has no connections to find."""

@@ -274,6 +274,7 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "generateHostname": "Whether the hub generates a DNS name in the member's domain.",
         "globalService": "GlobalService at the hub that the Service joins, if that lists the member; empty for none.",
         "drain": "Time that a terminating target keeps its connections, such as 30s; empty for no limit.",
+        "drainClose": "How connections are closed after drain: graceful, the default, or reset, which aborts them.",
     },
     "GlobalPort": {**PORT, "port": "Port that clients connect to."},
     "GlobalMember": {
@@ -298,6 +299,7 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "returnRamp": "Time in which the share of a member that returns grows from a tenth to the whole; 0s: at once.",
         "drain": "Time that targets of a drained member, and terminating ones, keep their connections, such as 5m; "
         "empty for no limit.",
+        "drainClose": "How connections are closed after drain: graceful, the default, or reset, which aborts them.",
         "drainWhenLost": "Replaces drainWhenLost of the members' Tenants: a time such as 10m, or never.",
         "dropWhenLost": "Replaces dropWhenLost of the members' Tenants: a time such as 24h, or never.",
         "spillover": "strict: the next priority gets connections once no endpoint of the first is healthy. "
@@ -657,6 +659,7 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "ipFamilies": "IP families of the Service, in order; IPv4 only when empty.",
         "protocol": "Protocol of the backend.",
         "drain": "Time that a terminating target keeps its connections, such as 30s; empty for no limit.",
+        "drainClose": "How connections are closed after drain: graceful, the default, or reset, which aborts them.",
     },
     "BackendTls": {
         "serverName": "Server name to send; also verified unless subjectAltNames is set.",

@@ -24,7 +24,7 @@ from fairlead.api.meta import LIST_BY_PORT, ONE_LINE, Line63, Line253, Resource,
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.model.health import HealthCheckSettings, OutlierDetection
-from fairlead.model.http import DrainTime
+from fairlead.model.http import DrainClose, DrainTime
 
 GlobalMemberState = Literal[
     "Serving",
@@ -96,7 +96,7 @@ class GlobalServiceSpec(Wire, frozen=True, gc=False):
     With trafficDistribution PreferSameRegion, members in the region of the class come first, then those in its
     nearRegions, then all others; priorities apply among members that are equally far away.
     drain is how long the targets of a drained member, and those that terminate, keep their connections, which are
-    closed then; empty: as long as they last.
+    closed then as drainClose says; empty: as long as they last.
     drainWhenLost and dropWhenLost replace those of the members' Tenants; "never" keeps a silent member in service.
     """
 
@@ -111,6 +111,7 @@ class GlobalServiceSpec(Wire, frozen=True, gc=False):
     return_delay: Duration = "15s"
     return_ramp: Duration = "60s"
     drain: DrainTime = ""
+    drain_close: DrainClose = ""
     drain_when_lost: _WhenLost = ""
     drop_when_lost: _WhenLost = ""
     class_name: Line253 = DEFAULT_CLASS

@@ -23,6 +23,8 @@ ANNOTATION_PROXY_PROTOCOL = "fairlead.dev/proxy-protocol"
 ANNOTATION_ACCEPT_PROXY_PROTOCOL = "fairlead.dev/accept-proxy-protocol"
 #: How long an endpoint that terminates keeps its connections, as ``30s``: from 0s to 1h. They are closed after that.
 ANNOTATION_DRAIN = "fairlead.dev/drain"
+#: How connections are closed after that: ``graceful`` (the default) ends them at both ends, ``reset`` aborts them.
+ANNOTATION_DRAIN_CLOSE = "fairlead.dev/drain-close"
 #: ``Node`` or ``Pod``: which targets, for this Service only.
 ANNOTATION_TARGET = "fairlead.dev/target"
 #: On a namespace, a Service or a pod, with the value ``enabled``: pods are ready only once they are served.
@@ -412,6 +414,7 @@ SERVICE_ANNOTATIONS = (
     ANNOTATION_REQUESTED_ADDRESS,
     ANNOTATION_TARGET,
     ANNOTATION_DRAIN,
+    ANNOTATION_DRAIN_CLOSE,
     ANNOTATION_HOSTNAME,
     ANNOTATION_GENERATED_HOSTNAME,
     ANNOTATION_NODEPOOL_SELECTOR,

@@ -25,7 +25,7 @@ from fairlead.api.intent import (
 from fairlead.api.meta import LIST_BY_PORT, ONE_LINE, JSONObject, Line63, Line253, Resource, Wire
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
 from fairlead.model.health import HealthCheckSettings, OutlierDetection
-from fairlead.model.http import DrainTime
+from fairlead.model.http import DrainClose, DrainTime
 
 TargetType = Literal["Node", "Pod", "Address"]
 
@@ -60,7 +60,7 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     ipFamilies are those of a Service: it gets an address of each, in this order; empty: IPv4. With ipFamilyPolicy
     RequireDualStack it is served with both or not at all. address may hold one of each family, after a comma.
     globalService is the GlobalService that it joins. drain is how long a target that terminates keeps its connections,
-    which are closed after that; empty: as long as both ends like.
+    which are closed as drainClose says after that; empty: as long as both ends like.
     accessLog takes the place of that of the class. healthCheck and outlierDetection count before those of the class.
     """
 
@@ -79,6 +79,7 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     generate_hostname: bool = False
     global_service: Line253 = ""
     drain: DrainTime = ""
+    drain_close: DrainClose = ""
     access_log: Annotated[str, Meta(max_length=MAX_ACCESS_LOG)] = ""
     limits: Annotated[str, Meta(max_length=MAX_LIMITS)] = ""
     accept_proxy_protocol: Annotated[str, Meta(max_length=MAX_ACCEPT)] = ""

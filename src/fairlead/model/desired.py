@@ -120,12 +120,13 @@ class Locality(msgspec.Struct, frozen=True, gc=False):
 class Shares(msgspec.Struct, frozen=True, gc=False):
     """How the members of one set of targets share new connections; ``localities`` are ordered by name.
 
-    ``drain_s`` as in ``FrontendSpec``, for backends of routes.
+    ``drain_s`` and ``drain_reset`` as in ``FrontendSpec``, for backends of routes.
     """
 
     localities: tuple[Locality, ...]
     spillover: Spillover = Spillover.STRICT
     drain_s: float | None = None
+    drain_reset: bool = False
 
 
 class FrontendSpec(msgspec.Struct, frozen=True):
@@ -167,6 +168,8 @@ class FrontendSpec(msgspec.Struct, frozen=True):
     machines: tuple[str, ...] = ()
     #: How long a target that terminates keeps its connections, which are closed then; None: as long as they last.
     drain_s: float | None = None
+    #: They are aborted then, so that neither end takes what it has for the whole.
+    drain_reset: bool = False
     #: How several members share its connections; None for a load balancer of one member.
     shares: Shares | None = None
     #: What is done with requests; None for a load balancer of connections. ``listeners`` are then its distinct ports.

@@ -50,6 +50,8 @@ Name = Annotated[str, Meta(min_length=1, max_length=512, pattern=PRINTABLE)]
 Hostname = Annotated[str, Meta(max_length=253, pattern=PRINTABLE)]
 #: How long a target that terminates keeps its connections; empty for no limit.
 DrainTime = Annotated[str, Meta(max_length=16, pattern=r"^([0-9]{1,7}ms|[0-9]{1,4}s|[0-9]{1,2}m|[01]h)?$")]
+#: How its connections are closed then; empty for graceful.
+DrainClose = Literal["", "graceful", "reset"]
 #: The most CIDRs of one list of client addresses.
 MAX_SOURCES = 1000
 #: Canonical CIDRs of client addresses.
@@ -488,7 +490,7 @@ class Backend(Value, frozen=True, gc=False):
     ``service`` is the member's namespace/name; the EndpointSlices at the hub carry it. ``port_name`` is the name of
     the port in these slices (empty for the unnamed one). With nodes as targets, ``node_port`` is where they take it, at
     their addresses of ``ip_families``: those of the Service, empty for IPv4 alone. ``health_check``,
-    ``outlier_detection`` and ``drain`` are what annotations of the Service set.
+    ``outlier_detection``, ``drain`` and ``drain_close`` are what annotations of the Service set.
     """
 
     name: Name
@@ -501,6 +503,7 @@ class Backend(Value, frozen=True, gc=False):
     health_check: HealthCheckSettings | None = None
     outlier_detection: OutlierDetection | None = None
     drain: DrainTime = ""
+    drain_close: DrainClose = ""
 
 
 class Attachment(Value, frozen=True, gc=False):

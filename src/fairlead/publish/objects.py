@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast, get_args
 
 import msgspec
 
@@ -39,6 +39,7 @@ from fairlead.api.names import (
     ANNOTATION_ACCEPT_PROXY_PROTOCOL,
     ANNOTATION_ACCESS_LOG,
     ANNOTATION_DRAIN,
+    ANNOTATION_DRAIN_CLOSE,
     ANNOTATION_EGRESS_PODS,
     ANNOTATION_GLOBAL,
     ANNOTATION_HEALTH_CHECK,
@@ -82,6 +83,7 @@ from fairlead.api.times import seconds_from_duration
 from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import MAX_DRAIN_S
 from fairlead.model.health import HealthCheckSettings, OutlierDetection, problem_of, shown, single_annotations
+from fairlead.model.http import DrainClose
 from fairlead.model.keys import IPV4, IPV6, Family, family_of, requested_addresses
 
 T = TypeVar("T", bound=KubeObject)
@@ -154,13 +156,8 @@ def canonical_ports(ports: list[EndpointPort]) -> list[EndpointPort]:
     return sorted(ports, key=_port_order)
 
 
-def canonical_slice(
-    raw: EndpointSlice, *, owners: bool = False, targets: bool = False, hints: bool = False
-) -> EndpointSlice:
-    """Reduce an EndpointSlice of either side.
-
-    ``owners``: with its owner references; ``targets``: with its pods; ``hints``: with the zones that it is for.
-    """
+def canonical_slice(raw: EndpointSlice, *, owners: bool = False, targets: bool = False) -> EndpointSlice:
+    """Reduce an EndpointSlice of either side; ``owners``: with its owner references; ``targets``: with its pods."""
     meta = canonical_meta(raw.metadata)
     if owners:
         meta = msgspec.structs.replace(meta, owner_references=raw.metadata.owner_references)
@@ -168,11 +165,7 @@ def canonical_slice(
         metadata=meta,
         address_type=raw.address_type,
         endpoints=canonical_endpoints(
-            [
-                _endpoint(endpoint, targets=targets, hints=hints)
-                for endpoint in raw.endpoints or ()
-                if endpoint.addresses
-            ]
+            [_endpoint(endpoint, targets=targets) for endpoint in raw.endpoints or () if endpoint.addresses]
         ),
         ports=canonical_ports([_port(port) for port in raw.ports or ()]),
     )
@@ -220,7 +213,7 @@ def shared_string(text: str) -> str:
     return text
 
 
-def _endpoint(raw: Endpoint, *, targets: bool, hints: bool) -> Endpoint:
+def _endpoint(raw: Endpoint, *, targets: bool) -> Endpoint:
     return Endpoint(
         addresses=raw.addresses,
         conditions=conditions_of(raw.conditions),
@@ -228,7 +221,6 @@ def _endpoint(raw: Endpoint, *, targets: bool, hints: bool) -> Endpoint:
         zone=shared_string(raw.zone) if raw.zone else None,
         hostname=raw.hostname,
         target_ref=raw.target_ref if targets else None,
-        hints=raw.hints if hints else None,
     )
 
 
@@ -333,7 +325,7 @@ def object_from_load_balancer(load_balancer: TCPLoadBalancer) -> JSONObject:
     """Write a TCPLoadBalancer; newer fields that are empty are left out."""
     spec = whole(load_balancer.spec)
     later = ("region", "ipFamilies", "ipFamilyPolicy", "globalService", "drain", "accessLog", "limits")
-    for name in (*later, "acceptProxyProtocol"):
+    for name in (*later, "acceptProxyProtocol", "drainClose"):
         # A hub of an earlier version would refuse a field that it does not know.
         if not spec[name]:
             del spec[name]
@@ -591,6 +583,7 @@ def spec_from_service(
         generate_hostname=options.generate_hostname,
         global_service=options.global_service,
         drain=options.drain,
+        drain_close=options.drain_close,
         access_log=options.access_log,
         limits=options.limits,
         accept_proxy_protocol=options.accept_proxy_protocol,
@@ -653,6 +646,7 @@ class ServiceOptions(msgspec.Struct, frozen=True):
     generate_hostname: bool = False
     global_service: str = ""
     drain: str = ""
+    drain_close: DrainClose = ""
     access_log: str = ""
     limits: str = ""
     accept_proxy_protocol: str = ""
@@ -705,6 +699,7 @@ def _options(service: Service, *, of_cloud: bool) -> ServiceOptions:
         generate_hostname=GENERATE in hostnames,
         global_service=_global_service(service),
         drain=of_backends.drain,
+        drain_close=of_backends.drain_close,
         access_log=_access_log(service),
         limits=_limits(service),
         accept_proxy_protocol=_accept_proxy_protocol(service),
@@ -744,6 +739,7 @@ class BackendSettings(NamedTuple):
     health_check: HealthCheckSettings | None = None
     outlier_detection: OutlierDetection | None = None
     drain: str = ""
+    drain_close: DrainClose = ""
 
 
 def backend_settings(service: Service) -> BackendSettings:
@@ -756,7 +752,7 @@ def backend_settings(service: Service) -> BackendSettings:
     return BackendSettings(
         settings_from_annotations(annotations, ANNOTATION_HEALTH_CHECK, HealthCheckSettings),
         settings_from_annotations(annotations, ANNOTATION_OUTLIER_DETECTION, OutlierDetection),
-        _drain(service),
+        *_drain(service),
     )
 
 
@@ -824,7 +820,7 @@ def _global_service(service: Service) -> str:
     return name
 
 
-def _drain(service: Service) -> str:
+def _drain(service: Service) -> tuple[str, DrainClose]:
     text = service.annotation(ANNOTATION_DRAIN).strip()
     try:
         valid = not text or seconds_from_duration(text) <= MAX_DRAIN_S
@@ -834,7 +830,15 @@ def _drain(service: Service) -> str:
         raise SettingError(
             f"annotation {ANNOTATION_DRAIN} is {shown(text)}: it must be a duration from 0s to 1h, such as 30s"
         )
-    return text
+    close = service.annotation(ANNOTATION_DRAIN_CLOSE).strip()
+    if close not in get_args(DrainClose):
+        hint = did_you_mean(close, ("graceful", "reset"))
+        raise SettingError(
+            f"annotation {ANNOTATION_DRAIN_CLOSE} is {shown(close)}: it must be graceful or reset.{hint}"
+        )
+    if close and not text:
+        raise SettingError(f"annotation {ANNOTATION_DRAIN_CLOSE} needs {ANNOTATION_DRAIN}, such as 30s")
+    return text, cast("DrainClose", close)
 
 
 def _hostnames(service: Service) -> frozenset[str]:

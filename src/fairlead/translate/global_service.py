@@ -449,7 +449,7 @@ def _localities(view: GlobalView, joined: Sequence[_Joined]) -> dict[str, Locali
 def _shares(view: GlobalView, spec: GlobalServiceSpec, joined: Sequence[_Joined]) -> Shares:
     localities = _localities(view, joined)
     in_order = tuple(localities[name] for name in sorted(localities))
-    return Shares(in_order, Spillover(spec.spillover), drain_s_of(spec))
+    return Shares(in_order, Spillover(spec.spillover), drain_s_of(spec), spec.drain_close == "reset")
 
 
 def _all_targets(spec: GlobalServiceSpec, joined: Sequence[_Joined]) -> dict[ListenerKey, Targets]:

@@ -541,6 +541,7 @@ def connection_frontend(
         affinity=Affinity(spec.session_affinity),
         proxy_protocol=ProxyProtocol(spec.proxy_protocol),
         drain_s=drain_s_of(spec),
+        drain_reset=spec.drain_close == "reset",
         local_traffic_only=isinstance(spec, TCPLoadBalancerSpec) and spec.external_traffic_policy == "Local",
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import subprocess
@@ -13,10 +14,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from fairlead.model.desired import Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.envoy import connections
+from fairlead.providers.envoy.clusters import EndpointSet
 from fairlead.providers.envoy.connections import ConnectionsTo, Drains, Place, close_connections, count_connections
-from fairlead.providers.envoy.resources import cluster_name
+from fairlead.providers.envoy.resources import DrainLimit, cluster_name, packaged_schema
 
 #: Python has no name for it.
 IP_FREEBIND = 15
@@ -32,9 +35,16 @@ def server(family: socket.AddressFamily, host: str) -> Generator[ConnectionsTo]:
 @needs_root
 @pytest.mark.req("F-4")
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
-def test_only_connections_of_the_process_to_the_target_are_closed(family: socket.AddressFamily, host: str) -> None:
+@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize("traces", [False, True])
+def test_only_connections_of_the_process_to_the_target_are_closed(
+    monkeypatch: pytest.MonkeyPatch, family: socket.AddressFamily, host: str, reset: bool, traces: bool
+) -> None:
+    """A copy of the socket is closed or reset; without one, the kernel destroys the connection."""
+    if not traces:
+        monkeypatch.setattr(connections, "_copy_of", refuse)
     program = "import socket,sys; c = socket.create_connection((sys.argv[1], int(sys.argv[2]))); print(1, flush=1); "
-    program += "c.recv(1)"
+    program += "sys.exit(3 if c.recv(1) else 0)"
     with server(family, host) as target, server(family, host) as other:
         elsewhere = socket.create_connection(other.target)
         mine = socket.create_connection(target.target)
@@ -43,8 +53,8 @@ def test_only_connections_of_the_process_to_the_target_are_closed(family: socket
             assert process.stdout is not None
             assert process.stdout.readline()
             assert count_connections([process.pid], [target, other]) == {target: 1}
-            assert close_connections([process.pid], [target]) == {target: 1}
-            assert process.wait(20) != 0
+            assert close_connections([process.pid], [target], reset=reset) == {target: 1}
+            assert process.wait(20) == (0 if traces and not reset else 1)
         assert not count_connections([process.pid], [target])
         assert count_connections([os.getpid()], [target]) == {target: 1}
         for connection in (mine, elsewhere):
@@ -72,6 +82,10 @@ def test_a_process_that_has_ended_has_no_connections() -> None:
         assert not count_connections([2**22 + 1], [target])
 
 
+def refuse(pid: int, _descriptor: int) -> int:
+    raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), pid)
+
+
 HTTP, OTHER = (LoadBalancerKey("HTTPLoadBalancer", "shop", name) for name in ("web", "web-2"))
 TARGET, ANOTHER = (ConnectionsTo(TargetKey(f"10.0.0.{number}", 8080)) for number in (1, 2))
 
@@ -83,12 +97,13 @@ class Proxies:
         self.now_s = 0.0
         self.open = Counter({TARGET: 3, ANOTHER: 2})
         self.closed: list[ConnectionsTo] = []
+        self.reset: list[ConnectionsTo] = []
         self.failing = ""
         self.places: dict[Place, bool] = {}
         clock = SimpleNamespace(monotonic=lambda: self.now_s, time=lambda: self.now_s)
         monkeypatch.setattr(connections, "time", clock)
         monkeypatch.setattr(connections, "count_connections", lambda _pids, groups: self._answer("count", groups))
-        monkeypatch.setattr(connections, "close_connections", lambda _pids, groups: self._answer("close", groups))
+        monkeypatch.setattr(connections, "close_connections", self._close)
         self.drains = Drains(
             pids=lambda _groups: [1],
             places_of=lambda targets, _groups: (
@@ -97,6 +112,12 @@ class Proxies:
             changed=lambda _keys: None,
         )
 
+    def _close(
+        self, _pids: Collection[int], groups: Collection[ConnectionsTo], *, reset: bool = False
+    ) -> Counter[ConnectionsTo]:
+        self.reset += groups if reset else ()
+        return self._answer("close", groups)
+
     def _answer(self, what: str, groups: Collection[ConnectionsTo]) -> Counter[ConnectionsTo]:
         if what == self.failing:
             raise PermissionError(1, "not permitted")
@@ -104,9 +125,9 @@ class Proxies:
             self.closed += groups
         return Counter({group: self.open[group] for group in groups})
 
-    def drain(self, place: Place, drain_s: float, *groups: str) -> None:
+    def drain(self, place: Place, drain_s: float, *groups: str, reset: bool = True) -> None:
         self.places[place] = True
-        self.drains.note(place, groups or ("g",), drain_s, drains=True)
+        self.drains.note(place, groups or ("g",), DrainLimit(drain_s, reset), drains=True)
 
     async def look(self, at_s: float) -> None:
         self.now_s = at_s
@@ -136,6 +157,30 @@ async def test_connections_are_closed_when_the_last_drain_of_their_target_is_ove
     await proxies.look(10.5)
     assert set(proxies.closed) == {TARGET}
     assert not proxies.drains.figures()
+
+
+@pytest.mark.req("F-4")
+@pytest.mark.parametrize("answers", [False, True])
+async def test_connections_are_closed_first_and_reset_when_an_end_stays(proxies: Proxies, answers: bool) -> None:
+    proxies.drain(place(HTTP, "a"), 10.0, reset=False)
+    await proxies.look(10.0)
+    assert (proxies.closed, proxies.reset) == ([TARGET], [])
+    assert proxies.drains.figures()[HTTP].connections == 3
+    proxies.open[TARGET] = 0 if answers else 1
+    await proxies.look(11.0)
+    assert bool(proxies.drains.figures()) is not answers
+    await proxies.look(20.0)
+    assert proxies.reset == ([] if answers else [TARGET])
+    assert not proxies.drains.figures()
+
+
+@pytest.mark.req("F-4")
+@pytest.mark.parametrize("limit", [None, DrainLimit(30.0), DrainLimit(0.0, reset=True)])
+def test_a_proxy_machine_reads_how_a_drain_ends_from_the_endpoints(limit: DrainLimit | None) -> None:
+    endpoints = EndpointSet([Target(TARGET.target, draining=True), Target(ANOTHER.target)])
+    endpoints.configure(0, limit)
+    assignment = packaged_schema().read_assignment(endpoints.assignment("web"))
+    assert assignment == ({TARGET.target: (True, limit), ANOTHER.target: (False, None)}, False)
 
 
 @pytest.mark.req("F-4")

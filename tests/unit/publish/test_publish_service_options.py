@@ -44,6 +44,12 @@ LEGAL = [
     ({"fairlead.dev/drain": "0s"}, {}, BY_FIELD, ServiceOptions(drain="0s")),
     ({"fairlead.dev/drain": "1h"}, {}, BY_FIELD, ServiceOptions(drain="1h")),
     (
+        {"fairlead.dev/drain": "1m", "fairlead.dev/drain-close": "reset"},
+        {},
+        BY_FIELD,
+        ServiceOptions(drain="1m", drain_close="reset"),
+    ),
+    (
         {"fairlead.dev/health-check-path": "/healthz", "fairlead.dev/outlier-detection": '{"consecutive5xx": 5}'},
         {},
         BY_FIELD,
@@ -65,6 +71,12 @@ WRONG = [
     ({"fairlead.dev/drain": "30"}, {}, ["fairlead.dev/drain", "'30'", "30s"]),
     ({"fairlead.dev/drain": "61m"}, {}, ["fairlead.dev/drain", "'61m'", "1h"]),
     ({"fairlead.dev/drain": "-1s"}, {}, ["fairlead.dev/drain", "'-1s'"]),
+    (
+        {"fairlead.dev/drain": "1s", "fairlead.dev/drain-close": "rst"},
+        {},
+        ["drain-close", "'rst'", "graceful or reset"],
+    ),
+    ({"fairlead.dev/drain-close": "reset"}, {}, ["fairlead.dev/drain-close", "needs fairlead.dev/drain"]),
     ({"fairlead.dev/global": "shop/web"}, {}, ["fairlead.dev/global", "'shop/web'"]),
     ({"fairlead.dev/health-check": '{"interval": "0s"}'}, {}, ["fairlead.dev/health-check: interval is '0s'"]),
     ({"fairlead.dev/outlier-detection": "5"}, {}, ["fairlead.dev/outlier-detection", "JSON object"]),

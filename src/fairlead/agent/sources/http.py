@@ -36,6 +36,7 @@ from fairlead.api.names import (
     ANNOTATION_CERTIFICATE_ISSUER,
     ANNOTATION_DENIED_SOURCES,
     ANNOTATION_DRAIN,
+    ANNOTATION_DRAIN_CLOSE,
     ANNOTATION_EXTERNAL_AUTH,
     ANNOTATION_EXTERNAL_PROCESSOR,
     ANNOTATION_HEALTH_CHECK,
@@ -270,6 +271,7 @@ def backend_of(service: Service, port: ServicePort) -> Backend:
         health_check=settings.health_check,
         outlier_detection=settings.outlier_detection,
         drain=settings.drain,
+        drain_close=settings.drain_close,
     )
 
 
@@ -281,7 +283,7 @@ def with_valid_settings(service: Service, published: Iterable[Backend]) -> Servi
         last = next((backend for backend in published if backend.service == "/".join(service.key)), None)
         settings = BackendSettings()
         if last is not None:
-            settings = BackendSettings(last.health_check, last.outlier_detection, last.drain)
+            settings = BackendSettings(last.health_check, last.outlier_detection, last.drain, last.drain_close)
         return _with_settings(service, settings)
     return service
 
@@ -295,7 +297,7 @@ def with_probed_health(service: Service, probe: HealthCheckSettings | None) -> S
 
 
 def _with_settings(service: Service, settings: BackendSettings) -> Service:
-    replaced = {*HEALTH_ANNOTATIONS, ANNOTATION_DRAIN}
+    replaced = {*HEALTH_ANNOTATIONS, ANNOTATION_DRAIN, ANNOTATION_DRAIN_CLOSE}
     annotations = {key: text for key, text in (service.metadata.annotations or {}).items() if key not in replaced}
     for key, value in (
         (ANNOTATION_HEALTH_CHECK, settings.health_check),
@@ -303,8 +305,8 @@ def _with_settings(service: Service, settings: BackendSettings) -> Service:
     ):
         if value is not None:
             annotations[key] = msgspec.json.encode(value).decode()
-    if settings.drain:
-        annotations[ANNOTATION_DRAIN] = settings.drain
+    drain = {ANNOTATION_DRAIN: settings.drain, ANNOTATION_DRAIN_CLOSE: settings.drain_close}
+    annotations |= {key: text for key, text in drain.items() if text}
     metadata = msgspec.structs.replace(service.metadata, annotations=annotations)
     return msgspec.structs.replace(service, metadata=metadata)
 

@@ -39,6 +39,7 @@ from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.keys import Protocol as Transport
 from fairlead.providers.envoy.resources import (
     DRAIN,
+    DrainLimit,
     EncodedResource,
     Fields,
     ResourceType,
@@ -439,7 +440,7 @@ def _health_status(target: Target, locality: Locality | None) -> str:
 
 
 def endpoint_bytes(
-    target: Target, check_port: int = 0, locality: Locality | None = None, *, drain_s: float | None = None
+    target: Target, check_port: int = 0, locality: Locality | None = None, *, drain: DrainLimit | None = None
 ) -> bytes:
     """Encode one ``lb_endpoints`` field of a LocalityLbEndpoints.
 
@@ -448,9 +449,11 @@ def endpoint_bytes(
     endpoint = delimited(1, place_bytes(target.key, check_port))
     if status := _health_status(target, locality):
         endpoint += number(2, _HEALTH_STATUSES[status])
-    if target.draining and drain_s is not None:
-        seconds = delimited(1, text(1, "seconds") + delimited(2, text(3, f"{drain_s:.3f}")))
-        endpoint += delimited(3, delimited(1, DRAIN_MARK + delimited(2, seconds)))
+    if target.draining and drain is not None:
+        limit = delimited(1, text(1, "seconds") + delimited(2, text(3, f"{drain.seconds:.3f}")))
+        if drain.reset:
+            limit += delimited(1, text(1, "close") + delimited(2, text(3, "reset")))
+        endpoint += delimited(3, delimited(1, DRAIN_MARK + delimited(2, limit)))
     if target.weight > 1:
         endpoint += delimited(4, number(1, target.weight))
     return delimited(_LB_ENDPOINT, endpoint)
@@ -465,14 +468,14 @@ def place_bytes(key: TargetKey, check_port: int) -> bytes:
 class EndpointSet:
     """The targets of one listener, ordered by key, each with its bytes.
 
-    ``drain_s`` is how long a target that drains keeps its connections, None for no limit.
+    ``drain`` is how long a target that drains keeps its connections, None for no limit.
     """
 
-    __slots__ = ("_check_port", "_encoded", "_order", "_targets", "drain_s")
+    __slots__ = ("_check_port", "_encoded", "_order", "_targets", "drain")
 
     def __init__(self, targets: Iterable[Target] = ()) -> None:
         self._check_port = 0
-        self.drain_s: float | None = None
+        self.drain: DrainLimit | None = None
         self._targets: dict[TargetKey, Target] = {}
         self._encoded: dict[TargetKey, bytes] = {}
         self._order: list[TargetKey] = []
@@ -488,17 +491,15 @@ class EndpointSet:
         if known is None:
             insort(self._order, key)
         self._targets[key] = target
-        self._encoded[key] = endpoint_bytes(target, self._check_port, drain_s=self.drain_s)
+        self._encoded[key] = endpoint_bytes(target, self._check_port, drain=self.drain)
         return True
 
-    def configure(self, check_port: int, drain_s: float | None) -> bool:
+    def configure(self, check_port: int, drain: DrainLimit | None) -> bool:
         """Have targets checked at this port, 0 for where they take traffic; return whether that changed anything."""
-        if (check_port, drain_s) == (self._check_port, self.drain_s):
+        if (check_port, drain) == (self._check_port, self.drain):
             return False
-        self._check_port, self.drain_s = check_port, drain_s
-        self._encoded = {
-            key: endpoint_bytes(target, check_port, drain_s=drain_s) for key, target in self._targets.items()
-        }
+        self._check_port, self.drain = check_port, drain
+        self._encoded = {key: endpoint_bytes(target, check_port, drain=drain) for key, target in self._targets.items()}
         return True
 
     def drop(self, key: TargetKey) -> bool:
@@ -535,7 +536,7 @@ class EndpointSet:
                 endpoints = [
                     self._encoded[key]
                     if locality.weight and not locality.dark
-                    else endpoint_bytes(target, self._check_port, locality, drain_s=self.drain_s)
+                    else endpoint_bytes(target, self._check_port, locality, drain=self.drain)
                     for key, target in targets
                 ]
                 weight = delimited(3, number(1, locality.weight)) if locality.weight else b""

@@ -21,6 +21,7 @@ from fairlead.model.observed import RefusedPart
 from fairlead.providers.envoy.clusters import TargetPort, cluster_bytes, collector_clusters
 from fairlead.providers.envoy.fleet import Fleet
 from fairlead.providers.envoy.resources import (
+    DrainLimit,
     EncodedResource,
     Fields,
     ResourceType,
@@ -74,7 +75,8 @@ class ConnectionFrontend:
         for listener in spec.listeners:
             port = old.pop(listener.key, None) or TargetPort(resource_name(spec.key, listener.key))
             self.ports[listener.key] = port
-            port.targets.configure(spec.health_check.port if spec.health_check is not None else 0, spec.drain_s)
+            drain = DrainLimit(spec.drain_s, spec.drain_reset) if spec.drain_s is not None else None
+            port.targets.configure(spec.health_check.port if spec.health_check is not None else 0, drain)
             changes += self._target_changes(listener.key, cluster=True)
             for address in self._bound:
                 name, reuse = listener_name(port.name, address), self._fleet.reuse_port

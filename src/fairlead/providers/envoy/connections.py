@@ -1,25 +1,36 @@
 """The TCP connections of processes on this machine to targets: listed and closed through the kernel.
 
 Envoy keeps the connections of a target that drains for as long as both ends like, and has no way to close those of one
-target. The kernel closes them as if the network had: Envoy then closes the client's side. In: process ids, targets.
-Out: how many connections there are, or were closed. Needs CAP_NET_ADMIN to close, and root or the same user to see
+target. In: process ids, targets. Out: how many connections there are, or were closed. Envoy ends the client's side as
+the target's side ends:
+
+    graceful   shutdown() of a copy of Envoy's socket      the target and the client get a FIN
+    reset      disconnect of such a copy                   the target gets an RST, and a client of TCP, too
+    destroyed  by the kernel (CAP_NET_ADMIN), if this      the target gets an RST, and the client a FIN
+               process gets no copy
+
+A copy needs the right to trace Envoy (same user, unless ``kernel.yama.ptrace_scope`` forbids it), and so does it to see
 whose a connection is. Never touches a connection of another process, or of a target that another load balancer of the
 same proxies still has: the kernel does not know for which load balancer Envoy made a connection. An option of the
 socket, which the kernel shows since Linux 5.10, marks those of load balancers that members share.
 Source: https://www.man7.org/linux/man-pages/man7/sock_diag.7.html
+Source: https://www.man7.org/linux/man-pages/man2/pidfd_getfd.2.html
+Source: https://www.man7.org/linux/man-pages/man2/connect.2.html (AF_UNSPEC)
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import os
 import socket
+import stat
 import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
@@ -33,7 +44,7 @@ from prometheus_client.registry import Collector
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import DrainFigures
 from fairlead.providers.envoy.clusters import DRAIN_MARK, is_dns_name
-from fairlead.providers.envoy.resources import EncodedResource, Schema, fields_of, load_balancer_of
+from fairlead.providers.envoy.resources import DrainLimit, EncodedResource, Schema, fields_of, load_balancer_of
 from fairlead.runtime.background import watched
 
 log = structlog.get_logger(__name__)
@@ -58,13 +69,32 @@ _BUFFER = 1 << 18
 _NET_ADMIN = 12
 #: How often connections of draining targets are counted.
 _COUNT_S = 1.0
+#: How long both ends have to answer the end of a connection before it is aborted.
+_ANSWER_S = 5.0
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PIDFD_GETFD = 438
+#: AF_UNSPEC, as a sockaddr.
+_NOWHERE = bytes(16)
 
 
 @lru_cache(maxsize=1)
-def may_close_connections() -> bool:
+def may_destroy_sockets() -> bool:
     """Return whether this process has CAP_NET_ADMIN."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return any(line.startswith("CapEff:") and int(line.split()[1], 16) >> _NET_ADMIN & 1 for line in lines)
+
+
+@lru_cache(maxsize=64)
+def may_borrow_sockets(pid: int) -> bool:
+    """Return whether the kernel gives this process copies of the sockets of another one."""
+    try:
+        copy = _copy_of(pid, 0)
+    except OSError as error:
+        log.warning("clients get no reset when a drain ends: this process may not trace envoy", error=str(error))
+        return False
+    if copy >= 0:
+        os.close(copy)
+    return True
 
 
 class ConnectionsTo(NamedTuple):
@@ -80,18 +110,23 @@ def count_connections(pids: Collection[int], groups: Collection[ConnectionsTo]) 
     Raises:
         OSError: the kernel does not answer.
     """
-    return Counter(group for group, _, _ in _connections(pids, groups))
+    return Counter(connection.group for connection in _connections(pids, groups))
 
 
-def close_connections(pids: Collection[int], groups: Collection[ConnectionsTo]) -> Counter[ConnectionsTo]:
-    """Close the connections of these processes of each group; return how many there were.
+def close_connections(
+    pids: Collection[int], groups: Collection[ConnectionsTo], *, reset: bool = False
+) -> Counter[ConnectionsTo]:
+    """Close or reset the connections of these processes of each group; return how many there were.
 
     Raises:
-        PermissionError: this process lacks CAP_NET_ADMIN.
+        PermissionError: this process may not trace the others, and lacks CAP_NET_ADMIN.
         OSError: the kernel does not answer, or was built without INET_DIAG_DESTROY.
     """
     closed = Counter[ConnectionsTo]()
-    for group, family, identity in list(_connections(pids, groups)):
+    for group, family, identity, inode, holder in list(_connections(pids, groups)):
+        if may_borrow_sockets(holder[0]):
+            closed[group] += _end(*holder, inode, reset=reset)
+            continue
         body = _QUERY.pack(family, socket.IPPROTO_TCP, 0, 0, 0xFFF) + identity
         for kind, answer in _ask(_SOCK_DESTROY, _REQUEST | _ACK, body):
             code = -struct.unpack_from("=i", answer)[0] if kind == _ERROR else 0
@@ -101,31 +136,81 @@ def close_connections(pids: Collection[int], groups: Collection[ConnectionsTo]) 
     return closed
 
 
+def _end(pid: int, descriptor: int, inode: int, *, reset: bool) -> bool:
+    """End a connection of another process; return False when it has ended meanwhile.
+
+    Raises:
+        OSError: this process gets no copy of its socket.
+    """
+    number = _copy_of(pid, descriptor)
+    if number < 0:
+        return False
+    try:
+        status = os.fstat(number)
+        if not stat.S_ISSOCK(status.st_mode) or status.st_ino != inode:
+            return False
+        if reset:
+            return not _LIBC.connect(number, _NOWHERE, len(_NOWHERE))
+        return not _LIBC.shutdown(number, socket.SHUT_RDWR)
+    finally:
+        os.close(number)
+
+
+def _copy_of(pid: int, descriptor: int) -> int:
+    """Return a copy of a file that another process has open, -1 when it is not open there any longer.
+
+    Raises:
+        OSError: this process may not trace the other one, or Linux is older than 5.6.
+    """
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return -1
+    try:
+        number = _LIBC.syscall(_PIDFD_GETFD, process, descriptor, 0)
+        code = ctypes.get_errno()
+    finally:
+        os.close(process)
+    if number < 0 and code not in {errno.EBADF, errno.ESRCH}:
+        raise OSError(code, os.strerror(code))
+    return number
+
+
 #: The connection ended meanwhile.
 _GONE = frozenset({errno.ENOENT, errno.ESRCH, errno.ECONNREFUSED})
 
 
-def _connections(pids: Collection[int], groups: Iterable[ConnectionsTo]) -> Iterator[tuple[ConnectionsTo, int, bytes]]:
-    """Yield group, family and identity of each connection of these processes that is in one of the groups."""
-    inodes = set[int]().union(*map(_inodes, pids))
+class _OpenConnection(NamedTuple):
+    """A connection: its identity in the kernel, its inode, and the process and file descriptor that have it."""
+
+    group: ConnectionsTo
+    family: int
+    identity: bytes
+    inode: int
+    holder: tuple[int, int]
+
+
+def _connections(pids: Collection[int], groups: Iterable[ConnectionsTo]) -> Iterator[_OpenConnection]:
+    """Yield the connections of these processes that are in one of the groups."""
+    holders = {inode: (pid, descriptor) for pid in pids for inode, descriptor in _inodes(pid)}
     wanted: dict[int, dict[tuple[bytes, int, bool], ConnectionsTo]] = {}
     for group in groups:
         address = ip_address(group.target.address)
         family = socket.AF_INET if address.version == 4 else socket.AF_INET6
         place = (address.packed.ljust(16, b"\0"), group.target.port, group.shared)
         wanted.setdefault(family, {})[place] = group
-    for family, by_place in wanted.items() if inodes else ():
+    for family, by_place in wanted.items() if holders else ():
         query = _QUERY.pack(family, socket.IPPROTO_TCP, 0, 0, _OPEN_STATES) + bytes(_IDENTITY.size)
         for kind, answer in _ask(_SOCK_DIAG_BY_FAMILY, _REQUEST | _DUMP, query):
             if kind != _SOCK_DIAG_BY_FAMILY:
                 continue
             _family, _state, _timer, _retries, identity, *_counts, inode = _ANSWER.unpack_from(answer)
             _source_port, port, _source, destination, _interface, _cookie = _IDENTITY.unpack(identity)
-            if inode not in inodes:
+            if inode not in holders:
                 continue
             shared = _is_freebind(answer[_ANSWER.size :])
             if (group := by_place.get((destination, port, shared))) is not None:
-                yield group, family, identity
+                yield _OpenConnection(group, family, identity, inode, holders[inode])
 
 
 def _is_freebind(attributes: bytes) -> bool:
@@ -139,9 +224,9 @@ def _is_freebind(attributes: bytes) -> bool:
     return False
 
 
-def _inodes(pid: int) -> set[int]:
-    """Return the inodes of the sockets that a process has open; none when it has ended."""
-    inodes = set[int]()
+def _inodes(pid: int) -> list[tuple[int, int]]:
+    """Return inode and file descriptor of the sockets that a process has open; none when it has ended."""
+    inodes: list[tuple[int, int]] = []
     try:
         for entry in os.scandir(f"/proc/{pid}/fd"):
             try:
@@ -149,9 +234,9 @@ def _inodes(pid: int) -> set[int]:
             except FileNotFoundError:
                 continue  # closed meanwhile
             if link.startswith("socket:["):
-                inodes.add(int(link[8:-1]))
+                inodes.append((int(link[8:-1]), int(entry.name)))
     except FileNotFoundError:
-        return set()
+        return []
     return inodes
 
 
@@ -183,6 +268,9 @@ class _Drain(msgspec.Struct):
     groups: tuple[str, ...]
     since_s: float
     ends_s: float
+    #: Its connections are aborted then; else they are closed, and aborted ``_ANSWER_S`` later.
+    reset: bool
+    closed_once: bool = False
     connections: int = 0
     #: Why they could not be counted or closed; ``connections`` is then the number that was counted last.
     problem: str = ""
@@ -221,9 +309,9 @@ class Drains(Collector):
             registry.register(self)
 
     def note(
-        self, place: Place, groups: tuple[str, ...], drain_s: float | None, *, drains: bool, listed: bool = True
+        self, place: Place, groups: tuple[str, ...], limit: DrainLimit | None, *, drains: bool, listed: bool = True
     ) -> None:
-        """Note that a target drains, for ``drain_s`` or without a limit, or serves.
+        """Note that a target drains, for a limited time or without a limit, or serves.
 
         ``listed``: the proxies still have it.
         """
@@ -232,8 +320,8 @@ class Drains(Collector):
             self._ended.discard(place)
         if not drains:
             self._drains.pop(place, None)
-        elif not (ended or place in self._drains or drain_s is None or is_dns_name(place[1].target.address)):
-            self._drains[place] = _Drain(groups, time.time(), time.monotonic() + drain_s)
+        elif not (ended or place in self._drains or limit is None or is_dns_name(place[1].target.address)):
+            self._drains[place] = _Drain(groups, time.time(), time.monotonic() + limit.seconds, limit.reset)
             if self._task is None:
                 self._task = watched("drains", self._run())
 
@@ -292,9 +380,11 @@ class Drains(Collector):
         drains = {place: drain for place, drain in self._drains.items() if drain.groups == groups}
         over = self._over(groups, drains)
         closing = {place[1] for place, closes in over.items() if closes}
+        resetting = {place[1] for place in over if drains[place].reset or drains[place].closed_once} & closing
         pids, counts, problems = self._pids(groups), dict[ConnectionsTo, int](), dict[ConnectionsTo, str]()
         for call, asked in (
-            (close_connections, closing),
+            (partial(close_connections, reset=True), resetting),
+            (close_connections, closing - resetting),
             (count_connections, {place[1] for place in drains} - closing),
         ):
             try:
@@ -313,10 +403,14 @@ class Drains(Collector):
             drain.problem = problem
             if place[1] in closing and number and not problem:
                 log.info("closed connections after the drain time", target=target, connections=number)
-            if place in over and self._drains.get(place) is drain:
+            ended = place in over and (drain.reset or drain.closed_once or not over[place])
+            ended = ended or (not number and (place in over or drain.closed_once))
+            if place in over and not ended:
+                drain.ends_s, drain.closed_once = time.monotonic() + _ANSWER_S, True
+            elif ended and self._drains.get(place) is drain:
                 del self._drains[place]
                 self._ended.add(place)
-            if place in over or number != drain.connections:
+            if ended or number != drain.connections:
                 drain.connections = number
                 changed |= {key for key in (load_balancer_of(place[0]),) if key is not None}
         return changed
@@ -382,8 +476,8 @@ class EndpointDrains:
                     if group.target in targets:
                         yield (name, group), drains
 
-    def _endpoints(self, resource: EncodedResource) -> Mapping[ConnectionsTo, tuple[bool, float | None]]:
-        """Return whether each target of a cluster drains, and for how many seconds; None for no limit."""
+    def _endpoints(self, resource: EncodedResource) -> Mapping[ConnectionsTo, tuple[bool, DrainLimit | None]]:
+        """Return whether each target of a cluster drains, and for how long; None for no limit."""
         endpoints, shared = self._schema.read_assignment(_content(resource))
         return {ConnectionsTo(target, shared): drains for target, drains in endpoints.items()}
 

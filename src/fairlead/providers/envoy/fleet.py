@@ -26,6 +26,10 @@ from fairlead.model.observed import Ensured
 
 #: Begins why connections are kept.
 NOT_CLOSED = "connections of draining targets are not closed after the drain time"
+NOT_RESET = (
+    "connections of draining targets are closed after the drain time without a reset for clients: "
+    "the kernel lets the hub trace no Envoy"
+)
 
 
 class Fleet(Protocol):
@@ -75,8 +79,8 @@ class Fleet(Protocol):
         """Call ``notify`` when ``addresses`` of a load balancer would answer differently."""
         ...
 
-    def why_not_closed(self, groups: Sequence[str]) -> str:
-        """Return why connections of these groups to one target cannot be closed; empty when they can."""
+    def why_not_closed(self, groups: Sequence[str], *, resets: bool) -> str:
+        """Return why connections of these groups to one target cannot be closed, or reset; empty when they can."""
         ...
 
     def pids(self, groups: Sequence[str]) -> list[int]:

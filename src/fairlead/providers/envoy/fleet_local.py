@@ -21,7 +21,7 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey, machine_of, node_group
 from fairlead.model.observed import Ensured
 from fairlead.providers.envoy.bootstrap import ENVOY_FLAGS, Bootstrap, bootstrap_json
-from fairlead.providers.envoy.connections import may_close_connections
+from fairlead.providers.envoy.connections import may_borrow_sockets, may_destroy_sockets
 from fairlead.providers.envoy.envoy_process import (
     LOCK,
     LocalEnvoy,
@@ -31,7 +31,7 @@ from fairlead.providers.envoy.envoy_process import (
     has_address,
     wanted_directories,
 )
-from fairlead.providers.envoy.fleet import NOT_CLOSED
+from fairlead.providers.envoy.fleet import NOT_CLOSED, NOT_RESET
 from fairlead.runtime.private_file import DirectoryLock
 
 #: Of one Envoy; where several share the load balancers, each has its number behind that.
@@ -158,11 +158,13 @@ class LocalFleet:
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
         """Do nothing: addresses change only by ``ensure``."""
 
-    def why_not_closed(self, groups: Sequence[str]) -> str:
+    def why_not_closed(self, groups: Sequence[str], *, resets: bool) -> str:
         """Return why not: this process lacks the right. Proxy machines close those of their own Envoys."""
-        if not all(machine_of(group) for group in groups) and not may_close_connections():
-            return f"{NOT_CLOSED}: the hub lacks CAP_NET_ADMIN"
-        return ""
+        if all(map(may_borrow_sockets, self.pids(groups))):
+            return ""
+        if may_destroy_sockets():
+            return NOT_RESET if resets else ""
+        return f"{NOT_CLOSED}: the hub lacks CAP_NET_ADMIN, and the kernel lets it trace no Envoy"
 
     def pids(self, groups: Sequence[str]) -> list[int]:
         """Return the Envoys here that are of these groups."""

@@ -228,7 +228,7 @@ class EnvoyProvider:
             if frontend is not None and port is not None:
                 drains = change.action in (Action.DRAIN, Action.DEREGISTER) or change.target.draining
                 place, gone = frontend.place_of(change.listener, change.key), change.action is Action.DEREGISTER
-                self._drains.note(place, frontend.groups, port.targets.drain_s, drains=drains, listed=not gone)
+                self._drains.note(place, frontend.groups, port.targets.drain, drains=drains, listed=not gone)
         if not self._knows_all():
             for resource in itertools.chain.from_iterable(resources.values()):
                 if resource.kind is ResourceType.ENDPOINTS:
@@ -423,7 +423,7 @@ class EnvoyProvider:
             return replace(status, data_path=problem)
         machines = [name for group in frontend.groups if (name := machine_of(group))]
         earlier = [name for name in machines if self._machine_drains.get(name, ()) is None]
-        why = self.fleet.why_not_closed(frontend.groups)
+        why = self.fleet.why_not_closed(frontend.groups, resets=frontend.spec.drain_reset)
         if earlier:
             why = f"{NOT_CLOSED}: upgrade Fairlead on machine {listed(earlier, 5)}"
         figures = self._drains.figures().get(key)

@@ -26,7 +26,7 @@ from enum import StrEnum
 from functools import cache
 from hashlib import blake2b
 from importlib.resources import files
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -205,6 +205,13 @@ _HEALTHY, _DRAINING = 1, 3
 DRAIN = "fairlead.dev/drain"
 
 
+class DrainLimit(NamedTuple):
+    """How long a target that drains keeps its connections, and whether they are aborted then."""
+
+    seconds: float
+    reset: bool = False
+
+
 class DeltaRequest(msgspec.Struct, frozen=True):
     """A request of Envoy on a delta stream: a subscription, an acknowledgement (nonce), or a refusal (nonce, error)."""
 
@@ -289,19 +296,20 @@ class Schema:
             for where in (endpoint.endpoint.address.socket_address,)
         }
 
-    def read_assignment(self, encoded: bytes) -> tuple[Mapping[TargetKey, tuple[bool, float | None]], bool]:
-        """Read a ClusterLoadAssignment: whether each endpoint drains, and for how many seconds; None for no limit.
+    def read_assignment(self, encoded: bytes) -> tuple[Mapping[TargetKey, tuple[bool, DrainLimit | None]], bool]:
+        """Read a ClusterLoadAssignment: whether each endpoint drains, and for how long; None for no limit.
 
         Also returns whether members share it.
         """
         message = self._class("envoy.config.endpoint.v3.ClusterLoadAssignment").FromString(encoded)
-        endpoints: dict[TargetKey, tuple[bool, float | None]] = {}
+        endpoints: dict[TargetKey, tuple[bool, DrainLimit | None]] = {}
         for locality in message.endpoints:
             for endpoint in locality.lb_endpoints:
                 where, mark = endpoint.endpoint.address.socket_address, endpoint.metadata.filter_metadata
-                limit = mark[DRAIN].fields["seconds"].string_value if DRAIN in mark else ""
+                fields = mark[DRAIN].fields if DRAIN in mark else {}
+                limit = DrainLimit(float(fields["seconds"].string_value), "close" in fields) if fields else None
                 key = TargetKey(where.address, where.port_value)
-                endpoints[key] = endpoint.health_status == _DRAINING, float(limit) if limit else None
+                endpoints[key] = endpoint.health_status == _DRAINING, limit
         return endpoints, any(locality.locality.region for locality in message.endpoints)
 
     def _class(self, type_name: str) -> Any:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -98,7 +97,7 @@ class MulticlusterCaches:
             member,
             ENDPOINT_SLICES,
             label_selector=f"{LABEL_MULTICLUSTER_SERVICE},{LABEL_SLICE_MANAGED_BY}={IMPORT_SLICE_MANAGED_BY}",
-            transform=partial(canonical_slice, hints=True),
+            transform=canonical_slice,
             indexes={_BY_SERVICE: _imports_of_slice},
         )
         self.exported: OptionalCache[ExportedService] = OptionalCache(hub, EXPORTED_SERVICES, namespace=hub_namespace)

@@ -30,6 +30,7 @@ from fairlead.providers.envoy.clusters import (
 from fairlead.providers.envoy.http.listeners import MAX_HEADERS, MAX_HEADERS_KIB, backend_tls
 from fairlead.providers.envoy.http.secrets import EnvoySecrets
 from fairlead.providers.envoy.resources import (
+    DrainLimit,
     EncodedResource,
     Fields,
     ResourceType,
@@ -100,10 +101,12 @@ class BackendClusters:
             if check != port.check:
                 # Another object: what is known of the health of its targets is judged again.
                 port = self.ports[key] = replace(port, check=check)
-            drain_s = shares.drain_s if (shares := self._shares.get(backend.name)) is not None else None
-            if drain_s is None and backend.drain:
-                drain_s = seconds_from_duration(backend.drain)
-            rechecked = port.targets.configure(check.port if check is not None else 0, drain_s)
+            drain = None
+            if (shares := self._shares.get(backend.name)) is not None and shares.drain_s is not None:
+                drain = DrainLimit(shares.drain_s, shares.drain_reset)
+            elif backend.drain:
+                drain = DrainLimit(seconds_from_duration(backend.drain), backend.drain_close == "reset")
+            rechecked = port.targets.configure(check.port if check is not None else 0, drain)
             cluster = None if port.datagrams else self._cluster(spec, backend, port)
             if cluster is None:
                 changes += self._drop(backend.name, name)

@@ -139,7 +139,7 @@ class DeploymentFleet:
         """Call ``notify`` with load balancers whose Service has got another address."""
         self._notify.append(notify)
 
-    def why_not_closed(self, groups: Sequence[str]) -> str:  # noqa: ARG002 - none of them
+    def why_not_closed(self, groups: Sequence[str], *, resets: bool) -> str:  # noqa: ARG002 - none of them
         """Return that only proxies on the machine of the hub can."""
         return f"{NOT_CLOSED}: the proxies run in pods; nodes as proxy machines close them"
 
