@@ -154,6 +154,18 @@ class TargetRef(Wire, frozen=True, gc=False):
     field_path: str = ""
 
 
+class ForZone(Wire, frozen=True, gc=False):
+    """A zone whose clients an endpoint is for."""
+
+    name: str = ""
+
+
+class EndpointHints(Wire, frozen=True, gc=False):
+    """The clients that kube-proxy prefers an endpoint for."""
+
+    for_zones: list[ForZone] | None = None
+
+
 class Endpoint(Wire, frozen=True, gc=False):
     """One endpoint; several ``addresses`` are the same endpoint, and consumers use the first."""
 
@@ -163,6 +175,7 @@ class Endpoint(Wire, frozen=True, gc=False):
     zone: str | None = None
     hostname: str | None = None
     target_ref: TargetRef | None = None
+    hints: EndpointHints | None = None
 
     @property
     def awaits_gate(self) -> bool:

@@ -156,8 +156,13 @@ def canonical_ports(ports: list[EndpointPort]) -> list[EndpointPort]:
     return sorted(ports, key=_port_order)
 
 
-def canonical_slice(raw: EndpointSlice, *, owners: bool = False, targets: bool = False) -> EndpointSlice:
-    """Reduce an EndpointSlice of either side; ``owners``: with its owner references; ``targets``: with its pods."""
+def canonical_slice(
+    raw: EndpointSlice, *, owners: bool = False, targets: bool = False, hints: bool = False
+) -> EndpointSlice:
+    """Reduce an EndpointSlice of either side.
+
+    ``owners``: with its owner references; ``targets``: with its pods; ``hints``: with the zones that it is for.
+    """
     meta = canonical_meta(raw.metadata)
     if owners:
         meta = msgspec.structs.replace(meta, owner_references=raw.metadata.owner_references)
@@ -165,7 +170,11 @@ def canonical_slice(raw: EndpointSlice, *, owners: bool = False, targets: bool =
         metadata=meta,
         address_type=raw.address_type,
         endpoints=canonical_endpoints(
-            [_endpoint(endpoint, targets=targets) for endpoint in raw.endpoints or () if endpoint.addresses]
+            [
+                _endpoint(endpoint, targets=targets, hints=hints)
+                for endpoint in raw.endpoints or ()
+                if endpoint.addresses
+            ]
         ),
         ports=canonical_ports([_port(port) for port in raw.ports or ()]),
     )
@@ -213,7 +222,7 @@ def shared_string(text: str) -> str:
     return text
 
 
-def _endpoint(raw: Endpoint, *, targets: bool) -> Endpoint:
+def _endpoint(raw: Endpoint, *, targets: bool, hints: bool) -> Endpoint:
     return Endpoint(
         addresses=raw.addresses,
         conditions=conditions_of(raw.conditions),
@@ -221,6 +230,7 @@ def _endpoint(raw: Endpoint, *, targets: bool) -> Endpoint:
         zone=shared_string(raw.zone) if raw.zone else None,
         hostname=raw.hostname,
         target_ref=raw.target_ref if targets else None,
+        hints=raw.hints if hints else None,
     )
 
 

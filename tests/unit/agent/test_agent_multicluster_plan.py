@@ -170,6 +170,22 @@ def test_slices_of_an_import_are_labelled(kind: str, service_name: str) -> None:
     assert made.endpoints[0].hostname == "web-0"
 
 
+@pytest.mark.req("MC-4")
+@pytest.mark.parametrize(
+    ("distribution", "zones"),
+    [("", [None, None, None]), ("PreferClose", [["a"], None, None]), ("PreferSameNode", [["a"], None, None])],
+)
+def test_endpoints_are_for_their_zone_where_the_service_prefers_near_ones(
+    distribution: str, zones: list[list[str] | None]
+) -> None:
+    endpoints = [{"addresses": [f"10.1.0.{number}"], "zone": zone} for number, zone in enumerate(("a", None, "no\n"))]
+    meta = {"name": "copy", "labels": {"multicluster.kubernetes.io/source-cluster": "west"}}
+    copy = decoded({"metadata": meta, "endpoints": endpoints}, EndpointSlice)
+    (made,) = member_slices(imported(trafficDistribution=distribution), [copy])
+    hints = [endpoint.hints for endpoint in made.endpoints or ()]
+    assert [[zone.name for zone in hint.for_zones or ()] if hint else None for hint in hints] == zones
+
+
 def test_the_source_takes_exports_and_imports() -> None:
     assert MulticlusterSource.publishes == {"ServiceExport"}
     assert MulticlusterSource.reports == {"ServiceExport", "ServiceImport"}

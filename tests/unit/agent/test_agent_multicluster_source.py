@@ -12,7 +12,7 @@ from agent_builders import engine_of
 from fairlead.agent.sources.caches import MemberService, ServiceCaches
 from fairlead.agent.sources.multicluster.source import MulticlusterCaches, MulticlusterSource
 from fairlead.agent.sources.service.plan import Settings
-from fairlead.api.kubernetes import CRDS, ENDPOINT_SLICES, NAMESPACES, SERVICES, EndpointSlice, Namespace
+from fairlead.api.kubernetes import CRDS, ENDPOINT_SLICES, NAMESPACES, SERVICES, Endpoint, EndpointSlice, Namespace
 from fairlead.api.meta import ObjectKey, Resource, condition_of
 from fairlead.api.multicluster import SERVICE_EXPORTS, SERVICE_IMPORTS, ExportedService, ImportedService
 from fairlead.api.names import ANNOTATION_UNUSED_SINCE, LABEL_IMPORT, LABEL_MANAGED_BY, MANAGED_BY
@@ -64,7 +64,7 @@ class World:
         self.caches.imported._store.put(decoded(imported, ImportedService))
         self.caches.namespaces._store.put(decoded({"metadata": {"name": "shop"}}, Namespace))
 
-    def slice(self, name: str, address: str) -> None:
+    def slice(self, name: str, address: str, *, zone: str = "a") -> None:
         labels = {
             "fairlead.dev/import": "shop.web",
             "fairlead.dev/origin-namespace": "shop",
@@ -72,7 +72,9 @@ class World:
             "multicluster.kubernetes.io/source-cluster": "west",
         }
         body = {"metadata": {"name": name, "namespace": "tenant-east", "labels": labels}, "addressType": "IPv4"}
-        self.services.hub_slices._store.put(decoded({**body, "endpoints": [{"addresses": [address]}]}, EndpointSlice))
+        self.services.hub_slices._store.put(
+            decoded({**body, "endpoints": [{"addresses": [address], "zone": zone}]}, EndpointSlice)
+        )
 
     async def report(self, kind: str) -> None:
         await self.caches.slices.refresh()
@@ -142,6 +144,20 @@ async def test_endpoints_are_kept_while_a_slice_of_the_hub_cannot_be_read(world:
     del world.services.hub_slices.broken[two]
     await world.report("ServiceImport")
     assert await world.addresses() == ["10.1.0.1"]
+
+
+@pytest.mark.req("MC-4")
+async def test_slices_follow_the_traffic_distribution_and_are_written_once(world: World) -> None:
+    world.slice("one", "10.1.0.1")
+    shown: list[tuple[bool, str]] = []
+    for distribution in ("PreferClose", "PreferClose", ""):
+        world.imports(trafficDistribution=distribution)
+        await world.report("ServiceImport")
+        (made,) = await world.member.list(ENDPOINT_SLICES, "shop")
+        (endpoint,) = made.endpoints or [Endpoint()]
+        shown.append((endpoint.hints is not None, made.metadata.resource_version))
+    assert [hinted for hinted, _ in shown] == [True, True, False]
+    assert shown[0] == shown[1], "nothing is written again"
 
 
 @pytest.mark.req("MC-4")

@@ -17,7 +17,15 @@ import msgspec
 from fairlead.agent.identity import ServiceKey
 from fairlead.agent.sources.caches import MemberService, MemberServiceMeta, MemberServiceSpec
 from fairlead.agent.sources.service.plan import Settings
-from fairlead.api.kubernetes import ClientIPConfig, EndpointSlice, ServicePort, SessionAffinityConfig
+from fairlead.api.kubernetes import (
+    ClientIPConfig,
+    Endpoint,
+    EndpointHints,
+    EndpointSlice,
+    ForZone,
+    ServicePort,
+    SessionAffinityConfig,
+)
 from fairlead.api.meta import JSONObject, KubeObject, ObjectMeta, WireCondition, mirrored_conditions
 from fairlead.api.multicluster import (
     ANNOTATION_DERIVED_SERVICE,
@@ -57,6 +65,8 @@ from fairlead.api.names import (
 from fairlead.publish.objects import NAME_LIMIT, families_of, metadata_difference, origin_labels, whole
 
 HEADLESS, CLUSTER_SET_IP = "Headless", "ClusterSetIP"
+#: For these values of trafficDistribution, kube-proxy looks for hints.
+_BY_ZONE = frozenset({"PreferClose", "PreferSameZone", "PreferSameNode"})
 _LABEL_PART = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _KEY = re.compile(rf"([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_LABEL_PART}")
 _VALUE = re.compile(rf"({_LABEL_PART})?")
@@ -325,12 +335,19 @@ def member_slices(imported: ImportedService, slices: Iterable[EndpointSlice]) ->
             limit=NAME_LIMIT,
             identity=(spec.name, cluster, endpoint_slice.metadata.name),
         )
-        made.append(
-            msgspec.structs.replace(
-                endpoint_slice, metadata=ObjectMeta(name=name, namespace=spec.namespace, labels=labels)
-            )
-        )
+        endpoints = endpoint_slice.endpoints
+        if spec.traffic_distribution in _BY_ZONE:
+            endpoints = [_for_own_zone(endpoint) for endpoint in endpoints or ()]
+        meta = ObjectMeta(name=name, namespace=spec.namespace, labels=labels)
+        made.append(msgspec.structs.replace(endpoint_slice, metadata=meta, endpoints=endpoints))
     return made
+
+
+def _for_own_zone(endpoint: Endpoint) -> Endpoint:
+    """Return an endpoint with the hint that the cluster sets for a Service with a selector."""
+    if not endpoint.zone or not _VALUE.fullmatch(endpoint.zone):
+        return endpoint
+    return msgspec.structs.replace(endpoint, hints=EndpointHints(for_zones=[ForZone(endpoint.zone)]))
 
 
 def service_import(imported: ImportedService, derived: MemberService | None) -> ServiceImport:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -97,7 +98,7 @@ class MulticlusterCaches:
             member,
             ENDPOINT_SLICES,
             label_selector=f"{LABEL_MULTICLUSTER_SERVICE},{LABEL_SLICE_MANAGED_BY}={IMPORT_SLICE_MANAGED_BY}",
-            transform=canonical_slice,
+            transform=partial(canonical_slice, hints=True),
             indexes={_BY_SERVICE: _imports_of_slice},
         )
         self.exported: OptionalCache[ExportedService] = OptionalCache(hub, EXPORTED_SERVICES, namespace=hub_namespace)
