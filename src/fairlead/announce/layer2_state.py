@@ -60,7 +60,7 @@ _OFFER_AGAIN_S = 10.0
 _LEAVE_S = 2.0
 #: Unknown health of targets delays the return of an address that long: a stuck Envoy counts as dead before.
 _HEALTH_S = 20.0
-_FOREIGN_S = 10.0
+_FOREIGN_S = 3.0
 _CONTESTED_S = 5.0
 _INCOMPLETE_S = 3.0
 #: So long a machine that was silent for others waits for their tables before it announces what it owned.
@@ -717,13 +717,17 @@ class Election:
             self._say(record, Entry(status, record.mine.claim))
         if now < record.foreign_until_s:
             if now >= record.defend_at_s:
-                record.defend_at_s = now + 1.0
                 self._announcing.append(record.name)
-                yield LinkAction("probe", record.name)
-            self._wake(record.defend_at_s, record.name)
+            yield from self._probe_foreign(now, record)
         elif record.foreign_mac:
             record.foreign_mac = ""
             self.changes += 1
+
+    def _probe_foreign(self, now: float, record: _AddressRecord) -> Iterator[LinkAction]:
+        if now >= record.defend_at_s:
+            record.defend_at_s = now + 1.0
+            yield LinkAction("probe", record.name)
+        self._wake(record.defend_at_s, record.name)
 
     def _why_release(self, now: float, record: _AddressRecord) -> tuple[str, str] | None:
         """Return why this machine must not have an address that it owns; None when it may."""
@@ -755,6 +759,9 @@ class Election:
             and (self._up and not self._isolated and not foreign)
             and (self._keyed or not self._peers)
         )
+        if foreign:
+            # Its answers keep the address from being taken; once it is gone, that ends soon.
+            yield from self._probe_foreign(now, record)
         record.due_back_s = min(record.due_back_s, now) if able and self._before_owner(record, want) else _NEVER
         self._say(record, Entry(Claiming.CANDIDATE, int(self._offers(now, record, want))) if able else _NOTHING)
         free_s = self._free_s(now, record, want) if able else _NEVER

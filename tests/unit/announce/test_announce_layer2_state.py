@@ -318,6 +318,24 @@ def test_an_address_of_a_foreign_host_is_not_taken():
     assert link.owners() == ["m1"]
 
 
+@pytest.mark.req("P-13", "P-39")
+def test_an_address_is_taken_soon_after_a_foreign_host_is_gone():
+    link = Link("m1", "m2")
+    link.plan({A: want("m1", "m2")})
+    answered, reasons = 0, []
+    for _ in range(240):
+        link.run(0.05)
+        reasons.append(link.elections["m1"].ownership(A).reason)
+        probes = [at for name in link.elections for at in link.done(name, "probe")]
+        for election in link.elections.values() if len(probes) > answered else ():
+            election.seen(link.now, A, FOREIGN)
+        answered = len(probes)
+    assert link.owners() == []
+    assert set(reasons[reasons.index("AddressInUse") :]) == {"AddressInUse"}, "it does not come and go"
+    link.run(4.5)
+    assert link.owners() == ["m1"]
+
+
 @pytest.mark.req("P-13")
 def test_an_owner_defends_a_contested_address(link):
     link.run(20)
