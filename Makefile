@@ -59,7 +59,7 @@ test: $(STAMP) ## Run the tests, all but those of test-e2e; ARGS="-k guard" for 
 	@.ci/dns
 	@.ci/bgp
 	@.ci/nftables
-	@$(BIN)/python -m pytest $(addprefix --ignore ,$(WHOLE)) $(ARGS)
+	@$(BIN)/python -m pytest -n $$(($$(nproc) + 1)) $(addprefix --ignore ,$(WHOLE)) $(ARGS)
 
 # These wait for processes more than they compute.
 test-e2e: $(STAMP) ## Run hubs, agents, proxies, DNS servers and demos as processes, under traffic and with faults
