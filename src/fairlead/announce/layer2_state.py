@@ -754,13 +754,14 @@ class Election:
         states = [self._entry(peer, record).status for peer in self._peers.values()]
         record.vacant_s = _NEVER if Claiming.OWNER in states else min(record.vacant_s, now)
         foreign = now < record.foreign_until_s
-        able = (
+        fit = (
             (want.serve is True and not want.leaving and self.name in want.machines)
-            and (self._up and not self._isolated and not foreign)
+            and (self._up and not self._isolated)
             and (self._keyed or not self._peers)
         )
-        if foreign:
-            # Its answers keep the address from being taken; once it is gone, that ends soon.
+        able = fit and not foreign
+        if fit and foreign:
+            # The address is not taken while a foreign host answers; after the last answer, it soon is.
             yield from self._probe_foreign(now, record)
         record.due_back_s = min(record.due_back_s, now) if able and self._before_owner(record, want) else _NEVER
         self._say(record, Entry(Claiming.CANDIDATE, int(self._offers(now, record, want))) if able else _NOTHING)

@@ -52,7 +52,7 @@ def free_port(host: str = "127.0.0.1") -> int:
         if port not in _handed_out and _free(host, port) and _free(host, port, socket.SOCK_DGRAM):
             _handed_out.add(port)
             return port
-    raise Terminal(f"There is no free port between {ports[0]} and {ports[-1]} at {host}.")
+    raise Terminal(f"No port from {ports[0]} to {ports[-1]} is free at {host}.")
 
 
 def _candidates() -> range:

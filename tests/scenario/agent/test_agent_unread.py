@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -146,6 +147,6 @@ async def test_unreadable_objects_change_nothing_and_endpoints_are_followed(
             after = await published(world)
             assert {name: after.get(name) for name in before} == before, group
             addresses = await list_pods(world, number)
-            await until(lambda: are_listed(addresses), what=f"endpoints beside {group}")  # noqa: B023
+            await until(partial(are_listed, addresses), what=f"endpoints beside {group}")
             if group not in SELF:
-                await until(lambda: is_named(world, group), what=f"an Event about {group}")  # noqa: B023
+                await until(partial(is_named, world, group), what=f"an Event about {group}")

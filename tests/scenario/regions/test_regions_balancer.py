@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -140,7 +141,7 @@ async def test_what_cannot_be_read_at_the_start_changes_no_region(
             assert await state() == before, kind
             assert await world.shown() == ["192.0.2.1", "192.0.2.2"], kind
             if kind in ("PoolService test-east", "NodePool east"):
-                await until(lambda: is_named(world, kind), what=f"an Event of the Service about {kind}")  # noqa: B023
+                await until(partial(is_named, world, kind), what=f"an Event of the Service about {kind}")
 
 
 async def is_named(world: World, kind: str) -> bool:

@@ -18,7 +18,14 @@ from fairlead.model.desired import Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.envoy import connections
 from fairlead.providers.envoy.clusters import EndpointSet
-from fairlead.providers.envoy.connections import ConnectionsTo, Drains, Place, close_connections, count_connections
+from fairlead.providers.envoy.connections import (
+    ConnectionsTo,
+    Drains,
+    Place,
+    close_connections,
+    count_connections,
+    may_borrow_sockets,
+)
 from fairlead.providers.envoy.resources import DrainLimit, cluster_name, packaged_schema
 
 #: Python has no name for it.
@@ -80,6 +87,19 @@ def test_connections_of_members_are_known_by_freebind(family: socket.AddressFami
 def test_a_process_that_has_ended_has_no_connections() -> None:
     with server(socket.AF_INET, "127.0.0.1") as target:
         assert not count_connections([2**22 + 1], [target])
+
+
+@pytest.mark.req("F-4")
+def test_a_shortage_of_files_is_not_remembered_as_a_missing_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(_pid: int, _descriptor: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    # No process has this number, so nothing is remembered of it.
+    pid = 2**22 + 2
+    monkeypatch.setattr(connections, "_copy_of", exhausted)
+    assert not may_borrow_sockets(pid)
+    monkeypatch.setattr(connections, "_copy_of", lambda _pid, _descriptor: -1)
+    assert may_borrow_sockets(pid)
 
 
 def refuse(pid: int, _descriptor: int) -> int:

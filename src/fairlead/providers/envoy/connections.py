@@ -84,12 +84,21 @@ def may_destroy_sockets() -> bool:
     return any(line.startswith("CapEff:") and int(line.split()[1], 16) >> _NET_ADMIN & 1 for line in lines)
 
 
-@lru_cache(maxsize=64)
 def may_borrow_sockets(pid: int) -> bool:
     """Return whether the kernel gives this process copies of the sockets of another one."""
     try:
+        return _may_trace(pid)
+    except OSError:
+        return False  # this time: no file is free, for example
+
+
+@lru_cache(maxsize=64)
+def _may_trace(pid: int) -> bool:
+    try:
         copy = _copy_of(pid, 0)
     except OSError as error:
+        if error.errno not in {errno.EPERM, errno.EACCES, errno.ENOSYS}:
+            raise
         log.warning("clients get no reset when a drain ends: this process may not trace envoy", error=str(error))
         return False
     if copy >= 0:
