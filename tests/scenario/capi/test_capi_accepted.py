@@ -35,6 +35,8 @@ async def test_accepted_versions_are_served_after_a_restart(world: World) -> Non
     await world.machine("m-1", "10.0.0.1")
     await world.until_states(m_1="active")
     await world.until_served("10.0.0.1:6443")
+    # Proxies serve before the status says so.
+    await world.until_condition("Programmed", "True")
     address = (await world.get_lb()).status.address
     await refused(world)
     # Its members are followed all the same.
