@@ -119,17 +119,18 @@ def is_newer(version: str, than: str) -> bool:
     return bool(number) and version_number(version) > number
 
 
+def without_status(obj: KubeObject) -> tuple[object, ...]:
+    """Return what changes with anything but the status of an object, of a kind with a status subresource."""
+    meta = obj.metadata
+    return (
+        meta.generation, meta.uid, meta.deletion_timestamp, meta.labels, meta.annotations, meta.finalizers,
+        meta.owner_references,
+    )  # fmt: skip
+
+
 def only_status_changed(old: KubeObject, new: KubeObject) -> bool:
     """Return whether two versions of one object, of a kind with a status subresource, differ in status at the most."""
-    before, after = old.metadata, new.metadata
-    return (
-        (before.generation, before.uid, before.deletion_timestamp)
-        == (after.generation, after.uid, after.deletion_timestamp)
-        and before.labels == after.labels
-        and before.annotations == after.annotations
-        and before.finalizers == after.finalizers
-        and before.owner_references == after.owner_references
-    )
+    return without_status(old) == without_status(new)
 
 
 class WireCondition(Wire, frozen=True, gc=False):

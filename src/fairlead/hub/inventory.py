@@ -28,7 +28,7 @@ from fairlead.api.managedcertificate import (
     CertificateIssuer,
     ManagedCertificate,
 )
-from fairlead.api.meta import ObjectKey, Resource, only_status_changed
+from fairlead.api.meta import ObjectKey, Resource, only_status_changed, without_status
 from fairlead.api.multicluster import EXPORTED_SERVICES, IMPORTED_SERVICES, ExportedService, ImportedService
 from fairlead.api.names import (
     DEFAULT_CLASS,
@@ -210,8 +210,8 @@ class RegionalHubs:
         self._leases: set[str] = set()
         self._changed: list[Callable[[str], None]] = []
         self._was_deleted = asyncio.Event()
-        self.cache.on_change(self._lease_changed)
-        self.cache.broken.on_change(self._readability_changed)
+        self.cache.on_object(lambda lease: self._note(lease.key))
+        self.cache.broken.on_change(self._note)
 
     def __bool__(self) -> bool:
         return bool(self._leases)
@@ -237,18 +237,11 @@ class RegionalHubs:
             if not self._deleted_s:
                 self._was_deleted.clear()
 
-    def _lease_changed(self, old: Lease | None, new: Lease | None) -> None:
-        if (obj := new or old) is not None:
-            self._note(obj.key, exists=new is not None)
-
-    def _readability_changed(self, key: ObjectKey) -> None:
-        self._note(key, exists=key in self.cache.broken or self.cache.get(*key) is not None)
-
-    def _note(self, key: ObjectKey, *, exists: bool) -> None:
+    def _note(self, key: ObjectKey) -> None:
         lease = key.name
         if not lease.startswith(f"{HUB_LEASE}-"):
             return
-        if not exists:
+        if key not in self.cache.broken and self.cache.get(*key) is None:
             self._deleted_s[lease] = self.cache.clock.monotonic()
             self._was_deleted.set()
             return
@@ -339,8 +332,10 @@ class Inventory:
         self._intent_caches: dict[str, AnyCache] = {}
         self._wakes: list[Callable[[LoadBalancerKey, str], None]] = []
         self.wake_on_readability("EndpointSlice", self.slices, lambda obj: self.keys_of_namespace(obj.namespace))
-        self.classes.on_change(self._class_changed)
-        self.records.on_change(self._record_changed)
+        # The status of a class counts its users, which does not concern them.
+        self.classes.on_object(self._class_changed, part=lambda obj: (obj.spec, without_status(obj)))
+        # The status counts records by state; a new or deleted record may change what is desired.
+        self.records.on_object(self._record_changed, part=lambda record: record.status.state)
         self.tenants.on_change(self._tenant_changed)
 
     def register(self, objects: IntentObjects[Any], others: Mapping[str, AnyCache] | None = None) -> None:
@@ -633,22 +628,16 @@ class Inventory:
             for namespace in {tenant.namespace for tenant in (old, new) if tenant is not None}:
                 self.wake(self.keys_of_namespace(namespace), "Tenant changed")
 
-    def _record_changed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
-        record = new or old
-        # The status counts records by state; a new or deleted record may change what is desired.
-        if record is not None and (old is None or new is None or old.status.state != new.status.state):
-            self.wake([load_balancer_of(record)], f"BackendRecord {record.metadata.name} changed")
+    def _record_changed(self, record: BackendRecord) -> None:
+        self.wake([load_balancer_of(record)], f"BackendRecord {record.metadata.name} changed")
 
-    def _class_changed(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
-        changed = new or old
-        if new is not None and new.metadata.name == DEFAULT_CLASS:
-            metadata = msgspec.structs.replace(new.metadata, deletion_timestamp=None)
-            self.last_default_class = msgspec.structs.replace(new, metadata=metadata)
-        # The status of a class counts its users, which does not concern them.
-        if changed is not None and not (old and new and old.spec == new.spec and only_status_changed(old, new)):
-            for objects in self.intents.values():
-                keys = objects.keys_by_index("class", changed.metadata.name)
-                self.wake(keys, f"LoadBalancerClass {changed.metadata.name} changed")
+    def _class_changed(self, changed: LoadBalancerClass) -> None:
+        if changed.metadata.name == DEFAULT_CLASS:
+            metadata = msgspec.structs.replace(changed.metadata, deletion_timestamp=None)
+            self.last_default_class = msgspec.structs.replace(changed, metadata=metadata)
+        for objects in self.intents.values():
+            keys = objects.keys_by_index("class", changed.metadata.name)
+            self.wake(keys, f"LoadBalancerClass {changed.metadata.name} changed")
 
 
 def _of_load_balancers(tenant: Tenant) -> tuple[object, ...]:

@@ -19,7 +19,7 @@ async def test_the_status_of_a_deleted_pool_is_not_an_error():
         pools = AddressPools(cluster=cluster, inventory=inventory, own_pool=None, leading=lambda: True)
         body = {"metadata": {"name": "edge", "uid": "u"}, "spec": {"addresses": ["192.0.2.0/29"]}}
         inventory.address_pools._store.put(obj := decoded(body, AddressPool))
-        pools._changed(None, obj)
+        pools._changed(obj.metadata.name)
         gone = {"name": "edge", "kind": "addresspools"}
         api.answer(lambda seen: seen.method == "PATCH", 404, "NotFound", "it is gone", details=gone)
         assert await pools.reconcile("edge") is None
@@ -34,7 +34,7 @@ async def test_counts_of_a_pool_are_gathered_and_a_refusal_is_written_at_once():
         accepted = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": ""}
         body = {"metadata": {"name": "edge", "uid": "u"}, "spec": spec, "status": {"size": 4, "conditions": [accepted]}}
         inventory.address_pools._store.put(obj := decoded(body, AddressPool))
-        pools._changed(None, obj)
+        pools._changed(obj.metadata.name)
         wait_s = await pools.reconcile("edge")
         assert (wait_s or 0.0) > 0
         assert api.seen == []
@@ -44,7 +44,7 @@ async def test_counts_of_a_pool_are_gathered_and_a_refusal_is_written_at_once():
             "status": body["status"],
         }
         inventory.address_pools._store.put(refused := decoded(wrong, AddressPool))
-        pools._changed(obj, refused)
+        pools._changed(refused.metadata.name)
         gone = {"name": "edge", "kind": "addresspools"}
         api.answer(lambda seen: seen.method == "PATCH", 404, "NotFound", "it is gone", details=gone)
         assert await pools.reconcile("edge") is None
@@ -60,7 +60,7 @@ async def test_a_generation_that_only_our_own_write_shows_is_not_observed():
         meta = {"name": "edge", "uid": "u", "generation": 1, "resourceVersion": "5"}
         body = {"metadata": meta, "spec": {"addresses": ["192.0.2.0/29"]}}
         inventory.address_pools._store.put(obj := decoded(body, AddressPool))
-        pools._changed(None, obj)
+        pools._changed(obj.metadata.name)
         newer = {**body, "metadata": {**meta, "generation": 2, "resourceVersion": "9"}, "spec": {"addresses": ["x"]}}
         pools._present.written(decoded(newer, AddressPool), before=obj)
         gone = {"name": "edge", "kind": "addresspools"}

@@ -532,7 +532,7 @@ async def test_deleted_periods_are_stored_again_with_their_beginning(world: Worl
     await world.clock.advance(3600)
     del world.maps.maps[HELD_OF_EAST]
     with_address(world, "shop.api")
-    world.usage._object_changed(None, None)
+    world.usage._object_changed(tcp("shop.api", namespace="tenant-east"))
     await world.usage.store()
     periods = unpacked(world.maps.maps[HELD_OF_EAST]["data"]["hub"], list[HeldPeriod]) or []
     assert [period.since for period in periods] == [began + 3600, began]

@@ -47,7 +47,7 @@ from fairlead.api.managedcertificate import (
     ManagedCertificate,
     ManagedCertificateStatus,
 )
-from fairlead.api.meta import JSONObject, KubeObject, only_status_changed, transitions, wire_conditions
+from fairlead.api.meta import JSONObject, only_status_changed, transitions, wire_conditions, without_status
 from fairlead.api.names import (
     ANNOTATION_CERTIFICATE_ISSUER,
     ANNOTATION_DIGEST,
@@ -159,7 +159,7 @@ class CertificateControl:
     def watch(self) -> None:
         """Subscribe to everything that a certificate depends on."""
         self._inventory.managed.on_change(self._changed)
-        self._inventory.issuers.on_change(self._issuer_changed)
+        self._inventory.issuers.on_object(self._issuer_changed, part=without_status)
         self._owners.watch(self.owner_changed)
         self._domains.watch()
 
@@ -417,10 +417,7 @@ class CertificateControl:
             for other in self._inventory.managed.by_index("secret", (obj.metadata.namespace, secret)):
                 self._queue.add(other.key)
 
-    def _issuer_changed(self, old: CertificateIssuer | None, new: CertificateIssuer | None) -> None:
-        issuer = new or old
-        if issuer is None or (old and new and only_status_changed(old, new)):
-            return
+    def _issuer_changed(self, issuer: CertificateIssuer) -> None:
         self._accounts.queue.add(issuer.metadata.name)
         for obj in self._inventory.managed.by_index("issuer", issuer.metadata.name):
             self._queue.add((obj.metadata.namespace, obj.metadata.name))
@@ -701,12 +698,14 @@ class DomainCertificates:
     def watch(self) -> None:
         """Subscribe to everything that decides whether a certificate is needed."""
         inventory = self._inventory
-        inventory.tenants.on_change(self._tenant_changed)
-        inventory.intents[HTTP_LOAD_BALANCERS.kind].cache.on_change(self._load_balancer_changed)
+        # A domain may belong to another member now.
+        inventory.tenants.on_object(lambda _tenant: self.lead(), part=lambda obj: (obj.name_domains, obj.accepted))
+        load_balancers: WatchCache[HTTPLoadBalancer] = inventory.intents[HTTP_LOAD_BALANCERS.kind].cache
+        load_balancers.on_object(lambda obj: self.queue.add(obj.metadata.namespace), part=lambda obj: obj.class_name)
         inventory.classes.on_change(self._class_changed)
-        inventory.issuers.on_change(self._shared_changed)
+        inventory.issuers.on_object(lambda _issuer: self.lead(), part=without_status)
         if (zones := self._zones()) is not None:
-            zones.on_change(self._shared_changed)
+            zones.on_object(lambda _zone: self.lead(), part=without_status)
 
     def lead(self) -> None:
         """Reconcile every member: this replica has begun to lead."""
@@ -778,21 +777,8 @@ class DomainCertificates:
     def _zones(self) -> WatchCache[DNSZone] | None:
         return self._inventory.caches.get(DNS_ZONES.plural)
 
-    def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
-        if old is None or new is None or (old.name_domains, old.accepted) != (new.name_domains, new.accepted):
-            self.lead()  # a domain may belong to another member now
-
-    def _load_balancer_changed(self, old: HTTPLoadBalancer | None, new: HTTPLoadBalancer | None) -> None:
-        changed = new or old
-        if changed is not None and (old is None or new is None or old.class_name != new.class_name):
-            self.queue.add(changed.metadata.namespace)
-
     def _class_changed(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
         if _issuer_of(old) != _issuer_of(new):
-            self.lead()
-
-    def _shared_changed(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        if old is None or new is None or not only_status_changed(old, new):
             self.lead()
 
 

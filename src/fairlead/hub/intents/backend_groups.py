@@ -176,9 +176,9 @@ class BackendSources:
         self._needed: dict[str, AnyCache] = {}
         self._running: set[str] = set()
         self._wake = asyncio.Event()
-        self.pods.on_change(self._object_changed)
-        self.services.on_change(self._object_changed)
-        self.nodes.on_change(self._node_changed)
+        self.pods.on_object(self._object_changed)
+        self.services.on_object(self._object_changed)
+        self.nodes.on_object(self._object_changed, part=_selected_by)
         for cache in (self.pods, self.services, self.nodes):
             cache.broken.on_change(lambda obj: self._changed(obj.namespace))
 
@@ -255,17 +255,12 @@ class BackendSources:
         await cache.wait_synced()
         self._changed("")
 
-    def _object_changed(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        if (changed := new or old) is not None:
-            self._changed(changed.metadata.namespace)
-
-    def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        """Report a node, unless only its heartbeat has changed."""
-        if old is None or new is None or _selected_by(old) != _selected_by(new):
-            self._object_changed(old, new)
+    def _object_changed(self, obj: KubeObject) -> None:
+        self._changed(obj.metadata.namespace)
 
 
 def _selected_by(node: Node) -> tuple[object, ...]:
+    """Return what groups depend on: not the heartbeat."""
     return (is_node_ready(node), node.metadata.labels, node.status.addresses)
 
 

@@ -73,7 +73,7 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerDecision]):
 
     def watch(self) -> None:
         """Subscribe to groups, and to records, which the status counts."""
-        self._context.inventory.records.on_change(self._record_changed)
+        self._context.inventory.records.on_object(self._record_changed)
         self._objects.groups.on_change(self._group_status.changed)
         self._objects.groups.on_change(self._validation.group_changed)
 
@@ -268,9 +268,8 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerDecision]):
     def _verdict_changed(self, keys: Iterable[LoadBalancerKey]) -> None:
         self._context.inventory.wake(keys, "the provider answered a validation")
 
-    def _record_changed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
-        record = new or old
-        if record is not None and (key := load_balancer_of(record)).kind == self.objects.resource.kind:
+    def _record_changed(self, record: BackendRecord) -> None:
+        if (key := load_balancer_of(record)).kind == self.objects.resource.kind:
             self.status.refresh(key)
 
 

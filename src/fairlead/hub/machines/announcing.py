@@ -55,8 +55,8 @@ class AnnouncementObjects:
         self._secrets: dict[str, Mapping[str, bytes] | None] = {}
         self._read = asyncio.Event()
         self._stale = asyncio.Event()
-        self._peers.on_change(self._peer_changed)
-        self._advertisements.on_change(self._advertisement_changed)
+        self._peers.on_object(self._peer_changed, part=_announced)
+        self._advertisements.on_object(lambda _obj: self._changed(), part=_announced)
 
     async def run(self) -> None:
         """Read the objects until cancelled."""
@@ -118,14 +118,9 @@ class AnnouncementObjects:
                 changes = transitions(before.conditions, status_of_peer.conditions)
                 emit_transitions(self._events, BGP_PEERS, peer, changes)
 
-    def _peer_changed(self, old: BGPPeer | None, new: BGPPeer | None) -> None:
-        if old is None or new is None or old.spec != new.spec or old.deleting != new.deleting:
-            self._stale.set()
-            self._changed()
-
-    def _advertisement_changed(self, old: Advertisement | None, new: Advertisement | None) -> None:
-        if old is None or new is None or old.spec != new.spec or old.deleting != new.deleting:
-            self._changed()
+    def _peer_changed(self, _peer: BGPPeer) -> None:
+        self._stale.set()
+        self._changed()
 
     async def _keep_secrets(self) -> None:
         await self._peers.wait_synced()
@@ -172,3 +167,7 @@ def _ready(name: str, sessions: Sequence[RouterSession], verdicts: Sequence[Cond
         sentence = f"{len(down)} of {len(sessions)} sessions are down: {why}"
         return Condition(ConditionType.READY, False, ConditionReason.SESSION_DOWN, sentence)
     return Condition(ConditionType.READY, True, ConditionReason.READY)
+
+
+def _announced(obj: BGPPeer | Advertisement) -> tuple[object, ...]:
+    return obj.spec, obj.deleting

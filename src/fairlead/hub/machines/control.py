@@ -22,7 +22,6 @@ import structlog
 from fairlead.api.intent import IntentObject
 from fairlead.api.json_text import decode
 from fairlead.api.kubernetes import CONFIG_MAPS, CONFIG_MAPS_WITH_DATA, LEASES
-from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import JSONObject, transitions
 from fairlead.api.names import (
     ANNOTATION_FIRST_CERTIFICATE,
@@ -228,9 +227,9 @@ class Machines:
         self._moves = AddressMoves()
         self.metrics = MachineCollector(self._now, self._moves)
         self.machines.on_change(self._machine_changed)
-        inventory.classes.on_change(self._class_changed)
+        inventory.classes.on_object(lambda _class: self.changed())
         for objects in inventory.intents.values():
-            objects.cache.on_change(self._load_balancer_changed)
+            objects.cache.on_object(lambda _obj: self.changed(), part=self._planned_of)
 
     @property
     def authorities(self) -> bytes:
@@ -534,17 +533,11 @@ class Machines:
     def _members(self) -> list[ProxyMachine]:
         return [machine for machine in self.machines.values() if not machine.deleting]
 
-    def _load_balancer_changed(self, old: IntentObject | None, new: IntentObject | None) -> None:
-        if (
-            old is None
-            or new is None
-            or _placed(old) != _placed(new)
-            or (self._egress.ports and _ports_changed(old, new))
-        ):
-            self.changed()
-
-    def _class_changed(self, _old: LoadBalancerClass | None, _new: LoadBalancerClass | None) -> None:
-        self.changed()
+    def _planned_of(self, obj: IntentObject) -> tuple[object, ...]:
+        """Return the part of a load balancer that plans depend on; pods that leave have ports apart from its own."""
+        status = obj.status
+        ports = (obj.metadata.generation, status.observed_generation) if self._egress.ports else ()
+        return status.allocation, status.placement, obj.class_name, pods_of(obj), ports
 
     # --- objects ----------------------------------------------------------------------------------------------
 
@@ -760,18 +753,6 @@ def _able(report: MachineReport) -> tuple[object, ...]:
 def _upgraded(report: MachineReport) -> tuple[object, ...]:
     """Return the part of a report that an upgrade waits for."""
     return report.drained, report.proxy.alive, report.proxy.upgrade
-
-
-def _placed(obj: IntentObject) -> tuple[object, ...]:
-    """Return the part of a load balancer that plans depend on."""
-    return obj.status.allocation, obj.status.placement, obj.class_name, pods_of(obj)
-
-
-def _ports_changed(old: IntentObject, new: IntentObject) -> bool:
-    """Return whether a load balancer may listen at other ports: those of pods that leave are apart from them."""
-    return old.metadata.generation != new.metadata.generation or old.status.observed_generation != (
-        new.status.observed_generation
-    )
 
 
 def _planned(machine: ProxyMachine) -> tuple[object, ...]:

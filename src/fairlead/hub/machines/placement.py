@@ -143,10 +143,10 @@ class Placements:
         self._active = False
         #: The record of each load balancer that is under way, and since when.
         self._since: dict[LoadBalancerKey, tuple[MachinePlacement, float]] = {}
-        self.groups.on_change(lambda _old, _new: self.changed())
-        machines.on_change(lambda _old, _new: self.changed())
+        self.groups.on_object(lambda _group: self.changed())
+        machines.on_object(lambda _machine: self.changed())
         for objects in inventory.intents.values():
-            objects.cache.on_change(self._load_balancer_changed)
+            objects.cache.on_object(lambda _obj: self.changed(), part=_concerns)
 
     # --- for others ---------------------------------------------------------------------------------------------
 
@@ -339,10 +339,6 @@ class Placements:
                 if written is not None:
                     changes = transitions(group.status.conditions, status.conditions)
                     emit_transitions(self._events, PROXY_GROUPS, group, changes)
-
-    def _load_balancer_changed(self, old: IntentObject | None, new: IntentObject | None) -> None:
-        if old is None or new is None or _concerns(old) != _concerns(new):
-            self.changed()
 
 
 def group_status(group: ProxyGroup, members: int, load_balancers: int, *, now: str) -> ProxyGroupStatus:

@@ -18,7 +18,7 @@ import msgspec
 
 from fairlead.api.addresspool import ADDRESS_POOLS, COUNTED, AddressPool, AddressPoolStatus
 from fairlead.api.intent import Allocation, ProxyPort
-from fairlead.api.meta import only_status_changed, wire_conditions
+from fairlead.api.meta import wire_conditions, without_status
 from fairlead.api.names import MANAGER_HUB
 from fairlead.api.tcploadbalancer import TCPLoadBalancerSpec
 from fairlead.api.times import wire_time
@@ -679,8 +679,8 @@ class AddressPools:
 
     def watch(self) -> None:
         """Subscribe to AddressPools."""
-        self._inventory.address_pools.on_change(self._changed)
-        self._inventory.address_pools.broken.on_change(lambda _pool: self._changed(None, None))
+        self._inventory.address_pools.on_object(lambda pool: self._changed(pool.metadata.name), part=without_status)
+        self._inventory.address_pools.broken.on_change(lambda _pool: self._changed())
 
     def lead(self) -> None:
         """Write the status of every pool: this replica has begun to lead."""
@@ -745,9 +745,7 @@ class AddressPools:
             "address until it is deleted or requests another one (spec.address)"
         )
 
-    def _changed(self, old: AddressPool | None, new: AddressPool | None) -> None:
-        if old is not None and new is not None and only_status_changed(old, new):
-            return
+    def _changed(self, name: str = OWN_POOL) -> None:
         cache = self._inventory.address_pools
         unread = {
             first_broken(ADDRESS_POOLS.kind, cache, [key]): remains.obj if remains.has("status") else None
@@ -759,8 +757,6 @@ class AddressPools:
         pools, self._conditions = usable_pools(
             self._own_pool, cache.values(), region=self._inventory.region, unread=unread
         )
-        changed = new or old
-        name = changed.metadata.name if changed is not None else OWN_POOL
         self.allocator.use(pools, f"AddressPool {name} changed")
         for each in self._conditions:
             self.queue.add(each)

@@ -23,6 +23,7 @@ from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError, NamespaceNotFound, NotFound, Retry, Wait
 from fairlead.hub.inventory import Inventory, service_of_shared
 from fairlead.hub.tenants.tenants import MemberHealth
+from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.writes import Overlay, write_status
 from fairlead.model.keys import family_of
@@ -84,14 +85,14 @@ class ClusterSets:
         inventory = self._inventory
         inventory.exports.on_change(self._export_changed)
         inventory.imports.on_change(self._import_changed)
-        inventory.slices.on_change(self._exported_slice_changed)
+        inventory.slices.on_object(self._exported_slice_changed)
         inventory.import_slices.on_change(self._import_slice_changed)
         inventory.tenants.on_change(self._tenant_changed)
         inventory.exports.broken.on_change(lambda obj: self._add([_service_named(obj)]))
         inventory.slices.broken.on_change(lambda obj: self.member_changed(obj.namespace))
         inventory.tenants.broken.on_change(lambda _obj: self.lead())
-        load_balancers = inventory.intents[TCP_LOAD_BALANCERS.kind].cache
-        load_balancers.on_change(self._load_balancer_changed)
+        load_balancers: WatchCache[TCPLoadBalancer] = inventory.intents[TCP_LOAD_BALANCERS.kind].cache
+        load_balancers.on_object(lambda obj: self._served_changed(obj.key))
         load_balancers.broken.on_change(self._served_changed)
 
     def lead(self) -> None:
@@ -126,18 +127,13 @@ class ClusterSets:
         if new is None and old is not None:
             self._add(service_of_shared(old))
 
-    def _exported_slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
-        version = new or old
-        if version is not None and version.label(LABEL_EXPORT):
-            self._add([_origin(version)])
+    def _exported_slice_changed(self, endpoint_slice: EndpointSlice) -> None:
+        if endpoint_slice.label(LABEL_EXPORT):
+            self._add([_origin(endpoint_slice)])
 
     def _import_slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
         if new is None and old is not None:
             self._add([_origin(old)])
-
-    def _load_balancer_changed(self, old: TCPLoadBalancer | None, new: TCPLoadBalancer | None) -> None:
-        if (version := new or old) is not None:
-            self._served_changed(version.key)
 
     def _served_changed(self, load_balancer: ObjectKey) -> None:
         if (export := self._inventory.exports.get(*load_balancer)) is not None:

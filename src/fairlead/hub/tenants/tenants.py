@@ -48,6 +48,7 @@ from fairlead.api.meta import (
     only_status_changed,
     transitions,
     wire_conditions,
+    without_status,
 )
 from fairlead.api.names import (
     AGENT_LEASE,
@@ -270,6 +271,7 @@ class MemberQuotas:
         """Count the load balancers of one kind."""
         self._kinds.append(objects)
         objects.cache.on_change(partial(self._load_balancer_changed, objects))
+        objects.cache.on_object(self._counted_changed, part=without_status)
         objects.cache.broken.on_change(lambda _obj: self._within.clear())
 
     def watch(self) -> None:
@@ -277,7 +279,7 @@ class MemberQuotas:
         caches = self._inventory.caches
         for cache in (caches.get(LOAD_BALANCER_ROUTES.plural), self._inventory.managed):
             if cache is not None:
-                cache.on_change(self._counted_changed)
+                cache.on_object(self._counted_changed, part=without_status)
         self._inventory.hostnames.on_change(self._hostname_changed)
         self._inventory.classes.on_change(self._class_changed)
 
@@ -450,11 +452,9 @@ class MemberQuotas:
             self._changed_in(new.metadata.namespace)
         if old and new and _is_accepted(old) and not _is_in_class(old.status.accepted.class_name, new):
             self.wake_waiting(new.metadata.namespace)
-        self._counted_changed(old, new)
 
-    def _counted_changed(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        if (obj := new or old) is not None and not (old and new and only_status_changed(old, new)):
-            self._changed_in(obj.metadata.namespace)
+    def _counted_changed(self, obj: KubeObject) -> None:
+        self._changed_in(obj.metadata.namespace)
 
     def _hostname_changed(self, old: Hostname | None, new: Hostname | None) -> None:
         for obj, change in ((old, -1), (new, 1)):

@@ -131,7 +131,7 @@ class Usage:
         self._objects_changed = True
         for kind in LOAD_BALANCER_KINDS:
             if (objects := inventory.intents.get(kind)) is not None:
-                objects.cache.on_change(self._object_changed)
+                objects.cache.on_object(self._object_changed, part=_has)
 
     async def run(self, read: Callable[[], Awaitable[None]]) -> None:
         """Read and store until cancelled."""
@@ -430,10 +430,8 @@ class Usage:
 
     # --- addresses and certificates -----------------------------------------------------------------------------
 
-    def _object_changed(self, old: IntentObject | None, new: IntentObject | None) -> None:
-        # Statuses change all the time, and addresses seldom.
-        if old is None or new is None or _has(old) != _has(new):
-            self._objects_changed = True
+    def _object_changed(self, _obj: IntentObject) -> None:
+        self._objects_changed = True
 
     async def _store_held(self) -> None:
         """Store the addresses and certificates that load balancers have now, where that changed."""

@@ -85,7 +85,7 @@ class ControllerProvider:
         ours = f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_MADE_FOR}"
         for resource in (self._form.answering, ENDPOINT_SLICES):
             cache: AnyCache = WatchCache(self._cluster, resource, label_selector=ours)
-            cache.on_change(self._changed)
+            cache.on_object(self._changed)
             self._watches.append(keep_running(f"watch-{resource.plural}", cache.run))
 
     async def close(self) -> None:
@@ -218,10 +218,8 @@ class ControllerProvider:
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    def _changed(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        obj = new or old
-        key = made_for(obj) if obj is not None else None
-        if key is not None:
+    def _changed(self, obj: KubeObject) -> None:
+        if (key := made_for(obj)) is not None:
             for notify in self._notify:
                 notify(key)
 
