@@ -13,7 +13,7 @@ COVERED_BY := tests/unit/translate tests/unit/sync tests/unit/ledger tests/golde
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo demo-global demo-rollout demo-machines test test-e2e test-all-pythons check check-tests conformance bench crds docs site screenshots golden fuzz soak crashes simulate simulate-known simulate-layer2 coverage coverage-of-requirements mutants \
-	format hooks lock install helm image test-image test-wheel test-acme test-external-dns test-cluster-api release wheels clean
+	format hooks lock install helm image test-image test-wheel test-acme test-external-dns test-coredns test-cluster-api release wheels clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-26s %s\n", $$1, $$2}'
@@ -165,6 +165,10 @@ test-acme: $(STAMP) ## Build Pebble, a real ACME server, and cert-manager with G
 test-external-dns: $(STAMP) ## Build external-dns with Go, and run the tests of what it reads from the hub and writes at a real BIND (minutes)
 	@$(BIN)/python -m conformance.externaldns
 	@$(BIN)/python -m pytest -n 0 tests/contract/external_dns
+
+test-coredns: $(STAMP) ## Build CoreDNS and its plugin multicluster with Go, and ask it for the names of ServiceImports (minutes)
+	@$(BIN)/python -m conformance.coredns
+	@$(BIN)/python -m pytest -n 0 tests/scenario/multicluster/test_multicluster_dns.py
 
 wheels: $(RUN) ## Build the wheels of the three distributions into dist/, with man pages
 	@$(BIN)/python -m tools.man

@@ -138,12 +138,13 @@ def connect(url: str, name: str, namespace: str = "default") -> Cluster:
 class Member:
     """One member: its API server, its user, and its agent."""
 
-    def __init__(self, name: str, user: Cluster, url: str) -> None:
+    def __init__(self, name: str, user: Cluster, server: ApiServer) -> None:
         self.name = name
+        self.server = server
         #: The namespace of Services, where a call names no other.
         self.home = "shop"
         self.user = user
-        self.url = url
+        self.url = server.url
         self.agent: Agent | None = None
         self.task: asyncio.Task[None] | None = None
         self.exports: Resource[ServiceExport] = SERVICE_EXPORTS
@@ -355,8 +356,9 @@ async def new_set(*names: str, agents: bool = True, **spec: Any) -> AsyncGenerat
         try:
             await world.start_hub()
             for name in names:
-                url = await serve(ApiServer(admin_token=TOKEN, min_token_s=1))
-                member = Member(name, await stack.enter_async_context(connect(url, name)), url)
+                server = ApiServer(admin_token=TOKEN, min_token_s=1)
+                url = await serve(server)
+                member = Member(name, await stack.enter_async_context(connect(url, name)), server)
                 world.members[name] = member
                 await member.install()
                 await member.namespace("kube-system")
