@@ -31,6 +31,7 @@ from fairlead.errors import Conflict, Forbidden, Invalid, NotFound, NotRead, Wai
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import NOT_READ, EventRecorder, EventWriter
+from fairlead.kube.lease import check_may_write
 from fairlead.kube.writes import Overlay, apply_status, replace_status, write_status
 from fairlead.model.condition import warning_event
 from fairlead.publish.objects import object_from_ingress
@@ -382,7 +383,7 @@ class MemberStatusWriter(Generic[T]):
             NotFound, Conflict: the object is gone, or was created again; without ``force``, or a field is another's.
             Wait: another agent leads.
         """
-        self._check()
+        check_may_write(self._may_write)
         with self._warn_on_refusal(obj):
             written = await write_status(
                 self._member, self.cache.resource, obj, old, new, manager=MANAGER_AGENT, force=force
@@ -400,7 +401,7 @@ class MemberStatusWriter(Generic[T]):
         with self._warn_on_refusal(obj):
             if msgspec.to_builtins(new) == msgspec.to_builtins(old):
                 return
-            self._check()
+            check_may_write(self._may_write)
             written = await replace_status(self._member, self.cache.resource, obj, new, manager=MANAGER_AGENT)
         self._wrote("status", written, before=obj)
 
@@ -409,7 +410,7 @@ class MemberStatusWriter(Generic[T]):
         annotations = {name: text or None for name, text in texts.items() if text is not None}
         if feedback.ingress is None and not annotations:
             return
-        self._check()
+        check_may_write(self._may_write)
         meta = obj.metadata
         if feedback.ingress is not None:
             ingress = [object_from_ingress(entry) for entry in feedback.ingress]
@@ -439,10 +440,6 @@ class MemberStatusWriter(Generic[T]):
         """Have an Event on ``obj`` while the member's API server, or a webhook there, refuses its status."""
         text = "The status cannot be written, so it may be outdated; what is served is not affected. "
         return self.events.warn_on(obj, STATUS_REFUSED, Invalid, Forbidden, text=text)
-
-    def _check(self) -> None:
-        if not self._may_write():
-            raise Wait("not the leader; write skipped")
 
 
 class CountPace:

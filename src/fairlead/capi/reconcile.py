@@ -72,10 +72,11 @@ from fairlead.capi.view import (
     released,
     released_of_all,
 )
-from fairlead.errors import AlreadyExists, Conflict, FairleadError, Forbidden, NotFound, NotServed, Retry, Wait
+from fairlead.errors import AlreadyExists, Conflict, FairleadError, Forbidden, NotFound, NotServed, Retry
 from fairlead.kube.cluster import Cluster as ApiCluster
 from fairlead.kube.discovery import find_kind
 from fairlead.kube.events import EventRecorder, EventWriter
+from fairlead.kube.lease import check_may_write
 from fairlead.kube.writes import emit_transitions, release, write_status
 from fairlead.model.condition import (
     CAPI_CONDITIONS,
@@ -103,8 +104,7 @@ class LoadBalancerCreator:
 
     async def reconcile(self, namespace: str) -> float | None:
         """Create the missing LoadBalancers of ``namespace``; idempotent."""
-        if not self._leading():
-            raise Wait("not the leader; write skipped")
+        check_may_write(self._leading)
         inventory = self._inventory
         policies = inventory.policies.by_index("namespace", namespace)
         load_balancers = inventory.load_balancers.by_index("all in namespace", namespace)
@@ -267,8 +267,7 @@ class CapiReconciler:
 
     async def reconcile(self, key: ObjectKey) -> float | None:
         """Reconcile ``key``; return in how many seconds to reconcile again, None for no time. Idempotent."""
-        if not self._leading():
-            raise Wait("not the leader; write skipped")
+        check_may_write(self._leading)
         facts = self._facts
         view = self._inventory.view(key, authority=facts.authority(key), probe=facts.probe(key), plane=facts.plane(key))
         if view is None:

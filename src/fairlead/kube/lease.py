@@ -23,7 +23,7 @@ from fairlead.api.kubernetes import LEASES, NAMESPACES, Lease, Namespace
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.times import parsed_time
-from fairlead.errors import AlreadyExists, BadConfiguration, Conflict, FairleadError, NotFound, Retry
+from fairlead.errors import AlreadyExists, BadConfiguration, Conflict, FairleadError, NotFound, Retry, Wait
 from fairlead.kube.cluster import Cluster
 from fairlead.runtime.background import keep
 from fairlead.runtime.clock import Clock
@@ -453,6 +453,16 @@ async def _awaited(work: Awaitable[None]) -> None:
 
 
 log = structlog.get_logger(__name__)
+
+
+def check_may_write(may_write: Callable[[], bool]) -> None:
+    """Return when this replica may write at this very moment; asked right before a write.
+
+    Raises:
+        Wait: it may not, and begins with every key when it leads.
+    """
+    if not may_write():
+        raise Wait("not the leader; write skipped")
 
 
 def check_leads(leading: Callable[[], bool], action: str) -> None:

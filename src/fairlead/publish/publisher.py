@@ -27,9 +27,10 @@ from fairlead.api.names import (
 )
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.times import wire_time
-from fairlead.errors import Conflict, NotFound, Retry, Wait
+from fairlead.errors import Conflict, NotFound, Retry
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.lease import check_may_write
 from fairlead.kube.writes import Overlay
 from fairlead.publish.objects import (
     HubWrite,
@@ -73,7 +74,7 @@ class ObjectWriter:
         Raises:
             Wait: another replica leads.
         """
-        self._check()
+        check_may_write(self._may_write)
         return await self.cluster.apply(resource, body, manager=self._manager)
 
     async def delete(self, resource: Resource[T], obj: T) -> None:
@@ -82,7 +83,7 @@ class ObjectWriter:
         Raises:
             Wait: another replica leads.
         """
-        self._check()
+        check_may_write(self._may_write)
         try:
             await self.cluster.delete(resource, *obj.key, uid=obj.metadata.uid)
         except (Conflict, NotFound):
@@ -93,10 +94,6 @@ class ObjectWriter:
         """Count and log one write."""
         self._on_write(resource.kind, action)
         self._log.info("wrote", action=action, kind=resource.kind, name=obj.metadata.name, reason=reason)
-
-    def _check(self) -> None:
-        if not self._may_write():
-            raise Wait("not the leader; write skipped")
 
 
 class Publisher(ObjectWriter):

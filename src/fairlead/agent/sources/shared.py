@@ -74,6 +74,7 @@ from fairlead.api.tcploadbalancer import TargetType
 from fairlead.api.times import wire_time
 from fairlead.errors import Conflict, Forbidden, Invalid, NotFound, Wait, first_of
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.lease import check_may_write
 from fairlead.kube.writes import Overlay
 from fairlead.model.key_pair import validity_of
 from fairlead.publish.objects import families_of
@@ -606,7 +607,7 @@ class ServiceCopier:
             return
         if self._has_just_been_refused(key):
             return
-        self._check()
+        check_may_write(self._may_write)
         try:
             answer = await self._member.apply(MEMBER_SERVICES, _body(wanted), manager=MANAGER_AGENT)
         except Forbidden as error:
@@ -628,7 +629,7 @@ class ServiceCopier:
         now = self._member.clock.monotonic()
         if now - self._idle_since.setdefault(key, now) < LINGER_S:
             return True
-        self._check()
+        check_may_write(self._may_write)
         try:
             await self._member.delete(MEMBER_SERVICES, *copy.key, uid=copy.metadata.uid)
         except (Conflict, NotFound):
@@ -651,10 +652,6 @@ class ServiceCopier:
     def _has_just_been_refused(self, key: ServiceKey) -> bool:
         sentence, at_s = self._refused.get(key, ("", 0.0))
         return bool(sentence) and self._member.clock.monotonic() - at_s < REFUSED_RETRY_S
-
-    def _check(self) -> None:
-        if not self._may_write():
-            raise Wait("not the leader; write skipped")
 
 
 def _body(wanted: Service) -> JSONObject:

@@ -52,10 +52,11 @@ from fairlead.api.httploadbalancer import RefusedPartStatus
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SERVICES, EndpointSlice, Service
 from fairlead.api.meta import JSONObject, KubeObject, Wire, is_true
 from fairlead.api.names import GATEWAY_CONTROLLER, LABEL_MANAGED_BY, MANAGED_BY, MANAGER_AGENT, did_you_mean
-from fairlead.errors import Conflict, NotFound, Retry, Wait
+from fairlead.errors import Conflict, NotFound, Retry
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder, EventWriter
+from fairlead.kube.lease import check_may_write
 from fairlead.model.condition import ObjectEvent, warning_event
 
 T = TypeVar("T", bound=KubeObject)
@@ -127,7 +128,7 @@ class InfrastructureWriter:
             present = by_key.pop(obj.key, None)
             if present is not None and (present.deleting or is_same(obj, present)):
                 continue
-            self._check()
+            check_may_write(self._may_write)
             if present is not None or await self._is_free(cache, gateway, obj):
                 await self._member.apply(cache.resource, _body(cache, obj), manager=MANAGER_AGENT)
             else:
@@ -136,7 +137,7 @@ class InfrastructureWriter:
                     "annotations of spec.infrastructure are not on it: rename or delete it"
                 )
         for obj in by_key.values():
-            self._check()
+            check_may_write(self._may_write)
             try:
                 await self._member.delete(cache.resource, *obj.key, uid=obj.metadata.uid)
             except (Conflict, NotFound):
@@ -150,10 +151,6 @@ class InfrastructureWriter:
         except NotFound:
             return True
         return belongs_to(existing, gateway)
-
-    def _check(self) -> None:
-        if not self._may_write():
-            raise Wait("not the leader; write skipped")
 
 
 def _body(cache: WatchCache[T], wanted: T) -> JSONObject:
