@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.model.change import Action, Reason
+from fairlead_demo.worlds.name_servers import Bind
 from tests.contract.providers.haproxy_balanced import KEY, Balanced
 from tests.contract.providers.provider_processes import ExampleDriver, HAProxy, free_port
 
@@ -69,3 +70,11 @@ async def balanced(front: tuple[HAProxy, int]) -> AsyncIterator[Balanced]:
             await balanced.apply(Action.DEREGISTER, web, reason=Reason.DRAINED)
         await balanced.provider.delete(KEY)
     await balanced.close()
+
+
+@pytest.fixture
+async def bind(tmp_path: Path) -> AsyncIterator[Bind]:
+    bind = Bind(tmp_path / "bind")
+    await bind.start()
+    yield bind
+    await bind.kill()

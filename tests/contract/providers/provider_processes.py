@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from fairlead_demo.worlds.loopback import free_port
+from fairlead_demo.worlds.name_servers import Bind
 
 DRIVER = Path(__file__).parents[3] / "examples" / "driver" / "driver.py"
 PATIENCE_S = 180.0
@@ -165,3 +166,14 @@ class ExampleDriver:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+
+class BindKeys:
+    """The keys of a BIND, as the hub's Secrets would have them."""
+
+    def __init__(self, bind: Bind) -> None:
+        self._bind = bind
+
+    async def entry(self, name: str, entry: str) -> str:
+        del entry
+        return self._bind.secrets.get(name, "bm90IHRoZSByaWdodCBvbmU=")

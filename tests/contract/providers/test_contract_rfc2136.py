@@ -14,28 +14,18 @@ from fairlead.providers.zones.plan import Holder, Mark, mark_from_text, mark_key
 from fairlead.providers.zones.rfc2136.provider import create
 from fairlead.testing.contract import Place, ProviderContract, Subject
 from fairlead_demo.worlds.name_servers import Bind, binary
+from tests.contract.providers.provider_processes import BindKeys
 
 needs_bind = pytest.mark.skipif(
     binary("named") is None, reason="BIND 9 is not installed: apt-get install bind9, as root"
 )
 
 
-class Keys:
-    """The keys of a BIND, as the hub's Secrets would have them."""
-
-    def __init__(self, bind: Bind) -> None:
-        self._bind = bind
-
-    async def entry(self, name: str, entry: str) -> str:
-        del entry
-        return self._bind.secrets.get(name, "bm90IHRoZSByaWdodCBvbmU=")
-
-
 class BindSubject(Subject):
     def __init__(self, bind: Bind, *, owner: str = "tests") -> None:
         self.bind = bind
         self.owner = owner
-        self.provider = self.tested = create(secrets=Keys(bind))
+        self.provider = self.tested = create(secrets=BindKeys(bind))
 
     def spec(self, name: str, **more: str) -> FrontendSpec:
         key = LoadBalancerKey("Hostname", "fairlead-system", name)
@@ -87,15 +77,7 @@ class BindSubject(Subject):
 
     async def restart(self) -> None:
         await self.tested.close()
-        self.provider = self.tested = create(secrets=Keys(self.bind))
-
-
-@pytest.fixture
-async def bind(tmp_path: Path) -> AsyncIterator[Bind]:
-    bind = Bind(tmp_path / "bind")
-    await bind.start()
-    yield bind
-    await bind.kill()
+        self.provider = self.tested = create(secrets=BindKeys(self.bind))
 
 
 @needs_bind

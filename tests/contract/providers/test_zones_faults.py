@@ -18,6 +18,7 @@ from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend
 from fairlead.providers.zones.provider import DNSProvider
 from fairlead.providers.zones.rfc2136.provider import create
 from fairlead_demo.worlds.name_servers import Bind, binary
+from tests.contract.providers.provider_processes import BindKeys
 from tests.worlds.faulty_dns import (
     FaultyDNS,
     drop_request,
@@ -33,24 +34,13 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-class Keys:
-    """The key of the BIND, as the hub's Secrets would have it."""
-
-    def __init__(self, bind: Bind) -> None:
-        self._bind = bind
-
-    async def entry(self, name: str, entry: str) -> str:
-        del entry
-        return self._bind.secrets[name]
-
-
 class Names:
     """A provider whose server has faults, and the BIND behind it."""
 
     def __init__(self, bind: Bind, dns: FaultyDNS) -> None:
         self.bind = bind
         self.dns = dns
-        self.provider: DNSProvider = create(secrets=Keys(bind))
+        self.provider: DNSProvider = create(secrets=BindKeys(bind))
 
     def spec(self, name: str, **more: str) -> FrontendSpec:
         parameters = {

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from fairlead.model.change import DONE
@@ -15,6 +12,7 @@ from fairlead.providers.zones.rfc2136.provider import create
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.contract import additions, removals
 from fairlead_demo.worlds.name_servers import Bind, binary
+from tests.contract.providers.provider_processes import BindKeys
 
 pytestmark = [
     pytest.mark.req("C-53"),
@@ -22,26 +20,9 @@ pytestmark = [
 ]
 
 
-class Keys:
-    def __init__(self, bind: Bind) -> None:
-        self._bind = bind
-
-    async def entry(self, name: str, entry: str) -> str:
-        del entry
-        return self._bind.secrets[name]
-
-
-@pytest.fixture
-async def bind(tmp_path: Path) -> AsyncIterator[Bind]:
-    bind = Bind(tmp_path / "bind")
-    await bind.start()
-    yield bind
-    await bind.kill()
-
-
 class OneHub:
     def __init__(self, bind: Bind, clock: VirtualClock, *, owner: str, address: str) -> None:
-        self.names: DNSProvider = create(secrets=Keys(bind), clock=clock)
+        self.names: DNSProvider = create(secrets=BindKeys(bind), clock=clock)
         self.key = LoadBalancerKey("Hostname", "fairlead-system", "www")
         parameters = {
             "zone": bind.zone,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from group_shop import Shop
 from hub_world import HubWorld, RunningHub, new_world
 
 
@@ -19,3 +20,10 @@ async def hub(world: HubWorld) -> RunningHub:
     running = await world.start()
     await world.tenant()
     return running
+
+
+@pytest.fixture
+async def shop(world: HubWorld, hub: RunningHub) -> Shop:
+    shop = Shop(world)
+    await shop.open()
+    return shop

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from group_shop import KEY, PODS_OF_WEB, Shop
+from group_shop import KEY, PODS_OF_WEB
 from hub_world import EVENT
 
 from fairlead.api.backendgroup import BACKEND_GROUPS, BACKEND_RECORDS
@@ -11,13 +11,6 @@ from fairlead.api.kubernetes import NAMESPACES, PODS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.names import FINALIZER_DEREGISTER
 from fairlead.testing.builders import HTTP, target
-
-
-@pytest.fixture
-async def shop(world, hub):
-    shop = Shop(world)
-    await shop.open()
-    return shop
 
 
 @pytest.mark.req("L-1", "L-2", "L-10", "L-19", "L-40", "A-4", "A-6")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from group_shop import KEY, Shop
+from group_shop import KEY
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
@@ -13,9 +13,7 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 
 
 @pytest.fixture
-async def shop(world, hub):
-    shop = Shop(world)
-    await shop.open()
+async def shop(shop):
     await shop.group("fixed", static=["10.9.0.1:8080"])
     await shop.until("10.9.0.1")
     await shop.registered(1)

@@ -16,9 +16,7 @@ PAUSED = {"metadata": {"annotations": {"fairlead.dev/paused": "true"}}}
 
 
 @pytest.fixture
-async def shop(world: HubWorld, hub: RunningHub) -> Shop:
-    shop = Shop(world)
-    await shop.open()
+async def shop(shop: Shop) -> Shop:
     await shop.group("fixed", static=["10.9.0.1:8080", "10.9.0.2:8080"])
     await shop.until("10.9.0.1", "10.9.0.2")
     await shop.registered(2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from group_shop import KEY, PODS_OF_WEB, Shop
+from group_shop import KEY, PODS_OF_WEB
 from shop_world import open_shop
 
 from fairlead.api.backendgroup import BACKEND_GROUPS, BACKEND_RECORDS
@@ -16,13 +16,6 @@ from fairlead.cli.explain import explained, lines_of
 from fairlead.hub.inspect.preview import OrphanKind, orphans_of, preview, remove_orphan
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture
-async def shop(world, hub):
-    shop = Shop(world)
-    await shop.open()
-    return shop
 
 
 def reported(result):

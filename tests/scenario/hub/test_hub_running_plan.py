@@ -5,18 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from group_shop import KEY, Shop
+from group_shop import KEY
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.page.tables import Plans
-
-
-@pytest.fixture
-async def shop(world, hub):
-    shop = Shop(world)
-    await shop.open()
-    return shop
 
 
 def item_of(table: Plans) -> Any:

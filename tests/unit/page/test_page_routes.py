@@ -27,17 +27,13 @@ from fairlead.api.tcploadbalancer import Origin
 from fairlead.api.tenant import TENANTS
 from fairlead.hub.intents.http import HTTPObjects
 from fairlead.hub.inventory import Inventory
-from fairlead.kube.cluster import Cluster
-from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.model.http import Attachment, Backend, BackendRef, L7Listener, Rule
 from fairlead.page.routes import MOST_PARTS, ChainBackend, RouteRows, ServedRoutes, chain_of, route_row
 from fairlead.status.fleet import Trouble, load_balancer_row
 from fairlead.status.machines import AnnouncedRow
 from fairlead_demo.worlds.processes import wait_until
 from tests.fleet_objects import EAST, GOOD, condition, http_load_balancer
-from tests.scenario.installed_kinds import server_with_kinds
 
-ADMIN = "for-these-tests-only"
 KEY = RouteKey("Ingress", "tenant-east", "shop", "web")
 EDGE = "ingressclass.edge"
 
@@ -231,15 +227,6 @@ def test_a_chain_is_bounded_and_keeps_what_is_at_fault():
     assert (len(last.nodes), last.more, last.nodes[0].text) == (MOST_PARTS, 100 - MOST_PARTS, "10.0.0.99:80")
     listed = {node.id for column in chain.columns for node in column.nodes}
     assert all(listed.issuperset(link) for link in chain.links)
-
-
-@pytest.fixture
-async def cluster():
-    server = await server_with_kinds(admin_token=ADMIN)
-    await server.start()
-    async with Cluster(ClusterConfig(server=server.url, sign_in=bearer(ADMIN)), name="hub") as cluster:
-        yield cluster
-    await server.stop()
 
 
 @pytest.mark.req("OP-10", "X-34")

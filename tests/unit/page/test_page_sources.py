@@ -35,24 +35,12 @@ from fairlead.status.fleet import ProxyRow, SetKey
 from fairlead.testing.builders import decoded, tenant
 from fairlead_demo.worlds.processes import wait_until
 from tests.fleet_objects import NOW
-from tests.scenario.installed_kinds import server_with_kinds
-
-ADMIN = "for-these-tests-only"
 
 
 def item(shown: VisibleItem | None) -> Any:
     """Return what is shown: each table has items of its own type."""
     assert shown is not None
     return shown.item
-
-
-@pytest.fixture
-async def cluster():
-    server = await server_with_kinds(admin_token=ADMIN)
-    await server.start()
-    async with Cluster(ClusterConfig(server=server.url, sign_in=bearer(ADMIN)), name="hub") as cluster:
-        yield cluster
-    await server.stop()
 
 
 def answers(check):
