@@ -12,7 +12,7 @@ COVERED_BY := tests/unit/translate tests/unit/sync tests/unit/ledger tests/golde
 # Tests start hundreds of processes: what Python has compiled is kept, also where the environment asks for the contrary.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-global demo-rollout demo-machines test test-e2e test-all-pythons check check-tests conformance bench crds docs site screenshots golden fuzz soak crashes simulate simulate-known simulate-layer2 coverage coverage-of-requirements mutants \
+.PHONY: help demo demo-global demo-rollout demo-machines test test-e2e test-all-pythons check check-tests conformance conformance-mcs bench crds docs site screenshots golden fuzz soak crashes simulate simulate-known simulate-layer2 coverage coverage-of-requirements mutants \
 	format hooks lock install helm image test-image test-wheel test-acme test-external-dns test-coredns test-cluster-api release wheels clean
 
 help: ## Show this list
@@ -136,6 +136,9 @@ fuzz: $(STAMP) ## Feed broken input to everything that reads what others write; 
 
 conformance: $(STAMP) ## Run the official conformance suite of Gateway API (needs root and Go); ONLY=<test>, KEEP=1, NS=, D=
 	@$(BIN)/python -m conformance
+
+conformance-mcs: $(STAMP) ## Run the official conformance suite of the Multi-Cluster Services API (needs root and Go); MEMBERS=2, KEEP=1, NS=, D=
+	@$(BIN)/python -m conformance.mcs
 
 #: Charts are rendered and linted with this version.
 HELM_VERSION := v3.22.0

@@ -26,13 +26,13 @@ def main() -> int:
         return 0
     settings = of_this_process()
     programs = build(settings)
-    cluster = RunCluster(settings, programs)
+    cluster = RunCluster(settings, programs.assets)
     try:
         if not (settings.keep and cluster.running):
             cluster.start()
         _install(settings, programs)
         cluster.start_fairlead()
-        verdict = _run(settings, cluster)
+        verdict = _run(settings, programs, cluster)
         claimed = _claimed(cluster)
     except ClusterFailedError as error:
         sys.stderr.write(f"{error}\n")
@@ -57,7 +57,7 @@ def _install(settings: RunSettings, programs: Programs) -> None:
     subprocess.run(["ip", "netns", "exec", settings.namespace, *command], cwd=ROOT, check=True)
 
 
-def _run(settings: RunSettings, cluster: RunCluster) -> Verdict:
+def _run(settings: RunSettings, programs: Programs, cluster: RunCluster) -> Verdict:
     arguments = [
         "-test.v=test2json", "-test.run=^TestConformance$", f"-test.timeout={_ALL_S}",
         f"-kubeconfig={settings.kubeconfig}",
@@ -73,7 +73,7 @@ def _run(settings: RunSettings, cluster: RunCluster) -> Verdict:
             f"-report-output={report}", "-organization=fairlead", "-project=fairlead", "-url=https://fairlead.dev",
             f"-version=v{__version__}", "-contact=https://fairlead.dev",
         ]  # fmt: skip
-    code = cluster.run_suite(*arguments)
+    code = cluster.run_suite(programs.suite, *arguments)
     return read_verdict(settings.log.read_text(errors="replace"), code)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from conformance.paths import KUBERNETES_VERSION, ROOT, SUITE_VERSION, RunSettings, of_this_process
+from conformance.paths import KUBERNETES_VERSION, MCS_SUITE_VERSION, ROOT, SUITE_VERSION, RunSettings, of_this_process
 
 _MODULES = ROOT / "conformance" / "go"
 _SUITE = "sigs.k8s.io/gateway-api/conformance"
@@ -88,10 +88,19 @@ def _go(module: str, *arguments: str) -> None:
     )
 
 
-def source_of(module: str) -> Path:
-    """Return where Go keeps the source of a module of the suite; downloaded where it is missing."""
+def build_mcs_suite(settings: RunSettings) -> Path:
+    """Build the suite of the Multi-Cluster Services API where it is missing."""
+    settings.builds.mkdir(parents=True, exist_ok=True)
+    suite = settings.builds / f"mcs-api-{MCS_SUITE_VERSION}.test"
+    if not suite.exists():
+        _go("mcs", "test", "-c", "-o", str(suite), "sigs.k8s.io/mcs-api/conformance")
+    return suite
+
+
+def source_of(module: str, *, of: str = "suite") -> Path:
+    """Return where Go keeps the source of a module of a suite; downloaded where it is missing."""
     command = ["go", "mod", "download", "-json", module]
-    listed = subprocess.run(command, cwd=_MODULES / "suite", check=True, capture_output=True, text=True)
+    listed = subprocess.run(command, cwd=_MODULES / of, check=True, capture_output=True, text=True)
     return Path(str(json.loads(listed.stdout)["Dir"]))
 
 

@@ -36,6 +36,9 @@ _HOW = """## Run it yourself
 Then it starts both and `fairlead run` in a network namespace, and runs the suite. The pods of the node are servers of
 one process. `ONLY=HTTPRouteMatching` runs one test, and `KEEP=1` keeps the cluster for the next run. `NS=` and `D=`
 name the network namespace and the directory, for several runs at once.
+
+`make conformance-mcs` runs the suite of the
+[Multi-Cluster Services API](how-to/multi-cluster-services.md#conformance).
 """
 
 

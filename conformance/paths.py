@@ -14,7 +14,7 @@ import msgspec
 
 ROOT = Path(__file__).parents[1]
 #: The versions of what is built; those in conformance/go/*/go.mod.
-SUITE_VERSION, KUBERNETES_VERSION = "v1.6.1", "v1.36.2"
+SUITE_VERSION, MCS_SUITE_VERSION, KUBERNETES_VERSION = "v1.6.1", "v0.5.0", "v1.36.2"
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -54,11 +54,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="podlet", description="A node whose pods are servers of this process.")
     parser.add_argument("--kubeconfig", required=True, help="administrator's kubeconfig of the cluster")
     parser.add_argument("--node", default="podlet", help="name of the node")
-    parser.add_argument("--pod-cidr", default="10.244.0.0/16", help="addresses of pods; the last one is the node's")
+    parser.add_argument(
+        "--pod-cidr",
+        default="10.244.0.0/16",
+        help="addresses of pods; the last one is the node's. With a second range, pods have an IPv6 address, too",
+    )
     parser.add_argument("--kubelet-port", type=int, default=10250)
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    make_local(arguments.pod_cidr)
+    for network in arguments.pod_cidr.split(","):
+        make_local(network)
     asyncio.run(run(arguments))
 
 

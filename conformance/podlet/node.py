@@ -36,11 +36,13 @@ log = logging.getLogger("podlet")
 
 
 class PodNode:
-    """One node with the addresses of ``network``, the last one is its own."""
+    """One node with the addresses of ``network``, the last one is its own; pods have one of a second range, too."""
 
     def __init__(self, cluster: Cluster, *, name: str, network: str, kubelet_port: int, directory: Path) -> None:
         self.name = name
-        self.network = ipaddress.ip_network(network)
+        first, _, second = network.partition(",")
+        self.network = ipaddress.ip_network(first)
+        self._second = ipaddress.ip_network(second) if second else None
         self.ip = str(self.network[-2])
         self.pods: dict[str, PodRun] = {}
         self._cluster = cluster
@@ -105,7 +107,8 @@ class PodNode:
                 self._spawn(self._bind(new))
         elif node == self.name and uid not in self.pods and new.status.phase not in ("Succeeded", "Failed"):
             directory = self._directory / uid
-            self.pods[uid] = PodRun(self._cluster, new, ip=self._take(), node_ip=self.ip, directory=directory)
+            ips = self._take()
+            self.pods[uid] = PodRun(self._cluster, new, ips=ips, node_ip=self.ip, directory=directory)
 
     def _drop(self, uid: str) -> None:
         run = self.pods.pop(uid, None)
@@ -113,14 +116,14 @@ class PodNode:
             self._used.discard(run.ip)
             self._spawn(run.stop())
 
-    def _take(self) -> str:
-        """Return a free address; none is used again soon, since a late packet must not reach another pod."""
+    def _take(self) -> tuple[str, ...]:
+        """Return a free address of each range; none is used again soon: a late packet must not reach another pod."""
         while True:
             self._next = _FIRST if self._next + _FIRST >= self.network.num_addresses else self._next + 1
             ip = str(self.network[self._next])
             if ip not in self._used:
                 self._used.add(ip)
-                return ip
+                return (ip, str(self._second[self._next])) if self._second is not None else (ip,)
 
     async def _bind(self, pod: RunnablePod) -> None:
         meta = pod.metadata

@@ -47,16 +47,19 @@ async def delete_now(cluster: Cluster, pod: RunnablePod) -> None:
 
 
 class PodRun:
-    """A pod that runs at ``ip`` on the node at ``node_ip``."""
+    """A pod that runs at the first of ``ips`` on the node at ``node_ip``."""
 
-    def __init__(self, cluster: Cluster, pod: RunnablePod, *, ip: str, node_ip: str, directory: Path) -> None:
+    def __init__(
+        self, cluster: Cluster, pod: RunnablePod, *, ips: tuple[str, ...], node_ip: str, directory: Path
+    ) -> None:
         self.pod = pod
-        self.ip = ip
+        self.ip = ips[0]
         self.logs: dict[str, collections.deque[tuple[float, str]]] = {}
+        self._ips = ips
         self._cluster = cluster
         self._node_ip = node_ip
         self._directory = directory
-        self._servers = Servers(ip, directory)
+        self._servers = Servers(self.ip, directory)
         self._started = now()
         self._task = asyncio.create_task(self._run())
 
@@ -105,7 +108,7 @@ class PodRun:
             "metadata.namespace": self.pod.metadata.namespace,
             "metadata.uid": self.pod.metadata.uid,
             "status.podIP": self.ip,
-            "status.podIPs": self.ip,
+            "status.podIPs": ",".join(self._ips),
             "status.hostIP": self._node_ip,
             "spec.nodeName": self.pod.spec.node_name,
         }
@@ -128,7 +131,7 @@ class PodRun:
             "hostIP": self._node_ip,
             "hostIPs": [{"ip": self._node_ip}],
             "podIP": self.ip,
-            "podIPs": [{"ip": self.ip}],
+            "podIPs": [{"ip": ip} for ip in self._ips],
             "startTime": self._started,
             "conditions": [
                 {"type": kind, "status": value, "lastTransitionTime": now()} for kind, value in conditions.items()

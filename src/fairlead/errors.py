@@ -84,7 +84,7 @@ class NotFound(Terminal):
 
 
 class NamespaceNotFound(Terminal):
-    """404 for a write: the namespace of the object does not exist; it says nothing of the object."""
+    """404 or 403 for a write: the object's namespace does not exist or is being deleted; the object is not known."""
 
 
 class NotServed(Terminal):

@@ -33,8 +33,6 @@ EventType = Literal["Normal", "Warning"]
 MESSAGE_LIMIT = 1024  # the API server refuses more
 #: The reason of the Event that ends a Warning.
 RESOLVED = "Resolved"
-#: What the API server says of a namespace that is being deleted.
-_TERMINATING = "is being terminated"
 _ATTEMPTS = 5
 
 
@@ -270,7 +268,7 @@ class EventRecorder:
         self._queue.forget(about)
         self._forget(about)
         self.dropped += 1
-        if isinstance(error, NamespaceNotFound) or _TERMINATING in error.detail:
+        if isinstance(error, NamespaceNotFound):
             self._log.debug("event about what is gone", sentence=error.sentence, detail=error.detail)
             return
         if self._logged != error.sentence:

@@ -173,6 +173,8 @@ def error_from_status(
         return Unauthorized(f"{refused} {expiry or unknown}", detail=detail)
     if code == 403 and "exceeded quota" in message:
         return Forbidden(f"Cannot {call.action}: {message}.", detail=detail)
+    if code == 403 and _TERMINATING in message:
+        return NamespaceNotFound(f'Cannot {call.action}: namespace "{call.namespace}" is being deleted.', detail=detail)
     if code == 403 and _ADMISSION.search(message):
         return Invalid(f"Cannot {call.action}: {message}.", detail=detail)
     if code == 403:
@@ -216,6 +218,8 @@ def error_from_status(
     return Invalid(f"Cannot {call.action}: {message or f'the server answered {code}'}.", detail=detail)
 
 
+#: How admission answers 403 to a create in a namespace that is being deleted, whatever the rights.
+_TERMINATING = "because it is being terminated"
 #: How admission answers 403, which concerns the object: a webhook, a policy, Pod Security. Authorization names a user.
 _ADMISSION = re.compile(
     r'^admission webhook "[^"]*" denied the request|\bValidatingAdmissionPolicy \S+ with binding \S+ denied request'

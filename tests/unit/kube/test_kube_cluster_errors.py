@@ -39,6 +39,13 @@ SENTENCES = [
     (400, "BadRequest", "unable to parse", Invalid, "unable to parse"),
     (401, "Unauthorized", "Unauthorized", Unauthorized, 'user "tester" of kubeconfig test'),
     (403, "Forbidden", "no", Forbidden, 'user "tester" lacks the right to "get" services in namespace "a"'),
+    (
+        403,
+        "Forbidden",
+        'services "b" is forbidden: unable to create new content in namespace a because it is being terminated',
+        NamespaceNotFound,
+        'namespace "a" is being deleted',
+    ),
     (409, "Conflict", 'conflict with "kubectl"', Conflict, 'conflict with "kubectl"'),
     (410, "Expired", "too old", Expired, "it has expired"),
     (415, "UnsupportedMediaType", "no yaml", Invalid, "no yaml"),
