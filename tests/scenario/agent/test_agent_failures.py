@@ -191,7 +191,7 @@ async def test_two_agents_and_one_lease(world: World):
     await world.settled(first)
     assert not second.leadership.may_write()
     assert writes(second) == 0
-    assert second.readiness() == [], "one that waits for its turn is ready"
+    await until(lambda: second.readiness() == [], what="one that waits for its turn is ready")
     await world.stop(first)
     await until(second.leadership.may_write, what="takeover")
     await world.settled(second)

@@ -49,6 +49,7 @@ WRONG = {
 
 
 @pytest.mark.req("L-23", "L-24", "L-40")
+@pytest.mark.usefixtures("sockets")
 @pytest.mark.parametrize("answer", WRONG)
 async def test_lt17_an_address_that_is_not_generated_registers_nothing(shop, driver, world, answer):
     """LT-17."""
