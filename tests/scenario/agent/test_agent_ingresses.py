@@ -199,6 +199,27 @@ async def test_a_route_rejected_by_proxies_is_reported_on_its_ingress(world: Wor
     assert not any("too long" in message for _, _, message in await world.events("shop"))
 
 
+@pytest.mark.req("F-15")
+async def test_an_ingress_says_that_its_class_traces_nothing(world: World) -> None:
+    body: dict[str, Any] = {"metadata": {"name": DEFAULT_CLASS}, "spec": {"provider": "envoy", "parameters": {}}}
+    body["spec"]["parameters"] = {"tracing": "{}", "tracingSink": "otlp://192.0.2.1:4317"}
+    await world.hub.apply(LOAD_BALANCER_CLASSES, body, manager=USER)
+    await served(world)
+    await ingress(world, "shop", path())
+    half = {"fairlead.dev/tracing": '{"samplingRate": {"numerator": 50}}'}
+    await world.member.merge_patch(INGRESSES, "shop", "shop", {"metadata": {"annotations": half}}, manager=USER)
+    await world.start()
+
+    async def is_traced() -> bool:
+        return any(route.spec.tracing for route in await routes(world))
+
+    await until(is_traced)
+    await reasons(world)
+    patch = {"spec": {"parameters": {"tracing": "off"}}}
+    await world.hub.merge_patch(LOAD_BALANCER_CLASSES, "", DEFAULT_CLASS, patch, manager=USER)
+    await reasons(world, "Invalid")
+
+
 @pytest.mark.req("X-31")
 async def test_an_ingress_whose_own_requests_fail_is_warned_and_no_other(world: World) -> None:
     await served(world)

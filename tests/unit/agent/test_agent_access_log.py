@@ -11,7 +11,7 @@ from fairlead.agent.sources.gateway.listeners import plan_gateway
 from fairlead.agent.sources.gateway.plan import find
 from fairlead.agent.sources.gateway.routes import plan_route
 from fairlead.agent.sources.http import access_log_of, access_log_problem, tracing_of, tracing_problem
-from fairlead.agent.sources.ingress.plan import ClassView, plan_class
+from fairlead.agent.sources.ingress.plan import ClassView, IngressView, plan_class, translate_ingress
 from fairlead.api.kubernetes import IngressClass, IngressObject, Service, ServicePort, ServiceSpec
 from fairlead.api.meta import KubeObject, ObjectMeta
 from fairlead.api.names import ANNOTATION_ACCESS_LOG, ANNOTATION_TRACING
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.req("F-14")
 Obj = TypeVar("Obj", bound=KubeObject)
 SLOW = '{"slowerThan": "1s"}'
 WRONG = '{"sampling": 200}'
+HALF = '{"samplingRate": {"numerator": 50}}'
 
 
 def logged(obj: Obj, text: str, annotation: str = ANNOTATION_ACCESS_LOG) -> Obj:
@@ -66,6 +67,24 @@ def test_a_route_chooses_the_share_that_is_traced() -> None:
     ingress = logged(IngressObject(metadata=ObjectMeta(name="web", namespace="shop")), WRONG, ANNOTATION_TRACING)
     assert tracing_of(ingress) == ""
     assert ANNOTATION_TRACING in tracing_problem(ingress)
+
+
+@pytest.mark.req("F-15")
+@pytest.mark.parametrize(
+    ("text", "untraced_by", "named"), [(HALF, "plain", True), (HALF, "", False), ("off", "plain", False)]
+)
+def test_a_share_is_reported_where_the_class_traces_nothing(text: str, untraced_by: str, named: bool) -> None:
+    parent = plan_gateway(msgspec.structs.replace(view(gateway(http("web"))), untraced_by=untraced_by))
+    route = logged(http_route({"backendRefs": [ref()]}), text, ANNOTATION_TRACING)
+    planned = plan_route(route_view(route, parent, services=(service(),)))
+    accepted = find(planned.parents[0].judgements, "Accepted")
+    assert accepted is not None
+    ingress = logged(IngressObject(metadata=ObjectMeta(name="web", namespace="shop")), text, ANNOTATION_TRACING)
+    problems = translate_ingress(IngressView(ingress, "lb", untraced_by=untraced_by)).problems
+    assert accepted.status == "True"
+    for said in (accepted.message, " ".join(problems)):
+        assert (f"{ANNOTATION_TRACING} has no effect" in said and "plain" in said) is named
+    assert planned.specs[LOAD_BALANCER].tracing == text, "counts as soon as the class traces"
 
 
 def test_a_class_of_ingresses_has_its_own() -> None:

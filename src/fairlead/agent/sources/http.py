@@ -682,9 +682,12 @@ def tracing_of(obj: KubeObject) -> str:
     return "" if tracing_problem(obj) else obj.annotation(ANNOTATION_TRACING)
 
 
-def tracing_problem(obj: KubeObject) -> str:
-    """Return what is wrong with the annotation; empty when nothing is."""
-    return _ineffective(obj, ANNOTATION_TRACING, read_route_tracing)
+def tracing_problem(obj: KubeObject, untraced_by: str = "") -> str:
+    """Return why the annotation has no effect, empty when it has; ``untraced_by`` is a class that traces nothing."""
+    problem = _ineffective(obj, ANNOTATION_TRACING, read_route_tracing)
+    if problem or not untraced_by or obj.annotation(ANNOTATION_TRACING) in ("", "off"):
+        return problem
+    return f"annotation {ANNOTATION_TRACING} has no effect: tracing is off in LoadBalancerClass {untraced_by}"
 
 
 def _ineffective(obj: KubeObject, annotation: str, read: Callable[[str], object]) -> str:

@@ -441,6 +441,12 @@ class Shared(Source):
         lb_class = self._services.classes.get("", load_balancer_class or DEFAULT_CLASS)
         return "" if lb_class is None else lb_class.annotation(ANNOTATION_CERTIFICATE_ISSUER)
 
+    def untraced_by(self, load_balancer_class: str) -> str:
+        """Return the name of a class of the hub that traces no requests; empty for one that does, or is not known."""
+        named = load_balancer_class or DEFAULT_CLASS
+        lb_class = self._services.classes.get("", named)
+        return "" if lb_class is None or lb_class.spec.parameters.get("tracing", "off") != "off" else named
+
     def _state(self, secret: Secret) -> CertificateState:
         """Return what a Secret of the member holds; each version is read once."""
         key, resource_version = secret.key, secret.metadata.resource_version

@@ -416,6 +416,7 @@ class GatewayPlans:
                 error_pages=self._caches.error_pages(config_maps_named(gateway)),
                 targets=self._shared.targets(load_balancer_class),
                 issuer=self._shared.issuer(load_balancer_class),
+                untraced_by=self._shared.untraced_by(load_balancer_class),
                 managed=self._shared.managed_states(),
             )
         )

@@ -151,6 +151,7 @@ def plan_gateway(view: GatewayView) -> GatewayPlan:
         client_certificate=client.usable[0].name if client is not None and client.usable else "",
         requests=planner.requests if served else {},
         processor=processor_of(view.gateway),
+        untraced_by=view.untraced_by,
     )
 
 

@@ -106,6 +106,8 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     client_certificate: str = ""
     requests: Mapping[str, CertificateRequest] = {}
     processor: ProcessorRequest | None = None
+    #: The LoadBalancerClass, if it traces no requests.
+    untraced_by: str = ""
 
     @property
     def is_refused(self) -> bool:
@@ -204,7 +206,8 @@ class GatewayView(msgspec.Struct, frozen=True):
     ``secrets_named`` lists; ``ca_bundles`` are the ``ca.crt`` of the ConfigMaps that ``config_maps_named`` lists:
     absent without the ConfigMap, empty when it has no such entry or that is not PEM. ``error_pages`` are its other
     entries that are for status codes. ``issuer`` is that of a Gateway
-    that names none; ``managed`` are the certificates that the hub gets, by name.
+    that names none; ``managed`` are the certificates that the hub gets, by name. ``untraced_by`` is its class of the
+    hub, if that traces no requests.
     """
 
     gateway: Gateway
@@ -217,6 +220,7 @@ class GatewayView(msgspec.Struct, frozen=True):
     error_pages: Mapping[ObjectName, Mapping[str, str]] = {}
     targets: TargetType = "Pod"
     issuer: str = ""
+    untraced_by: str = ""
     managed: Mapping[str, CertificateState] = {}
 
 

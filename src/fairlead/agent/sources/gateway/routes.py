@@ -222,7 +222,7 @@ class _Rules:
             (
                 limit_problem(route),
                 access_log_problem(route),
-                tracing_problem(route),
+                tracing_problem(route, plan.untraced_by),
                 _auth_problem(route),
                 _kept_processor(plan, processing),
             )

@@ -112,7 +112,8 @@ class IngressView(msgspec.Struct, frozen=True):
     ``load_balancer`` is the name of the HTTPLoadBalancer of its class. ``services`` are those of its namespace that it
     names, by name, ``unreachable`` says of some why they are not reached as they should be. ``tls_listeners`` maps the
     hosts that its class serves over HTTPS to their listener. ``certificate`` and ``authorities`` (PEM) are those of the
-    Secret that its annotation for TLS towards backends names.
+    Secret that its annotation for TLS towards backends names. ``untraced_by`` is the LoadBalancerClass, if that traces
+    no requests.
     """
 
     ingress: IngressObject
@@ -122,6 +123,7 @@ class IngressView(msgspec.Struct, frozen=True):
     unreachable: Mapping[str, str] = {}
     certificate: CertificateState = CertificateState(problem=NOT_IN_MEMBER, missing=True)
     authorities: str = ""
+    untraced_by: str = ""
 
 
 class IngressRoutes(msgspec.Struct, frozen=True):
@@ -303,7 +305,8 @@ class _Translation:
             else:
                 self._problems[f"host {host}: there is no path and no default backend, so it answers 404"] = None
         ingress = self._view.ingress
-        for problem in filter(None, (limit_problem(ingress), access_log_problem(ingress), tracing_problem(ingress))):
+        traced = tracing_problem(ingress, self._view.untraced_by)
+        for problem in filter(None, (limit_problem(ingress), access_log_problem(ingress), traced)):
             self._problems[problem] = None
         return IngressRoutes(routes, tuple(self._problems))
 

@@ -279,6 +279,7 @@ class IngressSource(Source):
                 },
                 certificate=self._shared.certificate(namespace, tls_secret),
                 authorities=self._shared.authorities(namespace, tls_secret),
+                untraced_by=self._shared.untraced_by(plan.spec.class_name),
             )
         )
         wanted = [
