@@ -61,7 +61,7 @@ def _candidates() -> range:
         last = int(_OUTGOING.read_text(encoding="ascii").split()[1])
     except OSError:
         last = _USUAL_END
-    above = range(last + 1, 65_536)
+    above = range(last + 1, 65_535)  # BIND rejects the last port
     return above if len(above) >= _ENOUGH else range(_FIRST_PORT, PROXY_PORTS.start)
 
 

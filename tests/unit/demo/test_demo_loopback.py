@@ -27,6 +27,7 @@ def test_a_free_port_is_none_that_the_kernel_or_a_hub_gives_away(
     if outgoing == "32768\t60999":
         assert min(ports) >= 61_000
     assert len(ports) == 200
+    assert 65_535 not in loopback._candidates()
 
 
 def test_a_port_that_is_in_use_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
