@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple
 
 import structlog
@@ -45,6 +45,7 @@ from fairlead.regions.plan import (
     RegionView,
     SelectedPools,
     plan_access,
+    plan_backends,
     plan_region,
     plan_service,
     wanted_pools,
@@ -297,6 +298,8 @@ class RegionsController:
         self._unmanaged_since_s: dict[ServiceKey, float] = {}
         self._services = Overlay(inventory.services)
         self._access_events = EventWriter(recorder=events, resource=SERVICES)
+        self._region_events = EventWriter(recorder=events, resource=POOL_SERVICES)
+        inventory.pool_services.on_change(self._region_events.forget_deleted)
         self._pool_events = [
             (cache, EventWriter(recorder=events, resource=cache.resource)) for cache in inventory.node_pools
         ]
@@ -316,6 +319,7 @@ class RegionsController:
             return None
         async with self._locks.hold(key):
             service = self.inventory.service(key)
+            await self._check_service(key)
             if service is None:
                 self._unmanaged_since_s.pop(key, None)
                 return await self._sweep(key)
@@ -326,7 +330,11 @@ class RegionsController:
                 return await self._reconcile_service(key, service)
 
     async def _reconcile_service(self, key: ServiceKey, service: SourceService) -> float | None:
-        self.inventory.check_read(key)
+        try:
+            self.inventory.check_read(key)
+        except NotRead:
+            await self._follow(key)
+            raise
         pool_services = self.inventory.pool_services_of(service.key)
         present = {region.pool for region, _ in pool_services}
         plan = plan_service(service, self.inventory.pools.values(), present, remaining=len(pool_services))
@@ -389,16 +397,45 @@ class RegionsController:
             return None
         async with self._locks.hold(key.service_key):
             service = self.inventory.service(key.service_key)
+            await self._check_service(key.service_key, key.pool)
             if service is None or not service.managed or service.deleting or not service.held:
                 return None  # beginning and end are the PoolService controller's
             with self._access_events.warn_on(service, NOT_READ, NotRead, source=f"region {key.pool}"):
-                self.inventory.check_read_pool(key.pool)
+                try:
+                    self.inventory.check_read_pool(key.pool)
+                except NotRead:
+                    await self._follow(key.service_key, key.pool)
+                    raise
                 present = {region.pool for region, _ in self.inventory.pool_services_of(key.service_key)}
                 wanted = wanted_pools(service, self.inventory.pools.values(), present).pools.get(key.pool)
                 if wanted is None and key.pool not in present:
                     return None
                 waits = await self._write_region(service, key.pool, wanted)
                 return WAITING_RETRY_S if waits else None
+
+    async def _check_service(self, key: ServiceKey, pool: str = "") -> None:
+        """Check that a Service has been readable; else follow one region, or all, and warn on its PoolServices.
+
+        Raises:
+            NotRead: it has not; its regions stay as they are.
+        """
+        with ExitStack() as stack:
+            for _, pool_service in self.inventory.pool_services_of(key):
+                stack.enter_context(self._region_events.warn_on(pool_service, NOT_READ, NotRead, source="service"))
+            if self.inventory.is_unread(key):
+                await self._follow(key, pool)
+                self.inventory.services.check_read(*key)
+
+    async def _follow(self, key: ServiceKey, pool: str = "") -> None:
+        """Keep the backends of one region, or of all, current while what decides about them cannot be read."""
+        inventory = self.inventory
+        for region, pool_service in inventory.pool_services_of(key):
+            service = inventory.service_in_effect(key, pool_service) if pool in ("", region.pool) else None
+            if service is not None:
+                backends = inventory.backends(service, region.pool, [pool_service])
+                for write in plan_backends(pool_service, backends, now=micro_time(self._cluster.server_clock.now())):
+                    if self._leading():
+                        await self._write_pool_service(key[0], write)
 
     async def _write_regions(self, service: SourceService, wanted: dict[str, RegionPool | None]) -> list[str]:
         """Write several regions of one Service, a few at a time; return what is being waited for."""
@@ -455,10 +492,10 @@ class RegionsController:
         for write in plan.writes:
             if not self._leading():
                 return
-            await self._write_pool_service(view, write)
+            await self._write_pool_service(view.key.namespace, write)
 
-    async def _write_pool_service(self, view: RegionView, write: PoolServiceWrite) -> None:
-        namespace, written = view.key.namespace, self.inventory.written
+    async def _write_pool_service(self, namespace: str, write: PoolServiceWrite) -> None:
+        written = self.inventory.written
         if write.target is None:
             try:
                 made = await self._cluster.create(POOL_SERVICES, write.body)

@@ -25,10 +25,10 @@ from fairlead.api.names import (
 from fairlead.api.poolservice import POOL_SERVICES, PoolService, PoolServiceStatus
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.times import wire_time
-from fairlead.errors import Invalid, NotFound, Retry
+from fairlead.errors import Invalid, NotFound, NotRead, Retry
 from fairlead.kube.cache import AnyCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.events import EventRecorder
+from fairlead.kube.events import NOT_READ, EventRecorder, EventWriter
 from fairlead.kube.writes import CoalescingWriter, emit_transitions, hold, release
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.publish.objects import Present, Publication, Refused, plan_publication
@@ -38,6 +38,7 @@ from fairlead.regions.balancer_plan import (
     is_our_class,
     load_balancer_name,
     made_for,
+    published_backends,
     slices_in_effect,
     translate,
 )
@@ -73,6 +74,8 @@ class Balancer:
             may_write=leading,
         )
         self._events = events
+        self._not_read = EventWriter(recorder=events, resource=POOL_SERVICES)
+        inventory.pool_services.on_change(self._not_read.forget_deleted)
         self._writer: CoalescingWriter[PoolService] = CoalescingWriter(
             cluster,
             POOL_SERVICES,
@@ -101,12 +104,13 @@ class Balancer:
             # Held first: from here on nothing of it can be forgotten. The change enqueues the key.
             await self._hold(pool_service)
             return None
-        view = read_view(self._inventory, self._publisher, pool_service)
-        try:
-            self._inventory.check_read_pool(pool_service.spec.nodepool_name)
-        except Retry:
-            await self._follow(view)  # the region is unknown
-            raise
+        with self._not_read.warn_on(pool_service, NOT_READ, NotRead, source="load balancer"):
+            view = read_view(self._inventory, self._publisher, pool_service)
+            try:
+                self._inventory.check_read_pool(pool_service.spec.nodepool_name)
+            except Retry:
+                await self._follow(view)  # the region is unknown
+                raise
         refused = await self._publish(view)
         load_balancer = None if view.occupied else self._published(pool_service)
         now = wire_time(self._cluster.clock.now())
@@ -314,7 +318,7 @@ def read_view(inventory: RegionsInventory, publisher: Publisher, pool_service: P
     pool = inventory.pool(pool_service.spec.nodepool_name)
     return PoolServiceView(
         pool_service=pool_service,
-        backends=_backends(inventory, pool_service),
+        backends=_backends(inventory, pool_service, present),
         region=label_value(pool.region if pool is not None else pool_service.spec.nodepool_name),
         present=present,
         occupied=load_balancer is not None and not made_for(load_balancer, pool_service.metadata.name),
@@ -326,11 +330,13 @@ def read_present(publisher: Publisher, key: tuple[str, str]) -> Present:
     return publisher.present(key[0], load_balancer_name(key[1]))
 
 
-def _backends(inventory: RegionsInventory, pool_service: PoolService) -> Backends:
+def _backends(inventory: RegionsInventory, pool_service: PoolService, present: Present) -> Backends:
     """Return the backends in the PoolService, or in the cluster when they are too many for an annotation."""
     backends = decode_backends(pool_service.annotation(ANNOTATION_BACKENDS)) or Backends()
     region = region_of(pool_service)
-    service = inventory.service(region.service_key) if backends.truncated and region is not None else None
-    if service is None or region is None:
+    if not backends.truncated or region is None:
         return backends
-    return inventory.backends(service, region.pool, [pool_service])
+    service = inventory.service_in_effect(region.service_key, pool_service)
+    if service is None:
+        return backends
+    return inventory.backends(service, region.pool, [], published=published_backends(present))

@@ -36,6 +36,7 @@ from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.keys import by_family, family_of
 from fairlead.publish.objects import (
     NAME_LIMIT,
+    Present,
     Publication,
     Refused,
     canonical_endpoints,
@@ -50,7 +51,7 @@ from fairlead.publish.objects import (
     sorted_ports,
     spec_from_service,
 )
-from fairlead.regions.source import Backends, EndpointGroup, PoolNode
+from fairlead.regions.source import Backends, EndpointGroup, PoolNode, RegionBackend
 from fairlead.translate.endpoints import EndpointState
 
 
@@ -114,6 +115,25 @@ def slices_in_effect(
     ):
         return None
     return _slices(pool_service, parts)
+
+
+def published_backends(present: Present) -> Backends | None:
+    """Return the backends that are published, with the nodes that they name; None without a load balancer."""
+    if present.load_balancer is None:
+        return None
+    groups: list[EndpointGroup] = []
+    nodes: dict[str, PoolNode] = {}
+    for endpoint_slice in sorted(present.slices, key=lambda endpoint_slice: endpoint_slice.address_type):
+        backends: list[RegionBackend] = []
+        for endpoint in endpoint_slice.endpoints or ():
+            address, name, ready = (endpoint.addresses or [""])[0], endpoint.node_name or "", endpoint.ready
+            backends.append(RegionBackend(address, ready, name))
+            first = nodes.get(name)
+            nodes[name] = PoolNode(name, first.address, ready, address) if first else PoolNode(name, address, ready)
+        groups.append(EndpointGroup(endpoint_slice.metadata.name, endpoint_slice.address_type, (), tuple(backends)))
+    if present.load_balancer.spec.targets == "Pod":
+        return Backends(tuple(groups))
+    return Backends(nodes=tuple(nodes.values()))
 
 
 def _parts(service: Service, backends: Backends) -> list[_Part]:

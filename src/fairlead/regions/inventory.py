@@ -16,6 +16,7 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerCl
 from fairlead.api.meta import AnyResource, KubeObject, ObjectKey, ObjectMeta, only_status_changed
 from fairlead.api.names import (
     ANNOTATION_BACKENDS,
+    ANNOTATION_SERVICE,
     ANNOTATION_TARGET,
     LABEL_EXCLUDE_NODE,
     LABEL_SERVICE_NAME,
@@ -49,6 +50,7 @@ from fairlead.regions.source import (
     pool_node,
     region_of,
     source_from_whole,
+    source_in_document,
 )
 
 _BY_SERVICE = "service"
@@ -109,10 +111,20 @@ class RegionsInventory:
         """Return one Service."""
         return self.services.get(*key)
 
+    def is_unread(self, key: ServiceKey) -> bool:
+        """Return whether a Service exists and has never been readable."""
+        return self.service(key) is None and ObjectKey(*key) in self.services.unread
+
+    def service_in_effect(self, key: ServiceKey, pool_service: PoolService) -> SourceService | None:
+        """Return one Service; while it cannot be read, the version that this PoolService carries."""
+        if self.is_unread(key):
+            return source_in_document(pool_service.annotation(ANNOTATION_SERVICE))
+        return self.service(key)
+
     def is_managed(self, key: ServiceKey) -> bool:
-        """Return whether layer 1 manages a Service."""
+        """Return whether layer 1 manages a Service; one that cannot be read is managed while it has PoolServices."""
         service = self.service(key)
-        return service is not None and service.managed
+        return service.managed if service is not None else self.is_unread(key)
 
     def slices_of(self, key: ServiceKey) -> list[EndpointSlice]:
         """Return the EndpointSlices of one Service."""
@@ -127,8 +139,12 @@ class RegionsInventory:
 
     def nodes_in(self, pool: str) -> list[PoolNode]:
         """Return the nodes of a pool that may take traffic, sorted by name."""
-        nodes = (self.nodes.get("", name) for name in sorted(self.membership.nodes_of(pool)))
-        return [entry for node in nodes if node is not None and (entry := pool_node(node)) is not None]
+        names = sorted(self.membership.nodes_of(pool))
+        return [entry for name in names if (entry := self._pool_node(name)) is not None]
+
+    def _pool_node(self, name: str) -> PoolNode | None:
+        node = self.nodes.get("", name)
+        return pool_node(node) if node is not None else None
 
     def check_read(self, key: ServiceKey) -> None:
         """Check that the PoolServices of a Service and their NodePools have been readable.
@@ -165,34 +181,45 @@ class RegionsInventory:
             return target == "Node"
         of_class = self.classes.get("", name.removeprefix(LOAD_BALANCER_CLASS_PREFIX))
         if name.removeprefix(LOAD_BALANCER_CLASS_PREFIX) in _names(self.classes.unread):
-            return published is None or published.nodes is not None
+            return published is None or bool(published.truncated) or published.nodes is not None
         return of_class is not None and of_class.spec.targets == "Node"
 
-    def backends(self, service: SourceService, pool: str, present: list[PoolService]) -> Backends:
-        """Collect the backends of one region; ``present`` says where endpoints of lost nodes were."""
+    def backends(
+        self, service: SourceService, pool: str, present: list[PoolService], *, published: Backends | None = None
+    ) -> Backends:
+        """Collect the backends of one region; ``present`` says where endpoints of lost nodes were.
+
+        ``published`` are the backends that layer 2 has, for a PoolService whose annotation is truncated. Without them,
+        all nodes that cannot be read count, and the result stays truncated: it serves to detect changes.
+        """
         slices = self.slices_of(service.key)
-        nodes = {
-            endpoint.node_name
-            for endpoint_slice in slices
-            for endpoint in endpoint_slice.endpoints or ()
-            if endpoint.node_name
-        }
-        nodes_missing = any(not self.membership.knows(node) for node in nodes)
-        published = decode_backends(present[0].annotation(ANNOTATION_BACKENDS)) if present else None
+        names = _nodes_of_slices(slices)
+        nodes_missing = any(not self.membership.knows(node) for node in names)
         if published is None:
-            class_name = (service.spec.load_balancer_class or "").removeprefix(LOAD_BALANCER_CLASS_PREFIX)
+            published = decode_backends(present[0].annotation(ANNOTATION_BACKENDS)) if present else None
+        class_name = (service.spec.load_balancer_class or "").removeprefix(LOAD_BALANCER_CLASS_PREFIX)
+        if published is None:
             self.classes.check_read("", class_name)
-        # A node that is there and cannot be read stays as it was published.
+        before = published or Backends()
+        # A node stays where it was published while the node, or the pool, cannot be read.
         unread = _names(self.nodes.unread)
-        kept = [node for node in (published.nodes or () if published is not None else ()) if node.name in unread]
-        nodes = sorted([*self.nodes_in(pool), *kept], key=lambda node: node.name)
-        return build_backends(
+        undecided = unread if pool in self.pools else unread | {
+            name for name in names | before.node_names if not self.membership.pool_of(name)
+        }  # fmt: skip
+        kept = undecided if before.truncated else undecided & before.node_names
+        known = {node.name: node for node in before.nodes or () if node.name in kept & unread}
+        known |= {entry.name: entry for name in kept if (entry := self._pool_node(name)) is not None}
+        nodes = {**known, **{node.name: node for node in self.nodes_in(pool)}}
+        built = build_backends(
             pool,
             slices,
             self.membership,
             before=published if nodes_missing else None,
-            nodes=nodes if self.uses_nodes(service, published) else None,
+            nodes=nodes.values() if self.uses_nodes(service, published) else None,
+            kept=kept,
         )
+        partial = bool(undecided) or class_name in _names(self.classes.unread)
+        return msgspec.structs.replace(built, truncated=before.truncated if partial else "")
 
     def service_keys(self) -> list[ServiceKey]:
         """Return every Service that is, or was, ours, and every Service that some PoolService is for."""
@@ -217,6 +244,10 @@ def _selectors_of(service: SourceService) -> list[str]:
 
 def _nodes_of_slice(endpoint_slice: EndpointSlice) -> set[str]:
     return {endpoint.node_name for endpoint in endpoint_slice.endpoints or () if endpoint.node_name}
+
+
+def _nodes_of_slices(slices: Iterable[EndpointSlice]) -> set[str]:
+    return set[str]().union(*map(_nodes_of_slice, slices))
 
 
 def service_of_slice(endpoint_slice: EndpointSlice) -> ServiceKey:
@@ -318,15 +349,19 @@ class Changes:
         membership = self._inventory.membership
         for key in {service_of_slice(version) for version in (old, new) if version is not None}:
             if self._inventory.is_managed(key):
-                for pool in sorted(pools_of_slice_change(old, new, membership) | self._pools_of_lost_nodes(key, old)):
+                for pool in sorted(pools_of_slice_change(old, new, membership) | self._undecided_pools(key, old, new)):
                     _call(self.on_region, RegionKey(*key, pool))
 
-    def _pools_of_lost_nodes(self, key: ServiceKey, old: EndpointSlice | None) -> set[str]:
-        """Return all pools of a Service with an endpoint on a node that does not exist: any of them may list it."""
-        nodes = {endpoint.node_name for endpoint in (old.endpoints if old is not None else None) or ()}
-        if all(self._inventory.membership.knows(node) for node in nodes if node):
+    def _undecided_pools(self, key: ServiceKey, *versions: EndpointSlice | None) -> set[str]:
+        """Return all pools of a Service with an endpoint on a node whose pool is unknown: any of them may list it."""
+        inventory = self._inventory
+        nodes = _nodes_of_slices(version for version in versions if version is not None)
+        is_known = inventory.membership.knows
+        if any(cache.unread for cache in inventory.node_pools):
+            is_known = inventory.membership.pool_of
+        if all(is_known(node) for node in nodes):
             return set()
-        return {region.pool for region, _ in self._inventory.pool_services_of(key)}
+        return {region.pool for region, _ in inventory.pool_services_of(key)}
 
     def _node(self, old: Node | None, new: Node | None) -> None:
         node = new or old
@@ -344,7 +379,9 @@ class Changes:
     def _node_changed(self, node: str, before: str, after: str, *, moved: bool, changed: bool) -> None:
         inventory = self._inventory
         regions: set[RegionKey] = set()
-        pools = {pool for pool in (before, after) if pool}
+        # A node without a pool may be in one that cannot be read.
+        unread = _names(key for cache in inventory.node_pools for key in cache.unread)
+        pools = {pool for pool in (before, after) if pool} or unread
         if moved:
             keys = {service_of_slice(endpoint_slice) for endpoint_slice in inventory.slices.by_index("node", node)}
             regions |= {RegionKey(*key, pool) for key in keys for pool in pools if inventory.is_managed(key)}
@@ -352,7 +389,7 @@ class Changes:
             for pool in pools:
                 for pool_service in inventory.pool_services.by_index("pool", pool):
                     region = region_of(pool_service)
-                    service = inventory.service(region.service_key) if region is not None else None
+                    service = inventory.service_in_effect(region.service_key, pool_service) if region else None
                     if region is not None and service is not None and inventory.uses_nodes(service):
                         regions.add(region)
         for region in sorted(regions):

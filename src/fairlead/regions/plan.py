@@ -228,6 +228,15 @@ def _update(view: RegionView, present: PoolService, class_name: str, document: s
     return [PoolServiceWrite("update", reason, present.metadata.name, body, present, ", ".join(repaired))]
 
 
+def plan_backends(present: PoolService, backends: Backends, *, now: str) -> tuple[PoolServiceWrite, ...]:
+    """Plan to keep the backends current of a PoolService that otherwise stays as it is."""
+    text = backends.encode()
+    if present.deleting or present.annotation(ANNOTATION_BACKENDS) == text:
+        return ()
+    body: JSONObject = {"metadata": {"annotations": {ANNOTATION_BACKENDS: text}}, "spec": {"renewTime": now}}
+    return (PoolServiceWrite("update", "changed: backends", present.metadata.name, body, present),)
+
+
 def owners(service: SourceService, pool: RegionPool) -> tuple[OwnerReference, OwnerReference]:
     """Return the owner references of a PoolService: the Service as controller, and the NodePool."""
     meta = service.metadata

@@ -14,7 +14,7 @@ is not managed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -150,6 +150,12 @@ def name_in_document(document: str) -> str:
     """Return the name of the Service in a document; empty when it cannot be read."""
     read = read_json(document, _Document)
     return read.metadata.name if read is not None else ""
+
+
+def source_in_document(document: str) -> SourceService | None:
+    """Return the Service in a document; None when it cannot be read."""
+    read = read_json(document, _Document)
+    return SourceService(metadata=read.metadata, spec=read.spec, document=document) if read is not None else None
 
 
 class _Document(KubeObject, frozen=True, gc=False):
@@ -341,10 +347,16 @@ class Backends(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defau
             states[backend.address] = max(backend.state, states.get(backend.address, backend.state))
         return len(in_service(states))
 
+    @property
+    def node_names(self) -> frozenset[str]:
+        """Return the nodes that are backends, or have some."""
+        names = {backend.node for group in self.groups for backend in group.endpoints if backend.node}
+        return frozenset(names | {node.name for node in self.nodes or ()})
+
     def encode(self) -> str:
-        """Return canonical JSON; one too long for an annotation is replaced by a hash that changes with it."""
+        """Return canonical JSON; one too long, or truncated before, is replaced by a hash that changes with it."""
         text = _ENCODER.encode(self)
-        if len(text) > BACKENDS_LIMIT_BYTES:
+        if self.truncated or len(text) > BACKENDS_LIMIT_BYTES:
             note = f"{self.ready} ready, {len(text)} bytes, {digest(text)}: read the EndpointSlices of the Service"
             text = _ENCODER.encode(Backends(truncated=note))
         return text.decode()
@@ -362,8 +374,12 @@ def build_backends(
     *,
     before: Backends | None = None,
     nodes: Iterable[PoolNode] | None = None,
+    kept: Collection[str] = (),
 ) -> Backends:
-    """Collect the backends of ``pool``, sorted so that equal content is equal text."""
+    """Collect the backends of ``pool``, sorted so that equal content is equal text.
+
+    ``kept`` are nodes that stay in the pool, because what decides about them cannot be read.
+    """
     # A group for every slice with an endpoint here; one without is left out, so that it costs the other pools nothing.
     earlier = before.groups if before else ()
     placed = {(backend.address, backend.node) for group in earlier for backend in group.endpoints}
@@ -371,7 +387,7 @@ def build_backends(
     for endpoint_slice in sorted(slices, key=lambda endpoint_slice: endpoint_slice.metadata.name):
         if endpoint_slice.deleting or endpoint_slice.address_type == "FQDN":
             continue
-        endpoints = endpoints_in_pool(pool, endpoint_slice, membership, placed)
+        endpoints = endpoints_in_pool(pool, endpoint_slice, membership, placed, kept)
         if endpoints:
             ports = sorted(
                 (
@@ -389,16 +405,23 @@ def build_backends(
 
 
 def endpoints_in_pool(
-    pool: str, endpoint_slice: EndpointSlice, membership: Membership, placed: Iterable[tuple[str, str]] = ()
+    pool: str,
+    endpoint_slice: EndpointSlice,
+    membership: Membership,
+    placed: Collection[tuple[str, str]] = (),
+    kept: Collection[str] = (),
 ) -> tuple[RegionBackend, ...]:
-    """Return one slice's endpoints in ``pool``; ``placed`` are those of nodes that are no longer known."""
+    """Return one slice's endpoints in ``pool``.
+
+    ``placed`` are the endpoints of nodes that no longer exist, ``kept`` the nodes that stay in the pool.
+    """
     by_address: dict[str, RegionBackend] = {}
     for endpoint in endpoint_slice.endpoints or ():
         if not endpoint.addresses or not endpoint.node_name:
             continue
         address, node = endpoint.addresses[0], endpoint.node_name
         in_pool = membership.pool_of(node) == pool if membership.knows(node) else (address, node) in placed
-        if in_pool:
+        if in_pool or node in kept:
             serving = endpoint.serving and not endpoint.ready
             backend = RegionBackend(address, endpoint.ready, node, serving, endpoint.terminating)
             by_address[address] = max(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from regions_world import NAMESPACE, Running, World, until
 
+import fairlead.regions.source
 from fairlead.api.kubernetes import SERVICES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import condition_of
@@ -144,9 +145,61 @@ async def test_what_cannot_be_read_at_the_start_changes_no_region(
                 await until(partial(is_named, world, kind), what=f"an Event of the Service about {kind}")
 
 
-async def is_named(world: World, kind: str) -> bool:
-    messages = [event.message for event in await world.events("test", "ReferenceNotRead")]
-    return any(kind.split()[1] in message for message in messages)
+#: What cannot be read, and the object that has the Event; none where everything is decided without it.
+UNREAD = {
+    "_WholeService test": "test-east",
+    "NodePool east": "test-east",
+    "Node n-east": "",
+    "LoadBalancerClass envoy": "",
+}
+
+
+@pytest.mark.req("CORE-03")
+@pytest.mark.parametrize("limit_bytes", [96 * 1024, 1], ids=["annotated", "truncated"])
+@pytest.mark.parametrize("target", ["Pod", "Node"])
+async def test_unreadable_objects_do_not_freeze_backends(
+    world: World, monkeypatch: pytest.MonkeyPatch, target: str, limit_bytes: int
+) -> None:
+    monkeypatch.setattr(fairlead.regions.source, "BACKENDS_LIMIT_BYTES", limit_bytes)
+    body = {"metadata": {"name": "envoy"}, "spec": {"provider": "envoy", "targets": target}}
+    await world.user.apply(LOAD_BALANCER_CLASSES, body, manager="operator")
+    await two_regions(world, ports=[{"name": "http", "port": 80, "targetPort": 8080, "nodePort": 30080}])
+    await world.node("n-other", "east", address="10.1.1.2")
+    running = await world.start()
+    for number, (kind, about) in enumerate(UNREAD.items(), start=1):
+
+        async def change(step: int) -> list[str]:
+            address = f"10.{number}.{step}.1"  # noqa: B023
+            await world.slice((address, "n-east"), (f"10.{number}.{step}.2", "n-west"))  # noqa: B023
+            await world.node("n-other", "east", address=f"10.{number}.{step}.9")  # noqa: B023
+            return [address] if target == "Pod" else ["10.1.1.1", f"10.{number}.{step}.9"]  # noqa: B023
+
+        await world.stop(running)
+        expected = await change(1)
+        with monkeypatch.context() as patch:
+            hide(patch, kind)
+            running = Running(world.api)
+            world.running.append(running)
+            await until(partial(has_targets, world, "test-east", expected), what=f"{expected} beside {kind}")
+            expected = await change(2)
+            await until(partial(has_targets, world, "test-east", expected), what=f"{expected} beside {kind}")
+            if about:
+                await until(partial(is_named, world, kind, about), what=f"an Event of {about} about {kind}")
+        # The next version can be read.
+        await world.change_service({"metadata": {"labels": {"version": str(number)}}})
+        await world.pool("east", region="r-east", edge="yes", version=str(number))
+        if about:
+            await until(partial(is_named, world, kind, about, "Resolved"), what=f"the end of the Event about {kind}")
+    assert sorted(await world.load_balancers()) == [lb("test-east"), lb("test-west")]
+
+
+async def has_targets(world: World, pool_service: str, addresses: list[str]) -> bool:
+    return await world.targets(lb(pool_service)) == addresses
+
+
+async def is_named(world: World, kind: str, about: str = "test", reason: str = "ReferenceNotRead") -> bool:
+    messages = [event.message for event in await world.events(about, reason)]
+    return any(kind.split()[1] in message and "ReferenceNotRead" in f"{reason}: {message}" for message in messages)
 
 
 async def has_target(world: World, address: str) -> bool:
