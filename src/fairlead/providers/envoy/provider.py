@@ -249,8 +249,7 @@ class EnvoyProvider:
     async def observe(self, key: LoadBalancerKey) -> Observed | None:
         """Return what the connected proxies have acknowledged."""
         status = self._observe(key)
-        # Between a push and its acknowledgement: when that comes, it differs from what was reported here.
-        self._notifier.reported(key, status)
+        self._notifier.read(key, status)
         return status
 
     def unhealthy(self, key: LoadBalancerKey) -> dict[Place, float | None]:
@@ -552,6 +551,8 @@ class StatusNotifier:
         self._late_s = late_s
         self._notify: list[Callable[[LoadBalancerKey], None]] = []
         self._last: dict[LoadBalancerKey, Observed | None] = {}
+        #: Those of which some caller has read another status than the last one.
+        self._read_otherwise: set[LoadBalancerKey] = set()
         self._hints: set[LoadBalancerKey] = set()
         #: When the first push since the last comparison was, and when the next one is due; in the loop's time.
         self._expecting: dict[LoadBalancerKey, tuple[float, float]] = {}
@@ -564,12 +565,24 @@ class StatusNotifier:
         """Call ``notify`` with each load balancer whose status changes."""
         self._notify.append(notify)
 
-    def reported(self, key: LoadBalancerKey, status: Observed | None) -> None:
-        """Store a status that ``observe`` has returned: later ones are compared with it."""
+    def read(self, key: LoadBalancerKey, status: Observed | None) -> None:
+        """Note that a caller has read this status.
+
+        If it differs from the last one, the next comparison notifies: the caller may have read it between a push and
+        its acknowledgement, and others have not read it at all.
+        """
+        now = None if status is None else _without_unknown(status)
+        if key not in self._last:
+            self._store(key, now)
+        elif self._last[key] != now:
+            self._read_otherwise.add(key)
+
+    def _store(self, key: LoadBalancerKey, status: Observed | None) -> None:
+        self._read_otherwise.discard(key)
         if status is None:
             self._last.pop(key, None)
         else:
-            self._last[key] = _without_unknown(status)
+            self._last[key] = status
 
     def hint(self, keys: Iterable[LoadBalancerKey]) -> None:
         """Compare these soon: in the next round of the event loop, if comparing has taken no time lately."""
@@ -611,11 +624,11 @@ class StatusNotifier:
         now, last = None if seen is None else _without_unknown(seen), self._last.get(key)
         if now is not None and now is seen and now.programmed:
             self._expecting.pop(key, None)  # all is acknowledged and checked
-        if now == last:
+        if now == last and key not in self._read_otherwise:
             return
         if key in self._expecting and seen is not None and last is not None and _only_pending(seen, last):
             return
-        self.reported(key, now)
+        self._store(key, now)
         for notify in self._notify:
             notify(key)
 

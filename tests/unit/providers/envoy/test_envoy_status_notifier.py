@@ -60,6 +60,25 @@ async def test_a_push_is_not_reported_unless_its_acknowledgement_stays_away() ->
     reports.notifier.close()
 
 
+async def test_what_one_caller_reads_is_still_reported_to_others() -> None:
+    reports = Reports()
+    waits, serves = Observed(proxies=1), Observed(programmed=True, proxies=1, acknowledged=1)
+    reports.now = waits
+    reports.notifier.hint([KEY])
+    assert await reports.next_round() == [KEY]
+    reports.now = serves
+    reports.notifier.read(KEY, serves)
+    reports.notifier.hint([KEY])
+    assert await reports.next_round() == [KEY], "the first one does not know yet"
+    reports.notifier.read(KEY, waits)
+    reports.notifier.read(KEY, serves)
+    reports.notifier.hint([KEY])
+    assert await reports.next_round() == [KEY], "one has read it between a push and its acknowledgement"
+    reports.notifier.hint([KEY])
+    assert await reports.next_round() == []
+    reports.notifier.close()
+
+
 def checked(healthy: int, *, unknown: int = 0, unhealthy: tuple[str, ...] = ()) -> Observed:
     health = Health(True, message="m", total=healthy + len(unhealthy), healthy=healthy, unhealthy=unhealthy)
     health = msgspec.structs.replace(health, unknown=unknown)
