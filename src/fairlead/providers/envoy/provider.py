@@ -551,7 +551,7 @@ class StatusNotifier:
         self._late_s = late_s
         self._notify: list[Callable[[LoadBalancerKey], None]] = []
         self._last: dict[LoadBalancerKey, Observed | None] = {}
-        #: Those of which some caller has read another status than the last one.
+        #: Load balancers whose status, as a caller has read it, is not the last one.
         self._read_otherwise: set[LoadBalancerKey] = set()
         self._hints: set[LoadBalancerKey] = set()
         #: When the first push since the last comparison was, and when the next one is due; in the loop's time.
