@@ -167,21 +167,14 @@ async def test_unreadable_objects_do_not_freeze_backends(
     await world.node("n-other", "east", address="10.1.1.2")
     running = await world.start()
     for number, (kind, about) in enumerate(UNREAD.items(), start=1):
-
-        async def change(step: int) -> list[str]:
-            address = f"10.{number}.{step}.1"  # noqa: B023
-            await world.slice((address, "n-east"), (f"10.{number}.{step}.2", "n-west"))  # noqa: B023
-            await world.node("n-other", "east", address=f"10.{number}.{step}.9")  # noqa: B023
-            return [address] if target == "Pod" else ["10.1.1.1", f"10.{number}.{step}.9"]  # noqa: B023
-
         await world.stop(running)
-        expected = await change(1)
+        expected = await changed_backends(world, target, f"10.{number}.1")
         with monkeypatch.context() as patch:
             hide(patch, kind)
             running = Running(world.api)
             world.running.append(running)
             await until(partial(has_targets, world, "test-east", expected), what=f"{expected} beside {kind}")
-            expected = await change(2)
+            expected = await changed_backends(world, target, f"10.{number}.2")
             await until(partial(has_targets, world, "test-east", expected), what=f"{expected} beside {kind}")
             if about:
                 await until(partial(is_named, world, kind, about), what=f"an Event of {about} about {kind}")
@@ -191,6 +184,13 @@ async def test_unreadable_objects_do_not_freeze_backends(
         if about:
             await until(partial(is_named, world, kind, about, "Resolved"), what=f"the end of the Event about {kind}")
     assert sorted(await world.load_balancers()) == [lb("test-east"), lb("test-west")]
+
+
+async def changed_backends(world: World, target: str, network: str) -> list[str]:
+    """Give both regions new pods, and one node of east another address; return the new backends of east."""
+    await world.slice((f"{network}.1", "n-east"), (f"{network}.2", "n-west"))
+    await world.node("n-other", "east", address=f"{network}.9")
+    return [f"{network}.1"] if target == "Pod" else ["10.1.1.1", f"{network}.9"]
 
 
 async def has_targets(world: World, pool_service: str, addresses: list[str]) -> bool:
