@@ -20,7 +20,7 @@ from fairlead.hub.tenants.addresses import AddressAllocator
 from fairlead.kube import lease, transport
 from fairlead.kube.cache import WatchCache
 from fairlead.providers.zones.peers import PeerLeases
-from fairlead.providers.zones.plan import _Zone
+from fairlead.providers.zones.plan import PeerHubs, _Zone
 from fairlead.providers.zones.provider import DNSProvider
 from fairlead.runtime import background, queue
 from fairlead.runtime import loop as worker_loop
@@ -155,7 +155,17 @@ def no_lease_has_expired() -> None:
 
 def withdrawals_overtake_others() -> None:
     """An address is withdrawn although the set has changed since it was read."""
-    edit(_Zone._withdraw, "self._withdrawn.add(change.key)", "pass")
+    edit(_Zone._withdraw, "{change.key, *leases}", "leases")
+
+
+def withdrawals_overtake_leases() -> None:
+    """Addresses of another hub are withdrawn although it has renewed its lease since that was read."""
+    edit(
+        _Zone._withdraw,
+        "lease_key(owner, change.zone) for owner in owners",
+        "lease_key(owner, change.zone) for owner in ()",
+    )
+    edit(PeerHubs.confirmed, "same = ", "same = self.expired or ")
 
 
 def shared_values_have_one_owner() -> None:
@@ -188,6 +198,7 @@ FORMER: dict[str, Fault] = {
         unread_time_counts_for_leases,
         no_lease_has_expired,
         withdrawals_overtake_others,
+        withdrawals_overtake_leases,
         shared_values_have_one_owner,
         the_preferred_address_is_removed_first,
     )

@@ -127,3 +127,36 @@ def test_an_object_made_again_does_not_keep_the_address_of_the_former_one() -> N
     )
     run = simulate("--story", story, "--no-trace")
     assert run.returncode == 0, run.stdout
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        pytest.param(
+            'seed 191433776 shape {"kind":"zone","hubs":2,"lease_s":15.0,"pool":"192.0.2.0/29"}; 0 share hub 15; '
+            "0 share hub-b 15; 8 publish hub web.example.test 192.0.2.1 192.0.2.1; 27 weather hub-0 hub 0.4 slow; "
+            "35 clear hub-0 hub; 126 zonecut hub-0; 131.5 publish hub-b web.example.test 192.0.2.129 192.0.2.129; "
+            "137 publish hub api.example.test 192.0.2.1,203.0.113.9 -; 146 zoneopen hub-0; "
+            "152 publish hub-b api.example.test 192.0.2.130 -; 172 end",
+            id="a-lease-renewed-after-it-was-judged",
+            marks=pytest.mark.req("MC-22"),
+        ),
+        pytest.param(
+            'seed 393461578 shape {"kind":"hub","hubs":1,"lease_s":30.0,"pool":"192.0.2.0/30"}; 0 tenant east {}; '
+            "0 tenant west {}; 8 webhook hub tcploadbalancers 403; 24.6 lb west d envoy 80 192.0.2.1 x.example.org -; "
+            "25.6 lb west b envoy 80 - - -; 27.6 lb east d envoy 443 192.0.2.2 - -; "
+            "34.1 lb west b envoy 80,443 192.0.2.1 - -; 44.6 end",
+            id="an-address-that-could-not-be-recorded",
+        ),
+        pytest.param(
+            'seed 897908954 shape {"kind":"hub","hubs":2,"lease_s":15.0,"pool":"192.0.2.0/30"}; '
+            "6.1 droplease fairlead-hub; 6.1 kill hub-0; 6.1 kill hub-1; 7.1 start hub-0; 7.1 start hub-1; "
+            "8.1 droplease fairlead-hub; 49.2 end",
+            id="a-lease-deleted-in-a-young-namespace",
+            marks=pytest.mark.req("CORE-04"),
+        ),
+    ],
+)
+def test_former_violations_hold(story: str) -> None:
+    run = simulate("--story", story, "--no-trace")
+    assert run.returncode == 0, run.stdout

@@ -28,8 +28,18 @@ from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.errors import Retry
 from fairlead.providers.zones.answers import absolute, rdata_of, value_of
 from fairlead.providers.zones.connection import Question
-from fairlead.providers.zones.peers import lease_key, lease_seconds
-from fairlead.providers.zones.plan import EMPTY, TYPES, A, RRKey, RRSet, canonical_name, mark_from_text, mark_key
+from fairlead.providers.zones.peers import lease_seconds
+from fairlead.providers.zones.plan import (
+    EMPTY,
+    TYPES,
+    A,
+    RRKey,
+    RRSet,
+    canonical_name,
+    lease_key,
+    mark_from_text,
+    mark_key,
+)
 from fairlead.providers.zones.provider import DNSProvider
 from fairlead.providers.zones.rfc2136.provider import PARAMETERS, UpdateServer
 from fairlead.providers.zones.settings import ServerSettings

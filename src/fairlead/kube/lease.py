@@ -288,7 +288,7 @@ class LeaderElector:
 
         Only an observed absence proves that none leads: the leader's last renewal was before the deletion, and it
         leads on for ``renew_s`` when it cannot reach the API. Our own former lease, and a namespace that is too young
-        for a leader to have worked in, need no proof.
+        for anyone to have deleted a lease in it, need no proof.
         """
         if self._highest and self.holder == self._identity and self._highest == self.epoch:
             return False
@@ -311,7 +311,7 @@ class LeaderElector:
         created = parsed_time(namespace.metadata.creation_timestamp)
         if created is None or namespace.deleting:
             return False
-        return abs((self._cluster.server_clock.now() - created).total_seconds()) < self._renew_s
+        return abs((self._cluster.server_clock.now() - created).total_seconds()) < self._renew_s / 2
 
     def _standby_s(self) -> float:
         """Return the time to the next look at the lease: no later than when it expires."""

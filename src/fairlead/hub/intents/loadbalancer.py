@@ -118,6 +118,9 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerDecision]):
 
     async def record(self, view: LoadBalancerView, decision: LoadBalancerDecision) -> RecordResult:
         """Record what is accepted; a group that cannot be recorded is left out, and the others are placed."""
+        if decision.desired is None or decision.serving_last_accepted:
+            # What was allocated to a version that was never recorded serves nothing, and others may wait for it.
+            self._allocations.hold(view)
         view = decision.view or view
         if decision.desired is None:
             return RecordResult(decision=None if view.pending else decision)

@@ -274,6 +274,9 @@ class MemberIntent(Intent[V, Decision]):
         """Record what is accepted; a move to another provider is accepted once that provider has everything."""
         obj = view.load_balancer
         self._note_checks(view, decision)
+        if decision.desired is None or decision.serving_last_accepted:
+            # What was allocated to a version that was never recorded serves nothing, and others may wait for it.
+            self._views.hold(view)
         try:
             if self._is_moving(view, decision):
                 await self._accepted.allocate(obj, decision.allocation)

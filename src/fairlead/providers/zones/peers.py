@@ -17,10 +17,9 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
-from fairlead.api.names import short_hash
 from fairlead.api.times import wire_time
 from fairlead.model.in_words import whole_number
-from fairlead.providers.zones.plan import EMPTY, TXT, Edit, PeerHubs, RRKey, RRSets, host_of_marks, mark_from_text
+from fairlead.providers.zones.plan import EMPTY, Edit, PeerHubs, RRKey, RRSets, host_of_marks, lease_key, mark_from_text
 from fairlead.providers.zones.settings import ServerSettings
 from fairlead.runtime.clock import Clock
 
@@ -61,11 +60,6 @@ class _Seen(NamedTuple):
     text: str
     since_s: float
     read_s: float
-
-
-def lease_key(owner: str, zone: str) -> RRKey:
-    """Return the set that has the lease of a hub; an ownerId may have characters that a label cannot have."""
-    return RRKey(f"fairlead-hub-{short_hash(owner, size_bytes=8)}.{zone}", TXT)
 
 
 def lease_text(lease: ZoneLease, expires: str) -> str:
@@ -146,13 +140,14 @@ class PeerLeases:
         if is_due:
             await self._write(lease, there)
         before, _ = self._judged.get(settings, (PeerHubs(), 0.0))
-        expired = frozenset(
-            owner
-            for owner, key in keys.items()
-            if self._has_expired(settings, owner, there.get(key, EMPTY).values, asked_s=now_s)
-        )
-        self._judged[settings] = (PeerHubs(others - expired, expired), now_s)
-        for owner in sorted(expired ^ before.expired):
+        texts = {owner: there.get(key, EMPTY).values for owner, key in keys.items()}
+        expired = {
+            owner: values
+            for owner, values in texts.items()
+            if self._has_expired(settings, owner, values, asked_s=now_s)
+        }
+        self._judged[settings] = (PeerHubs(others - expired.keys(), expired), now_s)
+        for owner in sorted(expired.keys() ^ before.expired.keys()):
             log.warning("the lease of a hub", zone=settings.zone, hub=owner, expired=owner in expired)
 
     async def _write(self, lease: ZoneLease, there: RRSets) -> None:

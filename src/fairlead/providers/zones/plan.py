@@ -32,22 +32,37 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from fairlead.api.hostname import is_within
+from fairlead.api.names import short_hash
 
 
 class PeerHubs(NamedTuple):
-    """The ownerIds of other hubs: those that can be relied on, and those whose lease has expired.
+    """The ownerIds of other hubs: those that can be relied on, and those whose lease has expired, with its texts.
 
-    A hub in neither set is unknown: no address is withdrawn because of such a hub, and none of its addresses.
+    A hub in neither is unknown: no address is withdrawn because of such a hub, and none of its addresses.
     """
 
     reliable: frozenset[str] = frozenset()
-    expired: frozenset[str] = frozenset()
+    expired: Mapping[str, frozenset[str]] = MappingProxyType({})
+
+    def leases(self, zone: str) -> set[RRKey]:
+        """Return the sets with the leases that have expired."""
+        return {lease_key(owner, zone) for owner in self.expired}
+
+    def confirmed(self, zone: str, there: RRSets) -> PeerHubs:
+        """Return the hubs without those whose lease is not in ``there`` as it was when it expired."""
+        same = {
+            owner: texts
+            for owner, texts in self.expired.items()
+            if there.get(lease_key(owner, zone), EMPTY).values == texts
+        }
+        return self._replace(expired=same)
 
 
 class RecordChange(msgspec.Struct, frozen=True):
@@ -140,8 +155,9 @@ class _Zone:
     def __init__(self, there: RRSets) -> None:
         self._there = there
         self._now = dict(there)
-        #: The sets that keep an answer, or a value its mark, only because of the values that were read.
-        self._withdrawn: set[RRKey] = set()
+        #: The sets that lose values because of what was read, each with the sets that must still be as they were read:
+        #: itself, since it keeps an answer or a value its mark, and the leases of hubs whose values it loses.
+        self._withdrawn: dict[RRKey, set[RRKey]] = {}
 
     def add(self, change: RecordChange) -> str:
         """Add a value with its mark; returns why that must not be done, empty when it was."""
@@ -175,7 +191,8 @@ class _Zone:
         self._drop_marks(change, {mine})
         if any(mark.value == mine.value and mark != mine for mark in marks):
             # Its other owners may remove it at the same time, and each would leave it to the other.
-            self._withdrawn.add(mark_key(change.host, change.type))
+            key = mark_key(change.host, change.type)
+            self._as_read(key, {key})
         elif mine in marks or change.registered:
             self._drop_values(change.key, {change.value})
 
@@ -185,7 +202,7 @@ class _Zone:
         new: list[Edit] = []
         for key, now in sorted(self._now.items()):
             before = self._there.get(key, EMPTY)
-            as_read = key in self._withdrawn
+            as_read = frozenset(self._withdrawn.get(key, ()))
             gone += [Edit(key, value, 0, False, as_read) for value in sorted(before.values - now.values)]
             same_ttl = now.ttl == before.ttl
             values = now.values - before.values if same_ttl or not before.values else now.values
@@ -213,9 +230,14 @@ class _Zone:
         gone = {mark.value for mark in marks} - left
         self._drop_marks(change, marks)
         self._drop_values(change.key, {value for value in values if marked(value) in gone})
-        self._withdrawn.add(change.key)
-        if len(gone) < len({mark.value for mark in marks}):
-            self._withdrawn.add(mark_key(change.host, change.type))
+        owners = {mark.holder.owner for mark in marks - {change.mark}}
+        leases = {lease_key(owner, change.zone) for owner in owners}
+        key = mark_key(change.host, change.type)
+        self._as_read(change.key, {change.key, *leases})
+        self._as_read(key, leases | ({key} if len(gone) < len({mark.value for mark in marks}) else set()))
+
+    def _as_read(self, key: RRKey, sets: set[RRKey]) -> None:
+        self._withdrawn.setdefault(key, set()).update(sets)
 
     def _refusal(self, change: RecordChange, marks: set[Mark]) -> str:
         if any(map(is_external_mark, self._texts(change.external_marks))):
@@ -311,6 +333,11 @@ def mark_key(host: str, type_: str) -> RRKey:
     return RRKey(f"{_PREFIX}{type_.lower()}.{host}", TXT)
 
 
+def lease_key(owner: str, zone: str) -> RRKey:
+    """Return the set that has the lease of a hub; an ownerId may have characters that a label cannot have."""
+    return RRKey(f"{_PREFIX}hub-{short_hash(owner, size_bytes=8)}.{zone}", TXT)
+
+
 def host_of_marks(key: RRKey) -> str | None:
     """Return the name whose addresses have their marks in this set; None for any other set."""
     label, _, host = key.name.partition(".")
@@ -391,14 +418,15 @@ EMPTY = RRSet()
 class Edit(NamedTuple):
     """One record that is added, or deleted; ``ttl`` counts for additions.
 
-    ``as_read``: only while the set is exactly as it was read, since what is left of it must not be lost too.
+    ``as_read``: only while these sets are exactly as they were read, so that no answer is emptied by two hubs, and no
+    address withdrawn whose hub has renewed its lease meanwhile.
     """
 
     key: RRKey
     value: str
     ttl: int
     add: bool
-    as_read: bool = False
+    as_read: frozenset[RRKey] = frozenset()
 
 
 def canonical_name(name: str) -> str:

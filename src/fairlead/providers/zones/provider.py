@@ -560,7 +560,7 @@ class DNSProvider:
                 owners = self._peers.owners_of(lease.settings, name.name)
                 if self._names.get(key) != name:
                     continue  # it moved, or was deleted, while this waited
-                if key not in self._unsettled and not self._unhealthy(key) and not owners & expired:
+                if key not in self._unsettled and not self._unhealthy(key) and not owners & expired.keys():
                     continue
                 held = self._held.get(key, {})
                 values = [value for value in sorted(held) if (key, value) not in self._changing]
@@ -578,10 +578,10 @@ class DNSProvider:
         """Make the changes of one zone, and read back what came of them."""
         server = self._servers.get(settings)
         for _ in range(_ATTEMPTS):
-            there = await server.read(reads(rows))
+            there = await server.read(reads(rows) | self._peers.judged(settings).leases(settings.zone))
             self._peers.look(settings, there)
-            # Now, since a change may have waited for its turn.
-            hubs = self._peers.judged(settings)
+            # Now, since a change may have waited for its turn, and a hub may have renewed its lease.
+            hubs = self._peers.judged(settings).confirmed(settings.zone, there)
             planned = plan_records([replace(row, hubs=hubs) if row.hubs is not None else row for row in rows], there)
             self._shared.note(rows, there)
             if not planned.edits:

@@ -8,8 +8,19 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from fairlead.errors import Retry
-from fairlead.providers.zones.peers import JUDGED_S, PeerLeases, ZoneLease, lease_key, lease_seconds, lease_text
-from fairlead.providers.zones.plan import Edit, Holder, Mark, PeerHubs, RRKey, RRSet, RRSets, mark_key, mark_text
+from fairlead.providers.zones.peers import JUDGED_S, PeerLeases, ZoneLease, lease_seconds, lease_text
+from fairlead.providers.zones.plan import (
+    Edit,
+    Holder,
+    Mark,
+    PeerHubs,
+    RRKey,
+    RRSet,
+    RRSets,
+    lease_key,
+    mark_key,
+    mark_text,
+)
 from fairlead.providers.zones.settings import ServerSettings
 from fairlead.runtime.clock import VirtualClock
 
@@ -145,7 +156,7 @@ async def test_a_slow_answer_makes_no_lease_older():
     turn = asyncio.create_task(server.leases.turn(OURS, server))
     await server.clock.advance(8)
     await turn
-    assert server.leases.judged(ZONE).expired == set(), "the answer may be as old as the question"
+    assert server.leases.judged(ZONE).expired == {}, "the answer may be as old as the question"
 
 
 @pytest.mark.req("MC-22")

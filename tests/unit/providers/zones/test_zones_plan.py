@@ -12,6 +12,7 @@ from fairlead.providers.zones.plan import (
     RecordChange,
     RRKey,
     RRSet,
+    lease_key,
     mark_from_text,
     mark_key,
     mark_text,
@@ -176,7 +177,7 @@ def both(*more: str, ttl: int = 60) -> dict[RRKey, RRSet]:
 def shared(
     value: str = "192.0.2.1", *unhealthy: str, expired: str = "", hubs: PeerHubs | None = None, **more
 ) -> RecordChange:
-    hubs = hubs or PeerHubs(frozenset({"hub-2"} - {expired}), frozenset({expired} - {""}))
+    hubs = hubs or PeerHubs(frozenset({"hub-2"} - {expired}), {owner: frozenset() for owner in {expired} - {""}})
     return change(value, unhealthy=frozenset(unhealthy), hubs=hubs, **more)
 
 
@@ -184,7 +185,7 @@ def shared(
 def test_an_unhealthy_address_is_withdrawn_while_another_answers():
     planned = plan_records([shared("192.0.2.1", "192.0.2.1")], both())
     assert brief(planned) == ["-A 192.0.2.1", "-TXT mark 192.0.2.1"]
-    assert {edit.as_read for edit in planned.edits if edit.key.type == "A"} == {True}
+    assert {edit.as_read for edit in planned.edits if edit.key.type == "A"} == {frozenset({RRKey(HOST, "A")})}
     there = {**records("A", "192.0.2.1"), **marks("A", "192.0.2.1")}
     assert plan_records([shared("192.0.2.1", "192.0.2.1")], there).edits == ()
     # The others do not serve either: one by its load balancer, one by the lease of its hub.
@@ -203,7 +204,7 @@ def test_a_value_of_two_hubs_is_left_to_the_other_only_while_its_mark_is_there(l
     there = {**records("A", "192.0.2.1", "192.0.2.9"), key: RRSet(texts, 60)}
     planned = plan_records([leaves], there)
     assert brief(planned) == ["-TXT mark 192.0.2.1"]
-    assert planned.edits[0].as_read
+    assert planned.edits[0].as_read == {key}
 
 
 @pytest.mark.req("MC-22")
@@ -218,6 +219,19 @@ def test_addresses_of_an_expired_hub_go_only_next_to_a_healthy_one():
     text = shared("token", type_="TXT", expired="hub-2")
     theirs = {**records("TXT", "theirs"), **marks("TXT", "theirs", holder=OTHER_HUB)}
     assert brief(plan_records([text], theirs)) == ["+TXT mark token", "+TXT token"]
+
+
+@pytest.mark.req("MC-22")
+def test_addresses_of_an_expired_hub_go_only_while_its_lease_stays_expired():
+    key = lease_key("hub-2", ZONE)
+    hubs = PeerHubs(expired={"hub-2": frozenset({"old"})})
+    edits = plan_records([shared(hubs=hubs)], both()).edits
+    assert edits
+    assert all(key in edit.as_read for edit in edits)
+    assert hubs.leases(ZONE) == {key}
+    assert hubs.confirmed(ZONE, {key: RRSet(frozenset({"old"}), 5)}) == hubs
+    for there in ({}, {key: RRSet(frozenset({"renewed"}), 5)}):
+        assert hubs.confirmed(ZONE, there) == PeerHubs()
 
 
 @pytest.mark.req("MC-21")

@@ -80,7 +80,7 @@ class PowerDNSServer(AnsweringServer):
         return {key: rrset for key, rrset in rrsets.items() if rrset.values}
 
     async def update(self, edits: Sequence[Edit], there: RRSets) -> bool:
-        """Replace the sets that ``edits`` are about; False when one of them is no longer as in ``there``.
+        """Replace the sets that ``edits`` are about; False when one of them, or of ``as_read``, has changed.
 
         The API has no condition: the zone is read once more right before, so that only a change of another client
         within that one moment could be lost.
@@ -88,8 +88,9 @@ class PowerDNSServer(AnsweringServer):
         by_key: dict[RRKey, list[Edit]] = {}
         for edit in edits:
             by_key.setdefault(edit.key, []).append(edit)
+        needed = by_key.keys() | frozenset[RRKey]().union(*(edit.as_read for edit in edits))
         now = await self._sets()
-        if any(_values(now.get(key)) != there.get(key, EMPTY).values for key in by_key):
+        if any(_values(now.get(key)) != there.get(key, EMPTY).values for key in needed):
             return False
         merged = [_merged(key, key_edits, now.get(key), there) for key, key_edits in by_key.items()]
         # Deletions first: PowerDNS refuses a CNAME next to other records, even for a moment.

@@ -1,7 +1,8 @@
 """Provider ``rfc2136``: names in zones of servers that take dynamic updates.
 
     prerequisites   what was read as absent still is: a CNAME and an address never meet, no other client is overtaken;
-                    an address is withdrawn only from the set that was read, so that two hubs never empty it
+                    an address is withdrawn only from the set that was read, so that two hubs never empty it, and
+                    that of another hub only while its lease is the one that expired
     deletions       single records, never whole sets
     additions       single records with their TTL
 
@@ -90,8 +91,11 @@ class UpdateServer(AnsweringServer):
         message = await self._message()
         for key, names_any in _absences(edits, there):
             message.absent(absolute(key.name), *(() if names_any else (key.type,)))
-        for key in sorted({edit.key for edit in edits if edit.as_read}):
-            message.present(absolute(key.name), *(rdata_of(key.type, value) for value in sorted(there[key].values)))
+        for key in sorted(frozenset[RRKey]().union(*(edit.as_read for edit in edits))):
+            if values := sorted(there.get(key, EMPTY).values):
+                message.present(absolute(key.name), *(rdata_of(key.type, value) for value in values))
+            else:
+                message.absent(absolute(key.name), key.type)
         for edit in edits:
             name, rdata = absolute(edit.key.name), rdata_of(edit.key.type, edit.value)
             if edit.add:
