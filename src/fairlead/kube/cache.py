@@ -675,7 +675,7 @@ class CacheSettings:
 
     ``confirm_empty``: a list without objects, while we hold some, counts only when a second list, after
     ``confirm_after_s``, has none either. It costs one more request, only then, and outlives an API server that
-    starts up with an empty view (B03).
+    starts up with an empty view.
     """
 
     confirm_empty: bool = True

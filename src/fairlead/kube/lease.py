@@ -198,7 +198,7 @@ class LeaderElector:
                 self.problem = f"{self._cluster.name} does not answer."
                 continue
             except NotFound as error:
-                # Deleted under us: another candidate may take it this moment, so this term ends (B15).
+                # Deleted under us: another candidate may take it at this moment, so this term ends.
                 self._report(error)
                 self._lose()
                 return

@@ -84,7 +84,7 @@ class ReadbackWatch:
             for key in keys:
                 await self._look(key)
         except Exception as error:
-            # Promise 7: a bug about one load balancer must not end the watch in silence, nor concern other servers.
+            # A bug with one load balancer must not end the watch silently, or affect other servers.
             log.exception("the watch on a load balancer failed", server=server, error=str(error))
             await self._clock.sleep(_AFTER_BUG_S)
         finally:

@@ -1,31 +1,31 @@
 """Executes a plan in four phases: intent, call, result, item by item and in batches of the provider's size.
 
-    phase    does                                                          when a phase before has failed
+    phase    does                                                          after a failed phase
     ensure   (reach) ──► ensuring (stored) ──► provider ──► ensured (stored) ──► applied
-    add      record (stored) ──► provider ──► settle (stored) ──► applied  without what a refused frontend has not
-    remove   the same                                                      without what an addition was to replace
+    add      record (stored) ──► provider ──► settle (stored) ──► applied  only what needs no new frontend
+    remove   the same                                                      only what no failed addition replaces
     delete   provider ──► applied; released, when it existed before        not at all
 
-A load balancer that exists and cannot be changed is served unchanged, and its backends can change. A batch that
-is refused as a whole is halved until the failing items are known, so that others go through. What the provider has
-rejected is parked, reported and tried again after ``PARK_S``, since quotas grow and drivers are repaired; a change of
-it is tried at once. A removal is parked only for parts that a refused load balancer would no longer have.
-In: a plan. Out: what was done, and the first thing that was not. Never: a call when ``may_call`` says that we do not
-lead.
+A load balancer whose frontend cannot be changed keeps serving, and its backends can still change. A batch that the
+provider rejects is bisected until the failing items are known, so that the others succeed. Rejected items are parked,
+reported, and retried after ``PARK_S``, because quotas grow and drivers are repaired; a changed item is retried at once.
+A removal is parked only for parts that a rejected load balancer would no longer have.
+In: a plan. Out: the completed rows, and the first one that failed. Never: a call while ``may_call`` says that this
+replica does not lead.
 
-A failure domain is a party that answers or hangs as a whole: a socket, a URL. ``Concurrency`` limits the operations at
-each, so that one that hangs does not block others; an operation that has released its slot and needs it again comes
-before new operations. ``Batcher`` makes few calls of many requests, for providers whose batches may span load
+A failure domain is an endpoint that fails as a whole, such as a socket or a URL. ``Concurrency`` limits the operations
+at each one, so that an endpoint that hangs does not block others. An operation that needs its slot again is served
+before new operations. ``Batcher`` combines many requests into few calls, for providers whose batches may span load
 balancers:
 
-    no call in progress       sent in the next iteration of the event loop, with all requests of this one
+    no call in progress       sent in the next iteration of the event loop, with all requests made until then
     a call in progress        requests are queued until it is answered, PATIENCE_S is over, or they fill a batch
     rejected, or a bug        each request is repeated on its own, since any of them may be the cause
     no answer                 each request fails, and is sent on its own until one has been answered
     throttled (429)           each request fails, and is batched again the next time
 
-A call has requests of one failure domain only, and a load balancer is in one call at a time, since its operation waits
-for the answer. Never: a call for requests that were all cancelled, or the end of a request while a call with it is in
+A call has requests of one failure domain only. A load balancer is in one call at a time, because its operation waits
+for the answer. Never: a call for requests that were all cancelled, or a request that ends while its call is in
 progress.
 """
 
@@ -77,7 +77,7 @@ class Concurrency:
         return Slot(self, failure_domain, held=False)
 
     async def acquire(self, failure_domain: str) -> None:
-        """Wait for a slot, first come first served."""
+        """Wait for a slot, in the order of arrival."""
         if self.free(failure_domain):
             self._taken[failure_domain] += 1
             return
@@ -88,7 +88,7 @@ class Concurrency:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                # The slot was handed over just before the cancellation.
+                # The slot was assigned just before the cancellation.
                 self.release(failure_domain)
             raise
 
@@ -135,7 +135,7 @@ async def in_time(call: Awaitable[T], *, clock: Clock, limit_s: float | None, re
     overlap.
 
     Raises:
-        Retry: it has not answered in time.
+        Retry: the call timed out.
     """
     if limit_s is None:
         return await call
@@ -165,7 +165,7 @@ def _forget(task: asyncio.Future[T]) -> None:
 Call = Callable[[str, Sequence[TargetChange]], Awaitable[Sequence[Outcome]]]
 
 
-#: Seconds for which later requests wait for a call in progress.
+#: How long later requests wait for a call in progress, in seconds.
 PATIENCE_S = 0.5
 
 
@@ -329,7 +329,7 @@ class Batcher:
 
 
 async def _ended(call: asyncio.Future[Sequence[Outcome]]) -> None:
-    """Wait until ``call`` is over, however it ends, and ignore its result."""
+    """Wait until ``call`` has ended, and ignore its result or error."""
     await asyncio.wait((call,))
     if not call.cancelled():
         call.exception()
@@ -337,13 +337,13 @@ async def _ended(call: asyncio.Future[Sequence[Outcome]]) -> None:
 
 T = TypeVar("T")
 
-#: More failing items than this in one batch, and the provider is at fault, not the items.
+#: With more failing items than this in one batch, the provider is at fault, not the items.
 _MOST_CULPRITS = 8
 _REFUSED_REMOVAL_S = 30.0
 
 
 class Executor:
-    """Carries out the plans of one provider. ``limit_s``: how long one call may take; None: as long as it likes."""
+    """Executes the plans of one provider. ``limit_s``: time limit of one call in seconds; None: unlimited."""
 
     def __init__(
         self,
@@ -368,7 +368,7 @@ class Executor:
         self._limit_s = limit_s
         #: Calls of the provider, by (method, result).
         self.timings = Timings()
-        #: What became of single rows, by (action, outcome).
+        #: Number of rows by (action, outcome).
         self.outcomes: Counter[tuple[str, str]] = Counter()
         can = provider.capabilities
         self._gather = (
@@ -393,7 +393,7 @@ class Executor:
     # --- phases -----------------------------------------------------------------------------------------------
 
     async def _ensure(self, operation: Operation) -> None:
-        """Ensure the frontend; when that fails, it is served unchanged, and its backends can change."""
+        """Ensure the frontend; if that fails, the present one keeps serving, and its backends can still change."""
         plan, state = operation.plan, operation.state
         frontend, changes = plan.frontend, plan.changes
         if frontend is not None and frontend.action is Action.ENSURE and frontend.spec is not None:
@@ -423,7 +423,7 @@ class Executor:
         await self._apply(operation, operation.removals)
 
     async def _delete(self, operation: Operation) -> None:
-        """Delete the load balancer, once nothing of ours is on it; one that existed before is released."""
+        """Delete the load balancer once it has no backends of ours; release one that existed before Fairlead."""
         frontend, spec = operation.plan.frontend, operation.spec
         if frontend is None or frontend.action is not Action.DELETE:
             return
@@ -441,7 +441,8 @@ class Executor:
     async def _is_ensured(self, frontend: FrontendChange, spec: FrontendSpec, *, first: bool) -> bool:
         """Ensure the frontend; return False when the provider rejects it, which parks it. ``first``: it is new there.
 
-        What is on record as asked for waits for its provider even to be deleted, so that is reached before.
+        The provider must be reachable before the request is recorded: a recorded frontend needs its provider to be
+        deleted.
         """
         self._tracker.begin_frontend(frontend)
         try:
@@ -463,7 +464,7 @@ class Executor:
         return False
 
     async def _apply(self, operation: Operation, changes: Sequence[TargetChange]) -> bool:
-        """Apply the rows of one phase in batches of the provider's size; returns whether one failed."""
+        """Apply the rows of one phase in batches of the provider's size; return whether any row failed."""
         spec, failed = operation.spec, list[Outcome]()
         if spec is None:
             return False
@@ -556,7 +557,7 @@ class Executor:
 
 
 def _unless_removal(change: TargetChange, outcome: Outcome) -> Outcome:
-    """Have refused removals tried again: what is registered does not stop being so because it may not be removed."""
+    """Turn rejected removals into retries: the targets stay registered until the provider removes them."""
     if outcome.status is OutcomeStatus.REJECTED and change.is_removal:
         return Outcome(OutcomeStatus.RETRY, outcome.message, max(outcome.retry_after_s, _REFUSED_REMOVAL_S))
     return outcome
@@ -588,20 +589,20 @@ class Timings:
         return sum(self._counts.get((method, result), ()))
 
     def seconds(self, method: str, result: str) -> float:
-        """Return the seconds of all of them together."""
+        """Return the total duration of all calls in seconds."""
         return self._seconds.get((method, result), 0.0)
 
     def cumulative(self, method: str, result: str) -> list[tuple[str, float]]:
-        """Return for each bucket how many calls took no longer, as Prometheus counts."""
+        """Return the cumulative count of each bucket, as in a Prometheus histogram."""
         ends = [f"{end:g}" if end != BUCKETS_S[-1] else "+Inf" for end in BUCKETS_S]
         return list(zip(ends, map(float, accumulate(self._counts[method, result])), strict=True))
 
 
 class Operation(msgspec.Struct):
-    """One run about one load balancer.
+    """One run for one load balancer.
 
-    ``parked`` are the rows that are left out because they are known to be refused. ``drained_s`` is the (monotonic)
-    second at which the next drain ends, None when nothing drains. ``slot`` is held when the phases begin.
+    ``parked`` are the rows that are skipped because the provider has rejected them. ``drained_s`` is when the next
+    drain ends (monotonic seconds), None when nothing drains. ``slot`` is held when the phases begin.
     """
 
     plan: Plan
@@ -609,16 +610,16 @@ class Operation(msgspec.Struct):
     slot: Slot
     parked: tuple[Held, ...] = ()
     drained_s: float | None = None
-    #: The rows that succeeded, in the order in which they did.
+    #: The completed rows, in order of completion.
     done: list[TargetChange] = msgspec.field(default_factory=list[TargetChange])
-    #: The load balancer as it is once the first phase is over, or else as it is wanted.
+    #: The load balancer after the first phase; before that, as desired.
     spec: FrontendSpec | None = None
-    #: The rows that are still to be carried out.
+    #: The rows that are not executed yet.
     additions: Sequence[TargetChange] = ()
     removals: Sequence[TargetChange] = ()
     #: The first outcome of each phase that was not a success.
     undone: list[Outcome] = msgspec.field(default_factory=list[Outcome])
-    #: The frontend could not be changed; raised once what does not need that is done.
+    #: The error of the frontend; raised once the rows that do not depend on the frontend are done.
     late: Retry | Terminal | None = None
 
     @property
@@ -628,13 +629,13 @@ class Operation(msgspec.Struct):
 
     @property
     def first_undone(self) -> Outcome | None:
-        """Return the first outcome that was not a success, failures before what is under way."""
+        """Return the first outcome that was not a success; failures come before operations in progress."""
         failed = (outcome for outcome in self.undone if outcome.status is not OutcomeStatus.RUNNING)
         return next(failed, next(iter(self.undone), None))
 
     @property
     def frontend_done(self) -> bool:
-        """Return whether the row about the load balancer itself was carried out."""
+        """Return whether the row for the load balancer itself was executed."""
         frontend, state = self.plan.frontend, self.state
         if frontend is None:
             return False
@@ -643,7 +644,7 @@ class Operation(msgspec.Struct):
 
     def report(self, result: Result, refused: Refusal | None, *, computed_s: float = 0.0) -> Report:
         """Return the report of this run; ``refused`` is the parked refusal of the frontend, if any."""
-        # Whatever else there is to say: what users ask for is not done, and not for want of trying.
+        # A rejection takes precedence over other results: retrying alone cannot fix it.
         failure, reason = failure_of(result) if refused is None else (refused.message, refused.reason)
         return Report(
             self.key,
@@ -670,7 +671,7 @@ class _Parked(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A load balancer that is not made, or not changed, as it was asked for."""
+    """A load balancer that the provider refused to create or change."""
 
     spec: FrontendSpec
     message: str
@@ -748,7 +749,7 @@ class Quarantine:
 
 
 def without_refused(changes: Iterable[TargetChange], state: LoadBalancerState) -> list[TargetChange]:
-    """Return the rows that do not depend on the refused frontend; none when no frontend was ever made."""
+    """Return the rows that do not depend on the refused frontend; none if there has never been a frontend."""
     made = state.made
     listeners_present = frozenset(listener.key for listener in made.listeners) if made is not None else ()
     return [

@@ -1,14 +1,14 @@
 """The result and the report of one run of the worker, and the bounded history of each load balancer.
 
-    Finished          every row of the plan that was not held was done
+    Finished          every row of the plan that is not held was executed
     InProgress        the provider is still working: polled at a constant interval
-    Failed            a row was not done: retried with exponential backoff
-    UnexpectedError   an exception that is a bug: retried slowly, its text is only logged
+    Failed            a row failed: retried with exponential backoff
+    UnexpectedError   a bug raised an exception: retried slowly, and its text is only logged
 
-A ``Report`` is for status, log and history alike. The history has wake-ups, decisions with reasons and answers of the
-provider, and changes of the object, in three rings for each key: removals, failures and holds never make room for
-routine, and changes for neither. Repeated entries are counted in place, and old keys make room for new ones. Never: a
-clock of its own, or a cost for what is idle.
+Status, log and history use the same ``Report``. The history keeps wake-ups, decisions with reasons, answers of the
+provider, and changes of the object. Each key has three rings, so that routine entries never evict removals, failures
+and holds, and neither of them evicts changes. Repeated entries are counted in place, and the oldest keys are evicted
+first. Never: a clock of its own, or a cost for idle load balancers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from fairlead.model.keys import LoadBalancerKey
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """Nothing is left to do now."""
+    """All work is done."""
 
 
 class InProgress(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class InProgress(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """``message`` and ``reason`` for the status; ``after_s`` the least pause in seconds that the provider asks for."""
+    """``message`` and ``reason`` for the status; ``after_s``: minimum pause in seconds that the provider asks for."""
 
     message: str
     reason: str
@@ -66,7 +66,7 @@ Result = Finished | InProgress | Failed | UnexpectedError
 
 
 def result_of(undone: Outcome | None) -> Result:
-    """Return the result of a plan by its first outcome that was not a success; None: all were."""
+    """Return the result of a plan from its first outcome that was not a success; None: all succeeded."""
     if undone is None:
         return Finished()
     if undone.status is OutcomeStatus.RUNNING:
@@ -95,10 +95,10 @@ def failure_of(result: Result) -> tuple[str, str]:
 
 
 class Report(msgspec.Struct, frozen=True):
-    """``planned`` are the rows that were to be carried out, and ``done`` those of them that were.
+    """``planned`` are the rows of the plan, and ``done`` the completed ones.
 
-    ``frontend`` is the row about the load balancer itself, and ``frontend_done`` says whether it was carried out.
-    ``computed_s`` is the processor time of the run, as far as it is known.
+    ``frontend`` is the row for the load balancer itself, and ``frontend_done`` says whether it was executed.
+    ``computed_s`` is the processor time of the run in seconds, if known.
     """
 
     load_balancer: LoadBalancerKey
@@ -108,7 +108,7 @@ class Report(msgspec.Struct, frozen=True):
     failure: str = ""
     failure_reason: str = ""
     quarantined: tuple[Held, ...] = ()
-    #: The provider whose worker it was; empty when there is only one.
+    #: The provider whose worker ran; empty when there is only one.
     provider: str = ""
     planned: tuple[TargetChange, ...] = ()
     frontend_done: bool = False
@@ -116,7 +116,7 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """Say in one sentence what happened."""
+        """Return a summary of the run in one sentence."""
         parts: list[str] = []
         if self.frontend is not None:
             parts.append(f"{self.frontend.action} load balancer ({self.frontend.reason})")
@@ -142,23 +142,24 @@ ROUTINE_PER_KEY = 24
 REVISIONS_PER_KEY = 40
 
 
-#: The most entries of either sort, over all keys; about 10 MB.
+#: Maximum number of entries of either kind over all keys; about 10 MB.
 MOST_ENTRIES = 32_768
 
 
-#: Targets that a row names; it counts them all.
+#: How many targets a row names; it counts all of them.
 NAMED_TARGETS = 8
 
 
 _LONGEST_TEXT = 512
 
 
-#: What happens in turns (woken, failed, woken, failed) is counted as well: this many entries back are compared.
+#: Alternating entries (woken, failed, woken, failed) are also counted in place: a new entry is compared with this many
+#: earlier ones.
 _TURNS = 4
 
 
 class _Rings:
-    """The newest entries of each key, and of the keys those that were written last."""
+    """The newest entries of each key, for the most recently written keys."""
 
     def __init__(self, *, per_key: int, max_keys: int) -> None:
         self._per_key = per_key
@@ -173,7 +174,7 @@ class _Rings:
         return self._rings.get(key, ())
 
     def add(self, key: LoadBalancerKey, entry: HistoryEntry) -> bool:
-        """Keep ``entry``; False when it only counts one that is there."""
+        """Keep ``entry``; return False if it only increments the count of an existing entry."""
         ring = self._rings.get(key)
         if ring is None:
             ring = self._rings[key] = deque(maxlen=self._per_key)
@@ -199,7 +200,7 @@ class _Rings:
 
 
 class History:
-    """The history of every load balancer of one hub. ``now`` answers the wall-clock time."""
+    """The history of every load balancer of one hub. ``now`` returns the wall-clock time."""
 
     def __init__(
         self,
@@ -234,14 +235,14 @@ class History:
         revision: Revision | None = None,
         at: datetime | None = None,
     ) -> None:
-        """Add one entry; ``kept``: store it as long as a removal, regardless of its kind; ``at`` None: now."""
+        """Add one entry; ``kept``: keep it as long as a removal, whatever its kind; ``at`` None: now."""
         self._sequence += 1
         text = text[:_LONGEST_TEXT]
         entry = HistoryEntry(
             self._sequence, at or self._now(), kind, text, provider, rows, kept=kept, revision=revision
         )
         rings = self._rings_of(entry)
-        # A creation is stored with the first other entry: thousands of objects that never change cost no write.
+        # A creation is stored with the next entry, so thousands of objects that never change cost no writes.
         created = revision is not None and revision.operation == "Created"
         if rings.add(key, entry) and rings is not self._routine and not created:
             self._unsaved[key] = None
@@ -301,19 +302,19 @@ class History:
         return unsaved
 
     def mark_unsaved(self, keys: Iterable[LoadBalancerKey]) -> None:
-        """Make the next ``take_unsaved`` return ``keys`` again, since storing them failed."""
+        """Make the next ``take_unsaved`` return ``keys`` again, because storing them failed."""
         self._unsaved.update(dict.fromkeys(keys))
 
 
 def _text(report: Report, rows: tuple[HistoryRow, ...]) -> str:
-    """Return the sentence of the report; what the provider is still working on is in no report."""
+    """Return the report's sentence, without operations that the provider is still working on."""
     if report.failure or report.done or report.held or report.quarantined or report.frontend is not None:
         return report.sentence
     return "under way: " + ", ".join(f"{row.action} {row.count} ({row.reason})" for row in rows)
 
 
 def _rows(report: Report) -> tuple[HistoryRow, ...]:
-    """Return what was planned, and what came of it, by action, reason and answer."""
+    """Return the planned rows and their outcomes, by action, reason and answer."""
     groups: dict[tuple[Action, str, RowAnswer, str], list[TargetChange]] = {}
 
     def put(change: TargetChange, reason: str, answer: RowAnswer, message: str = "") -> None:
@@ -336,7 +337,7 @@ def _rows(report: Report) -> tuple[HistoryRow, ...]:
 
 
 def _why(held: Held, answer: RowAnswer) -> str:
-    """Return why it was planned and, of a hold, which guard holds it."""
+    """Return the reason of a row and, if it is held, the guard that holds it."""
     return f"{held.change.reason}, {held.reason}" if answer is RowAnswer.HELD else held.change.reason
 
 

@@ -1,8 +1,8 @@
-"""The tracker of differences, and the plan for each load balancer: rows with reasons, held removals, their order.
+"""The difference tracker, and the plan of each load balancer: ordered rows with reasons, and held removals.
 
-``DiffTracker`` has what is desired, what is recorded as done, and which load balancers differ. Its done side holds only
-what went through our ledger, so nothing foreign can ever be in a plan. The cost of a change depends on the size of its
-load balancer alone. Nothing here awaits, locks, logs or reads a clock.
+``DiffTracker`` keeps the desired and the recorded state, and the load balancers that differ. The recorded side holds
+only what went through the ledger, so a plan never contains entries of others. The cost of a change depends only on the
+size of its load balancer. Nothing here awaits, locks, logs or reads a clock.
 
 The table that the plan implements (D = desired, L = ledger):
 
@@ -78,7 +78,7 @@ class Registered(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def draining(self) -> bool:
-        """Say whether it gets no new connections: it is going away, wanted or not."""
+        """Return whether the target gets no new connections because it is about to be removed."""
         return self.target.draining or self.draining_since is not None
 
 
@@ -86,30 +86,30 @@ Recorded = dict[ListenerKey, dict[TargetKey, Registered]]
 
 
 class LoadBalancerState(msgspec.Struct):
-    """The two sides of one load balancer. ``desired`` None: it is to be deleted."""
+    """The desired and recorded state of one load balancer. ``desired`` None: it is to be deleted."""
 
     desired: DesiredLoadBalancer | None = None
     recorded_spec: FrontendSpec | None = None
     recorded: Recorded = msgspec.field(default_factory=dict[ListenerKey, dict[TargetKey, Registered]])
-    #: Counts the lives of this key; the results of an earlier life are not applied to this one.
+    #: Counts the incarnations of this key; results of an earlier incarnation are not applied to this one.
     generation: int = 0
     #: The frontend is ensured again although it did not change (new leader, provider restarted).
     ensure_again: bool = False
-    #: Another client has deleted it, as far as can be known: that is why it is ensured again.
+    #: Another client has probably deleted it, which is why it is ensured again.
     missing: bool = False
-    #: ``recorded_spec`` was only asked for: no answer is on record, so nothing of it is there as far as is known.
+    #: ``recorded_spec`` was requested, but no answer is recorded, so it may not exist.
     unanswered: bool = False
-    #: Known from the ledger, and its desired side has not been put yet: nothing is done about it until then.
+    #: Known from the ledger only: nothing is changed until the desired state is set.
     awaiting_desired: bool = False
     #: The targets that were planned last; None: a plan looks at each listener.
     planned: Mapping[ListenerKey, Targets] | None = None
-    #: The listeners that a plan looks at: of all others the recorded targets were found to be those, and draining ones.
+    #: The listeners that a plan looks at; the recorded targets of all others match the desired ones.
     unsettled: set[ListenerKey] = msgspec.field(default_factory=set[ListenerKey])
-    #: Since when the first target of a listener drains that is no longer wanted.
+    #: Since when the first unwanted target of a listener has been draining.
     draining: dict[ListenerKey, float] = msgspec.field(default_factory=dict[ListenerKey, float])
 
     def entries(self, listener: ListenerKey) -> dict[TargetKey, Registered]:
-        """Return the recorded targets of a listener, to be changed."""
+        """Return the recorded targets of a listener; the caller may change them."""
         self.unsettled.add(listener)
         return self.recorded.setdefault(listener, {})
 
@@ -122,11 +122,11 @@ class LoadBalancerState(msgspec.Struct):
 
     @property
     def made(self) -> FrontendSpec | None:
-        """Return what its provider has answered for, None when it never has."""
+        """Return the frontend that the provider has confirmed; None if it has confirmed none."""
         return None if self.unanswered else self.recorded_spec
 
     def has_weights_of(self, desired: DesiredLoadBalancer, listeners: Iterable[ListenerKey]) -> bool:
-        """Return whether its provider has answered for the shares of ``listeners`` and the weights of their targets.
+        """Return whether the provider has confirmed the shares of ``listeners`` and the weights of their targets.
 
         Targets without a registration are skipped: they have no connections, and the provider may refuse them.
         """
@@ -145,15 +145,15 @@ class LoadBalancerState(msgspec.Struct):
 
     @property
     def gone(self) -> bool:
-        """Return whether nothing is left to do or to remember."""
+        """Return whether the state can be dropped: nothing is desired or recorded."""
         return self.desired is None and self.recorded_spec is None and not any(self.recorded.values())
 
 
 class Tracker:
-    """All load balancers of one provider, keyed, with a set of those that may differ."""
+    """All load balancers of one provider by key, with the set of those that may differ."""
 
     def __init__(self, *, keeps_refused: bool = False) -> None:
-        #: A ledger that keeps the record of a refusal needs it removed again when it is no longer wanted.
+        #: A ledger that recorded the refused target must remove the record when the target is no longer desired.
         self._keeps_refused = keeps_refused
         self._states: dict[LoadBalancerKey, LoadBalancerState] = {}
         self._dirty: dict[LoadBalancerKey, None] = {}
@@ -175,7 +175,7 @@ class Tracker:
 
     @property
     def dirty_keys(self) -> Iterable[LoadBalancerKey]:
-        """Return which those are, oldest first."""
+        """Return the keys of the load balancers that wait for the worker, oldest first."""
         return self._dirty
 
     def is_dirty(self, key: LoadBalancerKey) -> bool:
@@ -183,11 +183,11 @@ class Tracker:
         return key in self._dirty
 
     def state(self, key: LoadBalancerKey) -> LoadBalancerState | None:
-        """Return both sides of one load balancer, None when it is unknown; not to be changed by the caller."""
+        """Return the state of one load balancer, None if it is unknown; the caller must not change it."""
         return self._states.get(key)
 
     def put(self, desired: DesiredLoadBalancer) -> bool:
-        """Set the desired side; False when it was the same already."""
+        """Set the desired state; return False if it did not change."""
         state = self._states.get(desired.key)
         if state is None:
             self._generation += 1
@@ -200,9 +200,9 @@ class Tracker:
         return True
 
     def remove(self, key: LoadBalancerKey, *, though_unknown: bool = False) -> bool:
-        """Have ``key`` deleted; False when it is unknown or was to be deleted already.
+        """Request the deletion of ``key``; return False if it is unknown or its deletion was already requested.
 
-        ``though_unknown``: an earlier process may have made it, so the provider is asked to delete it anyway.
+        ``though_unknown``: an earlier process may have created it, so the provider is asked to delete it anyway.
         """
         state = self._states.get(key)
         if state is None and though_unknown:
@@ -218,11 +218,11 @@ class Tracker:
         return True
 
     def touch(self, keys: Iterable[LoadBalancerKey]) -> None:
-        """Have the worker run ``keys`` again: a wait is over, or a retry is due."""
+        """Mark ``keys`` as dirty, because a wait is over or a retry is due."""
         self._dirty.update((key, None) for key in keys if key in self._states)
 
     def ensure_again(self, keys: Iterable[LoadBalancerKey]) -> None:
-        """Have the frontends of ``keys`` ensured again although nothing changed."""
+        """Request that the frontends of ``keys`` are ensured again although nothing changed."""
         for key in keys:
             if (state := self._states.get(key)) is not None:
                 state.ensure_again = True
@@ -248,26 +248,26 @@ class Tracker:
             recorded_spec=spec,
             recorded={listener: dict(targets) for listener, targets in done.items()},
             generation=self._generation,
-            # Else the frontend may have been changed after the last record of it.
+            # Otherwise the frontend may have changed after its last record.
             ensure_again=not certain,
             unanswered=unanswered,
             awaiting_desired=True,
         )
 
     def pop_dirty(self) -> list[LoadBalancerKey]:
-        """Hand over the dirty keys, oldest first, and forget that they were dirty."""
+        """Remove and return the dirty keys, oldest first."""
         keys = list(self._dirty)
         self._dirty.clear()
         return keys
 
     def begin_frontend(self, change: FrontendChange) -> None:
-        """Note that ``change`` is about to be made: until its result is known, the frontend may be in either state."""
+        """Note that ``change`` is about to be sent: until its result is known, the frontend may be in either state."""
         state = self._states.get(change.load_balancer)
         if state is not None and state.generation == change.generation:
             state.ensure_again = True
 
     def begin_targets(self, changes: Iterable[TargetChange]) -> None:
-        """Note that ``changes`` are about to be made: what is never answered may have happened all the same."""
+        """Note that ``changes`` are about to be sent: a change without an answer may still have been made."""
         for change in changes:
             state = self._states.get(change.load_balancer)
             if state is None or state.generation != change.generation:
@@ -296,7 +296,7 @@ class Tracker:
             self._dirty[key] = None
 
     def request_deregister(self, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> None:
-        """Have one target deregistered, wanted or not: its record was deleted."""
+        """Request that one target is deregistered, even if it is desired, because its record was deleted."""
         registered = self._registered(key, listener, target)
         if registered is not None and not registered.deregistering:
             self._states[key].entries(listener)[target] = msgspec.structs.replace(registered, deregistering=True)
@@ -311,7 +311,7 @@ class Tracker:
     def mark_unknown(
         self, key: LoadBalancerKey, targets: Iterable[tuple[ListenerKey, TargetKey]] | None = None
     ) -> None:
-        """Have targets (None: all) registered again: the provider may have lost them."""
+        """Request that targets (None: all) are registered again, because the provider may have lost them."""
         state = self._states.get(key)
         if state is None:
             return
@@ -325,7 +325,7 @@ class Tracker:
         self._dirty[key] = None
 
     def mark_missing(self, key: LoadBalancerKey) -> None:
-        """Have the load balancer made again, and all its targets registered again: another client has deleted it."""
+        """Request that the load balancer is created again with all its targets: another client deleted it."""
         state = self._states.get(key)
         if state is not None and state.desired is not None and state.recorded_spec is not None:
             state.missing = True
@@ -398,7 +398,7 @@ def _forget_attempt(state: LoadBalancerState, change: TargetChange) -> None:
 class Plan(msgspec.Struct, frozen=True):
     """The plan for one load balancer.
 
-    ``wake_at_s`` is the (monotonic) second at which a later plan will say more, None when only a change can.
+    ``wake_at_s`` is when a later plan can differ without a change (monotonic seconds), None if never.
     """
 
     load_balancer: LoadBalancerKey
@@ -409,11 +409,11 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def empty(self) -> bool:
-        """Return whether there is nothing to do now."""
+        """Return whether the plan has no rows."""
         return self.frontend is None and not self.changes
 
     def woken_at(self, at_s: float) -> Plan:
-        """Return this plan with a wake-up at ``at_s`` at the latest."""
+        """Return this plan with a wake-up at ``at_s`` or earlier."""
         return msgspec.structs.replace(self, wake_at_s=at_s if self.wake_at_s is None else min(self.wake_at_s, at_s))
 
 
@@ -435,7 +435,7 @@ def plan_load_balancer(key: LoadBalancerKey, state: LoadBalancerState, *, now_s:
             if not done:
                 state.unsettled.discard(listener)
             continue
-        # Registered targets that are exactly as wanted are the common case, and need no row.
+        # Registered targets that match the desired ones are the common case, and need no row.
         for target_key, target in wanted.items():
             registered = done.get(target_key)
             row = _wanted_row(target, registered)
@@ -508,18 +508,18 @@ def _wanted_row(target: Target, registered: Registered | None) -> tuple[Action, 
     if registered.target == target and registered.draining_since is None:
         return None
     if target.draining:
-        # Already leaving, or already draining: it stays as it is until it is gone or ready again.
+        # A target that is leaving or draining stays unchanged until it is gone or ready again.
         return None if registered.target.draining else (Action.UPDATE, Reason.TERMINATING)
     if registered.draining_since is None and _same_but_owners(registered.target, target):
         if not registered.target.owners and msgspec.structs.replace(registered.target, owners=target.owners) == target:
-            # A record of an earlier version, which stored no owners for it: its next write adds them.
+            # A record of an earlier version has no owners; its next write adds them.
             return None
         return (Action.UPDATE, Reason.OWNERS_CHANGED)
     return (Action.UPDATE, Reason.CHANGED)
 
 
 def _same_but_owners(recorded: Target, wanted: Target) -> bool:
-    """Return whether nothing of ``wanted`` concerns the provider: that it is terminating is for later plans."""
+    """Return whether ``wanted`` differs only in fields that the provider does not get, such as terminating."""
     ledger_only = msgspec.structs.replace(
         recorded, owners=wanted.owners, source=wanted.source, terminating=wanted.terminating
     )
@@ -568,11 +568,11 @@ def _phase(change: TargetChange) -> int:
     return _TAKE
 
 
-#: Seconds between two runs of removals that the "too many" predicate lets through in portions.
+#: Time between two portions of removals that the "too many" predicate allows, in seconds.
 PACE_S = 5.0
-#: Seconds that new targets have for their first health check before all the old ones may go.
+#: Time for the first health check of new targets before all old ones may be removed, in seconds.
 WARM_S = 1.0
-#: A new target whose first check has not ended after this many seconds counts as not checked.
+#: Without a result after this time (seconds), the first check of a new target counts as missing.
 FIRST_CHECK_S = 15.0
 
 STALE_VIEW = "StaleView"
@@ -590,12 +590,12 @@ PAUSED_MESSAGE = "paused; the held changes are applied when the pause ends"
 Judgement = tuple[list[TargetChange], list[Held]]
 
 
-#: What is seen of one target of a listener.
+#: The observation of one target of a listener.
 SeenOf = Callable[[LoadBalancerKey, ListenerKey, TargetKey], Seen]
 
 
 class _Case(msgspec.Struct, frozen=True):
-    """The input of a predicate: recorded and desired state, and the rows that it does not decide on."""
+    """The input of a predicate: recorded and desired state, and the rows that the predicate does not decide on."""
 
     state: LoadBalancerState
     desired: DesiredLoadBalancer
@@ -605,7 +605,7 @@ class _Case(msgspec.Struct, frozen=True):
 
 
 def unseen(_key: LoadBalancerKey, _listener: ListenerKey, _target: TargetKey) -> Seen:
-    """Return that nothing is known of a target."""
+    """Return the observation of an unknown target."""
     return Seen.UNCHECKED
 
 
@@ -617,7 +617,7 @@ def guard_plan(plan: Plan, state: LoadBalancerState, *, now_s: float, seen_of: S
     if desired.dry_run:
         return _hold_all(plan, DRY_RUN, desired.dry_run)
     if desired.paused and state.made is not None:
-        # What was never programmed is not paused, but judged like all others.
+        # A load balancer that was never programmed is not paused, but guarded like all others.
         return _kept_in_service(_hold_all(plan, PAUSED, PAUSED_MESSAGE), state)
     removals = [change for change in plan.changes if _takes_away(change)]
     if not removals:
@@ -642,7 +642,7 @@ def guard_plan(plan: Plan, state: LoadBalancerState, *, now_s: float, seen_of: S
 def _kept_in_service(plan: Plan, state: LoadBalancerState) -> Plan:
     """Add to ``plan`` the registrations of held targets that their provider may have lost."""
     if state.missing and plan.frontend is None:
-        # It is not there to be registered at, and may not be made again now.
+        # The load balancer does not exist, and must not be created again now.
         return plan
     again: list[TargetChange] = []
     for change in (row.change for row in plan.held):
@@ -655,7 +655,7 @@ def _kept_in_service(plan: Plan, state: LoadBalancerState) -> Plan:
 
 
 def _serves(registered: Registered) -> bool:
-    """Return whether, by the record, the target gets new connections."""
+    """Return whether the target gets new connections according to the record."""
     return (
         not registered.target.draining
         and registered.draining_since is None
@@ -711,8 +711,8 @@ def _last_targets(listener: ListenerKey, rows: list[TargetChange], case: _Case) 
 def _unhealthy_successors(listener: ListenerKey, rows: list[TargetChange], case: _Case) -> Judgement:
     """Hold the removals of targets that may pass their check, while no target that stays in the listener does.
 
-    Those that were reported as not ready or terminating go all the same. A target that is not checked yet is waited
-    for, but not longer than a first check takes.
+    Targets that were reported as not ready or terminating are removed anyway. The removal waits for a target without a
+    check result, but no longer than a first check takes.
     """
     stay = _ready(case.state, listener) - {row.key for row in rows}
     absent = {row.key for row in rows if row.reason is Reason.ABSENT}
@@ -740,7 +740,7 @@ def _may_answer(case: _Case, listener: ListenerKey, key: TargetKey) -> bool:
 
 
 def _best_seen(case: _Case, listener: ListenerKey, keys: Iterable[TargetKey]) -> Seen:
-    """Return what is seen of the best of ``keys``: one that is healthy, or may be, says that the others need not."""
+    """Return the best observation among ``keys``: one that is healthy, or may be, is sufficient."""
     states = set[Seen]()
     for key in keys:
         if (state := _seen(case, listener, key)) is Seen.HEALTHY:
@@ -774,9 +774,9 @@ def _too_many(listener: ListenerKey, rows: list[TargetChange], case: _Case) -> J
 
 
 def _is_replaced(state: LoadBalancerState, listener: ListenerKey, absent: list[TargetChange]) -> bool:
-    """Return whether all ready targets that are left were registered after all that vanished.
+    """Return whether all remaining ready targets were registered after all that vanished.
 
-    Then the list was replaced as a whole, as a Service that selects other pods does, and no part of it was lost.
+    If so, the list was replaced as a whole, as when a Service selects other pods, and no part of it was lost.
     """
     recorded = state.recorded.get(listener, {})
     gone = {row.key for row in absent}
@@ -788,7 +788,7 @@ def _is_replaced(state: LoadBalancerState, listener: ListenerKey, absent: list[T
 
 #: Decides on the removals of one listener: which are allowed, and which are held.
 Predicate = Callable[[ListenerKey, list[TargetChange], _Case], Judgement]
-#: The order is the order in which a person would ask.
+#: The predicates are in the order in which a person would ask.
 _PREDICATES: tuple[Predicate, ...] = (_stale_view, _warming, _last_targets, _too_many, _unhealthy_successors)
 _PAUSES_S = {TOO_MANY: PACE_S, WARMING: WARM_S, UNHEALTHY_REPLACEMENT: PACE_S}
 
@@ -807,7 +807,7 @@ def _by_listener(changes: list[TargetChange]) -> dict[ListenerKey, list[TargetCh
 
 
 def _ready(state: LoadBalancerState, listener: ListenerKey) -> set[TargetKey]:
-    """Return the keys of the targets that get new connections now, as far as the provider has answered."""
+    """Return the keys of the targets that the provider has confirmed to get new connections."""
     return {
         key
         for key, registered in state.recorded.get(listener, {}).items()

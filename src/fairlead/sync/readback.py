@@ -1,16 +1,16 @@
 """Drift: changes from outside Fairlead, and when they are repaired.
 
-    the provider lost its memory (another epoch)   what is on record is registered again
+    the provider lost its state (another epoch)    recorded entries are registered again
     an entry of ours is missing or different       reported as drift; with ensurePolicy Always, or once when a repair
                                                    is asked for, it is registered again
-    a load balancer that we made is gone           reported; seen gone twice, with time between, it is made again
-    one that existed before us is gone             reported: its owner makes it again
+    a load balancer that we created is gone        reported; created again when two reads, some time apart, miss it
+    one that existed before us is gone             reported: its owner creates it again
     targets that are not ours                      counted, never touched
 
-In: notices of the provider, and time. Out: unknown targets in the tracker, which the worker resolves; drift, and what
-was seen, for the status, so that its writer never waits for the provider. Never: a removal, and never a repair of
-backends that a person changed by hand while the policy is IfNotSucc. A failure domain that hangs delays no other, and
-a look that is not answered ends after READ_LIMIT_S.
+In: change notices of the provider, and time. Out: unknown targets in the tracker, which the worker resolves; drift and
+the observed state, so that the status writer never waits for the provider. Never: a removal, or a repair of backends
+that a person changed by hand while the policy is IfNotSucc. A failure domain that hangs does not delay others, and an
+unanswered read ends after READ_LIMIT_S.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from fairlead.sync.plan import LoadBalancerState, Registered, Tracker
 class Drift(msgspec.Struct, frozen=True):
     """The differences of one load balancer from the ledger; each field is sorted.
 
-    ``gone``: it does not exist; ``kept_by_others``: it existed before Fairlead, whose owner has to create it again.
-    ``is_name``: its backends are the records of a Hostname, without which a name does not exist.
+    ``gone``: the load balancer does not exist; ``kept_by_others``: it existed before Fairlead, and its owner has to
+    create it again. ``is_name``: its backends are the records of a Hostname; without records, the name does not exist.
     """
 
     missing: tuple[tuple[ListenerKey, TargetKey], ...] = ()
@@ -46,18 +46,18 @@ class Drift(msgspec.Struct, frozen=True):
     foreign: tuple[str, ...] = ()
     gone: bool = False
     kept_by_others: bool = False
-    #: Entries of ours by their names, on no record, and not wanted.
+    #: Entries that have our names, but are neither recorded nor desired.
     unrecorded: tuple[tuple[ListenerKey, TargetKey], ...] = ()
     is_name: bool = False
 
     @property
     def ours(self) -> int:
-        """Return the number of own entries that are not as recorded."""
+        """Return the number of own entries that differ from the record."""
         return len(self.missing) + len(self.changed) + self.gone
 
     @property
     def sentence(self) -> str:
-        """Return the differences in one sentence; empty when no own entry differs."""
+        """Return the differences in one sentence; empty if no own entry differs."""
         if self.gone:
             what = "all records of the name were" if self.is_name else "the load balancer is gone: it was"
             return f"{what} deleted outside Fairlead"
@@ -68,7 +68,7 @@ class Drift(msgspec.Struct, frozen=True):
 
     @property
     def outlook(self) -> str:
-        """Return what Fairlead will do, or what an operator can do; empty when no own entry differs."""
+        """Return the next step, by Fairlead or by an operator; empty if no own entry differs."""
         if not self.ours:
             return ""
         if self.is_name:
@@ -123,7 +123,7 @@ def _places(targets: Mapping[ListenerKey, Iterable[TargetKey]]) -> Iterator[tupl
 def without_changed(
     drift: Drift, before: Mapping[ListenerKey, Mapping[TargetKey, Registered]], state: LoadBalancerState
 ) -> Drift:
-    """Return ``drift`` without the entries that the worker changed during the read, since the read has older data."""
+    """Return ``drift`` without the entries that the worker changed during the read, because the read has older data."""
 
     def unchanged(place: tuple[ListenerKey, TargetKey]) -> bool:
         listener, key = place
@@ -139,19 +139,19 @@ def without_changed(
 
 log = structlog.get_logger(__name__)
 
-#: How often everything is read back, when nothing says that it should be.
+#: How often everything is read back without a notice, in seconds.
 LOOK_EVERY_S = 60.0
-#: The least time between two looks that make it certain that a load balancer is gone: what reads back late shows
-#: nothing for a moment. After each time that it was made again in vain it is twice as long, up to the longest.
+#: Minimum time between the two reads that prove a load balancer missing, because a slow provider may not show it for a
+#: moment. The time doubles, up to the maximum, each time the load balancer was created again without success.
 CERTAIN_S = 5.0
 _LONGEST_S = 3600.0
-#: How long one look may take. It changes nothing, so it is given up sooner than a call that does.
+#: Time limit of one read. A read changes nothing, so its limit is lower than that of a write.
 READ_LIMIT_S = 30.0
 _TICK_S = 5.0
 
 
 class _Gone(msgspec.Struct):
-    """One load balancer that is not there: since when, None while that says nothing, and how often it was remade."""
+    """A missing load balancer: since when (None: not conclusive yet), and how often it was created again."""
 
     since_s: float | None = None
     remade: int = 0
@@ -163,7 +163,7 @@ class _Gone(msgspec.Struct):
 
 class Readback:
     """Reads the load balancers of one provider back. ``set_epoch`` stores the epoch in which targets are registered;
-    ``failure_domain`` returns what answers for a load balancer; ``note`` is called with what its history is to have.
+    ``failure_domain`` returns the failure domain of a load balancer; ``note`` is called with its history entries.
     """
 
     def __init__(
@@ -193,27 +193,27 @@ class Readback:
         self._looked_s: dict[LoadBalancerKey, float] = {}
         self._repaired_s: dict[LoadBalancerKey, float] = {}
         self._gone: dict[LoadBalancerKey, _Gone] = {}
-        #: The epoch for which everything was asked to be registered again.
+        #: The epoch for which all entries were registered again.
         self._lost: dict[LoadBalancerKey, str] = {}
         #: Failure domains that are being read back.
         self._looking: set[str] = set()
-        # All of it at once: until it has been read back, what users read is what an earlier process knew.
+        # All keys at once: until they have been read back, users see the state from an earlier process.
         self._scan_at_s = clock.monotonic()
         self._unread_since_s: dict[LoadBalancerKey, float] = {}
-        #: What was read last, without its targets; text says why it cannot be read.
+        #: The last observation without its targets; a text is the reason why the load balancer cannot be read.
         self.seen: dict[LoadBalancerKey, Observed | str | None] = {}
         self.drifts: dict[LoadBalancerKey, Drift] = {}
-        #: The request for a repair that was answered last, by what was found when it was read back.
+        #: The last repair request that was answered, by the drift found then.
         self.answered: dict[LoadBalancerKey, str] = {}
         self.repairs = 0
 
     def notice(self, key: LoadBalancerKey) -> None:
-        """Schedule a read of ``key``, since its provider has reported a change."""
+        """Schedule a read of ``key``, because its provider has reported a change."""
         self._noticed[key] = None
         self._wake.set()
 
     async def run(self) -> None:
-        """Read back until cancelled."""
+        """Read load balancers back until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 delay_s = max(0.0, self._scan_at_s - self._clock.monotonic())
@@ -233,12 +233,12 @@ class Readback:
                 self._wake.set()
 
     def _due(self) -> dict[str, list[LoadBalancerKey]]:
-        """Return the keys to read, by failure domain; without those that are being read."""
+        """Return the keys to read by failure domain, without the ones being read."""
         now_s = self._clock.monotonic()
         noticed, self._noticed = self._noticed, {}
         keys = dict.fromkeys(key for key in noticed if key in self._tracker)
         if now_s >= self._scan_at_s:
-            # Everything only now and then: what is noticed may be one of very many.
+            # Read everything only now and then: a notice concerns one of very many.
             self._scan_at_s = now_s + _TICK_S
             keys |= dict.fromkeys(key for key in self._tracker if self._is_due(key, now_s))
             for forgotten in (
@@ -265,7 +265,7 @@ class Readback:
         return due
 
     def _is_due(self, key: LoadBalancerKey, now_s: float) -> bool:
-        # What has never been looked at is looked at now: its provider may have restarted while we were away.
+        # Keys that were never read are read now: their provider may have restarted in the meantime.
         every_s = self._every_s(key, self._tracker.state(key))
         return now_s - self._looked_s.get(key, -every_s) >= every_s
 
@@ -276,7 +276,7 @@ class Readback:
         if state is not None and state.desired is not None and state.desired.repair_s:
             every_s = min(every_s, state.desired.repair_s)
         if key in self._unread_since_s and not isinstance(self.seen.get(key), str):
-            # Once more, to be certain that it cannot be read.
+            # Read once more to confirm the failure.
             every_s = min(every_s, CERTAIN_S)
         if (missing := self._gone.get(key)) is not None and missing.since_s is not None:
             every_s = min(every_s, missing.certain_s)
@@ -298,15 +298,15 @@ class Readback:
             log.debug("not read back", load_balancer=str(key), error=error.sentence)
             self._unread(key, error.sentence)
             if self._clock.monotonic() - began_s >= READ_LIMIT_S:
-                # Others of its failure domain waited for this one: it has its next turn like any other.
+                # Other keys of its failure domain waited for this one: it takes its next turn like them.
                 self._looked_s[key] = self._clock.monotonic()
         except Exception as error:
-            # Promise 7: a provider's bug about one load balancer must not stop the others.
+            # A provider's bug with one load balancer must not stop the others.
             log.exception("bug", load_balancer=str(key), error=str(error))
             self._looked_s[key] = self._clock.monotonic()
 
     def _unread(self, key: LoadBalancerKey, why: str) -> None:
-        """Record that it cannot be read, after the failure has lasted longer than a reload."""
+        """Record the read failure once it has lasted longer than a reload."""
         now_s = self._clock.monotonic()
         since_s = self._unread_since_s.setdefault(key, now_s)
         if now_s - since_s >= CERTAIN_S and self._is_news(key, why):
@@ -347,7 +347,7 @@ class Readback:
     def _is_registered_again(self, key: LoadBalancerKey, epoch: str, state: LoadBalancerState) -> bool:
         """Register all recorded targets again, once for each ``epoch``; return whether that was done.
 
-        Only then is the epoch stored: a process that ends before that must not leave the loss unnoticed by the next.
+        The epoch is stored afterwards, so that the next process notices the loss if this one ends before.
         """
         if self._lost.get(key) != epoch:
             log.info("the provider has lost its state; registering again", load_balancer=str(key))
@@ -358,7 +358,7 @@ class Readback:
         return not any(registered.unknown for targets in state.recorded.values() for registered in targets.values())
 
     def _is_news(self, key: LoadBalancerKey, seen: Observed | str | None) -> bool:
-        """Store the observation for the status; return whether it has changed."""
+        """Store the observation for the status; return whether it changed."""
         if isinstance(seen, Observed):
             seen = msgspec.structs.replace(seen, targets=None, foreign=())
         before = self.seen.get(key)
@@ -372,7 +372,7 @@ class Readback:
         now_s = self._clock.monotonic()
         missing = self._gone.setdefault(key, _Gone())
         if state.ensure_again:
-            # It is being made, or about to be: that it is not there says nothing.
+            # The load balancer is being created, so its absence proves nothing.
             missing.since_s = None
         elif missing.since_s is None:
             missing.since_s = now_s
@@ -384,7 +384,7 @@ class Readback:
             self._trigger()
 
     def _asked(self, key: LoadBalancerKey, state: LoadBalancerState | None) -> str:
-        """Return the pending repair request (annotation), empty when there is none."""
+        """Return the pending repair request (annotation); empty if there is none."""
         request = state.desired.repair if state is not None and state.desired is not None else ""
         return request if request != self.answered.get(key, "") else ""
 
@@ -403,7 +403,7 @@ class Readback:
         self._repaired_s[key] = now_s
         self.repairs += 1
         self._note(key, f"changes by others are repaired: {'requested' if request else 'ensurePolicy Always'}")
-        # Of a provider that cannot list them everything is registered again, as its driver expects.
+        # If the provider cannot list its entries, all of them are registered again, as its driver expects.
         everything = drift.gone or not listed
         self._tracker.mark_unknown(key, None if everything else (*drift.missing, *drift.changed))
         self._trigger()

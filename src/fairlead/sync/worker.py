@@ -1,11 +1,11 @@
-"""The one place where load balancers are changed: takes dirty keys, plans, guards, has the plan carried out, reports.
+"""The only place that changes load balancers: it takes dirty keys, plans, guards, executes and reports.
 
-One worker for each provider. The trigger has capacity one: it never blocks and coalesces whatever comes while a run
-is under way. Snapshot, then I/O, then apply: the tracker is never touched while a call is in flight, and never two
-operations run on one load balancer; one that hangs holds up no other, and a failure domain that hangs takes no room
-from another. ``Ready`` says what may begin, ``execute`` makes the calls, ``Schedule`` says when to try again.
-In: a tracker. Out: provider calls, and one ``Report`` for each load balancer that was synced. Never: a decision of its
-own about what should be there.
+One worker for each provider. The trigger has capacity one: it never blocks, and coalesces triggers while a run is in
+progress. A run takes a snapshot, makes the calls, then applies the results. The tracker is never touched during a call,
+and one load balancer never has two operations at a time. A load balancer or failure domain that hangs does not delay
+others. ``Ready`` decides what may start, ``execute`` makes the calls, ``Schedule`` decides when to retry. In: a
+tracker. Out: provider calls, and one ``Report`` for each synced load balancer. Never: a decision about the desired
+state.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ from fairlead.sync.plan import LoadBalancerState, Plan, Tracker, guard_plan, pla
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: Load balancers handled before the event loop gets a turn, so that a big batch does not hold up the streams.
+#: How many load balancers are handled before the event loop gets a turn, so that a large batch does not delay the
+#: streams.
 _TURN = 32
-#: How often what is dirty is taken up without a trigger: a trigger that was lost delays work, and loses none.
+#: How often dirty keys are handled without a trigger, so that a lost trigger only delays work.
 _TICK_S = 60.0
 
 
@@ -87,13 +88,13 @@ class Worker:
         self.runs = 0
 
     def trigger(self) -> None:
-        """Have the worker run soon; never blocks, and many calls make one run."""
+        """Start a run soon; never blocks, and several calls start one run."""
         self._backlog.triggered(self._clock.monotonic())
         self._trigger.set()
         self._idle.clear()
 
     async def settled(self) -> None:
-        """Return once a run has ended and nothing is dirty (waits for time to pass do not count)."""
+        """Return once a run has ended and nothing is dirty; scheduled work in the future does not count."""
         await self._idle.wait()
 
     @property
@@ -103,12 +104,12 @@ class Worker:
 
     @property
     def retries(self) -> int:
-        """Return how many runs about a load balancer have failed."""
+        """Return how many runs have failed."""
         return self._schedule.retries
 
     @property
     def pending(self) -> int:
-        """Return how many load balancers changed and are not done: waiting, being worked on, or to be retried."""
+        """Return how many changed load balancers are not done: waiting, in progress, or to be retried."""
         return len(self.pending_keys())
 
     def pending_keys(self) -> frozenset[LoadBalancerKey]:
@@ -121,16 +122,16 @@ class Worker:
 
     @property
     def parked(self) -> int:
-        """Return how many backends and load balancers their provider has refused, and is not asked for now."""
+        """Return how many backends and load balancers are parked because their provider rejected them."""
         return len(self.quarantine) + self.quarantine.load_balancers
 
     @property
     def draining(self) -> int:
-        """Return how many load balancers wait for backends to finish what they have."""
+        """Return how many load balancers wait for draining backends."""
         return self._backlog.draining
 
     def failure_domain(self, key: LoadBalancerKey) -> str:
-        """Return what answers for one load balancer; empty where the provider does not distinguish."""
+        """Return the failure domain of one load balancer; empty where the provider has only one."""
         state = self._tracker.state(key)
         if state is None or self._domains is None:
             return ""
@@ -138,7 +139,7 @@ class Worker:
         try:
             return self._domains.failure_domain(spec) if spec is not None else ""
         except Exception as error:
-            # Promise 7: a provider's bug about one load balancer must not stop the others.
+            # A provider's bug with one load balancer must not stop the others.
             log.exception("bug", load_balancer=str(key), error=str(error))
             return ""
 
@@ -150,7 +151,7 @@ class Worker:
                 await self._wait()
                 self._tracker.touch(self._schedule.take_due())
                 if self._parallel == 1:
-                    # Handle everything that is dirty now, one after the other, those of different members in turn.
+                    # Handle all dirty keys one after the other, and alternate between members.
                     waiting: FairOrder[LoadBalancerKey] = FairOrder(attrgetter("namespace"))
                     self._take(waiting)
                     self.runs += bool(waiting)
@@ -163,7 +164,7 @@ class Worker:
                     if not self._tracker.dirty:
                         self._idle.set()
                 else:
-                    # Begin with what is dirty now, as far as there are free hands; the same key never twice at once.
+                    # Start the dirty keys while slots are free; never the same key twice at once.
                     since_s = self._backlog.took(self._clock.monotonic())
                     for key in self._tracker.pop_dirty():
                         if self._ready.add(key, since_s, self.failure_domain):
@@ -199,7 +200,7 @@ class Worker:
             self._trigger.set()
 
     async def _wait(self) -> None:
-        """Wait for the trigger or for the earliest moment that a plan or a retry asked for."""
+        """Wait for the trigger, or for the earliest time that a plan or retry is due."""
         if self._tracker.dirty or self._trigger.is_set():
             self._trigger.clear()
             return
@@ -226,26 +227,27 @@ class Worker:
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
-            # Something that the provider had awaited was cancelled, not we: unnoticed, this would never be tried again.
+            # An operation that the provider awaited was cancelled, not this task; without this, it would never be
+            # retried.
             result = Failed("the provider gave up the call; it is made again", "Cancelled")
         except Exception as error:
-            # Promise 7: a bug in one load balancer must not stop the others.
+            # A bug in one load balancer must not stop the others.
             result = result_of_error(error)
             if isinstance(result, UnexpectedError):
                 log.exception("bug", load_balancer=str(key), error=str(error))
         self._schedule.ended(key, result, drained_s=operation.drained_s)
         refused = self.quarantine.refusal(key)
         self._follow_up(operation, result, refused)
-        # Such a provider computes here; while another one is awaited, other load balancers compute.
+        # Such a provider computes in this process; while others are awaited, other load balancers compute.
         computed_s = self._clock.processor_s() - began_s if self._parallel == 1 else 0.0
         report = operation.report(result, refused, computed_s=computed_s)
         if log.is_enabled_for(logging.DEBUG):
-            # The sentence costs as much as the plan.
+            # Composing the sentence costs as much as the plan.
             log.debug("load balancer synced", load_balancer=str(key), did=report.sentence)
         self._report(report)
 
     def _plan(self, operation: Operation) -> None:
-        """Plan, guard, and leave out what is known to be refused."""
+        """Return the guarded plan without parked rows."""
         now_s, state = self._clock.monotonic(), operation.state
         operation.plan = plan_load_balancer(operation.key, state, now_s=now_s)
         operation.drained_s = operation.plan.wake_at_s
@@ -254,17 +256,17 @@ class Worker:
         self._schedule.planned(operation.key, operation.plan.wake_at_s)
 
     def _follow_up(self, operation: Operation, result: Result, refused: Refusal | None) -> None:
-        """Note when the load balancer is due again, and whether it is pending still."""
+        """Note when the load balancer is due again, and whether it is still pending."""
         key, desired, now_s = operation.key, operation.state.desired, self._clock.monotonic()
         if refused is not None and refused.until_s > now_s:
             self._schedule.add(key, refused.until_s)
         drains = operation.drained_s is not None
         if desired is not None and any(change.action is Action.DRAIN for change in operation.done):
-            # The plan was made before these began to leave, so it does not know when they will have left.
+            # The plan was made before these targets began to drain, so it does not know when they will be drained.
             self._schedule.add(key, now_s + desired.drain_s)
             drains = True
         if any(change.reason in _THEN_AGAIN for change in operation.done):
-            # Gone; whether the same place is wanted again is seen only now.
+            # The load balancer is deleted; the next plan shows whether it is desired again.
             self._tracker.touch((key,))
             self._trigger.set()
         elif isinstance(result, Finished):
@@ -291,13 +293,13 @@ class Backlog:
             self._triggered_s = now_s
 
     def took(self, now_s: float) -> float:
-        """Return since when the load balancers that the worker takes now have been waiting."""
+        """Return since when the load balancers taken now have been waiting."""
         since_s = now_s if self._triggered_s is None else self._triggered_s
         self._triggered_s = None
         return since_s
 
     def add(self, key: LoadBalancerKey, since_s: float) -> None:
-        """Mark ``key`` as pending; one that is pending already keeps its age."""
+        """Mark ``key`` as pending; a key that is already pending keeps its age."""
         self._since_s.setdefault(key, since_s)
 
     def ended(self, key: LoadBalancerKey, *, draining: bool) -> None:
@@ -314,7 +316,7 @@ class Backlog:
         return len(self._draining)
 
     def oldest_s(self, now_s: float, *, untaken: bool) -> float:
-        """Return the age of the oldest; ``untaken``: something is dirty that the worker has not taken yet."""
+        """Return the age of the oldest; ``untaken``: the worker has not taken all dirty keys yet."""
         oldest_s = min(self._since_s.values(), default=now_s)
         if untaken and self._triggered_s is not None:
             oldest_s = min(oldest_s, self._triggered_s)
@@ -328,11 +330,11 @@ class Ready:
         self._by_failure_domain: dict[str, FairOrder[LoadBalancerKey]] = {}
         self._waiting: set[LoadBalancerKey] = set()
         self._under_way: set[LoadBalancerKey] = set()
-        #: Became dirty again while it was under way, and since when.
+        #: Keys that became dirty while in progress, and since when.
         self._again_since_s: dict[LoadBalancerKey, float] = {}
 
     def __bool__(self) -> bool:
-        """Return whether anything waits or is under way."""
+        """Return whether any key waits or is in progress."""
         return bool(self._waiting or self._under_way)
 
     def add(self, key: LoadBalancerKey, since_s: float, failure_domain: Callable[[LoadBalancerKey], str]) -> bool:
@@ -366,18 +368,18 @@ class Ready:
         return self._again_since_s.pop(key, None)
 
 
-#: The least time between two questions about something that is under way.
+#: Minimum time between two polls of an operation in progress.
 POLL_S = 0.1
 
 
 class Schedule:
-    """The load balancers of one worker that are due at some time."""
+    """The times at which load balancers of one worker are due."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._due_at_s: dict[LoadBalancerKey, float] = {}
         self._failures: dict[LoadBalancerKey, int] = {}
-        #: Counts the runs that failed.
+        #: Number of failed runs.
         self.retries = 0
 
     @property
@@ -387,13 +389,13 @@ class Schedule:
 
     @property
     def next_s(self) -> float | None:
-        """Return in how many seconds the next one is due, None when none is."""
+        """Return the seconds until the next load balancer is due; None if none is."""
         if not self._due_at_s:
             return None
         return max(0.0, min(self._due_at_s.values()) - self._clock.monotonic())
 
     def take_due(self) -> list[LoadBalancerKey]:
-        """Hand over the keys that are due now."""
+        """Remove and return the keys that are due now."""
         now_s = self._clock.monotonic()
         due = [key for key, at_s in self._due_at_s.items() if at_s <= now_s]
         for key in due:
@@ -401,18 +403,18 @@ class Schedule:
         return due
 
     def planned(self, key: LoadBalancerKey, at_s: float | None) -> None:
-        """Set when a later plan can differ; None: only after a change, which cancels an earlier time."""
+        """Set when the plan can change without an event; None: never, which cancels an earlier time."""
         if at_s is None:
             self._due_at_s.pop(key, None)
         else:
             self.add(key, at_s)
 
     def add(self, key: LoadBalancerKey, at_s: float) -> None:
-        """Have ``key`` due at ``at_s``, or before when it is already."""
+        """Make ``key`` due at ``at_s``, unless it is due earlier."""
         self._due_at_s[key] = min(at_s, self._due_at_s.get(key, at_s))
 
     def ended(self, key: LoadBalancerKey, result: Result, *, drained_s: float | None) -> None:
-        """Note how carrying out a plan ended; ``drained_s`` is when the next drain of ``key`` ends."""
+        """Note the result of a plan; ``drained_s`` is when the next drain of ``key`` ends."""
         match result:
             case Finished():
                 self._failures.pop(key, None)
@@ -430,7 +432,7 @@ class Schedule:
         return backoff_s(failures)
 
     def _again(self, key: LoadBalancerKey, after_s: float, drained_s: float | None) -> None:
-        """Schedule ``key`` for when the provider may be called again, not earlier for a guard."""
+        """Schedule ``key`` for the time at which the provider may be called again; a guard does not make it earlier."""
         self._due_at_s.pop(key, None)
         self.planned(key, drained_s)
         self.add(key, self._clock.monotonic() + after_s)

@@ -103,7 +103,7 @@ class DurableRunner(ProviderRunner):
                 await self.provider.start()
                 self._started = True
             except Exception as error:
-                # Promise 7, and third-party code: a provider that does not start must not stop the others.
+                # A provider that does not start must not stop the others; its code may be from third parties.
                 log.exception("provider does not start", provider=self.name, error=str(error))
                 await self._settings.clock.sleep(BUG_RETRY_S)
         async with asyncio.TaskGroup() as group:
@@ -269,7 +269,7 @@ class Term:
                 if isinstance(provider, RestoresBackends):
                     provider.restore_backends(restored.spec.key, restored.backends)
             except Exception as error:
-                # Promise 7: a provider's bug about one load balancer must not stop the others. The call is repeated.
+                # A provider's bug with one load balancer must not stop the others. The call is repeated.
                 log.exception("bug", load_balancer=str(restored.spec.key), error=str(error))
                 self.tracker.ensure_again([restored.spec.key])
 
