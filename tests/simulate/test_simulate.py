@@ -155,6 +155,13 @@ def test_an_object_made_again_does_not_keep_the_address_of_the_former_one() -> N
             id="a-lease-deleted-in-a-young-namespace",
             marks=pytest.mark.req("CORE-04"),
         ),
+        pytest.param(
+            'seed 524090614 shape {"kind":"region","hubs":2,"regions":["","eu"],"lease_s":30.0,"pool":"192.0.2.0/30"}; '
+            "0 tenant west {}; 0 class hw; 7 lb west b hw 80,443 - - -; 7.3 endpoints west b 1:R,5:R; "
+            "80 spoil tcploadbalancers west b status; 80.5 kill hub-0; 80.5 stop hub-1; 83 start hub-1; "
+            "85 lb west b envoy 80 - - eu; 85.5 endpoints west b 1:R; 100 end",
+            id="a-load-balancer-that-moves-while-it-cannot-be-read",
+        ),
     ],
 )
 def test_former_violations_hold(story: str) -> None:

@@ -25,7 +25,7 @@ from fairlead.api.intent import IntentObject
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import LEASES, NAMESPACES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
-from fairlead.api.names import DEFAULT_CLASS, HUB_LEASE, MANAGER_HUB, SYSTEM_NAMESPACE, hub_lease
+from fairlead.api.names import DEFAULT_CLASS, FINALIZER_CLEANUP, HUB_LEASE, MANAGER_HUB, SYSTEM_NAMESPACE, hub_lease
 from fairlead.api.tenant import Tenant
 from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, NotFound, Retry, first_of
 from fairlead.hub.certificates.control import CertificateControl
@@ -438,10 +438,15 @@ class Hub:
     ) -> Callable[[IntentObject | None, IntentObject | None], None]:
         """Return a callback that starts the work again when a load balancer of a kind changes its region.
 
-        A hub that takes the load balancer over must read what the former hub has recorded.
+        A hub that takes the load balancer over must read what the former hub has recorded. So must the hub of a region
+        when it reads a load balancer for the first time that another hub, or an earlier process, has served.
         """
 
         def changed(old: IntentObject | None, new: IntentObject | None) -> None:
+            if old is None and new is not None and self.inventory.region and objects.serves(new):
+                if FINALIZER_CLEANUP in (new.metadata.finalizers or ()):
+                    self._regions_changed.set()
+                return
             if old is None or new is None or objects.region(old) == objects.region(new):
                 return
             if not self.inventory.region or objects.serves(old) != objects.serves(new):
