@@ -57,9 +57,9 @@ ANNOTATION_LIMITS = "fairlead.dev/limits"
 #: protocol, path, allowedHeaders, allowedResponseHeaders, maxSize and failOpen. On an HTTPRoute: ``failOpen``: requests
 #: pass while the service of its filters ExternalAuth does not answer.
 ANNOTATION_EXTERNAL_AUTH = "fairlead.dev/external-auth"
-#: On an Ingress, Gateway, HTTPRoute or GRPCRoute: the service (``ext_proc`` of Envoy) that inspects requests, such as a
-#: web application firewall: ``off``, or a JSON object with the fields service, port, namespace, maxSize, timeout,
-#: failureMode and, on a Gateway, allowOff.
+#: On an Ingress, IngressClass, Gateway, HTTPRoute or GRPCRoute: the service (``ext_proc`` of Envoy) that inspects
+#: requests, such as a web application firewall: ``off``, or a JSON object with the fields service, port, namespace,
+#: maxSize, timeout, failureMode and, on an IngressClass or Gateway, allowOff.
 ANNOTATION_EXTERNAL_PROCESSOR = "fairlead.dev/external-processor"
 #: On an Ingress, HTTPRoute or GRPCRoute: the issuers whose tokens (JWT) requests must have, a JSON object.
 ANNOTATION_JWT = "fairlead.dev/jwt"

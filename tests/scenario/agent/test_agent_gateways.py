@@ -112,6 +112,20 @@ async def test_routes_follow_the_processor_of_their_gateway(world: World) -> Non
     await world.slice("10.1.0.9", name="waf-1", service="waf")
     await until(lambda: inspected_by("shop/waf:80/http2"), what="rules with a processor")
     await until(lambda: _are(world, ["shop.waf", "shop.web"]), what="endpoints of the processor")
+    await annotate("[]")
+
+    async def is_refused() -> bool:
+        return condition((await world.member.get(GATEWAYS, "shop", "web")).status, "Accepted")[0] == "False"
+
+    await until(is_refused, what="the condition of the Gateway")
+    await world.slice("10.1.0.10", name="waf-1", service="waf")
+
+    async def follow() -> bool:
+        shown = await world.hub.list(ENDPOINT_SLICES, HUB_NAMESPACE, label_selector="fairlead.dev/backend=shop.waf")
+        return [each.addresses for of_waf in shown for each in of_waf.endpoints or ()] == [["10.1.0.10"]]
+
+    await until(follow, what="endpoints of the last valid version")
+    assert await inspected_by("shop/waf:80/http2")
     await annotate(None)
     await until(lambda: inspected_by(None), what="rules without a processor")
     await until(lambda: _are(world, ["shop.web"]), what="no endpoints of the processor")

@@ -526,6 +526,59 @@ async def test_an_ingress_whose_protection_is_invalid_is_closed(world: World, an
     assert await asks(), "the last version that asked"
 
 
+@pytest.mark.req("F-21")
+async def test_a_class_has_the_requests_of_its_ingresses_inspected(world: World) -> None:
+    await served(world)
+    await ingress(world, "shop", path())
+    await world.start()
+    await until(lambda: routes(world))
+
+    async def annotate(text: str | None) -> None:
+        patch = {"metadata": {"annotations": {"fairlead.dev/external-processor": text}}}
+        await world.member.merge_patch(INGRESS_CLASSES, "", "fairlead", patch, manager=USER)
+
+    async def processors() -> set[str | None]:
+        rules = [rule for route in await routes(world) for rule in route.spec.rules]
+        return {rule.processor.backend if rule.processor is not None else None for rule in rules}
+
+    def are(expected: str | None) -> Any:
+        async def check() -> bool:
+            return await processors() == {expected}
+
+        return check
+
+    assert await processors() == {None}
+    await annotate('{"service": "waf", "namespace": "security", "port": 80}')
+    await until(are(""), what="a processor that does not exist")
+    await reasons(world, "Invalid")
+    body = {"metadata": {"name": "waf", "namespace": "security"}, "spec": {"ports": [{"name": "http", "port": 80}]}}
+    await world.member.apply(NAMESPACES, {"metadata": {"name": "security"}}, manager=USER)
+    await world.member.apply(SERVICES, body, manager=USER)
+    of_service = {"name": "waf-1", "namespace": "security", "labels": {"kubernetes.io/service-name": "waf"}}
+    ports, endpoints = [{"name": "http", "port": 8080}], [{"addresses": ["10.1.0.9"]}]
+    waf = {"metadata": of_service, "addressType": "IPv4", "endpoints": endpoints, "ports": ports}
+    await world.member.apply(ENDPOINT_SLICES, waf, manager=USER)
+    await until(are("security/waf:80/http2"), what="the Service of the class")
+
+    def has_endpoints(*addresses: str) -> Any:
+        async def check() -> bool:
+            return (await backend_slices(world)).get("security.waf", []) == [*addresses]
+
+        return check
+
+    await until(has_endpoints("10.1.0.9"), what="the endpoints of the service")
+    await annotate("[]")
+
+    async def is_reported() -> bool:
+        return any("external-processor: " in message for _, _, message in await world.events("shop"))
+
+    await until(is_reported)
+    assert await processors() == {"security/waf:80/http2"}, "the last valid version"
+    await annotate(None)
+    await until(are(None))
+    await until(has_endpoints(), what="endpoints that are removed")
+
+
 @pytest.mark.req("L4-6")
 async def test_an_ingress_that_a_finalizer_holds_gives_up_its_address(world: World) -> None:
     await served(world)

@@ -41,9 +41,9 @@ async def reached(world: World) -> Any:
     return await until(by_copy, what="routes lead to the copy")
 
 
-async def gone(world: World) -> None:
+async def gone(world: World, name: str = COPY) -> None:
     async def no_copy() -> bool:
-        return await copy(world) is None
+        return await copy(world, name) is None
 
     await until(no_copy, what="the copy is gone")
 
@@ -135,6 +135,42 @@ async def test_with_pods_as_backends_nothing_is_copied_and_a_copy_that_was_left_
     # The next agent prefers pods.
     await world.start(target="Pod")
     await gone(world)
+
+
+@pytest.mark.req("F-21", "K-38")
+async def test_a_refused_annotation_keeps_the_copy_of_the_processor(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.agent.sources.shared.LINGER_S", 0.0)
+    monkeypatch.setattr("fairlead.agent.sources.shared.LEAVE_S", 0.0)
+    for name in ("waf", "web"):
+        await world.service(name, kind="ClusterIP")
+
+    async def of_class(text: str) -> None:
+        await ingress_class(world, annotations={"fairlead.dev/external-processor": text})
+
+    def inspected_by(selector: str) -> Any:
+        async def check() -> bool:
+            there = await copy(world, "waf-fairlead-nodes")
+            if there is None or there.spec.selector != {"app": selector}:
+                return False
+            published = await world.hub.list(LOAD_BALANCER_ROUTES, HUB_NAMESPACE)
+            backends = [backend for each in published for backend in each.spec.backends]
+            ports = {backend.node_port for backend in backends if backend.service == "shop/waf"}
+            return ports == {there.spec.ports[0].node_port}
+
+        return check
+
+    await of_class('{"service": "waf", "namespace": "shop", "port": 80}')
+    await ingress(world, "shop", path())
+    await world.start(target="Node")
+    await until(inspected_by("waf"), what="a processor that is reached by its copy")
+    await of_class("[]")
+    assert "external-processor" in await world.event("Invalid", "shop")
+    await world.service("waf", kind="ClusterIP", selector={"app": "new"})
+    await until(inspected_by("new"), what="the copy follows")
+    await ingress_class(world, annotations={})
+    await gone(world, "waf-fairlead-nodes")
 
 
 @pytest.mark.req("K-38")

@@ -436,3 +436,46 @@ def test_headers_of_the_proxy_protocol_are_accepted_as_annotated() -> None:
     assert options.accept_proxy_protocol == "required"
     assert isinstance(refused, Refused)
     assert "trustedSources" in refused.sentence
+
+
+@pytest.mark.req("F-21")
+@pytest.mark.parametrize(
+    ("of_class", "own", "backend"),
+    [
+        ({}, None, "waf/auth:80"),
+        ({}, "off", "waf/auth:80"),
+        ({}, "wrong", "waf/auth:80"),
+        ({}, inspects()[ANNOTATION_EXTERNAL_PROCESSOR], "waf/auth:80"),
+        ({"allowOff": True}, None, "waf/auth:80"),
+        ({"allowOff": True}, "off", None),
+        ({"allowOff": True}, inspects()[ANNOTATION_EXTERNAL_PROCESSOR], "shop/auth:80"),
+    ],
+)
+def test_only_a_class_that_allows_it_leaves_the_choice_to_ingresses(
+    of_class: dict[str, Any], own: str | None, backend: str | None
+) -> None:
+    processing = plan_class(class_view(inspects(namespace="waf", **of_class))).processing
+    of = ingress(None, **({} if own is None else {ANNOTATION_EXTERNAL_PROCESSOR: own}))
+    view = IngressView(of, "lb", SERVICES, of_class=processing, inspecting=(service("auth", namespace="waf"), ""))
+    translated = translate_ingress(view)
+    (built,) = translated.routes["a.example.com"].rules
+    processor = built.processor.backend if built.processor is not None else None
+    assert processor == (None if backend is None else f"{backend}/http2")
+    assert bool(built.processor) is (processor in {each.name for each in translated.routes["a.example.com"].backends})
+    ignored = own is not None and not of_class
+    assert any(ANNOTATION_EXTERNAL_PROCESSOR in text for text in translated.problems) is ignored
+    gone = translate_ingress(msgspec.structs.replace(view, inspecting=(None, "there is no Service auth")))
+    if backend == "waf/auth:80":
+        assert gone.problems
+        assert gone.routes["a.example.com"].rules[0].processor == ExternalProcessor(), "all requests are answered 500"
+
+
+@pytest.mark.req("F-21")
+@pytest.mark.parametrize(("text", "part"), [("on", "JSON"), (inspects()[ANNOTATION_EXTERNAL_PROCESSOR], "namespace")])
+def test_an_invalid_processor_of_a_class_closes_its_ingresses(text: str, part: str) -> None:
+    processing = plan_class(class_view({ANNOTATION_EXTERNAL_PROCESSOR: text})).processing
+    translated = translate_ingress(IngressView(ingress(None), "lb", SERVICES, of_class=processing))
+    assert translated.undecided == {ANNOTATION_EXTERNAL_PROCESSOR}
+    assert all(built.is_undecided for built in translated.routes["a.example.com"].rules)
+    assert "IngressClass fairlead" in translated.problems[0]
+    assert part in translated.problems[0]

@@ -289,6 +289,8 @@ BY_SECRET = "secret"  # noqa: S105 - the name of an index
 BY_ORIGIN = "origin"
 #: Routes at the hub by the Services whose pods they reach.
 BY_BACKEND = "backend"
+#: Routes at the hub by all Services that they name.
+BY_NAMED = "named"
 #: Objects at the hub by the kind that they were published for.
 BY_KIND = "kind"
 _TLS = "type=kubernetes.io/tls"
@@ -314,7 +316,10 @@ class IngressCaches(CachesOfBothSides):
             hub, HTTP_LOAD_BALANCERS, namespace=hub_namespace, indexes=_PUBLISHED
         )
         self.routes: WatchCache[LoadBalancerRoute] = WatchCache(
-            hub, LOAD_BALANCER_ROUTES, namespace=hub_namespace, indexes={**_PUBLISHED, BY_BACKEND: _services_reached}
+            hub,
+            LOAD_BALANCER_ROUTES,
+            namespace=hub_namespace,
+            indexes={**_PUBLISHED, BY_BACKEND: _services_reached, BY_NAMED: _services_published},
         )
         self.certificates: WatchCache[Secret] = WatchCache(
             hub,
@@ -364,6 +369,10 @@ def secrets_named(ingress: IngressObject) -> list[tuple[str, str]]:
 def _services_reached(route: LoadBalancerRoute) -> Iterable[Hashable]:
     """Return the Services, as namespace/name, whose pods a route reaches without a node between."""
     return {backend.service for backend in route.spec.backends if backend.service and not backend.node_port}
+
+
+def _services_published(route: LoadBalancerRoute) -> Iterable[Hashable]:
+    return {backend.service for backend in route.spec.backends}
 
 
 def _origin(obj: KubeObject) -> Iterable[Hashable]:

@@ -451,7 +451,7 @@ def auth_request(of: KubeObject) -> AuthRequest | None:
 class ProcessorRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The annotation: a Service, by default of the object's namespace, the number of its port, and what it is shown.
 
-    ``allow_off`` of a Gateway: its routes may do without, or have a processor of their own.
+    ``allow_off`` of a Gateway or IngressClass: its routes may do without, or have a processor of their own.
     """
 
     service: Annotated[str, Meta(min_length=1, max_length=63)]

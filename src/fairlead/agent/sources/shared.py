@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
@@ -37,12 +37,13 @@ from fairlead.agent.identity import (
 )
 from fairlead.agent.slices import of_one_family
 from fairlead.agent.sources.caches import (
-    BY_BACKEND,
+    BY_NAMED,
     BY_ORIGIN,
     MEMBER_SERVICES,
     IngressCaches,
     MemberService,
     ServiceCaches,
+    service_of_slice,
 )
 from fairlead.agent.sources.http import (
     NOT_IN_MEMBER,
@@ -172,6 +173,9 @@ class Shared(Source):
         for cache in (*caches.of_hub, services.hub_slices):
             cache.on_object(self._changed_at_hub)
         services.subtenants.on_object(self._subtenant_changed)
+        caches.routes.on_change(self._published_changed)
+        services.services.on_object(lambda changed: self._named_changed(original_of(changed) or changed.key))
+        services.slices.on_change(self._slice_changed)
 
     def add(self, part: Part) -> None:
         """Make the needs of ``part`` count."""
@@ -240,15 +244,37 @@ class Shared(Source):
         service = with_valid_settings(service, published)
         return service if nodes else with_probed_health(service, self._services.probes.check_of(key)), problem
 
-    def serves_unread(self, namespace: str, name: str) -> bool:
-        """Return whether a published route to this Service is one of an object that cannot be read."""
-        unread = {key for part in self._parts for key in part.unread()}
-        routes = self._caches.routes.indexed(BY_BACKEND, f"{namespace}/{name}") if unread else ()
-        return any(self.origin_of(route) in unread for route in routes)
-
     def _needs_service(self, namespace: str, name: str) -> bool:
         needed = any(part.needs_service(namespace, name) for part in self._parts)
-        return needed or self.serves_unread(namespace, name)
+        return needed or bool(self._published_routes(namespace, name))
+
+    def _needs_node_ports(self, namespace: str, name: str) -> bool:
+        if any(part.needs_node_ports(namespace, name) for part in self._parts):
+            return True
+        backends = (backend for route in self._published_routes(namespace, name) for backend in route.spec.backends)
+        return any(backend.node_port and backend.service == f"{namespace}/{name}" for backend in backends)
+
+    def _published_routes(self, namespace: str, name: str) -> Collection[LoadBalancerRoute]:
+        """Return the routes at the hub that name a Service, also as the last valid version of a refused one."""
+        return self._caches.routes.indexed(BY_NAMED, f"{namespace}/{name}")
+
+    def _named_changed(self, service: ServiceKey) -> None:
+        if self._published_routes(*service):
+            self._engine.publish((BACKEND, *service))
+
+    def _slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        for endpoint_slice in filter(None, (old, new)):
+            if (service := service_of_slice(endpoint_slice)) is not None:
+                self._named_changed(service)
+
+    def _published_changed(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
+        if old is None or (new is not None and new.spec == old.spec):
+            return
+        now = {(backend.service, backend.node_port) for backend in (() if new is None else new.spec.backends)}
+        for backend in old.spec.backends:
+            if (backend.service, backend.node_port) not in now:
+                namespace, _, name = backend.service.partition("/")
+                self._engine.publish((BACKEND, namespace, name))
 
     async def secret(self, namespace: str, name: str) -> bool:
         """Make the hub hold a copy of one Secret while a part needs it."""
@@ -302,7 +328,7 @@ class Shared(Source):
         The hub watches routes and endpoints apart from each other, so it may see the removal of endpoints earlier.
         """
         key, now_s = (namespace, name), self._engine.publisher.cluster.clock.monotonic()
-        if self._needs_service(*key) or any(part.needs_node_ports(*key) for part in self._parts):
+        if self._needs_service(*key) or self._needs_node_ports(*key):
             self._unneeded_s.pop(key, None)
             return 0.0
         if (wait_s := self._unneeded_s.setdefault(key, now_s) + LEAVE_S - now_s) > 0:
@@ -351,7 +377,7 @@ class Shared(Source):
 
     async def _copy(self, namespace: str, name: str) -> bool:
         key = (namespace, name)
-        if any(part.needs_node_ports(namespace, name) for part in self._parts):
+        if self._needs_node_ports(namespace, name):
             await self.copies.ensure(key)
             return False
         if not self.copies.has_copy(key):

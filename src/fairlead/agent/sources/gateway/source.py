@@ -604,12 +604,6 @@ class GatewaySource(Source):
             plan = self.attachments.plan_of(origin)
             if origin not in self.attachments or (plan is not None and (namespace, name) in plan.services):
                 return True
-            if plan is not None and any(
-                backend.service == f"{namespace}/{name}"
-                for route in self._kept(origin, plan)
-                for backend in route.spec.backends
-            ):
-                return True
         return False
 
     def unread(self) -> list[Key]:

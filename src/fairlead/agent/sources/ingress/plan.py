@@ -113,7 +113,8 @@ class IngressView(msgspec.Struct, frozen=True):
     names, by name, ``unreachable`` says of some why they are not reached as they should be. ``tls_listeners`` maps the
     hosts that its class serves over HTTPS to their listener. ``certificate`` and ``authorities`` (PEM) are those of the
     Secret that its annotation for TLS towards backends names. ``untraced_by`` is the LoadBalancerClass, if that traces
-    no requests.
+    no requests. ``of_class`` inspects the requests of all Ingresses of the class, and ``inspecting`` is the Service,
+    with why it is not reached.
     """
 
     ingress: IngressObject
@@ -124,6 +125,8 @@ class IngressView(msgspec.Struct, frozen=True):
     certificate: CertificateState = CertificateState(problem=NOT_IN_MEMBER, missing=True)
     authorities: str = ""
     untraced_by: str = ""
+    of_class: Processing = Processing()
+    inspecting: tuple[Service | None, str] = (None, "")
 
 
 class IngressRoutes(msgspec.Struct, frozen=True):
@@ -165,13 +168,39 @@ def _asked_service(ingress: IngressObject) -> tuple[AuthRequest | None, str]:
         return None, str(error)
 
 
-def _processing(ingress: IngressObject) -> Processing:
-    """Return what inspects the requests of an Ingress: a Service of its namespace."""
-    processing = processing_of(ingress)
-    if processing.request is None or processing.request.namespace in ("", ingress.metadata.namespace):
-        return processing
+def class_processing(ingress_class: IngressClass) -> Processing:
+    """Return what inspects the requests of all Ingresses of a class: a Service of any namespace."""
+    processing, title = processing_of(ingress_class), f"IngressClass {ingress_class.metadata.name}"
+    if processing.request is not None and not processing.request.namespace:
+        return Processing(problem=f"{title}: annotation {ANNOTATION_EXTERNAL_PROCESSOR}: namespace is missing")
+    return Processing(problem=f"{title}: {processing.problem}") if processing.problem else processing
+
+
+def _leaves_choice(of_class: Processing) -> bool:
+    """Return whether the Ingresses of a class choose what inspects their requests."""
+    return not of_class.problem and (of_class.request is None or of_class.request.allow_off)
+
+
+def _processing(view: IngressView) -> Processing:
+    """Return what inspects the requests of an Ingress: its class decides, or a Service of the Ingress's namespace."""
+    own = processing_of(view.ingress)
+    if own == Processing() or not _leaves_choice(view.of_class):
+        return view.of_class
+    if own.request is None or own.request.namespace in ("", view.ingress.metadata.namespace):
+        return own
     problem = f"annotation {ANNOTATION_EXTERNAL_PROCESSOR}: an Ingress can only name a Service of its own namespace"
     return Processing(problem=problem)
+
+
+def _kept_processor(view: IngressView) -> str:
+    """Return that the annotation of an Ingress has no effect, empty when it has."""
+    request = view.of_class.request
+    if request is None or _leaves_choice(view.of_class) or processing_of(view.ingress) == Processing():
+        return ""
+    return (
+        f"annotation {ANNOTATION_EXTERNAL_PROCESSOR} has no effect: the IngressClass does not set allowOff, so "
+        f"{request.namespace}/{request.service} inspects the requests"
+    )
 
 
 def unprotected(ingress: IngressObject) -> str:
@@ -244,7 +273,7 @@ def _undecided(view: IngressView) -> dict[str, str]:
     ingress = view.ingress
     problems = {
         ANNOTATION_EXTERNAL_AUTH: _asked_service(ingress)[1],
-        ANNOTATION_EXTERNAL_PROCESSOR: _processing(ingress).problem,
+        ANNOTATION_EXTERNAL_PROCESSOR: _processing(view).problem,
         ANNOTATION_JWT: tokens_of(ingress).problem,
         ANNOTATION_BACKEND_TLS: backend_tls(view)[1],
     }
@@ -281,7 +310,7 @@ class _Translation:
         spec = self._view.ingress.spec
         paths: dict[str, list[IngressPath]] = {}
         asked, _ = _asked_service(self._view.ingress)
-        tokens, inspecting = tokens_of(self._view.ingress), _processing(self._view.ingress).request
+        tokens, inspecting = tokens_of(self._view.ingress), _processing(self._view).request
         for rule in spec.rules or ():
             paths.setdefault(rule.host, []).extend((rule.http.paths if rule.http else None) or ())
         default = self._default_rule(spec.default_backend)
@@ -299,14 +328,17 @@ class _Translation:
                 filters = Filters(auth=auth)
                 rules = tuple(msgspec.structs.replace(rule, filters=filters) for rule in rules)
             if inspecting is not None and not self._closed:
-                rules = with_processor(rules, inspecting, self._grpc_backend(inspecting.service, inspecting.port))
+                processor = self._view.inspecting if inspecting is self._view.of_class.request else None
+                rules = with_processor(
+                    rules, inspecting, self._grpc_backend(inspecting.service, inspecting.port, processor)
+                )
             if rules:
                 routes[host] = self._route(host, rules)
             else:
                 self._problems[f"host {host}: there is no path and no default backend, so it answers 404"] = None
         ingress = self._view.ingress
-        traced = tracing_problem(ingress, self._view.untraced_by)
-        for problem in filter(None, (limit_problem(ingress), access_log_problem(ingress), traced)):
+        traced, kept = tracing_problem(ingress, self._view.untraced_by), _kept_processor(self._view)
+        for problem in filter(None, (limit_problem(ingress), access_log_problem(ingress), traced, kept)):
             self._problems[problem] = None
         return IngressRoutes(routes, tuple(self._problems))
 
@@ -383,24 +415,31 @@ class _Translation:
             return self._grpc_backend(asked.service, asked.port)
         return self._backend(IngressBackend(service=IngressService(asked.service, IngressPort(number=asked.port))))
 
-    def _grpc_backend(self, service: str, port: int) -> str:
+    def _grpc_backend(self, service: str, port: int, resolved: tuple[Service | None, str] | None = None) -> str:
         """Return the name of a backend that speaks HTTP/2 in any case, empty when there is none."""
-        name = self._backend(IngressBackend(service=IngressService(service, IngressPort(number=port))))
+        name = self._backend(
+            IngressBackend(service=IngressService(service, IngressPort(number=port))), resolved=resolved
+        )
         if not name or self._backends[name].protocol == "HTTP2":
             return name
         spoken = msgspec.structs.replace(self._backends[name], name=f"{name}/http2", protocol="HTTP2")
         self._backends[spoken.name] = spoken
         return spoken.name
 
-    def _backend(self, backend: IngressBackend, tls: BackendTls | None = None) -> str:
-        """Return the name of the backend, empty when there is none; why is among the problems then."""
+    def _backend(
+        self, backend: IngressBackend, tls: BackendTls | None = None, resolved: tuple[Service | None, str] | None = None
+    ) -> str:
+        """Return the name of the backend, empty when there is none; why is among the problems then.
+
+        ``resolved`` is the Service, with why it is not reached; None for the one of the Ingress's namespace.
+        """
         if backend.service is None:
             description = f"{backend.resource.kind} {backend.resource.name}" if backend.resource else "an empty backend"
             self._problems[f"{description} cannot be a backend: name a Service"] = None
             return ""
         named = backend.service
-        service = self._view.services.get(named.name)
-        unreachable = self._view.unreachable.get(named.name, "")
+        view = self._view
+        service, unreachable = resolved or (view.services.get(named.name), view.unreachable.get(named.name, ""))
         if unreachable:
             self._problems[unreachable] = None
         if service is None:
@@ -512,6 +551,7 @@ class ClassPlan(msgspec.Struct, frozen=True):
     problems: Mapping[ObjectKey, tuple[str, ...]]
     has_tls: bool = False
     requests: Mapping[str, tuple[CertificateRequest, ...]] = {}
+    processing: Processing = Processing()
 
 
 def class_of(ingress: IngressObject, classes: Iterable[IngressClass]) -> IngressClass | None:
@@ -598,9 +638,8 @@ def plan_class(view: ClassView) -> ClassPlan:
     tls_listeners = {host: https_listener(host) for host in hosts.owners}
     if view.fallback:
         tls_listeners |= {host: FALLBACK_LISTENER for host in hosts.without if host not in hosts.owners}
-    return ClassPlan(
-        spec, tls_listeners, said_of, has_tls, {name: tuple(requested) for name, requested in hosts.requests.items()}
-    )
+    requests = {name: tuple(requested) for name, requested in hosts.requests.items()}
+    return ClassPlan(spec, tls_listeners, said_of, has_tls, requests, class_processing(view.ingress_class))
 
 
 def _published_sources(published: HTTPLoadBalancerSpec | None) -> SourceLists:

@@ -26,12 +26,20 @@ from fairlead.agent.sources.caches import (
     secrets_named,
     services_named,
 )
-from fairlead.agent.sources.http import CertificateRequest, is_protected, missing_service, progress_of, published_part
+from fairlead.agent.sources.http import (
+    CertificateRequest,
+    Processing,
+    is_protected,
+    missing_service,
+    progress_of,
+    published_part,
+)
 from fairlead.agent.sources.ingress.plan import (
     ClassPlan,
     ClassView,
     IngressView,
     class_of,
+    class_processing,
     client_secret,
     overlaps,
     plan_class,
@@ -106,6 +114,7 @@ class IngressSource(Source):
         """Return the keys of what exists in the member, of what it names, and of what is at the hub."""
         for ingress_class in self._caches.ingress_classes.values():
             yield (CLASS, "", ingress_class.metadata.name)
+            yield from ((BACKEND, *service) for service in _services_of_class(ingress_class))
         for ingress in self._caches.ingresses.values():
             yield key_of(INGRESS, ingress)
             yield from ((BACKEND, *service) for service in services_named(ingress))
@@ -152,11 +161,11 @@ class IngressSource(Source):
 
     def _service_changed(self, changed: Service) -> None:
         # A copy that others changed or deleted is created again on behalf of the Ingresses that need it.
-        for ingress in self._caches.ingresses.by_index(BY_SERVICE, original_of(changed) or changed.key):
+        for ingress in self._users(original_of(changed) or changed.key):
             self._engine.enqueue(key_of(INGRESS, ingress))
 
     def _probe_changed(self, key: tuple[str, str]) -> None:
-        for ingress in self._caches.ingresses.by_index(BY_SERVICE, key):
+        for ingress in self._users(key):
             self._engine.publish(key_of(INGRESS, ingress))
 
     def _slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
@@ -164,8 +173,8 @@ class IngressSource(Source):
             self._engine.publish((BACKEND, *key))
         for endpoint_slice in filter(None, (old, new)):
             service = (endpoint_slice.metadata.namespace, endpoint_slice.label(LABEL_SERVICE_NAME))
-            users = self._caches.ingresses.by_index(BY_SERVICE, service) if service[1] else ()
-            if users or self._shared.serves_unread(*service):
+            users = self._users(service) if service[1] else ()
+            if users:
                 self._engine.publish((BACKEND, *service))
             if users and is_chosen_by_user(self._services.services.get(*service)):
                 # It can be a backend or not, as it has endpoints.
@@ -263,6 +272,13 @@ class IngressSource(Source):
         for service in names:
             await self._shared.service(namespace, service)
         nodes = plan.spec.targets == "Node"
+        inspecting: tuple[Service | None, str] = (None, "")
+        for key in _services_of(plan.processing):
+            self._services.services.check_read(*key)
+            await self._shared.service(*key)
+            processor, problem = self._shared.reach(key, nodes=nodes)
+            missing = "" if processor is not None else missing_service(*key, self._services.services.values())
+            inspecting = processor, problem or missing
         reached = {service_name: self._shared.reach((namespace, service_name), nodes=nodes) for service_name in names}
         translated = translate_ingress(
             IngressView(
@@ -280,6 +296,8 @@ class IngressSource(Source):
                 certificate=self._shared.certificate(namespace, tls_secret),
                 authorities=self._shared.authorities(namespace, tls_secret),
                 untraced_by=self._shared.untraced_by(plan.spec.class_name),
+                of_class=plan.processing,
+                inspecting=inspecting,
             )
         )
         wanted = [
@@ -370,8 +388,8 @@ class IngressSource(Source):
     # --- what it needs of the things that are shared -------------------------------------------------------------
 
     def needs_service(self, namespace: str, name: str) -> bool:
-        """Return whether an Ingress of ours names this Service."""
-        return any(map(self.class_of, self._caches.ingresses.indexed(BY_SERVICE, (namespace, name))))
+        """Return whether an Ingress of ours, or its class, names this Service."""
+        return any(map(self.class_of, self._users((namespace, name))))
 
     def unread(self) -> list[Key]:
         """Return the keys of Ingresses that cannot be read, or whose class may be one that cannot."""
@@ -390,8 +408,7 @@ class IngressSource(Source):
         }
         if not by_nodes:  # thousands of Ingresses may name one Service
             return False
-        users = self._caches.ingresses.indexed(BY_SERVICE, (namespace, name))
-        return any(self.class_of(user) in by_nodes for user in users)
+        return any(self.class_of(user) in by_nodes for user in self._users((namespace, name)))
 
     def needs_secret(self, namespace: str, name: str) -> bool:
         """Return whether an Ingress of ours names this Secret."""
@@ -451,8 +468,27 @@ class IngressSource(Source):
         self._plans[ingress_class] = plan
         return plan
 
+    def _users(self, service: tuple[str, str]) -> list[IngressObject]:
+        """Return the Ingresses that name a Service, or whose class does."""
+        classes = [
+            of_class.metadata.name
+            for of_class in self._caches.ingress_classes.values()
+            if of_class.is_ours and service in _services_of_class(of_class)
+        ]
+        users = list(self._caches.ingresses.by_index(BY_SERVICE, service))
+        return [*users, *(ingress for of_class in classes for ingress in self.ingresses_of(of_class))]
+
     def _classes(self) -> list[str]:
         return [ingress_class.metadata.name for ingress_class in self._caches.ingress_classes.values()]
+
+
+def _services_of(processing: Processing) -> list[tuple[str, str]]:
+    """Return the Service that inspects requests, if there is one."""
+    return [] if processing.request is None else [(processing.request.namespace, processing.request.service)]
+
+
+def _services_of_class(ingress_class: IngressClass) -> list[tuple[str, str]]:
+    return _services_of(class_processing(ingress_class))
 
 
 def _in_class_plan(ingress: IngressObject) -> tuple[object, ...]:
