@@ -29,7 +29,7 @@ from fairlead.agent.egress import EgressLabels
 from fairlead.agent.engine import AgentMetrics, Engine
 from fairlead.agent.events import SILENT_HUB
 from fairlead.agent.readiness import ReadinessGates
-from fairlead.agent.sources.caches import IngressCaches, ServiceCaches
+from fairlead.agent.sources.caches import IngressCaches, ServiceCaches, lost_kinds
 from fairlead.agent.sources.gateway.caches import GatewayCaches
 from fairlead.agent.sources.gateway.reports import InfrastructureWriter
 from fairlead.agent.sources.gateway.source import GatewaySource
@@ -232,6 +232,7 @@ class Agent:
                 reasons.append(cache.problem)
             elif not cache.synced:
                 reasons.append(f"The {cache.resource.full_name} of {cache.cluster.name} have not been read yet.")
+        reasons += lost_kinds((self.caches.subtenants, *self.http.all, *self.gateways.all, *self.sets.all))
         return list(dict.fromkeys([*reasons, *self.leadership.problems]))
 
     async def run(self) -> None:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -27,7 +27,7 @@ from fairlead.agent.identity import Key
 from fairlead.api.meta import JSONObject, KubeObject, Wire
 from fairlead.api.names import ANNOTATION_ADDRESS, ANNOTATION_GENERATED_HOSTNAME, MANAGER_AGENT
 from fairlead.api.times import wire_time
-from fairlead.errors import Conflict, Forbidden, Invalid, NotFound, NotRead, Wait
+from fairlead.errors import Conflict, FairleadError, Forbidden, Invalid, NotFound, NotRead, NotServed, Wait
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import NOT_READ, EventRecorder, EventWriter
@@ -356,7 +356,11 @@ class MemberStatusWriter(Generic[T]):
         kind = self.cache.resource.kind
         try:
             with self._warn_on_refusal(obj):
-                await self._show(obj, feedback)
+                try:
+                    await self._show(obj, feedback)
+                except NotFound as error:
+                    await self._check_refusal(obj, error)
+                    raise
         except Conflict as error:
             current = await self._member.get(self.cache.resource, *obj.key)
             if current.metadata.uid != obj.metadata.uid:
@@ -384,7 +388,7 @@ class MemberStatusWriter(Generic[T]):
             Wait: another agent leads.
         """
         check_may_write(self._may_write)
-        with self._warn_on_refusal(obj):
+        async with self._refusals(obj):
             written = await write_status(
                 self._member, self.cache.resource, obj, old, new, manager=MANAGER_AGENT, force=force
             )
@@ -398,7 +402,7 @@ class MemberStatusWriter(Generic[T]):
             NotFound, Conflict: the object is gone, or has changed.
             Wait: another agent leads.
         """
-        with self._warn_on_refusal(obj):
+        async with self._refusals(obj):
             if msgspec.to_builtins(new) == msgspec.to_builtins(old):
                 return
             check_may_write(self._may_write)
@@ -436,10 +440,28 @@ class MemberStatusWriter(Generic[T]):
         self._log.info("wrote", what=what, kind=self.cache.resource.kind, key=str(answer.key))
         return written
 
+    @asynccontextmanager
+    async def _refusals(self, obj: T) -> AsyncGenerator[None]:
+        """Do the same where only another version, or another object of that name, explains a 404 or a conflict."""
+        with self._warn_on_refusal(obj):
+            try:
+                yield
+            except (NotFound, Conflict) as error:
+                await self._check_refusal(obj, error)
+                raise
+
+    async def _check_refusal(self, obj: T, error: FairleadError) -> None:
+        """Raise ``Invalid`` if the member still has ``obj`` as the write had it, so that nothing explains ``error``."""
+        current = await self._member.get(self.cache.resource, *obj.key)
+        if current.metadata.uid == obj.metadata.uid and (
+            isinstance(error, NotFound) or current.metadata.resource_version == obj.metadata.resource_version
+        ):
+            raise Invalid(error.detail or error.sentence, detail=error.detail) from error
+
     def _warn_on_refusal(self, obj: T) -> AbstractContextManager[None]:
         """Have an Event on ``obj`` while the member's API server, or a webhook there, refuses its status."""
         text = "The status cannot be written, so it may be outdated; what is served is not affected. "
-        return self.events.warn_on(obj, STATUS_REFUSED, Invalid, Forbidden, text=text)
+        return self.events.warn_on(obj, STATUS_REFUSED, Invalid, Forbidden, NotServed, text=text)
 
 
 class CountPace:

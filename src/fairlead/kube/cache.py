@@ -389,7 +389,7 @@ class WatchCache(Generic[T]):
                 # Servers may leave out bookmarks of what never changes. If the link is dead, the next look says so.
                 failures = 1
             except Retry as error:
-                if isinstance(error, Expired):
+                if isinstance(error, Expired) and failures == 0:
                     self._log.info("starting over", sentence=error.sentence, detail=error.detail)
                 else:
                     self._report(error)

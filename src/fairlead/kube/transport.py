@@ -166,6 +166,8 @@ def error_from_status(
     """Translate a Status with its HTTP code."""
     message = status.message.strip().rstrip(".")
     detail = f"HTTP {code} {status.reason}: {status.message}".strip()
+    if 400 <= code < 429 and _ADMISSION.search(message):
+        return Invalid(f"Cannot {call.action}: {message}.", detail=detail)
     if code == 401:
         user = f'user "{call.config.user}" of {call.source}' if call.config.user else call.source
         refused = f"Cannot {call.action}: the server does not accept the credentials of {user};"
@@ -175,8 +177,6 @@ def error_from_status(
         return Forbidden(f"Cannot {call.action}: {message}.", detail=detail)
     if code == 403 and _TERMINATING in message:
         return NamespaceNotFound(f'Cannot {call.action}: namespace "{call.namespace}" is being deleted.', detail=detail)
-    if code == 403 and _ADMISSION.search(message):
-        return Invalid(f"Cannot {call.action}: {message}.", detail=detail)
     if code == 403:
         return Forbidden(forbidden_sentence(call, message), detail=detail)
     if code == 404:
@@ -220,7 +220,7 @@ def error_from_status(
 
 #: How admission answers 403 to a create in a namespace that is being deleted, whatever the rights.
 _TERMINATING = "because it is being terminated"
-#: How admission answers 403, which concerns the object: a webhook, a policy, Pod Security. Authorization names a user.
+#: How admission rejects an object: a webhook (with any code), a policy, Pod Security. Authorization names a user.
 _ADMISSION = re.compile(
     r'^admission webhook "[^"]*" denied the request|\bValidatingAdmissionPolicy \S+ with binding \S+ denied request'
     r"|\bviolates PodSecurity"

@@ -34,7 +34,6 @@ from fairlead.api.gateway import BACKEND_TLS_POLICIES, GATEWAY_CLASSES, GATEWAYS
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.kubernetes import CRDS, ENDPOINT_SLICES, LEASES, SECRETS, SERVICES
 from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED, GATEWAY_CONTROLLER
-from fairlead.errors import FairleadError, Forbidden, Invalid
 from fairlead_demo.worlds.certificates import self_signed
 from tests.argocd import built_in
 
@@ -750,46 +749,3 @@ async def test_a_misspelt_class_and_parent_reach_the_hub(world: World) -> None:
         return await refused() == {}
 
     await until(none)
-
-
-@pytest.mark.req("CORE-03")
-@pytest.mark.parametrize("error", [Invalid, Forbidden])
-async def test_endpoints_are_followed_while_every_status_is_refused(
-    world: World, monkeypatch: pytest.MonkeyPatch, error: type[FairleadError]
-) -> None:
-    await served(world)
-    agent = await world.start(exporting=False)
-    refusing = True
-
-    def refuse(write: Any) -> Any:
-        async def call(*arguments: Any, **options: Any) -> Any:
-            if refusing and options.get("subresource") == "status":
-                raise error("The webhook status.example.com refuses it.")
-            return await write(*arguments, **options)
-
-        return call
-
-    for name in ("apply", "replace", "merge_patch"):
-        monkeypatch.setattr(agent.member, name, refuse(getattr(agent.member, name)))
-    await gateway(world)
-    await route(world)
-
-    async def listed(address: str) -> bool:
-        return any(
-            address in (endpoint.addresses or ())
-            for endpoint_slice in await world.hub.list(ENDPOINT_SLICES, HUB_NAMESPACE)
-            for endpoint in endpoint_slice.endpoints or ()
-        )
-
-    await until(lambda: listed("10.1.0.1"), what="endpoints")
-    for name in ("web", "shop"):
-        assert "status.example.com" in await world.event("StatusRefused", name)
-    await world.slice("10.1.0.9")
-    await until(lambda: listed("10.1.0.9"), what="the changed endpoint")
-    refusing = False
-
-    async def written() -> bool:
-        return bool((await world.member.get(HTTP_ROUTES, "shop", "shop")).status.parents)
-
-    await until(written, what="the status of the route")
-    assert "StatusRefused" in await world.event("Resolved", "shop")

@@ -1,4 +1,4 @@
-"""Objects of the member that exist and cannot be read change nothing that is published, also after a restart."""
+"""What an API server does not let an agent read or write changes nothing that is published, also after a restart."""
 
 from __future__ import annotations
 
@@ -12,13 +12,24 @@ from agent_gateway_world import quiet, served
 from agent_l7_objects import http_route, ingress, ingress_class, path
 from agent_world import EVENT, HUB_NAMESPACE, USER, World, ensure_namespaces, until
 
-from fairlead.api.gateway import BACKEND_TLS_POLICIES, GATEWAYS, HTTP_ROUTES, LISTENER_SETS, REFERENCE_GRANTS
+from fairlead.api.gateway import (
+    BACKEND_TLS_POLICIES,
+    GATEWAYS,
+    GRPC_ROUTES,
+    HTTP_ROUTES,
+    LISTENER_SETS,
+    REFERENCE_GRANTS,
+    TCP_ROUTES,
+    TLS_ROUTES,
+    UDP_ROUTES,
+)
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import CONFIG_MAPS, ENDPOINT_SLICES, NAMESPACES, SECRETS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead_demo.worlds.certificates import self_signed
 from tests.scenario.any_api import hide
+from tests.worlds.refusing_api import REFUSED_READS, Refusal, RefusingApi, status
 
 SERVICES = {"web": "shop", "secure": "shop", "lb": "shop", "far": "other"}
 #: What is unreadable at the same time: none of a group hides what another one changes.
@@ -150,3 +161,138 @@ async def test_unreadable_objects_change_nothing_and_endpoints_are_followed(
             await until(partial(are_listed, addresses), what=f"endpoints beside {group}")
             if group not in SELF:
                 await until(partial(is_named, world, group), what=f"an Event about {group}")
+
+
+#: Kinds with a status of the agent's, and an object of each.
+WITH_STATUS = (
+    *(f"{kind.kind} more" for kind in (GRPC_ROUTES, TCP_ROUTES, UDP_ROUTES, TLS_ROUTES, LISTENER_SETS)),
+    *("HTTPRoute shop", "Gateway web", "BackendTLSPolicy secure", "GatewayClass fairlead", "Service lb"),
+)
+WEBHOOK = 'admission webhook "status.example.com" denied the request: not now'
+
+
+async def add_routes(world: World) -> None:
+    """Make a route of each other kind, and have the hub answer for a Service."""
+    ports = {"GRPC": 81, "TLS": 8444, "TCP": 82, "UDP": 83}
+    listeners: list[dict[str, Any]] = [
+        {"name": "http", "port": 80, "protocol": "HTTP"},
+        {"name": "grpc", "port": 81, "protocol": "HTTP"},
+    ]
+    listeners.append({"name": "tls", "port": 8444, "protocol": "TLS", "tls": {"mode": "Passthrough"}})
+    listeners += [{"name": kind.lower(), "port": ports[kind], "protocol": kind} for kind in ("TCP", "UDP")]
+    spec: dict[str, Any] = {"gatewayClassName": "fairlead", "listeners": listeners}
+    spec["allowedListeners"] = {"namespaces": {"from": "Same"}}
+    meta = {"namespace": "shop"}
+    await world.member.apply(GATEWAYS, {"metadata": {"name": "web", **meta}, "spec": spec}, manager=USER)
+    for kind in (GRPC_ROUTES, TLS_ROUTES, TCP_ROUTES, UDP_ROUTES):
+        section = kind.kind.removesuffix("Route")
+        hosts = {"hostnames": [f"{section.lower()}.example.com"]} if section in ("GRPC", "TLS") else {}
+        rules = [{"backendRefs": [{"name": "web", "port": 80}]}]
+        spec = {"parentRefs": [{"name": "web", "sectionName": section.lower()}], "rules": rules, **hosts}
+        await world.member.apply(kind, {"metadata": {"name": "more", **meta}, "spec": spec}, manager=USER)
+
+
+async def warned(world: World, reason: str, about: str = "") -> set[str]:
+    """Return the kind and name of each object with an Event of this reason whose message contains ``about``."""
+    return {
+        f"{event.involved_object.get('kind')} {event.involved_object.get('name')}"
+        for event in await world.member.list(EVENT)
+        if event.reason == reason and about in event.message
+    }
+
+
+def refuse_status(refusal: Refusal | None, method: str, path: str) -> Refusal | None:
+    """Refuse each write of a status; without ``refusal``, by a 404 that names the object, which is there."""
+    if method not in ("PATCH", "PUT") or not path.endswith("/status"):
+        return None
+    *_, group, _version, plural, name, _ = path.replace("/namespaces/shop", "").split("/")
+    details = {"name": name, "kind": plural, "group": "" if group == "api" else group}
+    return refusal or status(404, "NotFound", f'{plural} "{name}" not found', **details)
+
+
+@pytest.mark.req("CORE-03", "CORE-08")
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        status(422, "Invalid", "status.parents: Too many: 33"),
+        status(403, "Forbidden", 'User "agent" cannot patch resource'),
+        status(403, "Forbidden", WEBHOOK),
+        status(404, "NotFound", WEBHOOK),
+        status(404, "NotFound", "the server could not find the requested resource"),
+        None,
+        status(409, "Conflict", WEBHOOK),
+        status(409, "Conflict", "Operation cannot be fulfilled: please apply your changes to the latest version"),
+    ],
+    ids=["422", "403", "403 webhook", "404 webhook", "404 no status", "404", "409 webhook", "409"],
+)
+async def test_every_refused_status_is_an_event_and_endpoints_are_followed(world: World, refusal: Refusal | None):
+    await fill(world)
+    await add_routes(world)
+    #: A conflict about a Service says that another controller has written its address.
+    conflict = refusal is not None and refusal.code == 409 and WEBHOOK not in str(refusal.body)
+    kinds = set(WITH_STATUS) - ({"Service lb"} if conflict else set())
+    async with RefusingApi(world.member_url).running() as api:
+        api.refuse(partial(refuse_status, refusal))
+        agent = await world.start(exporting=False, member_url=api.url)
+        await world.answer("192.0.2.1", "shop.lb")
+
+        async def are(reason: str, about: str = "") -> bool:
+            return kinds <= await warned(world, reason, about)
+
+        await until(lambda: are("StatusRefused"), what="Events")
+        addresses = await list_pods(world, 9)
+
+        async def are_listed() -> bool:
+            text = str(await published(world))
+            return all(f"'{address}'" in text for address in addresses)
+
+        await until(are_listed, what="the changed endpoints")
+        api.refuse(lambda _method, _path: None)
+        await until(lambda: are("Resolved", "StatusRefused"), what="statuses that are written again")
+        await world.stop(agent)
+
+
+@pytest.mark.req("CORE-03", "CORE-06")
+@pytest.mark.parametrize("refusal", REFUSED_READS.values(), ids=REFUSED_READS)
+async def test_kinds_that_are_refused_change_nothing_and_are_named(world: World, refusal: Refusal):
+    await fill(world)
+    await add_routes(world)
+    async with RefusingApi(world.member_url).running() as member, RefusingApi(world.hub_url).running() as hub:
+        urls: dict[str, Any] = {"member_url": member.url, "hub_url": hub.url}
+        agent = await world.start(**urls)
+        await until(lambda: published(world), what="objects at the hub")
+        await quiet(agent)
+        caches = (*agent.caches.all, *agent.http.all, *agent.gateways.all)
+        plurals = {cache.resource.plural for cache in caches}
+        before = await published(world)
+        assert "8443" in str(before)
+        assert agent.readiness() == []
+
+        def refuse(method: str, path: str) -> Refusal | None:
+            return refusal if method == "GET" and path.rsplit("/", 1)[1] in plurals else None
+
+        for api in (member, hub):
+            api.refuse(refuse)
+
+        def unnamed() -> set[str]:
+            text = " ".join(agent.readiness())
+            return {plural for plural in plurals if plural not in text}
+
+        await until(lambda: not unnamed(), what="readiness that names each kind")
+        assert await published(world) == before
+        await world.stop(agent)
+        agent = await world.start(exporting=False, **urls)
+        await until(lambda: {cache.resource.plural for cache in agent.caches.all} - unnamed(), what="readiness")
+        assert await published(world) == before
+        for api in (member, hub):
+            api.refuse(lambda _method, _path: None)
+        addresses = await list_pods(world, 9)
+
+        async def are_listed() -> bool:
+            text = str(await published(world))
+            return all(f"'{address}'" in text for address in addresses)
+
+        await until(are_listed, what="the changed endpoints")
+        await until(lambda: agent.readiness() == [], what="ready again")
+        assert (await published(world)).keys() == before.keys()
+        await world.stop(agent)

@@ -190,10 +190,13 @@ class HubWorld:
         self.domain = ""
         self.hubs: list[RunningHub] = []
         self._beats = 0
+        #: Where hubs find the API.
+        self.hub_url = server.url
         self.user = self.connect("user")
 
     def connect(self, name: str) -> WatchedCluster:
-        config = ClusterConfig(server=self.server.url, sign_in=bearer(TOKEN))
+        url = self.hub_url if name == "hub" else self.server.url
+        config = ClusterConfig(server=url, sign_in=bearer(TOKEN))
         return WatchedCluster(config, name=name, clock=self.clock, qps=0)
 
     # --- hubs ---

@@ -23,6 +23,7 @@ from fairlead.api.tenant import TENANTS
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.testing.builders import lb_key, slice_body, tcp_body
 from fairlead.testing.faults import FaultyProvider
+from tests.worlds.refusing_api import REFUSED_READS, Refusal, RefusingApi
 
 
 def wrong_endpoints(obj: Any) -> None:
@@ -361,3 +362,37 @@ async def test_a_tenant_with_a_load_balancer_that_cannot_be_read_is_held(world: 
     ready = condition_of(tenant.status.conditions, "Ready")
     assert ready is not None
     assert (ready.reason, "tenant-east/web" in ready.message) == ("InUse", True)
+
+
+@pytest.mark.req("CORE-03", "CORE-06")
+@pytest.mark.parametrize("refusal", REFUSED_READS.values(), ids=REFUSED_READS)
+async def test_kinds_that_the_api_refuses_to_a_hub_change_nothing_and_are_named(world: HubWorld, refusal: Refusal):
+    async with RefusingApi(world.server.url).running() as api:
+        world.hub_url = api.url
+        running = await world.start()
+        await world.tenant()
+        await world.lb()
+        await world.slice("web", "10.1.0.1")
+        await world.until(lambda: world.at_cloud() == {"10.1.0.1:8080"})
+        await world.until(lambda: not running.hub.not_ready(), what="ready")
+        caches = running.hub.inventory.caches
+        plurals = {cache.resource.plural for cache in caches.values()}
+
+        def refuse(method: str, path: str) -> Refusal | None:
+            return refusal if method == "GET" and path.rsplit("/", 1)[1] in plurals else None
+
+        api.refuse(refuse)
+
+        def are_named() -> bool:
+            reasons = running.hub.not_ready()
+            return all(any(reason.startswith(f"{name}: ") for reason in reasons) for name in caches)
+
+        await world.until(are_named, what="each kind is named")
+        await world.slice("web", "10.1.0.2")
+        await world.quiet(60.0)
+        assert world.at_cloud() == {"10.1.0.1:8080"}
+        assert not running.task.done()
+        api.refuse(lambda _method, _path: None)
+        await world.until(lambda: world.at_cloud() == {"10.1.0.2:8080"}, what="the changed endpoint")
+        await world.until(lambda: not running.hub.not_ready(), what="ready again")
+        await world.stop(running)

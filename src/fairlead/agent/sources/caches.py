@@ -6,7 +6,7 @@ can be believed. Never writes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 
 import msgspec
 
@@ -48,6 +48,7 @@ from fairlead.api.names import (
 )
 from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.discovery import OptionalCache
 from fairlead.publish.objects import canonical_slice
 from fairlead.publish.publisher import published_load_balancers, published_slices
 
@@ -259,6 +260,19 @@ def _subtenant_only(raw: Namespace) -> Namespace:
 def is_fresh(cache: AnyCache, *, fresh_s: float) -> bool:
     """Return whether a cache is current."""
     return cache.synced and not cache.problem and cache.age_s <= fresh_s
+
+
+def lost_kinds(caches: Sequence[AnyCache]) -> list[str]:
+    """Return a sentence for each kind that was read and no longer can be.
+
+    A kind that the agent has never read is left out, as the agent may have no rights for it.
+    """
+    reasons = [cache.problem for cache in caches if cache.synced and cache.problem]
+    return reasons + [
+        f"{cache.cluster.name} no longer serves {cache.resource.full_name}; what was published for them stays."
+        for cache in caches
+        if isinstance(cache, OptionalCache) and len(cache) and not cache.served
+    ]
 
 
 def service_of_slice(endpoint_slice: EndpointSlice) -> ServiceKey | None:
