@@ -124,7 +124,7 @@ class PowerDNS:
             f"launch=gsqlite3\ngsqlite3-database={database}\nlocal-address={ADDRESS}\nlocal-port={self.port}\n"
             f"api=yes\napi-key={self.api_key}\nwebserver=yes\nwebserver-address={ADDRESS}\n"
             f"webserver-port={self.api_port}\nsocket-dir={self._directory}\nguardian=no\ndaemon=no\nsetuid=\nsetgid=\n"
-            f"dnsupdate=yes\nallow-dnsupdate-from={ADDRESS}\n"
+            f"dnsupdate=yes\nallow-dnsupdate-from={ADDRESS}\nenable-lua-records=yes\n"
         )
         return fresh
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fairlead.errors import Retry
@@ -13,6 +14,7 @@ from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
 from fairlead.providers.zones.plan import Edit, Holder, Mark, RRKey, mark_from_text, mark_key, mark_text
 from fairlead.providers.zones.powerdns.provider import PARAMETERS, PowerDNSServer, create
+from fairlead.providers.zones.rfc2136.provider import create as create_rfc2136
 from fairlead.providers.zones.settings import settings_from_spec
 from fairlead.testing.contract import Place, ProviderContract, Subject
 from tests.worlds.powerdns import PowerDNS, installed
@@ -29,8 +31,8 @@ class Key:
         self._server = server
 
     async def entry(self, name: str, entry: str) -> str:
-        del name, entry
-        return self._server.api_key
+        del name
+        return self._server.secrets["fairlead"] if entry == "tsig-secret" else self._server.api_key
 
 
 class PowerDNSSubject(Subject):
@@ -88,6 +90,19 @@ class PowerDNSSubject(Subject):
         self.provider = self.tested = create(secrets=Key(self.server))
 
 
+class UpdateSubject(PowerDNSSubject):
+    """The same server by dynamic updates (RFC 2136)."""
+
+    def __init__(self, server: PowerDNS) -> None:
+        super().__init__(server)
+        self.provider = self.tested = create_rfc2136(secrets=Key(server))
+
+    def spec(self, name: str) -> FrontendSpec:
+        spec = super().spec(name)
+        parameters = {name: value for name, value in spec.parameters.items() if name != "url"}
+        return msgspec.structs.replace(spec, parameters={**parameters, "keyName": "fairlead"})
+
+
 @needs_powerdns
 @pytest.mark.req("C-52")
 class TestPowerDNS(ProviderContract):
@@ -112,9 +127,11 @@ async def server(tmp_path: Path) -> AsyncIterator[PowerDNS]:
 class Names:
     """Records as Fairlead changes them, and as an operator sees them."""
 
-    def __init__(self, server: PowerDNS) -> None:
+    def __init__(self, server: PowerDNS, *, by_update: bool = False) -> None:
         self.server = server
         self.subject = PowerDNSSubject(server)
+        if by_update:
+            self.subject = UpdateSubject(server)
 
     async def change(self, name: str, type_: str, value: str, action: Action = Action.REGISTER) -> Outcome:
         spec = self.subject.spec(name)
@@ -224,6 +241,40 @@ async def test_a_cname_where_others_have_mail_is_refused_with_the_type(names: Na
     assert outcome.status is OutcomeStatus.REJECTED
     assert "record of type MX" in outcome.message
     assert await names.kept("mail", "MX") == {"10 mx.example.": False}
+
+
+COMPUTED = {"ALIAS": "www.example.org.", "LUA": "A \"'192.0.2.77'\""}
+
+
+@needs_powerdns
+@pytest.mark.req("EDGE-14")
+@pytest.mark.parametrize("type_", COMPUTED)
+@pytest.mark.parametrize("by_update", [False, True], ids=["api", "rfc2136"])
+async def test_records_that_powerdns_computes_addresses_from_are_kept(server: PowerDNS, type_: str, *, by_update: bool):
+    names = Names(server, by_update=by_update)
+    try:
+        theirs = {COMPUTED[type_]: False}
+        await names.park("www", type_, **theirs)
+        for of, value in (("A", "192.0.2.1"), ("AAAA", "2001:db8::1"), ("CNAME", "edge.example")):
+            if (of, type_, by_update) == ("AAAA", "LUA", True):
+                continue  # a server that computes A records only answers no AAAA, and shows no LUA record
+            outcome = await names.change("www", of, value)
+            assert outcome.status is OutcomeStatus.REJECTED, (of, outcome)
+            assert "www.example.test has a record" in outcome.message
+            assert type_ in outcome.message or (by_update and type_ == "LUA")
+            assert await names.kept("www", of) == {}
+            await names.change("www", of, value, Action.DEREGISTER)
+            assert await names.kept("www", type_) == theirs
+        assert await names.change("www", "TXT", "token") == DONE
+        await names.change("www", "TXT", "token", Action.DEREGISTER)
+        assert await names.kept("www", type_) == theirs
+        # Theirs that come after ours stay too, when ours go.
+        assert await names.change("late", "A", "192.0.2.1") == DONE
+        await names.park("late", type_, **theirs)
+        await names.change("late", "A", "192.0.2.1", Action.DEREGISTER)
+        assert (await names.kept("late", type_), await names.kept("late", "A")) == (theirs, {})
+    finally:
+        await names.subject.tested.close()
 
 
 @needs_powerdns

@@ -38,6 +38,8 @@ from fairlead.runtime.clock import Clock
 _NAMES = 4096
 #: Types that a CNAME may have next to it (RFC 4034), and the type of an empty answer (RFC 8482).
 _NO_CONFLICT = frozenset({"RRSIG", "NSEC", "KEY", "HINFO"})
+#: Types that only PowerDNS has.
+_POWERDNS_TYPES: dict[int, str] = {65401: "ALIAS", 65402: "LUA"}
 #: Reasons of errors that are about one name, not about the server or its zone.
 OUTSIDE_ZONE = frozenset({"DNSDelegated", "DNSRedirected"})
 _NEXT_STEPS = {
@@ -151,7 +153,7 @@ def _sets_of(answer: dns.message.Message, key: RRKey, settings: ServerSettings) 
                 "DNAME record, which redirects all names in it; delete it, or choose another host",
                 reason="DNSRedirected",
             )
-        type_ = dns.rdatatype.to_text(rrset.rdtype)
+        type_ = _POWERDNS_TYPES.get(rrset.rdtype) or dns.rdatatype.to_text(rrset.rdtype)
         wanted = type_ not in _NO_CONFLICT | set(TYPES) if key.type == ANY else type_ == key.type
         if rrset.name == name and wanted:
             there[RRKey(key.name, type_)] = RRSet(frozenset(value_of(type_, rdata) for rdata in rrset), rrset.ttl)

@@ -5,6 +5,8 @@
     wanted   a value without a mark of ours      rejected: it is not ours (a TXT is added to texts of others)
     wanted   that very text without a mark       rejected: removing ours later would remove theirs
     wanted   a CNAME where others have records   rejected, whatever their type; ours are exchanged in the same update
+    wanted   an address where others have        rejected: the server answers for the name's addresses by that record
+             ALIAS or LUA (PowerDNS)
     wanted   ours, of a load balancer that does  withdrawn with its mark while another address can be relied on:
              not serve; other hubs share the     a healthy one of ours, or one of a hub that is judged reliable
              name (A, AAAA)
@@ -259,12 +261,17 @@ class _Zone:
         types = {CNAME}
         if change.type == CNAME:
             types |= {key.type for key in self._now if key.name == change.host}
+        elif change.type in (A, AAAA):
+            types |= COMPUTED
         ours = {type_: self._excluded(change, type_) for type_ in sorted(types)}
         for type_, (values, mine) in ours.items():
             if any(marked(value) not in {mark.value for mark in mine} for value in values):
+                why = "computes the addresses of the name" if type_ in COMPUTED else "allows no other records"
+                if change.type == CNAME:
+                    why = "excludes a CNAME"
                 return (
-                    f"{change.host} has a record of type {type_} of another owner; a name with a CNAME cannot have "
-                    "others; delete it, or choose another host"
+                    f"{change.host} has a record of type {type_} of another owner, which {why}. Delete it, or choose "
+                    "another host"
                 )
         for type_, (values, mine) in ours.items():
             if values:
@@ -395,6 +402,8 @@ A, AAAA, CNAME, TXT = "A", "AAAA", "CNAME", "TXT"
 ANY = "ANY"
 #: The types that a Hostname may have, in the order in which they are planned.
 TYPES = (A, AAAA, CNAME, TXT)
+#: Types of PowerDNS from which it computes the addresses of a name.
+COMPUTED = frozenset({"ALIAS", "LUA"})
 
 
 class RRKey(NamedTuple):

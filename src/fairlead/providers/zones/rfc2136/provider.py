@@ -130,13 +130,14 @@ class UpdateServer(AnsweringServer):
                 )
 
     async def _are_absent(self, keys: Sequence[RRKey]) -> bool:
-        """Say whether the zone has none of these sets, although the server answers them: a wildcard covers the names.
+        """Say whether the zone has nothing at these names, although the server answers: a wildcard covers the names.
 
+        A name with records that are not the answered ones has records from which the server computes these.
         Only prerequisites of an update look at the zone itself (RFC 2136, 3.2).
         """
         message = await self._message()
-        for key in keys:
-            message.absent(absolute(key.name), key.type)
+        for name in dict.fromkeys(key.name for key in keys):
+            message.absent(absolute(name))
         rcode = await self._send(message)
         if rcode not in (dns.rcode.NOERROR, *_CHANGED):
             raise self._refused(rcode)
