@@ -46,10 +46,10 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import install_crds
 from fairlead.providers.envoy.envoy_process import admin_get
 from fairlead.standalone.right_cluster import OWN_TENANT
-from fairlead_demo.worlds.gateway_kinds import gateway_crds
 from fairlead_demo.worlds.loopback import free_port
 from fairlead_demo.worlds.networks import inside, ip
 from podless.metrics import WRITE_VERBS
+from podless.offline import gateway_definitions
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -130,7 +130,7 @@ class EmbeddedApi(Api):
 
     def gateway_kinds(self) -> list[JSONObject]:
         """Return definitions with what a controller depends on."""
-        return gateway_crds()
+        return gateway_definitions()
 
 
 class RealApi(Api):

@@ -9,12 +9,12 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.names import GATEWAY_CONTROLLER
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import install_crds
-from fairlead_demo.worlds.gateway_kinds import gateway_crds
+from podless.offline import gateway_definitions
 
 
 async def install_gateway_api(member: Cluster) -> None:
     """Install the CRDs and the class ``fairlead``."""
-    if problems := await install_crds(member, gateway_crds(), "bench"):
+    if problems := await install_crds(member, gateway_definitions(), "bench"):
         raise RuntimeError("; ".join(problems))
     await member.create(
         GATEWAY_CLASSES, {"metadata": {"name": "fairlead"}, "spec": {"controllerName": GATEWAY_CONTROLLER}}

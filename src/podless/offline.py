@@ -22,9 +22,10 @@ from podless.schema.prune import fill_defaults, prune
 from podless.schema.rules import Rules
 
 
-def gateway_definitions() -> list[Obj]:
-    """Return the CustomResourceDefinitions of Gateway API."""
-    return cast("list[Obj]", decode((Path(__file__).parent / "schema" / "gateway.json").read_bytes()))
+def gateway_definitions(*kinds: str) -> list[Obj]:
+    """Return the CustomResourceDefinitions of Gateway API: those of ``kinds``, such as "Gateway", or all."""
+    definitions = cast("list[Obj]", decode((Path(__file__).parent / "schema" / "gateway.json").read_bytes()))
+    return [crd for crd in definitions if not kinds or crd["spec"]["names"]["kind"] in kinds]
 
 
 @cache

@@ -25,11 +25,11 @@ from fairlead.api.meta import KubeObject, Resource
 from fairlead.errors import NotFound
 from fairlead.kube.discovery import install_crds
 from fairlead_demo.worlds.fleet import Fleet
-from fairlead_demo.worlds.gateway_kinds import gateway_crds
 from fairlead_demo.worlds.loopback import service_port
 from fairlead_demo.worlds.member import Member
 from fairlead_demo.worlds.processes import Child, wait_until
 from fairlead_demo.worlds.web import ingress_address, put
+from podless.offline import gateway_definitions
 from tests.contract.acme.acme_pebble import Pebble
 from tests.e2e.e2e_backends import echoes
 from tests.e2e.e2e_http import HttpClient, answers, service
@@ -117,7 +117,7 @@ async def east(fleet: Fleet, pebble: Pebble) -> AsyncIterator[Member]:
     """Member east with cert-manager, as its user has installed it."""
     member = fleet.members["east"]
     definitions: list[Any] = [yaml.safe_load(each.read_text(encoding="utf-8")) for each in certmanager.definitions()]
-    assert await install_crds(member.cluster, [*gateway_crds(), *definitions], "helm") == []
+    assert await install_crds(member.cluster, [*gateway_definitions(), *definitions], "helm") == []
     program = str(certmanager.directory() / certmanager.PROGRAM)
     kubeconfig = _absolute(fleet.apis.kubeconfig("east"), fleet.directory / "cert-manager.kubeconfig")
     options = ("--kubeconfig", str(kubeconfig), "--nameserver", pebble.dns_server)

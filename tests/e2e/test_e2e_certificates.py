@@ -19,11 +19,11 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import install_crds
 from fairlead_demo.worlds.acme_server import AcmeServer
 from fairlead_demo.worlds.fleet import Fleet
-from fairlead_demo.worlds.gateway_kinds import gateway_crds
 from fairlead_demo.worlds.loopback import service_port
 from fairlead_demo.worlds.member import Member
 from fairlead_demo.worlds.processes import wait_until
 from fairlead_demo.worlds.web import ingress_address, put
+from podless.offline import gateway_definitions
 from tests.e2e.e2e_backends import echoes
 from tests.e2e.e2e_http import HttpClient, answers, service
 from tests.e2e.e2e_own import no_ingresses, no_web, own_class
@@ -119,7 +119,7 @@ async def test_a_gateway_without_http_gets_one_and_no_key_leaves_its_secret(
     east, host = fleet.members["east"], "gated.example.com"
     shop = east.new_address()
     async with echoes((shop, 8080, "gated")):
-        assert not await install_crds(east.cluster, gateway_crds(), "admin")
+        assert not await install_crds(east.cluster, gateway_definitions(), "admin")
         await put(east, GATEWAY_CLASSES, "fairlead", {"controllerName": GATEWAY_CONTROLLER})
         await service(east, "gated", shop)
         listener = {

@@ -13,11 +13,11 @@ from fairlead.api.kubernetes import SECRETS
 from fairlead.api.names import GATEWAY_CONTROLLER
 from fairlead.kube.discovery import install_crds
 from fairlead_demo.worlds.fleet import Fleet
-from fairlead_demo.worlds.gateway_kinds import gateway_crds
 from fairlead_demo.worlds.loopback import service_port
 from fairlead_demo.worlds.member import Member
 from fairlead_demo.worlds.processes import run_fairlead, wait_until
 from fairlead_demo.worlds.web import certificate, gateway_address, put
+from podless.offline import gateway_definitions
 from tests.e2e.e2e_backends import echoes
 from tests.e2e.e2e_http import HttpClient, answers, service
 from tests.e2e.e2e_own import no_web
@@ -129,7 +129,7 @@ async def test_a_gateway_serves_http_https_and_tcp_and_follows_its_routes(fleet:
     async with echoes((shop, 8080, "shop"), (canary, 8080, "canary")):
         await service(east, "gw-shop", shop)
         await service(east, "gw-canary", canary)
-        assert await install_crds(east.cluster, gateway_crds(), "user") == []
+        assert await install_crds(east.cluster, gateway_definitions(), "user") == []
         chain = await certificate(east, "shop.example.com", "gw-cert")
         await put(east, GATEWAY_CLASSES, "fairlead", {"controllerName": GATEWAY_CONTROLLER})
         await put(east, GATEWAYS, "gw-web", {"gatewayClassName": "fairlead", "listeners": list(LISTENERS)})

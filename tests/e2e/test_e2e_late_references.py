@@ -13,10 +13,10 @@ from fairlead.api.names import GATEWAY_CONTROLLER
 from fairlead.kube.discovery import install_crds
 from fairlead_demo.worlds.certificates import self_signed
 from fairlead_demo.worlds.fleet import Fleet
-from fairlead_demo.worlds.gateway_kinds import gateway_crds
 from fairlead_demo.worlds.loopback import service_port
 from fairlead_demo.worlds.member import Member
 from fairlead_demo.worlds.web import gateway_address, put
+from podless.offline import gateway_definitions
 from tests.e2e.e2e_backends import echoes
 from tests.e2e.e2e_http import HttpClient, answers, service
 from tests.e2e.e2e_own import no_web
@@ -64,7 +64,7 @@ async def test_what_comes_late_is_one_push_of_each_kind(fleet: Fleet, last: str)
     east, elsewhere = fleet.members["east"], f"late-{last.lower()}"
     pod = east.new_address()
     async with echoes((pod, 8080, "late")):
-        assert not await install_crds(east.cluster, gateway_crds(), "admin")
+        assert not await install_crds(east.cluster, gateway_definitions(), "admin")
         await east.namespace(elsewhere)
         await put(east, GATEWAY_CLASSES, "fairlead", {"controllerName": GATEWAY_CONTROLLER})
         await service(east, "late", pod)

@@ -20,7 +20,7 @@ from fairlead.hub.tenants.addresses import AddressAllocator
 from fairlead.kube import lease, transport
 from fairlead.kube.cache import WatchCache
 from fairlead.providers.zones.peers import PeerLeases
-from fairlead.providers.zones.plan import PeerHubs, _Zone
+from fairlead.providers.zones.plan import _Zone
 from fairlead.providers.zones.provider import DNSProvider
 from fairlead.runtime import background, queue
 from fairlead.runtime import loop as worker_loop
@@ -158,16 +158,6 @@ def withdrawals_overtake_others() -> None:
     edit(_Zone._withdraw, "{change.key, *leases}", "leases")
 
 
-def withdrawals_overtake_leases() -> None:
-    """Addresses of another hub are withdrawn although it has renewed its lease since that was read."""
-    edit(
-        _Zone._withdraw,
-        "lease_key(owner, change.zone) for owner in owners",
-        "lease_key(owner, change.zone) for owner in ()",
-    )
-    edit(PeerHubs.confirmed, "same = ", "same = self.expired or ")
-
-
 def shared_values_have_one_owner() -> None:
     """A removed address takes the mark and value of another hub with it."""
     edit(_Zone.remove, "any(mark.value == mine.value and mark != mine for mark in marks)", "False")
@@ -198,7 +188,6 @@ FORMER: dict[str, Fault] = {
         unread_time_counts_for_leases,
         no_lease_has_expired,
         withdrawals_overtake_others,
-        withdrawals_overtake_leases,
         shared_values_have_one_owner,
         the_preferred_address_is_removed_first,
     )

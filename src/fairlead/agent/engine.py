@@ -25,7 +25,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from fairlead.agent.events import SILENT_HUB, Feedback, ServingEvents
 from fairlead.agent.identity import Key
 from fairlead.api.meta import JSONObject, KubeObject, Wire
-from fairlead.api.names import ANNOTATION_ADDRESS, ANNOTATION_GENERATED_HOSTNAME, MANAGER_AGENT
+from fairlead.api.names import ANNOTATION_ADDRESS, ANNOTATION_GENERATED_HOSTNAME, GATEWAY_CONTROLLER, MANAGER_AGENT
 from fairlead.api.times import wire_time
 from fairlead.errors import Conflict, FairleadError, Forbidden, Invalid, NotFound, NotRead, NotServed, Wait
 from fairlead.kube.cache import WatchCache
@@ -398,6 +398,8 @@ class MemberStatusWriter(Generic[T]):
     async def replace(self, obj: T, old: Wire, new: Wire) -> None:
         """Write the lists of a status as a whole, only onto the version of the object that they were made from.
 
+        The entries of other controllers are kept.
+
         Raises:
             NotFound, Conflict: the object is gone, or has changed.
             Wait: another agent leads.
@@ -406,7 +408,14 @@ class MemberStatusWriter(Generic[T]):
             if msgspec.to_builtins(new) == msgspec.to_builtins(old):
                 return
             check_may_write(self._may_write)
-            written = await replace_status(self._member, self.cache.resource, obj, new, manager=MANAGER_AGENT)
+            written = await replace_status(
+                self._member,
+                self.cache.resource,
+                obj,
+                new,
+                manager=MANAGER_AGENT,
+                foreign=lambda entry: entry.get("controllerName") != GATEWAY_CONTROLLER,
+            )
         self._wrote("status", written, before=obj)
 
     async def _show(self, obj: T, feedback: Feedback) -> None:

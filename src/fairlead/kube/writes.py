@@ -44,6 +44,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from fairlead.api.json_text import decode
 from fairlead.api.kubernetes import SECRETS
 from fairlead.api.meta import (
     SUMMARIES,
@@ -60,7 +61,7 @@ from fairlead.api.meta import (
     with_summary,
 )
 from fairlead.api.names import GROUP, LABEL_MANAGED_BY, MANAGED_BY, SYSTEM_NAMESPACE
-from fairlead.errors import AlreadyExists, NotFound
+from fairlead.errors import AlreadyExists, Conflict, NotFound
 from fairlead.kube.cache import AnyCache, ObjectStore, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import RESOLVED, EventRecorder, resolved_message
@@ -337,14 +338,33 @@ async def apply_status(
     return await cluster.apply(resource, body, manager=manager, force=force, subresource="status")
 
 
-async def replace_status(cluster: Cluster, resource: Resource[T], obj: T, status: Wire, *, manager: str) -> T:
+async def replace_status(
+    cluster: Cluster,
+    resource: Resource[T],
+    obj: T,
+    status: Wire,
+    *,
+    manager: str,
+    foreign: Callable[[JSONObject], bool] | None = None,
+) -> T:
     """Write a status whose lists are replaced as a whole, only onto the version of ``obj`` that it was made from.
+
+    ``foreign``: the status has only lists, and this returns whether an entry belongs to another controller. Such
+    entries are written exactly as the server has them, with empty values that it may require.
 
     Raises:
         Conflict: the object has changed, or another one has this name by now.
         NotFound: there is none.
     """
-    patch: JSONObject = {"metadata": {"uid": obj.metadata.uid}, "status": msgspec.to_builtins(status)}
+    meta, fields = obj.metadata, msgspec.to_builtins(status)
+    if foreign is not None and any(foreign(entry) for entries in fields.values() for entry in entries):
+        stored = decode(await cluster.raw("GET", resource.path(meta.namespace, meta.name)), JSONObject)
+        if stored["metadata"]["resourceVersion"] != meta.resource_version:
+            raise Conflict(f"{resource.kind} {obj.key} has changed since it was read.")
+        for name, entries in fields.items():
+            theirs = filter(foreign, stored["status"][name])
+            fields[name] = [next(theirs) if foreign(entry) else entry for entry in entries]
+    patch: JSONObject = {"metadata": {"uid": meta.uid}, "status": fields}
     return await patch_version(cluster, resource, obj, patch, manager=manager, subresource="status")
 
 

@@ -11,7 +11,7 @@
     attempts    connections of a client in a namespace, each with its time and what became of it
     traffic     continuous requests with counters; https_client opens their connections for TLS
     name_servers  BIND 9        acme_server  an ACME server        machines  the machines of a Cluster API cluster
-    certificates, gateway_kinds and clusterapi_kinds make objects and definitions that these need
+    certificates and clusterapi_kinds make objects and definitions that these need
 
 Never imports a test framework: ``make demo`` installs none.
 """

@@ -16,10 +16,10 @@ from fairlead.api.meta import JSONObject, Resource, is_true
 from fairlead.api.names import GATEWAY_CONTROLLER, INGRESS_CONTROLLER
 from fairlead.kube.discovery import install_crds
 from fairlead_demo.worlds.certificates import self_signed
-from fairlead_demo.worlds.gateway_kinds import gateway_crds
 from fairlead_demo.worlds.loopback import service_port
 from fairlead_demo.worlds.member import Member
 from fairlead_demo.worlds.processes import ExpectationFailed, wait_until
+from podless.offline import gateway_definitions
 
 #: The IngressClass or GatewayClass of a member.
 CLASS = "fairlead"
@@ -36,7 +36,7 @@ async def put_class(member: Member, kind: Resource[Any]) -> None:
     if kind is INGRESSES:
         await put(member, INGRESS_CLASSES, CLASS, {"controller": INGRESS_CONTROLLER})
         return
-    if problems := await install_crds(member.cluster, gateway_crds(), "user"):
+    if problems := await install_crds(member.cluster, gateway_definitions(), "user"):
         raise ExpectationFailed(problems[0])
     await put(member, GATEWAY_CLASSES, CLASS, {"controllerName": GATEWAY_CONTROLLER})
 

@@ -11,7 +11,7 @@ from fairlead.api.kubernetes import INGRESS_CLASSES, INGRESSES
 from fairlead.api.meta import Resource
 from fairlead.api.names import GATEWAY_CONTROLLER, INGRESS_CONTROLLER
 from fairlead.kube.discovery import install_crds
-from fairlead_demo.worlds.gateway_kinds import KINDS, gateway_crds
+from podless.offline import gateway_definitions
 
 HTTP = {"name": "http", "port": 80, "protocol": "HTTP"}
 
@@ -38,7 +38,7 @@ async def ingress(
 
 
 async def install(world: World, *kinds: Resource[Any]) -> None:
-    assert await install_crds(world.member, gateway_crds(kinds or KINDS), "test") == []
+    assert await install_crds(world.member, gateway_definitions(*(kind.kind for kind in kinds or ())), "test") == []
 
 
 async def gateway_class(world: World, name: str = "fairlead", controller: str = GATEWAY_CONTROLLER) -> None:

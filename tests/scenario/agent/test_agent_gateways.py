@@ -158,9 +158,13 @@ async def test_a_route_status_keeps_the_entries_of_others(world: World) -> None:
     await served(world)
     await gateway(world)
     await route(world, to="missing")
-    entry = {"parentRef": {"name": "foreign"}, "controllerName": "example.com/other", "conditions": []}
+    # The API server requires a message, also an empty one.
+    accepted = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": ""}
+    accepted |= {"lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 0}
+    entry = {"parentRef": {"name": "foreign"}, "controllerName": "example.com/other", "conditions": [accepted]}
     patch = {"status": {"parents": [entry]}}
     await world.member.merge_patch(HTTP_ROUTES, "shop", "shop", patch, subresource="status", manager="other")
+    (theirs,) = (await raw(world, HTTP_ROUTES, "shop"))["status"]["parents"]
     await world.start()
 
     async def shown() -> Any:
@@ -168,6 +172,7 @@ async def test_a_route_status_keeps_the_entries_of_others(world: World) -> None:
         return parents if len(parents or ()) == 2 else None
 
     foreign, ours = await until(shown)
+    assert (await raw(world, HTTP_ROUTES, "shop"))["status"]["parents"][0] == theirs
     assert (foreign.controller_name, ours.controller_name) == ("example.com/other", GATEWAY_CONTROLLER)
     assert ours.parent_ref.kind == "Gateway"
     assert condition(ours, "Accepted")[:2] == ("True", "Accepted")
@@ -733,7 +738,7 @@ async def test_a_misspelt_class_and_parent_reach_the_hub(world: World) -> None:
 
     await until(both)
     assert all("Did you mean" in text for text in (await refused()).values())
-    spec = {"parentRefs": [{"name": "web", "sectionName": "htpt"}], "rules": []}
+    spec = {"parentRefs": [{"name": "web", "sectionName": "htpt"}]}
     await world.member.apply(
         HTTP_ROUTES, {"metadata": {"name": "shop", "namespace": "shop"}, "spec": spec}, manager=USER
     )

@@ -12,7 +12,7 @@ from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import ENDPOINT_SLICES
 from fairlead.api.names import GATEWAY_CONTROLLER
 from fairlead.kube.discovery import install_crds
-from fairlead_demo.worlds.gateway_kinds import gateway_crds
+from podless.offline import gateway_definitions
 
 IMPORT = {"group": "multicluster.x-k8s.io", "kind": "ServiceImport", "name": "hello", "port": 42}
 
@@ -21,7 +21,7 @@ IMPORT = {"group": "multicluster.x-k8s.io", "kind": "ServiceImport", "name": "he
 async def test_a_route_leads_to_the_pods_of_all_members() -> None:
     async with new_set("west", "east") as world:
         west, east = world.members["west"], world.members["east"]
-        assert await install_crds(east.user, gateway_crds((GATEWAY_CLASSES, GATEWAYS, HTTP_ROUTES)), "test") == []
+        assert await install_crds(east.user, gateway_definitions("GatewayClass", "Gateway", "HTTPRoute"), "test") == []
         await _route(east)
         assert (await _resolved(east)).reason == "BackendNotFound"
         for member, pod in ((west, "10.1.0.1"), (east, "10.2.0.1")):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cli_api import api, fill
 
-from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS, HTTP_ROUTES, LISTENER_SETS
+from fairlead.api.gateway import GATEWAYS, HTTP_ROUTES, LISTENER_SETS
 from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import CRDS, EVENTS, INGRESS_CLASSES, INGRESSES, NAMESPACES
 from fairlead.api.meta import AnyResource
@@ -17,7 +17,7 @@ from fairlead.cli.explain import KINDS_OF_REQUESTS, present_of
 from fairlead.cli.options import HubApi
 from fairlead.cli.selection import selection_of
 from fairlead.status.object_ref import SHARING
-from fairlead_demo.worlds.gateway_kinds import gateway_crds
+from podless.offline import gateway_definitions
 
 BACKEND = {"service": {"name": "web", "port": {"number": 80}}}
 
@@ -44,7 +44,7 @@ async def test_why_no_controller_looks_at_an_ingress(named: str, controller: str
 
 async def test_a_class_and_a_gateway_that_are_mistyped_are_named_with_those_that_are_near(tmp_path: Path) -> None:
     async with api(tmp_path, kinds=False) as (member, kubeconfig):
-        for crd in gateway_crds((GATEWAYS, HTTP_ROUTES)):
+        for crd in gateway_definitions("Gateway", "HTTPRoute"):
             await member.create(CRDS, crd)
         await member.create(
             INGRESS_CLASSES, {"metadata": {"name": "fairlead"}, "spec": {"controller": INGRESS_CONTROLLER}}
@@ -66,7 +66,7 @@ async def test_a_class_and_a_gateway_that_are_mistyped_are_named_with_those_that
 
 async def test_a_gateway_is_explained_with_what_is_wrong_with_its_listeners(tmp_path: Path) -> None:
     async with api(tmp_path, kinds=False) as (member, kubeconfig):
-        for crd in gateway_crds((GATEWAYS,)):
+        for crd in gateway_definitions("Gateway"):
             await member.create(CRDS, crd)
         spec = {"gatewayClassName": "fairlead", "listeners": [{"name": "http", "port": 80, "protocol": "HTPP"}]}
         await member.create(GATEWAYS, {"metadata": {"name": "web", "namespace": "default"}, "spec": spec})
@@ -122,7 +122,7 @@ async def test_where_hub_and_member_are_one_cluster_an_ingress_is_explained_by_b
 async def test_each_kind_of_gateway_api_is_explained_at_its_member(kind: AnyResource, tmp_path: Path) -> None:
     assert {each.kind for each in KINDS_OF_REQUESTS} == set(SHARING.values())
     async with api(tmp_path, kinds=False) as (member, kubeconfig):
-        for crd in gateway_crds((GATEWAY_CLASSES, *(each for each in KINDS_OF_REQUESTS if each is not INGRESSES))):
+        for crd in gateway_definitions("GatewayClass", *(kind.kind for kind in KINDS_OF_REQUESTS)):
             await member.create(CRDS, crd)
         spec: dict[str, object] = {
             "parentRefs": [{"name": "gone"}],
@@ -133,6 +133,8 @@ async def test_each_kind_of_gateway_api_is_explained_at_its_member(kind: AnyReso
             spec = {"parentRef": {"name": "gone"}, "listeners": listeners}
         elif kind is GATEWAYS:
             spec = {"gatewayClassName": "gone", "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]}
+        elif kind.kind == "TLSRoute":
+            spec["hostnames"] = ["shop.example.com"]
         elif kind is INGRESSES:
             spec = {"ingressClassName": "gone", "defaultBackend": BACKEND}
         await member.create(kind, {"metadata": {"name": "shop", "namespace": "default"}, "spec": spec})
