@@ -156,7 +156,7 @@ class Capi:
                     self.namespaces, self._maker.reconcile, workers=1, name="capi-policies", telemetry=self._telemetry
                 )
             )
-            group.create_task(self.term.run(self._begin))
+            group.create_task(self.term.run(self._begin, events={self._events, self._hub_events}))
 
     def _begin(self) -> None:
         for key in self.inventory.served():

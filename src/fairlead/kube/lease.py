@@ -13,7 +13,7 @@ Source: https://kubernetes.io/docs/concepts/architecture/leases/
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
 
 import msgspec
@@ -25,6 +25,7 @@ from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.times import parsed_time
 from fairlead.errors import AlreadyExists, BadConfiguration, Conflict, FairleadError, NotFound, Retry, Wait
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.events import EventRecorder
 from fairlead.runtime.background import keep
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import backoff_s
@@ -515,14 +516,19 @@ class Leadership:
         """Return whether this replica may write, at this very moment."""
         return self.in_term and self._elector.is_leader
 
-    async def run(self, begin: Callable[[], None]) -> None:
-        """Run for leadership until cancelled; ``begin`` enqueues everything at the beginning of each term."""
+    async def run(self, begin: Callable[[], None], *, events: Collection[EventRecorder] = ()) -> None:
+        """Run for leadership until cancelled; ``begin`` enqueues everything at the beginning of each term.
+
+        Everything is enqueued again where ``events`` have Warnings of the leader before, which may be over.
+        """
 
         async def lead(epoch: int) -> None:
             log.info("leading", epoch=epoch, identity=self._identity)
             self.in_term = True
             try:
                 begin()
+                if any([await recorder.read_earlier() for recorder in events]):
+                    begin()
                 await asyncio.Event().wait()
             finally:
                 self.in_term = False

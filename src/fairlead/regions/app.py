@@ -160,7 +160,7 @@ class Regions:
                 group.create_task(
                     run_workers(loop.queue, loop.reconcile, workers=workers, name=loop.name, telemetry=self._telemetry)
                 )
-            group.create_task(self.term.run(begin))
+            group.create_task(self.term.run(begin, events=[self._events]))
 
     async def prepare(self) -> None:
         """Install our kinds, or check that they are there, and make our namespace."""

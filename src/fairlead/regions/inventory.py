@@ -6,7 +6,7 @@ and pools that a change concerns. Never: decides what to do about a key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
 import msgspec
@@ -202,14 +202,18 @@ class RegionsInventory:
             self.classes.check_read("", class_name)
         before = published or Backends()
         # A node stays where it was published while the node, or the pool, cannot be read.
-        unread = _names(self.nodes.unread)
-        undecided = unread if pool in self.pools else unread | {
-            name for name in names | before.node_names if not self.membership.pool_of(name)
-        }  # fmt: skip
+        unread, unread_pools = _names(self.nodes.unread), self.unread_pools
+        undecided, elsewhere = unread, set[str]()
+        if pool in unread_pools and not before.truncated:
+            undecided = unread | before.node_names
+        elif pool not in self.pools:
+            undecided = unread | {name for name in names | before.node_names if not self.membership.pool_of(name)}
+        elif unread_pools:
+            elsewhere = self._nodes_elsewhere(service.key, unread_pools) - before.node_names
         kept = undecided if before.truncated else undecided & before.node_names
         known = {node.name: node for node in before.nodes or () if node.name in kept & unread}
         known |= {entry.name: entry for name in kept if (entry := self._pool_node(name)) is not None}
-        nodes = {**known, **{node.name: node for node in self.nodes_in(pool)}}
+        nodes = {**known, **{node.name: node for node in self.nodes_in(pool) if node.name not in elsewhere}}
         built = build_backends(
             pool,
             slices,
@@ -217,9 +221,24 @@ class RegionsInventory:
             before=published if nodes_missing else None,
             nodes=nodes.values() if self.uses_nodes(service, published) else None,
             kept=kept,
+            elsewhere=elsewhere,
         )
         partial = bool(undecided) or class_name in _names(self.classes.unread)
         return msgspec.structs.replace(built, truncated=before.truncated if partial else "")
+
+    @property
+    def unread_pools(self) -> set[str]:
+        """Return the pools that exist and have never been readable."""
+        return _names(key for cache in self.node_pools for key in cache.unread) - self.pools.keys()
+
+    def _nodes_elsewhere(self, key: ServiceKey, pools: Collection[str]) -> set[str]:
+        """Return the nodes that are published in ``pools`` for a Service: a pool there may be the older one."""
+        published = (
+            decode_backends(pool_service.annotation(ANNOTATION_BACKENDS))
+            for region, pool_service in self.pool_services_of(key)
+            if region.pool in pools
+        )
+        return set[str]().union(*(backends.node_names for backends in published if backends is not None))
 
     def service_keys(self) -> list[ServiceKey]:
         """Return every Service that is, or was, ours, and every Service that some PoolService is for."""
@@ -356,12 +375,10 @@ class Changes:
         """Return all pools of a Service with an endpoint on a node whose pool is unknown: any of them may list it."""
         inventory = self._inventory
         nodes = _nodes_of_slices(version for version in versions if version is not None)
-        is_known = inventory.membership.knows
-        if any(cache.unread for cache in inventory.node_pools):
-            is_known = inventory.membership.pool_of
-        if all(is_known(node) for node in nodes):
-            return set()
-        return {region.pool for region, _ in inventory.pool_services_of(key)}
+        pools = {region.pool for region, _ in inventory.pool_services_of(key)}
+        unread = inventory.unread_pools
+        is_known = inventory.membership.pool_of if unread else inventory.membership.knows
+        return pools & unread if all(is_known(node) for node in nodes) else pools
 
     def _node(self, old: Node | None, new: Node | None) -> None:
         node = new or old
@@ -380,8 +397,7 @@ class Changes:
         inventory = self._inventory
         regions: set[RegionKey] = set()
         # A node without a pool may be in one that cannot be read.
-        unread = _names(key for cache in inventory.node_pools for key in cache.unread)
-        pools = {pool for pool in (before, after) if pool} or unread
+        pools = {pool for pool in (before, after) if pool} | inventory.unread_pools
         if moved:
             keys = {service_of_slice(endpoint_slice) for endpoint_slice in inventory.slices.by_index("node", node)}
             regions |= {RegionKey(*key, pool) for key in keys for pool in pools if inventory.is_managed(key)}

@@ -375,10 +375,12 @@ def build_backends(
     before: Backends | None = None,
     nodes: Iterable[PoolNode] | None = None,
     kept: Collection[str] = (),
+    elsewhere: Collection[str] = (),
 ) -> Backends:
     """Collect the backends of ``pool``, sorted so that equal content is equal text.
 
-    ``kept`` are nodes that stay in the pool, because what decides about them cannot be read.
+    ``kept`` are nodes that stay in the pool, because what decides about them cannot be read; ``elsewhere`` are those
+    that stay in other pools.
     """
     # A group for every slice with an endpoint here; one without is left out, so that it costs the other pools nothing.
     earlier = before.groups if before else ()
@@ -387,7 +389,7 @@ def build_backends(
     for endpoint_slice in sorted(slices, key=lambda endpoint_slice: endpoint_slice.metadata.name):
         if endpoint_slice.deleting or endpoint_slice.address_type == "FQDN":
             continue
-        endpoints = endpoints_in_pool(pool, endpoint_slice, membership, placed, kept)
+        endpoints = endpoints_in_pool(pool, endpoint_slice, membership, placed, kept, elsewhere)
         if endpoints:
             ports = sorted(
                 (
@@ -410,10 +412,12 @@ def endpoints_in_pool(
     membership: Membership,
     placed: Collection[tuple[str, str]] = (),
     kept: Collection[str] = (),
+    elsewhere: Collection[str] = (),
 ) -> tuple[RegionBackend, ...]:
     """Return one slice's endpoints in ``pool``.
 
-    ``placed`` are the endpoints of nodes that no longer exist, ``kept`` the nodes that stay in the pool.
+    ``placed`` are the endpoints of nodes that no longer exist, ``kept`` the nodes that stay in the pool, ``elsewhere``
+    those that stay in other pools.
     """
     by_address: dict[str, RegionBackend] = {}
     for endpoint in endpoint_slice.endpoints or ():
@@ -421,6 +425,7 @@ def endpoints_in_pool(
             continue
         address, node = endpoint.addresses[0], endpoint.node_name
         in_pool = membership.pool_of(node) == pool if membership.knows(node) else (address, node) in placed
+        in_pool = in_pool and node not in elsewhere
         if in_pool or node in kept:
             serving = endpoint.serving and not endpoint.ready
             backend = RegionBackend(address, endpoint.ready, node, serving, endpoint.terminating)

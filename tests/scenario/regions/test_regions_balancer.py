@@ -13,7 +13,7 @@ import pytest
 from regions_world import NAMESPACE, Running, World, until
 
 import fairlead.regions.source
-from fairlead.api.kubernetes import SERVICES
+from fairlead.api.kubernetes import NODES, SERVICES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import condition_of
 from fairlead.api.poolservice import POOL_SERVICES
@@ -184,6 +184,46 @@ async def test_unreadable_objects_do_not_freeze_backends(
         if about:
             await until(partial(is_named, world, kind, about, "Resolved"), what=f"the end of the Event about {kind}")
     assert sorted(await world.load_balancers()) == [lb("test-east"), lb("test-west")]
+
+
+@pytest.mark.req("CORE-03")
+@pytest.mark.parametrize("target", ["Pod", "Node"])
+async def test_a_node_stays_in_an_older_pool_that_cannot_be_read(
+    world: World, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    body = {"metadata": {"name": "envoy"}, "spec": {"provider": "envoy", "targets": target}}
+    await world.user.apply(LOAD_BALANCER_CLASSES, body, manager="operator")
+    for name in ("a-old", "b-young"):
+        await world.pool(name, nodes={"kubernetes.io/os": "linux"}, edge="yes")
+    await world.pool("c-other", nodes={"other": "yes"}, edge="yes")
+    await world.node("n-1", address="10.1.1.1")
+    await world.user.merge_patch(NODES, "", "n-1", {"metadata": {"labels": {"kubernetes.io/os": "linux"}}})
+    ports = [{"name": "http", "port": 80, "targetPort": 8080, "nodePort": 30080}]
+    await world.service(selector="edge=yes", class_name="fairlead.dev/envoy", ports=ports)
+    await world.slice(("10.0.1.1", "n-1"))
+    running = await world.start()
+    first = ["10.0.1.1"] if target == "Pod" else ["10.1.1.1"]
+    await until(partial(has_targets, world, "test-a-old", first), what="the older pool")
+    await world.stop(running)
+    with monkeypatch.context() as patch:
+        hide(patch, "NodePool a-old")
+        running = Running(world.api)
+        world.running.append(running)
+        await world.slice(("10.0.1.2", "n-1"))
+        await world.node("n-1", address="10.1.1.2")
+        await world.user.merge_patch(NODES, "", "n-1", {"metadata": {"labels": {"kubernetes.io/os": "linux"}}})
+        moved = ["10.0.1.2"] if target == "Pod" else ["10.1.1.2"]
+        await until(partial(has_targets, world, "test-a-old", moved), what="the changed backend")
+        await until(partial(is_named, world, "NodePool a-old"), what="an Event")
+        assert await world.targets(lb("test-b-young")) == []
+    await world.stop(running)
+    # Nothing has changed but that the process before could not read it: its Warnings are over.
+    await world.start()
+    for about in ("test", "test-a-old"):
+        await until(
+            partial(is_named, world, "NodePool a-old", about, "Resolved"), what=f"the end of the Event of {about}"
+        )
+    assert await world.targets(lb("test-b-young")) == []
 
 
 async def changed_backends(world: World, target: str, network: str) -> list[str]:
