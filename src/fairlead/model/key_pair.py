@@ -6,6 +6,8 @@ seconds; and no part of a key in a message.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import warnings
 from collections.abc import Collection
 from datetime import datetime
@@ -57,12 +59,27 @@ def public_key_of(chain: bytes, key: bytes) -> CertificatePublicKeyTypes:
         raise ValueError("tls.key has no private key in PEM without a password") from None
     except UnsupportedAlgorithm:
         raise ValueError("tls.key has a private key of an unknown type") from None
+    if first.public_key_algorithm_oid == x509.PublicKeyAlgorithmOID.RSASSA_PSS or _RSA_PSS in _der_of(key):
+        # The library takes these for RSA keys, and Envoy rejects them.
+        raise ValueError("the key is for RSA-PSS only, which is not served; use RSA, or ECDSA on P-256")
     form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     if private.public_key().public_bytes(*form) != public.public_bytes(*form):
         raise ValueError("tls.key is not the key of the first certificate in tls.crt")
     if isinstance(private, rsa.RSAPrivateKey) and not _is_whole(private.private_numbers()):
         raise ValueError("tls.key is damaged: its numbers do not belong together")
     return public
+
+
+#: The algorithm of keys for RSA-PSS only, as their files have it (RFC 4055).
+_RSA_PSS = bytes.fromhex("06092a864886f70d01010a")
+
+
+def _der_of(key: bytes) -> bytes:
+    """Return what the first private key in PEM encodes; empty for a form with headers."""
+    try:
+        return base64.b64decode(key.partition(b"PRIVATE KEY-----")[2].partition(b"-----")[0])
+    except binascii.Error:
+        return b""
 
 
 def canonical_pem(certificates: bytes) -> bytes:

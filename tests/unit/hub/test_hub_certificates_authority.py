@@ -12,12 +12,13 @@ import certificates_world
 import pytest
 from aiohttp import web
 from certificates_world import HOST, NAME, NAMESPACE, World
+from cryptography import x509
 
 from fairlead.api.kubernetes import SECRETS
 from fairlead.errors import NotFound, Retry
 from fairlead.hub.certificates import control, issuance
 from fairlead.hub.certificates.client import AcmeClient
-from fairlead.hub.certificates.issuance import in_thread, new_key
+from fairlead.hub.certificates.issuance import in_thread, new_key, signing_request
 from fairlead.hub.certificates.order import AcmeRefused
 
 world = certificates_world.world
@@ -190,3 +191,61 @@ async def test_an_invalid_certificate_is_not_stored(world: World, monkeypatch: p
     assert "invalid ACME answer about the certificate" in (await world.condition("Ready"))[2]
     with pytest.raises(NotFound):
         await world.cluster.get(SECRETS, NAMESPACE, NAME)
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [((HOST,), "is not the key"), (("other.example.com",), "not valid for shop.example.com")],
+    ids=["another key", "other names"],
+)
+async def test_a_certificate_that_was_not_ordered_replaces_none(
+    world: World, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], problem: str
+) -> None:
+    await world.issuer()
+    await world.ask(HOST)
+    await world.settle("Issued")
+    before = (await world.cluster.get(SECRETS, NAMESPACE, NAME)).data
+    authority = world.authority._authority
+    issue, own = authority.issue, new_key()
+
+    def other(_request: x509.CertificateSigningRequest, _hosts: tuple[str, ...], *rest: Any) -> bytes:
+        key = own if "key" in problem else world.control._issuance._keys[NAMESPACE, NAME][1]
+        return issue(signing_request(key, names), names, *rest)
+
+    monkeypatch.setattr(authority, "issue", other)
+    world.clock.jump(70 * 24 * 3600)
+    await world.settle("Failing")
+    status, _, message = await world.condition("Stale")
+    assert (status, problem in message) == ("True", True), message
+    assert (await world.cluster.get(SECRETS, NAMESPACE, NAME)).data == before
+    count = world.authority.counts["newOrder"]
+    for _ in range(3):
+        assert (await world.step() or 0) >= 60
+    assert world.authority.counts["newOrder"] == count
+    monkeypatch.undo()
+    world.clock.jump(1000)
+    await world.settle("Issued")
+
+
+async def test_an_order_that_stays_undecided_fails_after_a_day(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    undecided = True
+    order_body = world.authority._order_body
+
+    def processing(number: str) -> dict[str, Any]:
+        body = order_body(number)
+        return body | {"status": "processing"} if undecided and body["status"] == "valid" else body
+
+    monkeypatch.setattr(world.authority, "_order_body", processing)
+    await world.issuer()
+    await world.ask(HOST)
+    while (order := (await world.settle("Ordering")).status.order) is None or not world.control._issuance._keys:
+        await world.step()
+    world.clock.jump(23 * 3600)
+    await world.step()
+    assert (await world.read()).status.order == order
+    world.clock.jump(2 * 3600)
+    await world.settle("Failing")
+    assert "has been processing since" in (await world.condition("Ready"))[2]
+    undecided = False
+    world.clock.jump(1000)
+    await world.settle("Issued")

@@ -17,7 +17,7 @@ import asyncio
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
@@ -43,7 +43,15 @@ from fairlead.api.names import (
 )
 from fairlead.api.times import parsed_time, wire_time
 from fairlead.errors import Bug, FairleadError, NotFound, Terminal
-from fairlead.hub.certificates.order import OrderStep, RemoteOrder, choose_challenges, failure_of, next_step, shown
+from fairlead.hub.certificates.order import (
+    OrderStep,
+    RemoteOrder,
+    choose_challenges,
+    failure_of,
+    malformed,
+    next_step,
+    shown,
+)
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.providers.runner import observed_of
@@ -51,7 +59,8 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import check_leads
 from fairlead.kube.writes import Overlay
 from fairlead.model.condition import ConditionReason, ConditionType
-from fairlead.model.in_words import host_port
+from fairlead.model.in_words import host_port, listed
+from fairlead.model.key_pair import covers, public_key_of
 from fairlead.model.keys import LoadBalancerKey, family_of
 from fairlead.runtime.queue import KeyedLock
 from fairlead.translate.generated import CHALLENGE_PATH, CHALLENGE_PORT
@@ -61,6 +70,8 @@ if TYPE_CHECKING:
 
 #: An order whose challenges are not answered within this time fails: users read why, and a new one is made.
 ANSWER_LIMIT = timedelta(minutes=5)
+#: An order that the authority leaves undecided for so long fails, and a new one is made.
+DECISION_LIMIT = timedelta(hours=24)
 _LOOK_S = 0.5
 _POLL_S = 1.0
 _LONGEST_POLL_S = 30.0
@@ -161,7 +172,14 @@ class Issuance:
             _, key = self._keys[obj.key]
             url = remote.certificate
             chain = await in_thread(lambda: client.certificate(url), name="acme-fetch")
+            if problem := _mismatch(chain, key, obj.spec.hosts):
+                raise malformed(client.server, "the certificate", problem, ended=True)
             return Progress(order, 0.0, made=IssuedCertificate(chain, key, order.url))
+        started = parsed_time(order.started)
+        if started is not None and now - started > DECISION_LIMIT:
+            raise malformed(
+                client.server, "the order", f"the status has been {remote.status} since {order.started}", ended=True
+            )
         return Progress(order, _again_s(remote, order, now))
 
     async def _offer(
@@ -185,6 +203,20 @@ class Issuance:
                 reason=ConditionReason.CHALLENGE_NOT_ANSWERED,
             )
         return Progress(msgspec.structs.replace(order, challenges=tuple(challenges)), _LOOK_S, waits)
+
+
+def _mismatch(chain: bytes, key: bytes, hosts: Iterable[str]) -> str:
+    """Return why a certificate is not the one that was ordered; empty when it is.
+
+    In its Secret it would take the place of one that works, and the next order would follow at once.
+    """
+    try:
+        public_key_of(chain, key)
+        names = {name.lower() for name in facts_of(chain).hosts}
+    except ValueError as error:
+        return str(error)
+    missing = [host for host in hosts if host.lower() not in names and not covers(names, host)]
+    return f"the certificate is not valid for {listed(missing, 3)}" if missing else ""
 
 
 def _again_s(remote: RemoteOrder, order: CertificateOrder, now: datetime) -> float:

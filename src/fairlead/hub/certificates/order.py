@@ -252,12 +252,16 @@ def too_slow(server: str) -> AcmeRefused:
     return unreachable(server, "no answer in time")
 
 
-def malformed(server: str, description: str, why: str) -> AcmeRefused:
-    """Return the error for an answer that violates RFC 8555; ``description``: what the request was about."""
+def malformed(server: str, description: str, why: str, *, ended: bool = False) -> AcmeRefused:
+    """Return the error for an answer that violates RFC 8555; ``description``: what the request was about.
+
+    ``ended``: the order is not continued.
+    """
     return AcmeRefused(
         f"the certificate authority at {server} gave an invalid ACME answer about {description}: {one_line(why)}. "
         "Check that spec.server of the CertificateIssuer is the URL of an ACME directory, or report it to the "
-        "authority's operator"
+        "authority's operator",
+        ended=ended,
     )
 
 
