@@ -200,7 +200,13 @@ async def _run(
 
 async def _keep(context: StoryContext) -> None:
     """Keep everything running until Ctrl-C, and print commands to try."""
-    lines = ["", "Everything runs on. Try, in another terminal:", *context.commands(), "", "Ctrl-C ends all of it."]
+    lines = [
+        "",
+        "Everything keeps running. Try in another terminal:",
+        *context.commands(),
+        "",
+        "Press Ctrl-C to stop everything.",
+    ]
     for line in lines:
         context.console.print(Text(line), soft_wrap=True)
     with contextlib.suppress(asyncio.CancelledError):

@@ -122,8 +122,8 @@ def lines_of(
         yield f"  fix: {finding.fix}"
     by_severity = [finding.severity.value for finding in findings]
     parts = [counted(by_severity.count(each), noun) for each, noun in _NOUNS.items() if each in by_severity]
-    result = ", ".join(parts) or ("nothing that was looked at is wrong" if not_looked_at else "nothing is wrong")
-    rest = f"; not looked at: {', '.join(not_looked_at)}" if not_looked_at else ""
+    result = ", ".join(parts) or ("no fault in what was checked" if not_looked_at else "no faults")
+    rest = f"; not checked: {', '.join(not_looked_at)}" if not_looked_at else ""
     elsewhere = f"; {counted(others, 'fault')} of other objects (without -n and -l)" if others else ""
     yield f"{counted(checks, 'check')}: {result}{elsewhere}{rest}."
 

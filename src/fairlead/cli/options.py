@@ -80,7 +80,7 @@ StopOnOption = Annotated[
     typer.Option(
         "--stop-on",
         metavar="LIMIT",
-        help="End at more errors: '5xx>1%', or 'failed>1%' of connections without HTTP.",
+        help="Stop when errors exceed this limit: '5xx>1%', or 'failed>1%' for connections without HTTP.",
         callback=_stop_on,
     ),
 ]
@@ -121,7 +121,10 @@ OnlyNamespace = Annotated[
 Labels = Annotated[
     str,
     typer.Option(
-        "--selector", "-l", metavar="SELECTOR", help="Only what has these labels at the hub, as in app=web,tier!=test."
+        "--selector",
+        "-l",
+        metavar="SELECTOR",
+        help="Only objects with these labels at the hub, such as app=web,tier!=test.",
     ),
 ]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Keep running, and print again on every change.")]
@@ -130,7 +133,7 @@ Metrics = Annotated[
 ]
 TokenFile = Annotated[
     Path | None,
-    typer.Option("--token-file", metavar="FILE", help="A token of the hub's API, where the page asks for one."),
+    typer.Option("--token-file", metavar="FILE", help="File with a token of the hub's API, if the page requires one."),
 ]
 HubMetrics = Annotated[
     str, typer.Option("--metrics", metavar="HOST:PORT", help="Serve the page, /readyz and /metrics there; empty: off.")
@@ -143,10 +146,7 @@ StopProxy = Annotated[
     bool, typer.Option("--stop-proxy", help="End the local Envoy on a clean exit; by default it keeps serving.")
 ]
 AddressPool = Annotated[
-    str,
-    typer.Option(
-        "--address-pool", metavar="CIDRS", help="Ranges, with commas between, that load balancers get addresses from."
-    ),
+    str, typer.Option("--address-pool", metavar="CIDRS", help="Comma-separated address ranges for load balancers.")
 ]
 Domain = Annotated[
     str,
@@ -158,11 +158,12 @@ Listen = Annotated[
     str, typer.Option("--listen", metavar="HOST:PORT", help="Where the API listens; port 0: any free one.")
 ]
 DataDir = Annotated[
-    Path, typer.Option("--data-dir", metavar="DIR", parser=directory, help="Keeps all state; made if it is missing.")
+    Path,
+    typer.Option("--data-dir", metavar="DIR", parser=directory, help="Directory for all state; created if missing."),
 ]
 OptionalDataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", metavar="DIR", parser=directory, help="Keeps all state; made if it is missing."),
+    typer.Option("--data-dir", metavar="DIR", parser=directory, help="Directory for all state; created if missing."),
 ]
 HubDir = Annotated[
     Path, typer.Option("--data-dir", metavar="DIR", parser=directory, help="Envoy's files and this hub's identity.")
@@ -184,7 +185,7 @@ Identity = Annotated[
 DemoDir = Annotated[
     Path | None,
     typer.Option(
-        "--data-dir", metavar="DIR", parser=directory, help="Where to work; default: a new temporary directory."
+        "--data-dir", metavar="DIR", parser=directory, help="Working directory; default: a new temporary one."
     ),
 ]
 Plain = Annotated[bool, typer.Option("--plain", help="Print lines instead of a live table.")]
@@ -208,10 +209,12 @@ ValidDays = Annotated[
     int | None, typer.Option("--valid-days", min=1, max=3650, hidden=True, help="Earlier name of --valid-for, in days.")
 ]
 MemberName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the member.", show_default=False)]
-AnyMember = Annotated[str, typer.Argument(metavar="NAME", help="Only this member; all without it.")]
+AnyMember = Annotated[str, typer.Argument(metavar="NAME", help="Only this member; default: all.")]
 KeyFile = Annotated[
     Path | None,
-    typer.Option("--output", metavar="FILE", help="Write the agent's kubeconfig there (mode 0600); default: stdout."),
+    typer.Option(
+        "--output", metavar="FILE", help="Write the agent's kubeconfig to this file (mode 0600); default: stdout."
+    ),
 ]
 HubAddress = Annotated[
     str, typer.Option("--server", metavar="URL", help="URL of the hub for the agent; default: as in --kubeconfig.")

@@ -492,10 +492,10 @@ def lines_of(rows: Sequence[RouteAnswer], typed: TypedRequest, *, wide: bool) ->
     """Return the lines of all answers."""
     lines = [typed.title]
     if not rows:
-        return [*lines, "No HTTPLoadBalancer takes requests at this hub: kubectl get httplb -A"]
+        return [*lines, "No HTTPLoadBalancer accepts requests at this hub; to list all: kubectl get httplb -A"]
     if len(rows) > 1:
-        how = "take" if rows[0].taken else "do not take"
-        lines.append(f"{len(rows)} load balancers {how} it; its address decides: --address ADDRESS, or --lb httplb/...")
+        how = "accept" if rows[0].taken else "reject"
+        lines.append(f"{len(rows)} load balancers {how} it; choose one with --address ADDRESS or --lb httplb/NAME")
     for row in rows:
         lines += ["", *_route_text_answer(row, wide=wide)] if len(rows) > 1 else _route_text_answer(row, wide=wide)
     return lines

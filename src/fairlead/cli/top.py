@@ -101,7 +101,7 @@ def lines_of(figures: Sequence[Figure], answer: TrafficAnswer) -> list[str]:
     """Return the table."""
     lines = [f"! {answer.problem}"] if answer.problem else []
     if not figures:
-        return [*lines, "No load balancer has traffic now."]
+        return [*lines, "No load balancer has traffic at the moment."]
     return [*lines, *columns([HEAD, *map(cells, figures)], indent="")]
 
 

@@ -111,7 +111,7 @@ def status(
         bool, typer.Option("--wait", help="Wait until everything serves and no change is pending.")
     ] = False,
     timeout: Annotated[
-        str, typer.Option("--timeout", metavar="DURATION", help="How long --wait waits, such as 90s or 2m.")
+        str, typer.Option("--timeout", metavar="DURATION", help="Time limit of --wait, such as 90s or 2m.")
     ] = "60s",
     hub_url: Annotated[
         str, typer.Option("--hub-url", metavar="URL", help="With -o wide: the traffic figures of the page there, too.")
@@ -132,13 +132,13 @@ def status(
 
 
 HubUrl = Annotated[
-    str, typer.Option("--hub-url", metavar="URL", help="Where the hub was started with --metrics; its page is there.")
+    str, typer.Option("--hub-url", metavar="URL", help="URL of the hub's page, as set by its --metrics.")
 ]
 DEFAULT_URL = "http://127.0.0.1:9090"
 
 
 class Sort(StrEnum):
-    """By what the load balancers are sorted, the most first."""
+    """Sort order of the load balancers, largest first."""
 
     BYTES = "bytes"
     CONNECTIONS = "connections"
@@ -163,11 +163,10 @@ def top(
         Sort, typer.Option("--sort", metavar="BY", help="Sort by bytes, connections, requests, errors or latency.")
     ] = Sort.BYTES,
     backends: Annotated[
-        bool, typer.Option("--backends", help="The busiest backends of HTTP load balancers instead: where requests go.")
+        bool, typer.Option("--backends", help="Show the busiest backends of HTTP load balancers instead.")
     ] = False,
     routes: Annotated[
-        bool,
-        typer.Option("--routes", help="The busiest routes instead, of HTTPLoadBalancers that are asked to count them."),
+        bool, typer.Option("--routes", help="Show the busiest routes instead, of HTTPLoadBalancers that count them.")
     ] = False,
     once: Annotated[bool, typer.Option("--once", help="Print them once and end.")] = False,
     output: OutputOption = Output.TABLE,
@@ -230,7 +229,7 @@ def drift(options: ObjectOptions, watch: Watch = False, output: OutputOption = O
 def gc(
     options: ObjectOptions,
     delete: Annotated[
-        bool, typer.Option("--delete", help="Have the hub deregister them, without a prompt; one line each.")
+        bool, typer.Option("--delete", help="Deregister the orphans without a prompt, and print a line for each.")
     ] = False,
     output: OutputOption = Output.TABLE,
     *,
@@ -252,8 +251,7 @@ def repair(
     options: ObjectToChangeOptions,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be reverted.")] = False,
     timeout: Annotated[
-        str,
-        typer.Option("--timeout", metavar="DURATION", help="How long to wait for the hub's answer, such as 90s or 2m."),
+        str, typer.Option("--timeout", metavar="DURATION", help="Time limit for the hub's answer, such as 90s or 2m.")
     ] = "30s",
     output: OutputOption = Output.TABLE,
     *,
@@ -337,24 +335,24 @@ def usage(
         str,
         typer.Argument(
             metavar="KIND/NAME",
-            help="Only this load balancer, also one that was deleted, or tenant/NAME; all without it.",
+            help="Only this load balancer, even if deleted, or tenant/NAME; default: all.",
             autocompletion=complete_object,
         ),
     ] = "",
     namespace: OnlyNamespace = "",
     since: Annotated[
-        str, typer.Option("--since", metavar="DURATION", help="Such as 24h or 7d, from the start of an hour.")
+        str, typer.Option("--since", metavar="DURATION", help="Period, such as 24h or 7d; begins at a full hour.")
     ] = "",
     month: Annotated[str, typer.Option("--month", metavar="YYYY-MM", help="A month, in UTC; default: this one.")] = "",
     by: Annotated[
-        UsageBy, typer.Option("--by", help="What each row is of: tenant, subtenant, namespace or lb.")
+        UsageBy, typer.Option("--by", help="One row for each tenant, subtenant, namespace or lb.")
     ] = UsageBy.LB,
     per: Annotated[
-        UsagePer, typer.Option("--per", help="The time of each row: hour, day, month, or all of the time.")
+        UsagePer, typer.Option("--per", help="Period of each row: hour, day, month, or all for the whole time.")
     ] = UsagePer.ALL,
     prices: Annotated[
         Path | None,
-        typer.Option("--prices", metavar="FILE", help="YAML with prices, such as gibOut: 0.05; adds the cost."),
+        typer.Option("--prices", metavar="FILE", help="YAML file with prices, such as gibOut: 0.05; adds the cost."),
     ] = None,
     output: Annotated[
         UsageOutput, typer.Option("--output", "-o", metavar="FORMAT", help="table, csv, json, yaml or name.")
@@ -386,14 +384,14 @@ def audit(
     subject: Annotated[
         str,
         typer.Argument(
-            metavar="KIND/NAME", help="Only this load balancer; all without it.", autocompletion=complete_object
+            metavar="KIND/NAME", help="Only this load balancer; default: all.", autocompletion=complete_object
         ),
     ] = "",
     namespace: OnlyNamespace = "",
     since: Annotated[str, typer.Option("--since", metavar="DURATION", help="Such as 24h or 7d.")] = "90d",
     user: Annotated[str, typer.Option("--user", metavar="NAME", help="Only changes by this user or manager.")] = "",
     hub_url: Annotated[
-        str, typer.Option("--hub-url", metavar="URL", help="Ask the hub with --metrics there, as tenants do.")
+        str, typer.Option("--hub-url", metavar="URL", help="Ask the hub whose --metrics is at this URL, as tenants do.")
     ] = "",
     token_file: TokenFile = None,
     output: Annotated[
@@ -431,12 +429,14 @@ def explain(
     namespace: Namespace = "",
     selector: Labels = "",
     history: Annotated[
-        bool, typer.Option("--history", help="Show what happened to it instead: events, decisions, calls, answers.")
+        bool, typer.Option("--history", help="Show the history instead: events, decisions, calls and answers.")
     ] = False,
     hub_url: Annotated[
         str,
         typer.Option(
-            "--hub-url", metavar="URL", help="With --history: also read the memory of the hub with --metrics there."
+            "--hub-url",
+            metavar="URL",
+            help="With --history: also read the recent history from the hub whose --metrics is at this URL.",
         ),
     ] = "",
     token_file: TokenFile = None,
@@ -479,7 +479,7 @@ def route(
     url: Annotated[str, typer.Argument(metavar="URL", help="http:// or https://; its host is the server name too.")],
     headers: Annotated[
         list[str] | None,
-        typer.Option("--header", "-H", metavar="'NAME: VALUE'", help="A header; several may be given."),
+        typer.Option("--header", "-H", metavar="'NAME: VALUE'", help="Request header; may be repeated."),
     ] = None,
     address: Annotated[
         str, typer.Option("--address", metavar="IP", help="Only the load balancer with this address.")
@@ -514,7 +514,7 @@ def names(
         str,
         typer.Argument(
             metavar="NAME",
-            help="Only this one: a host name such as shop.example.com, or hostname/NAME; all without it.",
+            help="A host name such as shop.example.com, or hostname/NAME; default: all.",
             autocompletion=complete_hostname,
         ),
     ] = "",
@@ -540,12 +540,17 @@ def names(
 def convert(
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FILE", help="YAML or JSON with Ingresses; - is stdin. None: ask the cluster."),
+        typer.Argument(
+            metavar="FILE", help="YAML or JSON files with Ingresses; - is stdin. Without files, the cluster is read."
+        ),
     ] = None,
     namespace: Annotated[
         str,
         typer.Option(
-            "--namespace", "-n", metavar="NS", help="Read only this namespace; for files: the default namespace."
+            "--namespace",
+            "-n",
+            metavar="NS",
+            help="Read only this namespace; for files: namespace of objects without one.",
         ),
     ] = "",
     selector: Annotated[
@@ -628,9 +633,7 @@ MemberContext = Annotated[
 ]
 DoctorDir = Annotated[
     Path | None,
-    typer.Option(
-        "--data-dir", metavar="DIR", parser=directory, help="Look at this hub's directory, and at this machine."
-    ),
+    typer.Option("--data-dir", metavar="DIR", parser=directory, help="Check this hub's directory, and this machine."),
 ]
 
 
@@ -640,7 +643,7 @@ DoctorStateDir = Annotated[
         "--state-dir",
         metavar="DIR",
         parser=directory,
-        help=f"Look at this machine as a proxy machine; default: {DEFAULT_STATE_DIR}, if it exists.",
+        help=f"Check this machine as a proxy machine; default: {DEFAULT_STATE_DIR}, if it exists.",
     ),
 ]
 
@@ -678,20 +681,25 @@ class Where(OptionGroup):
 def doctor(
     where: Where,
     machine: Annotated[
-        bool, typer.Option("--machine", help="Look at this machine too, on which a hub has its Envoy.")
+        bool, typer.Option("--machine", help="Also check this machine, on which a hub runs its Envoy.")
     ] = False,
     connect: Annotated[
-        bool, typer.Option("--connect", help="Connect from here to every target, as a proxy on this machine would.")
+        bool, typer.Option("--connect", help="Connect from this machine to every target, as a proxy here would.")
     ] = False,
     namespace: Annotated[
         str,
-        typer.Option("--namespace", "-n", metavar="NS", help="Only faults of objects in this namespace, on any side."),
+        typer.Option(
+            "--namespace",
+            "-n",
+            metavar="NS",
+            help="Only faults of objects in this namespace, at the hub or in a member.",
+        ),
     ] = "",
     selector: Annotated[
         str, typer.Option("--selector", "-l", metavar="SELECTOR", help="Only faults of objects with these labels.")
     ] = "",
     watch: Watch = False,
-    list_checks: Annotated[bool, typer.Option("--list", help="Print the checks, and run none.")] = False,
+    list_checks: Annotated[bool, typer.Option("--list", help="List the checks without running them.")] = False,
     output: OutputOption = Output.TABLE,
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
@@ -724,12 +732,17 @@ def collect(
     where: Where,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to write it; default: fairlead-TIME.tar.gz here."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Output file; default: fairlead-TIME.tar.gz in the working directory.",
+        ),
     ] = None,
     hub_url: Annotated[
         str,
         typer.Option(
-            "--hub-url", metavar="URL", help="A hub's --metrics, such as http://127.0.0.1:9090: its pages too."
+            "--hub-url", metavar="URL", help="URL of a hub's --metrics, such as http://127.0.0.1:9090; adds its pages."
         ),
     ] = "",
     log: Annotated[
@@ -737,7 +750,7 @@ def collect(
         typer.Option(
             "--log",
             metavar="FILE|DIR",
-            help="The end of this log too, or of Fairlead's logs in this directory; may be given several times.",
+            help="Add the end of this log, or of Fairlead's logs in this directory; may be repeated.",
         ),
     ] = None,
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
@@ -768,7 +781,8 @@ def add(
     valid_days: ValidDays = None,
     server: HubAddress = "",
     new_hub: Annotated[
-        bool, typer.Option("--new-hub", help="No hub has run there yet: install the kinds, and continue.")
+        bool,
+        typer.Option("--new-hub", help="For a cluster in which no hub has run yet: install the CRDs and continue."),
     ] = False,
     *,
     api: HubApi,
@@ -854,11 +868,14 @@ def rotate(
 def remove(
     name: MemberName,
     stop_serving: Annotated[
-        bool, typer.Option("--stop-serving", help="Even if it serves: drain its load balancers, then delete them.")
+        bool,
+        typer.Option(
+            "--stop-serving", help="Also remove a member that serves: drain its load balancers, then delete them."
+        ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would stop.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would stop serving.")] = False,
     ignore_not_found: Annotated[
-        bool, typer.Option("--ignore-not-found", help="Succeed if there is no such member, for scripts.")
+        bool, typer.Option("--ignore-not-found", help="Succeed if the member does not exist, for scripts.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is gone.")] = True,
     timeout: Annotated[
@@ -908,7 +925,7 @@ def drill_member(
         typer.Option(
             "--service",
             metavar="NAMESPACE/NAME",
-            help="Only this GlobalService, or the Service it is of; default: all.",
+            help="Only this GlobalService, given by its own name or its Service's; default: all.",
         ),
     ] = "",
     duration: Annotated[str, typer.Option("--for", metavar="TIME", help="How long, from 5s to 24h.")] = "5m",
@@ -919,8 +936,12 @@ def drill_member(
         ),
     ] = DrillMode.DRAIN,
     stop_on: StopOnOption = "",
-    region: Annotated[str, typer.Option("--region", metavar="NAME", help="Region of the hub that runs it.")] = "",
-    preview: Annotated[bool, typer.Option("--preview", help="Only show what would happen; write nothing.")] = False,
+    region: Annotated[
+        str, typer.Option("--region", metavar="NAME", help="Region of the hub that runs the drill.")
+    ] = "",
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Only show what would happen, without writing anything.")
+    ] = False,
     output: OutputOption = Output.TABLE,
     *,
     api: HubApi,
@@ -946,7 +967,7 @@ def drill_member(
 
 @drill_app.verb("history")
 def drill_history(
-    name: Annotated[str, typer.Argument(metavar="DRILL", help="Print the report of this one as Markdown.")] = "",
+    name: Annotated[str, typer.Argument(metavar="DRILL", help="Print the report of this drill as Markdown.")] = "",
     output: OutputOption = Output.TABLE,
     *,
     api: HubApi,
@@ -998,15 +1019,17 @@ def on(
     retry_after: Annotated[
         str,
         typer.Option(
-            "--retry-after", metavar="DURATION", help="When clients should try again, such as 600 or 10m; 0: not said."
+            "--retry-after",
+            metavar="DURATION",
+            help="When clients should retry, such as 600 or 10m; 0: no Retry-After header.",
         ),
     ] = "0",
     allow: Annotated[
         list[str] | None,
-        typer.Option("--allow", metavar="CIDR", help="Clients that reach the routes; may be repeated."),
+        typer.Option("--allow", metavar="CIDR", help="Clients that still reach the routes; may be repeated."),
     ] = None,
     lasts: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="When the maintenance ends by itself.")
+        str, typer.Option("--for", metavar="DURATION", help="When the maintenance ends automatically.")
     ] = "1h",
     output: OutputOption = Output.TABLE,
     *,
@@ -1054,7 +1077,9 @@ DrainedMember = Annotated[
 @member_app.verb("drain")
 def drain(
     name: DrainedMember,
-    force: Annotated[bool, typer.Option("--force", help="Even if other members then exceed their maxShare.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Drain even if other members then exceed their maxShare.")
+    ] = False,
     output: OutputOption = Output.TABLE,
     *,
     api: HubApi,
@@ -1090,7 +1115,7 @@ def shift(
     ] = 10,
     every: Annotated[str, typer.Option(metavar="DURATION", help="Time between two steps.")] = "1m",
     stop_on: StopOnOption = "",
-    stay: Annotated[bool, typer.Option("--stay", help="End the shift that is under way where it is.")] = False,
+    stay: Annotated[bool, typer.Option("--stay", help="End the shift in progress at its present weights.")] = False,
     output: OutputOption = Output.TABLE,
     *,
     api: HubApi,

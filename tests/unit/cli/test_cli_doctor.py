@@ -41,12 +41,12 @@ def test_unchecked_parts_name_their_option(
 @pytest.mark.req("OP-5")
 def test_the_last_line_promises_no_more_than_was_looked_at() -> None:
     findings = [error("Lease/hub", "no hub leads", "fairlead hub")]
-    assert list(lines_of([], checks=57, not_looked_at=[])) == ["57 checks: nothing is wrong."]
+    assert list(lines_of([], checks=57, not_looked_at=[])) == ["57 checks: no faults."]
     assert list(lines_of([], checks=57, not_looked_at=[MEMBER, MACHINE])) == [
-        f"57 checks: nothing that was looked at is wrong; not looked at: {MEMBER}, {MACHINE}."
+        f"57 checks: no fault in what was checked; not checked: {MEMBER}, {MACHINE}."
     ]
     assert list(lines_of(findings, checks=57, not_looked_at=[MACHINE]))[-1] == (
-        f"57 checks: 1 error; not looked at: {MACHINE}."
+        f"57 checks: 1 error; not checked: {MACHINE}."
     )
 
 

@@ -53,7 +53,7 @@ def test_redirects_and_closed_connections() -> None:
 
 def test_several_load_balancers_are_listed_with_the_flag_that_chooses() -> None:
     lines = printed(CART, held(SHOP), held(SHOP, namespace="tenant-west")).splitlines()
-    assert lines[1].startswith("2 load balancers take it; its address decides: --address")
+    assert lines[1].startswith("2 load balancers accept it; choose one with --address")
     assert [line.split()[-1] for line in lines if line.startswith("  member")] == ["east", "west"]
 
 
