@@ -1,10 +1,10 @@
-"""Address ranges such as 192.0.2.0/24 or 2001:db8:1::/64, pools of them, and the addresses that they give out.
+"""Address ranges such as 192.0.2.0/24 or 2001:db8:1::/64, pools of ranges, and the choice of free addresses.
 
 In: comma-separated CIDRs, ranges and single addresses of both families, and AddressPools. Out: ranges that can be
-counted, indexed and asked, or ``BadConfiguration`` that names the field and the part that is wrong; the pools of a
-region with conditions; a free address or port for a key. Pools that name tenants or classes come before those for all;
-then the older first. Pure. A range is never listed: one of IPv6 has more addresses than fit into memory. The
-candidates for a key begin at its hash, so the same key gets the same address again.
+counted, indexed and searched, or ``BadConfiguration`` that names the field and the invalid part; the pools of a region
+with conditions; a free address or port for a key. Pools that name tenants or classes come before pools for all; then
+older pools come first. Pure. A range is never expanded: an IPv6 range does not fit into memory. The search for a key
+begins at its hash, so the same key usually gets the same address again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EXAMPLE = "a CIDR such as 192.0.2.0/24 or 2001:db8:1::/64, or a range such as 1
 
 
 class AddressRange(msgspec.Struct, frozen=True):
-    """The addresses from ``first`` to ``last``, both included, as numbers; ``text`` is how they were written."""
+    """The addresses from ``first`` to ``last`` inclusive, as numbers; ``text`` is the source text."""
 
     first: int
     last: int
@@ -38,7 +38,7 @@ class AddressRange(msgspec.Struct, frozen=True):
     family: Family = IPV4
 
     def overlaps(self, other: AddressRange) -> bool:
-        """Return whether the two have an address in common."""
+        """Return whether the ranges share an address."""
         return self.family == other.family and self.first <= other.last and other.first <= self.last
 
     def address(self, number: int) -> IPAddress:
@@ -47,10 +47,10 @@ class AddressRange(msgspec.Struct, frozen=True):
 
 
 class AddressRanges(msgspec.Struct, frozen=True):
-    """Ranges in the order given.
+    """Ranges in the given order.
 
-    Network and broadcast addresses of IPv4 CIDRs larger than /31 are left out, and of IPv6 CIDRs larger than /127 the
-    first address, which is that of any router.
+    The network and broadcast addresses of IPv4 CIDRs larger than /31 are excluded. So is the first address of IPv6
+    CIDRs larger than /127, the anycast address of routers.
     """
 
     ranges: tuple[AddressRange, ...]
@@ -88,7 +88,7 @@ class AddressRanges(msgspec.Struct, frozen=True):
 
     @property
     def loopback(self) -> bool:
-        """Return whether every address is one that only its own machine reaches."""
+        """Return whether all addresses are loopback addresses."""
         return all(
             end.is_loopback
             for address_range in self.ranges
@@ -102,7 +102,7 @@ class AddressRanges(msgspec.Struct, frozen=True):
 
     @property
     def spans(self) -> list[str]:
-        """Return the ranges as "first-last", which ``whole`` reads back as they are."""
+        """Return the ranges as "first-last", which ``whole`` parses unchanged."""
         return [
             f"{address_range.address(address_range.first)}-{address_range.address(address_range.last)}"
             for address_range in self.ranges
@@ -110,7 +110,7 @@ class AddressRanges(msgspec.Struct, frozen=True):
 
     @property
     def families(self) -> tuple[Family, ...]:
-        """Return the families of the ranges, in the order in which they were given."""
+        """Return the families of the ranges, in their order."""
         return tuple(dict.fromkeys(address_range.family for address_range in self.ranges))
 
     def of(self, family: Family) -> AddressRanges:
@@ -118,7 +118,7 @@ class AddressRanges(msgspec.Struct, frozen=True):
         return AddressRanges(tuple(address_range for address_range in self.ranges if address_range.family == family))
 
     def overlap(self, other: AddressRanges) -> tuple[str, str] | None:
-        """Return the first two ranges that have an address in common, ours first, None when there are none."""
+        """Return the first two ranges that overlap, ours first; None if none do."""
         pairs = ((first, second) for first in self.ranges for second in other.ranges)
         return next(((first.text, second.text) for first, second in pairs if first.overlaps(second)), None)
 
@@ -172,13 +172,13 @@ def _parse(part: str, field: str, *, edges: bool = False) -> AddressRange:
 
 
 def warnings_of(text: str) -> tuple[str, ...]:
-    """Return what about the CIDRs in ``text`` is accepted, and may not be what was meant."""
+    """Return warnings about CIDRs in ``text`` that are valid, but probably not intended."""
     cidrs = (parse_cidr(part) for part in text.split(","))
     return tuple(warning for cidr in cidrs if cidr is not None for warning in cidr.warnings)
 
 
 def _unusable(address: IPAddress) -> str:
-    """Return why an IPv6 address cannot be that of a load balancer; empty when it can."""
+    """Return why an IPv6 address cannot be assigned to a load balancer; empty if it can."""
     if address.version == 4:
         return ""
     if address.scope_id or address.is_link_local:
@@ -247,10 +247,10 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pools(msgspec.Struct, frozen=True):
-    """All pools that can be used, in the order in which they are tried.
+    """All usable pools, in the order in which they are tried.
 
-    ``held`` are those that are not valid now, with the ranges that they had when they were; they give no address.
-    ``incomplete`` names an AddressPool that is invalid or unreadable, ``unknown_ranges`` one without known ranges.
+    ``held`` are pools whose spec is invalid, with their last valid ranges; they assign no address. ``incomplete`` names
+    an AddressPool that is invalid or unreadable, ``unknown_ranges`` one whose ranges are unknown.
     """
 
     pools: tuple[Pool, ...] = ()
@@ -264,7 +264,7 @@ class Pools(msgspec.Struct, frozen=True):
         return cls((Pool(name=OWN_POOL, ranges=ranges),) if ranges is not None else ())
 
     def serving(self, claimant: AddressClaimant) -> Sequence[Pool]:
-        """Return the pools that ``claimant`` may get an address of."""
+        """Return the pools from which ``claimant`` may get an address."""
         return [pool for pool in self.pools if pool.serves(claimant)]
 
     def __contains__(self, address: object) -> bool:
@@ -278,7 +278,7 @@ class Pools(msgspec.Struct, frozen=True):
 
 
 def describe(pool: Pool) -> str:
-    """Return a pool as messages name it, such as "AddressPool edge (192.0.2.0/24)"."""
+    """Return the name of a pool for messages, such as "AddressPool edge (192.0.2.0/24)"."""
     kind = "the hub's address pool" if pool.name == OWN_POOL else f"AddressPool {pool.name}"
     return f"{kind} ({pool.ranges})"
 
@@ -292,9 +292,10 @@ def usable_pools(
 ) -> tuple[Pools, dict[str, Condition]]:
     """Return the pools of the hub of ``region``, and the condition Accepted of each of its objects by name.
 
-    An object that overlaps an older one, or --address-pool, is not used. One whose spec is not valid gives nothing, and
-    holds the ranges that it had when it was (``status.acceptedAddresses``): a typo moves no address to another pool.
-    ``unread`` has those that cannot be read, by the reason: with their last ranges, None when these are not known.
+    An object that overlaps an older one, or --address-pool, is not used. An object with an invalid spec assigns no
+    address and reserves its last valid ranges (``status.acceptedAddresses``), so that a typo moves no address to
+    another pool. ``unread`` has unreadable objects by the reason, with their last ranges, or None if the ranges are
+    unknown.
     """
     pools = list(Pools.own(own).pools)
     taken = list(pools)
@@ -336,7 +337,7 @@ def usable_pools(
 
 
 def _held(obj: AddressPool) -> Pool | None:
-    """Return an invalid pool with the ranges that it had when it was last valid; None when it never was."""
+    """Return an invalid pool with its last valid ranges; None if it was never valid."""
     try:
         ranges = AddressRanges.whole(",".join(obj.status.accepted_addresses or ()), field="status.acceptedAddresses")
     except BadConfiguration:
@@ -392,12 +393,12 @@ def allocate_address(key: LoadBalancerKey, pool: AddressRanges, taken: Container
 
 
 def allocate_proxy_port(key: LoadBalancerKey, listener: ListenerKey, taken: Container[int]) -> int | None:
-    """Return a free port on the group's shared proxies; None when there is none left."""
+    """Return a free port on the group's shared proxies; None if all are taken."""
     return _probe(f"{key} {listener}", len(PROXY_PORTS), PROXY_PORTS.__getitem__, taken)
 
 
 def _probe(seed: str, count: int, item: Callable[[int], T], taken: Container[T]) -> T | None:
-    """Return the first free one of ``count`` items, starting at the hash of ``seed``; None when all are taken."""
+    """Return the first free item of ``count``, starting at the hash of ``seed``; None if all are taken."""
     start = int.from_bytes(hashlib.blake2b(seed.encode(), digest_size=8).digest(), "big")
     for step in range(count):
         candidate = item((start + step) % count)

@@ -5,9 +5,9 @@
                                            │      └──peers_of──► BgpPeerPlan of one machine
                                            └ conditions, and the specs that are in force
 
-An invalid object keeps its last accepted spec, which its status holds: a typing error withdraws no route. A password
-that cannot be read is not replaced by none: the machine continues with the one that it has.
-All machines announce an address with the same attributes. A router that gets unequal ones uses one next hop only.
+An invalid object keeps its last accepted spec from its status, so that a typo withdraws no route. If a password cannot
+be read, the machine continues with the one that it has. All machines announce an address with the same attributes,
+because a router uses only one next hop if the attributes differ.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _WELL_KNOWN = {
 
 
 class JoinedMachine(msgspec.Struct, frozen=True):
-    """A proxy machine, as choices of machines see it."""
+    """A proxy machine, with the properties by which machines are selected."""
 
     name: str
     group: str = ""
@@ -71,7 +71,7 @@ class _Peer(NamedTuple):
 
 
 class Announcements(msgspec.Struct, frozen=True):
-    """Everything that is in force, and the conditions of each object by name, for the writer of statuses."""
+    """The announcements in effect, and the conditions of each object by name."""
 
     peers: tuple[_Peer, ...] = ()
     #: By precedence.
@@ -80,15 +80,15 @@ class Announcements(msgspec.Struct, frozen=True):
     conditions: Mapping[str, Condition] = msgspec.field(default_factory=dict[str, Condition])
 
     def accepted_peer(self, name: str) -> BGPPeerSpec | None:
-        """Return the spec of a BGPPeer that is in force, for its status; None when it never had a valid one."""
+        """Return the spec of a BGPPeer in effect, for its status; None if it never had a valid one."""
         return next((peer.spec for peer in self.peers if peer.name == name), None)
 
     def accepted(self, name: str) -> AdvertisementSpec | None:
-        """Return the spec of an Advertisement that is in force, for its status; None when it never had a valid one."""
+        """Return the spec of an Advertisement in effect, for its status; None if it never had a valid one."""
         return next((spec for other, spec in self.advertisements if other == name), None)
 
     def selecting(self, placed: PlacedAddress) -> tuple[str, AdvertisementSpec] | None:
-        """Return the Advertisement of an address, by name; None when none selects it."""
+        """Return the name of the Advertisement that selects an address; None if none does."""
         return next((entry for entry in self.advertisements if _selects(entry[1], placed)), None)
 
     def peers_of(self, machine: JoinedMachine) -> tuple[BgpPeerPlan, ...]:
@@ -98,9 +98,9 @@ class Announcements(msgspec.Struct, frozen=True):
     def announce(
         self, placed: PlacedAddress, machines: Iterable[JoinedMachine], *, keeper: str = ""
     ) -> tuple[AnnouncedAddress, str]:
-        """Return how an address is announced, and why it is not, in a sentence; empty when it is.
+        """Return how an address is announced, and a sentence that says why it is not; empty if it is.
 
-        ``machines`` are all that joined; ``keeper`` is that of ``choose_keeper``.
+        ``machines`` are all joined machines; ``keeper`` is the result of ``choose_keeper``.
         """
         selected = self.selecting(placed)
         if selected is None:
@@ -148,9 +148,9 @@ class Announcements(msgspec.Struct, frozen=True):
 def accept(
     peers: Iterable[BGPPeer], advertisements: Iterable[Advertisement], secrets: Mapping[str, Mapping[str, bytes] | None]
 ) -> Announcements:
-    """Return what is in force.
+    """Return the announcements in effect.
 
-    ``secrets`` has the entries of each Secret of the hub's namespace that a BGPPeer names; a missing one is None.
+    ``secrets`` has the entries of each Secret in the hub's namespace that a BGPPeer names; None if it is missing.
     """
     in_force: list[_Peer] = []
     peer_conditions: dict[str, Sequence[Condition]] = {}
@@ -183,10 +183,10 @@ def accept(
 
 
 def choose_keeper(machines: Sequence[str], former: str, healthy: Mapping[str, bool]) -> str:
-    """Return which machine keeps its route when no machine sees a healthy target.
+    """Return the machine that keeps its route when no machine sees a healthy target.
 
-    ``machines`` are those of the address; ``healthy`` has those that can announce it now (reachable, not drained, proxy
-    alive), and whether each sees a healthy target. The former one stays while it can, so the choice rarely changes.
+    ``machines`` serve the address. ``healthy`` has the machines that can announce it now (reachable, not drained, proxy
+    alive), and whether each sees a healthy target. The present keeper stays while it can, so the choice rarely changes.
     """
     able = [machine for machine in machines if machine in healthy]
     if former in able and (healthy[former] or not any(healthy[machine] for machine in able)):
@@ -196,7 +196,7 @@ def choose_keeper(machines: Sequence[str], former: str, healthy: Mapping[str, bo
 
 
 def _accepted(spec: S, last: S | None, problem: str) -> tuple[S | None, Condition]:
-    """Return the spec in force, and the condition Accepted."""
+    """Return the spec in effect, and the condition Accepted."""
     if not problem:
         return spec, Condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED)
     kept = "" if last is None else "; the last accepted spec is still in force"
@@ -225,7 +225,7 @@ def _password(secret: str, entries: Mapping[str, bytes] | None) -> str:
     """Return the password of a session.
 
     Raises:
-        BadConfiguration: it cannot be used; the sentence does not show it.
+        BadConfiguration: the password cannot be used; the sentence does not contain it.
     """
     field = f"spec.passwordSecret: Secret {secret}"
     if entries is None:
@@ -287,12 +287,12 @@ def _attributes(spec: AdvertisementSpec, address: str) -> BgpAttributes:
 
 
 def _plain(community: str) -> str:
-    """Return a community without leading zeros; a well-known one as it is."""
+    """Return a community without leading zeros; well-known names are unchanged."""
     return community if community in _WELL_KNOWN else ":".join(str(int(part)) for part in community.split(":"))
 
 
 def is_chosen(choice: MachineChoice, machine: JoinedMachine) -> bool:
-    """Return whether a choice of machines has this one."""
+    """Return whether a selection of machines includes this one."""
     labels = choice.match_labels or {}
     if not choice.names and not choice.groups and not labels:
         return True

@@ -1,6 +1,6 @@
 """Certificates in Secrets of type kubernetes.io/tls: read, checked, and named by a digest of their content.
 
-In: Secrets. Out: ``Certificate``, or a sentence that says what is wrong. Never: a key in a message.
+In: Secrets. Out: ``Certificate``, or a sentence that describes the error. Never: a key in a message.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fairlead.api.times import parsed_time
 from fairlead.model.http import Certificate
 from fairlead.model.key_pair import public_key_of
 
-#: Why a certificate is missing that the hub is still reading, and why a new version of one is.
+#: Reasons for a missing certificate that the hub is still reading, or a missing new version of one.
 UNREAD, UNREAD_VERSION = "not read yet", "the new version has not been read yet"
 
 
@@ -48,12 +48,12 @@ def _decoded(secret: Secret, entry: str) -> bytes:
         raise ValueError(f"{entry} is not base64") from None
 
 
-#: What was to be renewed before, and ends within this time.
+#: A certificate that expires within this time should have been renewed already.
 SOON = timedelta(days=14)
 
 
 class EndingCertificate(msgspec.Struct, frozen=True):
-    """A certificate that has ended, ends soon, or could not be had; ``ends`` None: there is none yet."""
+    """A certificate that expired, expires soon, or could not be obtained; ``ends`` None: there is none yet."""
 
     namespace: str
     name: str
@@ -63,12 +63,12 @@ class EndingCertificate(msgspec.Struct, frozen=True):
 
 
 def end_of(obj: ManagedCertificate) -> datetime | None:
-    """Return when what is served ends, None while there is nothing."""
+    """Return when the served certificate expires; None without a certificate."""
     return parsed_time(obj.status.not_after) if obj.status.digest else None
 
 
 def first_ends(there: Iterable[ManagedCertificate]) -> dict[str, datetime]:
-    """Return by namespace when the first certificate ends."""
+    """Return by namespace when the first certificate expires."""
     ends: dict[str, datetime] = {}
     for obj in there:
         end = end_of(obj)
@@ -79,7 +79,7 @@ def first_ends(there: Iterable[ManagedCertificate]) -> dict[str, datetime]:
 
 
 def ending(there: Iterable[ManagedCertificate], now: datetime, *, within: timedelta = SOON) -> list[EndingCertificate]:
-    """Return what is to be looked at: what ends within this time, and what could not be had; the first end first."""
+    """Return the certificates that expire within this time or could not be obtained, earliest expiry first."""
     rows: list[EndingCertificate] = []
     for obj in there:
         end = end_of(obj)

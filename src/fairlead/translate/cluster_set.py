@@ -4,11 +4,11 @@
                                               │              │                └─ differences: Conflict on all
                                               └── Ready=False ┘
 
-A new export with an endpoint at the address of another exporter's endpoint is not reachable: the pod networks overlap.
-An export that is served keeps the other endpoints, since such an address may be that of a former pod.
+A new export with an endpoint at the address of another exporter's endpoint is not reachable, because the pod networks
+overlap. An export that is already served keeps its other endpoints: the address may be that of a former pod.
 
-A Service of the same namespace and name is the same Service in all members of a set. An export that is not admitted,
-or that the others cannot reach, is in no import. In: ExportedServices, Tenants, EndpointSlices and addresses at the
+Services with the same namespace and name are the same Service in all members of a set. An export that is not admitted,
+or that other members cannot reach, is in no import. In: ExportedServices, Tenants, EndpointSlices and addresses at the
 hub. Out: an import for each set, its slices for each member, conditions. Pure.
 """
 
@@ -70,14 +70,14 @@ _COMPARED = (
 )
 _FAMILIES = "IPFamilyConflict"
 _PORTS = "PortConflict"
-#: Not one of the standard.
+#: A reason that the standard does not have.
 _ENDPOINTS = "EndpointConflict"
 
 
 class MemberExport(msgspec.Struct, frozen=True):
-    """An export with what is known of its member: its slices, and the addresses that the hub gave to the Service.
+    """An export with its member's slices, and the addresses that the hub assigned to the Service.
 
-    ``gone``: why its endpoints are not used, since the member is being removed or was silent for too long.
+    ``gone``: why its endpoints are not used: the member is being removed, or was silent for too long.
     """
 
     export: ExportedService
@@ -103,7 +103,7 @@ class MemberExport(msgspec.Struct, frozen=True):
 
     @property
     def age(self) -> tuple[str, str, str]:
-        """Return the key that sorts the oldest export first; of equally old ones the first that the hub received."""
+        """Return the sort key: oldest export first; of equally old exports, the one that the hub received first."""
         return (self.spec.exported_at or "~", self.export.metadata.creation_timestamp or "", self.member)
 
 
@@ -220,9 +220,9 @@ def _not_reachable(export: MemberExport) -> WireCondition | None:
 def _separate(
     export: MemberExport, others: Iterable[MemberExport], pods: dict[str, list[SourceSlice]], overlaps: dict[str, str]
 ) -> WireCondition | None:
-    """Return why a new export cannot join older ones: both have an endpoint at one address.
+    """Return why a new export cannot join older ones: both have an endpoint at the same address.
 
-    Of an export that is served, such endpoints are removed from ``pods``, and ``overlaps`` names one.
+    If the export is already served, such endpoints are removed from ``pods``, and ``overlaps`` names one.
     """
     own = pods[export.member]
     shared = {
@@ -258,7 +258,7 @@ def _addresses(slices: Iterable[SourceSlice]) -> set[str]:
 def _merge(
     exporters: Sequence[MemberExport], pods: Mapping[str, Sequence[SourceSlice]], overlaps: Mapping[str, str]
 ) -> tuple[SetImport, WireCondition]:
-    """Return the import of exports, the oldest first, and the condition Conflict of all of them."""
+    """Return the import of the exports, oldest first, and the condition Conflict for all of them."""
     first, oldest = exporters[0].spec, exporters[0].member
     on_wire = dict(zip(first.__struct_fields__, first.__struct_encode_fields__, strict=True))
     differences: list[tuple[str, str]] = []
@@ -294,7 +294,8 @@ def _merge(
 def _merge_ports(exporters: Iterable[MemberExport]) -> tuple[list[ImportPort], dict[str, frozenset[str]], list[str]]:
     """Return the union of the ports, the names of the ports that each member serves, and which ports are refused.
 
-    Of two ports with one name or one number, that of the older export is kept. A port without a name is alone.
+    If two ports share a name or number, the one of the older export is kept. A port without a name must be the only
+    one.
     """
     ports: list[ImportPort] = []
     served: dict[str, frozenset[str]] = {}
@@ -328,7 +329,7 @@ def _text(port: ImportPort) -> str:
 
 
 def import_for(tenant: Tenant, imported: SetImport) -> ImportedService:
-    """Return the object with which a member learns of an import."""
+    """Return the object that informs a member of an import."""
     spec = imported.spec
     labels = {LABEL_MANAGED_BY: MANAGED_BY}
     meta = ObjectMeta(name=hub_name(spec.namespace, spec.name), namespace=tenant.namespace, labels=labels)
@@ -336,10 +337,10 @@ def import_for(tenant: Tenant, imported: SetImport) -> ImportedService:
 
 
 def slices_for(tenant: Tenant, imported: SetImport, *, loopback: bool = False) -> list[EndpointSlice]:
-    """Return the slices that a member gets of an import, each with endpoints of one exporter.
+    """Return the slices of an import for a member, each with endpoints of one exporter.
 
-    A member reaches its own pods, and those of exporters with reachability Pods. Of other exporters it gets the
-    addresses that the hub gave to the Service.
+    A member reaches its own pods, and those of exporters with reachability Pods. For other exporters it gets the
+    addresses that the hub assigned to the Service.
     """
     families = imported.spec.ip_families
     slices: list[EndpointSlice] = []

@@ -8,8 +8,8 @@
     After      serves             as long as Before: Passed; Failed if it ended early; Inconclusive if no traffic
                                    was measured while the member was out of service
 
-The times are on record before they apply, and each replica compares them with its clock: a hub that dies at any step
-leaves nothing to undo. A member is out of service only while a Drill says so, and its time has not come.
+The times are recorded before they apply, and each replica compares them with its clock, so a hub that dies at any step
+leaves nothing to undo. A member is out of service only while a Drill says so, and its end has not passed.
 
 In: the Drill, GlobalServices, other Drills, schedules. Out: the next status, or why there is no drill. Pure.
 """
@@ -30,7 +30,7 @@ from fairlead.api.times import parsed_time, seconds_from_duration, wire_time
 from fairlead.translate.global_service import share_problem, with_served_tiers
 from fairlead.translate.shift import in_words, shifted
 
-#: How long traffic is measured before and after, at the most.
+#: Maximum time for which traffic is measured before and after, in seconds.
 _MEASURED_S = 30.0
 _SHORTEST_S, _LONGEST_S = 5.0, 86_400.0
 #: States of a member that gets connections, and of one that would.
@@ -38,7 +38,7 @@ SERVING = frozenset({"Serving", "UnreachableFromSomeProxies"})
 _ABLE = SERVING | {"Standby"}
 UNDER_WAY = frozenset({"Before", "Drilling", "After"})
 ENDED = frozenset({"Passed", "Failed", "Inconclusive", "Refused"})
-#: How late a drill may begin when no hub ran at its time.
+#: How late a drill may begin if no hub ran at its time, in seconds.
 _LATE = timedelta(minutes=10)
 
 
@@ -48,7 +48,7 @@ def measured_s(spec: DrillSpec) -> float:
 
 
 def left_s(drill: Drill, now: datetime) -> float:
-    """Return for how many seconds the member stays out of service; 0: it serves."""
+    """Return the seconds for which the member stays out of service; 0: it serves."""
     ends = parsed_time(drill.status.ends_at)
     if drill.status.state != "Drilling" or drill.deleting or drill.spec.stop or ends is None:
         return 0.0
@@ -56,7 +56,7 @@ def left_s(drill: Drill, now: datetime) -> float:
 
 
 def due_s(drill: Drill, now: datetime) -> float:
-    """Return in how many seconds the state changes by time alone; 0 when that time has come."""
+    """Return the seconds until the state changes by time alone; 0 if it is due."""
     status = drill.status
     text = {"Before": status.starts_at, "Drilling": status.ends_at, "After": status.ended_at}.get(status.state, "")
     moment = parsed_time(text)
@@ -70,7 +70,7 @@ def due_s(drill: Drill, now: datetime) -> float:
 def next_status(
     drill: Drill, *, now: datetime, refusal: str, stop: str, services: Collection[str], problem: str = ""
 ) -> DrillStatus:
-    """Return the status from now on.
+    """Return the next status.
 
     ``refusal``: why the drill must not begin; ``stop``: why it must not continue; empty for no reason. ``services`` are
     the GlobalServices that it concerns. ``problem``: why proxies do not report figures, empty for no reason.
@@ -103,7 +103,7 @@ def next_status(
 
 
 def _result(services: Sequence[DrilledService], problem: str) -> tuple[DrillState, str]:
-    """Return the result of a drill that ended at its time, and what its report lacks."""
+    """Return the result of a drill that ended on time, and a note on figures that are missing."""
     phases = [phase for service in services for phase in service.phases if phase.phase == "Drilling"]
     if any(phase.connections or phase.requests for phase in phases):
         unmeasured = len(services) - len(phases)
@@ -117,13 +117,13 @@ def _result(services: Sequence[DrilledService], problem: str) -> tuple[DrillStat
 
 
 def concerned(spec: DrillSpec, services: Iterable[GlobalService]) -> list[GlobalService]:
-    """Return the GlobalServices that a drill takes the member out of, ordered by name."""
+    """Return the GlobalServices from which a drill removes the member, ordered by name."""
     listing = [obj for obj in services if not obj.deleting and _entry(spec, obj.spec) is not None]
     if spec.service:
         named = [obj for obj in listing if name_of(obj) == spec.service]
         listing = named or [obj for obj in listing if obj.spec.service == spec.service]
     elif any(state_of(obj, spec.member) in SERVING for obj in listing):
-        # Where it gets nothing, nothing is rehearsed.
+        # If the member gets no traffic, there is nothing to rehearse.
         listing = [obj for obj in listing if state_of(obj, spec.member) != "Standby"]
     return sorted(listing, key=name_of)
 
@@ -260,7 +260,7 @@ def zone_of(schedule: DrillSchedule) -> tzinfo:
 def _spans(text: str, start: datetime, end: datetime, zone: tzinfo) -> list[tuple[datetime, datetime]]:
     """Return when a window is, as far as that is near ``start`` and ``end``; in UTC.
 
-    Where the clock shows a time twice, or never, the window is the longer one.
+    If the clock shows a time twice, or never, the longer window applies.
     """
 
     def moments(day: date, clock: time) -> list[datetime]:
@@ -302,7 +302,7 @@ class Times:
     """The times of a schedule with five fields, as those of a CronJob: by the clock of a time zone.
 
     Raises:
-        ValueError: the text is not such a schedule.
+        ValueError: the text is not a schedule.
     """
 
     def __init__(self, text: str, zone: tzinfo = UTC) -> None:
@@ -311,13 +311,13 @@ class Times:
         if len(fields) != len(_FIELDS):
             raise ValueError(f"{text!r} does not have five fields such as 0 10 * * 2")
         self._minutes, self._hours, self._days, self._months, self._weekdays = map(_values, fields, _FIELDS)
-        # As cron does: of two restricted days, either is enough.
+        # As in cron: if both days are restricted, either one matches.
         self._either = not fields[2].startswith("*") and not fields[4].startswith("*")
 
     def after(self, moment: datetime) -> datetime | None:
         """Return the first time after ``moment``, None when there is none within five years.
 
-        A time that the clock shows twice is the first one; one that it never shows is left out.
+        A time that the clock shows twice counts once, the first time; one that it never shows is skipped.
         """
         moment = moment.replace(second=0, microsecond=0) + timedelta(minutes=1)
         for number in range(5 * 366):
@@ -368,7 +368,7 @@ def _number(text: str, field: tuple[str, int, int, Sequence[str]]) -> int:
 def due_time(schedule: DrillSchedule, now: datetime) -> tuple[datetime | None, datetime | None]:
     """Return the time at which a drill is due now, None for none, and the next time.
 
-    A time is due once, and not before the schedule was there. A hub that starts late makes up for the last minutes.
+    A time is due once, and not before the schedule was created. A hub that starts late catches up on the last minutes.
 
     Raises:
         ValueError: spec.schedule or spec.timeZone is not valid; the text names it.

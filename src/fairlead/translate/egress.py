@@ -3,8 +3,8 @@
     member: label of a pod ──► Service ──► addresses of its pods, annotation of its TCPLoadBalancer
     hub:    these addresses ──► those that a member may use, and one load balancer for each ──► machines
 
-A label is of the pod's own namespace, so a pod gets no address of another namespace or member. Everything is counted
-from what is there, never up and down. Pure.
+A label names a Service in the pod's own namespace, so a pod gets no address of another namespace or member. Counts are
+computed from the present objects, never incremented. Pure.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from fairlead.model.machine import EgressIdentity
 from fairlead.translate.endpoints import TargetPolicy, admit
 
 INVALID_LABEL, NOT_POSSIBLE = "InvalidEgressLabel", "EgressNotPossible"
-#: The source ports that Linux uses; connections that begin with one of these keep it.
+#: The source ports that Linux uses; connections from these ports keep them.
 FIRST_PORT, LAST_PORT = 32_768, 60_999
-#: Fewer source ports are not worth an identity.
+#: Minimum number of source ports of an identity.
 _FEWEST_PORTS = 1_024
 _MOST_SOURCES = 8_192
 _SERVICE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -36,7 +36,7 @@ _ENDED = ("Succeeded", "Failed")
 
 
 class EgressPods(msgspec.Struct, frozen=True):
-    """The addresses of pods by the Service that they leave with, and what is wrong with the label of other pods."""
+    """Pod addresses by the Service whose address they use, and errors in the labels of other pods."""
 
     sources: Mapping[ObjectKey, tuple[str, ...]] = msgspec.field(default_factory=dict[ObjectKey, tuple[str, ...]])
     problems: Mapping[ObjectKey, ObjectEvent] = msgspec.field(default_factory=dict[ObjectKey, ObjectEvent])
@@ -45,11 +45,11 @@ class EgressPods(msgspec.Struct, frozen=True):
 def egress_pods(
     pods: Iterable[Pod], service_of: Callable[[ObjectKey], Service | None], why_not: Callable[[Service], str]
 ) -> EgressPods:
-    """Return which labelled pods leave with which Service; ``why_not`` says why a Service has no address of ours."""
+    """Return which labelled pods use which Service's address; ``why_not`` says why a Service has no address of ours."""
     sources: dict[ObjectKey, set[str]] = {}
     problems: dict[ObjectKey, ObjectEvent] = {}
     owners: dict[str, Pod] = {}
-    # The newest pod comes first: an address that is given again is no longer that of a pod which is about to go.
+    # The newest pod comes first: a reused address no longer belongs to a pod that is terminating.
     for pod in sorted(pods, key=lambda pod: (not pod.deleting, pod.age_order), reverse=True):
         if pod.status.phase in _ENDED:
             continue
@@ -105,7 +105,7 @@ def _impossible(pod: Pod, why: str) -> ObjectEvent:
 
 
 class EgressRequest(msgspec.Struct, frozen=True):
-    """The pods of one load balancer at the hub, as its member wrote them (``text``), in the order of their age.
+    """The pods of one load balancer as its member wrote them (``text``), in the order of their age.
 
     ``policy`` is None while the rights of the member are unknown.
     """
@@ -118,9 +118,9 @@ class EgressRequest(msgspec.Struct, frozen=True):
 
 
 class Egress(msgspec.Struct, frozen=True):
-    """All identities, and by load balancer: how many addresses leave with it, and why others do not.
+    """All identities; by load balancer, how many pods use its address and why others do not.
 
-    ``kept`` are addresses whose pods are unknown: what leaves with them now continues, and nothing new.
+    ``kept`` are addresses whose pods are unknown: present pods continue to use them, and new pods do not.
     """
 
     identities: tuple[EgressIdentity, ...] = ()
@@ -134,8 +134,8 @@ def decide_egress(
 ) -> Egress:
     """Return the identities of all load balancers.
 
-    ``ports`` are those that load balancers listen at, by address. ``reserved`` are addresses of load balancers and
-    machines, which are not pods. A source is that of one load balancer, the oldest that names it.
+    ``ports`` are the listening ports of load balancers by address. ``reserved`` are the addresses of load balancers and
+    machines, which are not pods. A source belongs to one load balancer, the oldest one that names it.
     """
     owners: dict[str, str] = {}
     identities: list[EgressIdentity] = []
@@ -191,7 +191,7 @@ def decide_egress(
 
 
 def free_ports(listening: Collection[int]) -> tuple[int, int]:
-    """Return the first and last port of the largest range in which no load balancer listens; the lowest of several."""
+    """Return the first and last port of the largest range without a listener; the lowest of equally large ones."""
     ends = [FIRST_PORT - 1, *sorted(port for port in set(listening) if FIRST_PORT <= port <= LAST_PORT), LAST_PORT + 1]
     gaps = [(below + 1, above - 1) for below, above in pairwise(ends)]
     return max(gaps, key=lambda gap: gap[1] - gap[0])

@@ -6,7 +6,7 @@
     serving and terminating  draining target (keeps its connections)       ready target
     anything else            draining target (positive knowledge, unlike absence)
 
-The rule is that of kube-proxy, and belongs to the whole set: all endpoints of one Service port, in all its slices.
+The rule is that of kube-proxy, and applies to the whole set: all endpoints of one Service port in all slices.
 A node port answers in the families of its Service only:
 
     families       a node with          is reached at
@@ -46,7 +46,7 @@ IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class TargetPolicy(msgspec.Struct, frozen=True):
-    """The addresses that may be targets: ``ranges`` when given, else all but local and multicast ones."""
+    """The addresses that may be targets: ``ranges`` if given, otherwise all except local and multicast ones."""
 
     ranges: tuple[IPNetwork, ...] = ()
     loopback: bool = False
@@ -54,7 +54,7 @@ class TargetPolicy(msgspec.Struct, frozen=True):
     ipv6: bool = False
 
 
-#: Of all listeners or backends of one load balancer together.
+#: Limit for all listeners or backends of one load balancer together.
 MAX_TARGETS = 100_000
 
 #: The slices with a port of this name and protocol, and the number that it has in each.
@@ -68,7 +68,7 @@ class EndpointState(IntEnum):
     UNREADY = 0
     #: Terminating, and no longer serving.
     GONE = 1
-    #: Terminating, and still serving: takes connections while no endpoint of its set is ready.
+    #: Terminating, and still serving: accepts connections while no endpoint of its set is ready.
     SERVING = 2
     READY = 3
     #: Ready although it is terminating, as a Service with publishNotReadyAddresses asks for.
@@ -76,17 +76,17 @@ class EndpointState(IntEnum):
 
     @property
     def is_ready(self) -> bool:
-        """Return whether it always takes new connections."""
+        """Return whether the endpoint always accepts new connections."""
         return self >= EndpointState.READY
 
     @property
     def is_terminating(self) -> bool:
-        """Return whether it was reported as terminating."""
+        """Return whether the endpoint was reported as terminating."""
         return self not in {EndpointState.UNREADY, EndpointState.READY}
 
     @property
     def is_serving(self) -> bool:
-        """Return whether it answers."""
+        """Return whether the endpoint serves requests."""
         return self >= EndpointState.SERVING
 
 
@@ -103,16 +103,16 @@ K = TypeVar("K", bound=Hashable)
 
 
 def in_service(states: Mapping[K, EndpointState]) -> frozenset[K]:
-    """Return which of a set of endpoints take new connections: the ready ones, else those that still serve."""
+    """Return the endpoints of a set that accept new connections: the ready ones, otherwise those that still serve."""
     ready = frozenset(key for key, state in states.items() if state.is_ready)
     return ready or frozenset(key for key, state in states.items() if state is EndpointState.SERVING)
 
 
 class Admission:
-    """What may be a target of one load balancer: ``policy``, and how many there are already.
+    """The admission of targets of one load balancer, by ``policy`` and number.
 
-    ``refused`` are the addresses that may not be targets. ``left``: how many endpoints may still be looked at;
-    ``full``: others were left out, as there would be too many.
+    ``refused`` are the addresses that must not be targets. ``left`` is the remaining number of endpoints; ``full``:
+    endpoints were skipped because there are too many.
     """
 
     def __init__(self, policy: TargetPolicy, *, limit: int = MAX_TARGETS) -> None:
@@ -122,7 +122,7 @@ class Admission:
         self.left = limit
 
     def has_room(self) -> bool:
-        """Count one endpoint more; return whether it may be looked at."""
+        """Count one more endpoint; return whether it is within the limit."""
         if not self.left:
             self.full = True
             return False
@@ -154,9 +154,9 @@ def by_port(slices: Iterable[EndpointSlice]) -> SlicesByPort:
 
 
 def owner_of_endpoints(service: str, uid: str) -> str:
-    """Return the Service (namespace/name) that endpoints belong to: one created again under its name has others.
+    """Return the identity of the Service that owns endpoints; a recreated Service has another identity.
 
-    Empty when its uid is not known.
+    Empty if its uid is unknown.
     """
     return f"Service/{service}/{uid}" if uid else ""
 
@@ -206,7 +206,7 @@ def states_from_slices(
 
 
 def targets_from_states(states: Mapping[TargetKey, EndpointState], owner: str = "") -> dict[TargetKey, Target]:
-    """Return the targets of one set of endpoints; those that take no new connections are draining."""
+    """Return the targets of one set of endpoints; the ones that accept no new connections are draining."""
     serving, owners = in_service(states), (owner,) if owner else ()
     return {
         key: Target(
@@ -251,7 +251,7 @@ def admit(raw: str, policy: TargetPolicy) -> str | None:
 def _is_local(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address, *, loopback: bool = False, link_local: bool = False
 ) -> bool:
-    """Say whether an address is of one machine or link, or of all; the flags are what is permitted nevertheless."""
+    """Return whether an address is loopback, link-local, unspecified or multicast; the flags permit some of these."""
     return (
         address.is_multicast
         or address in _THIS_NETWORK
@@ -263,7 +263,7 @@ def _is_local(
 
 
 def _embedded(address: ipaddress.IPv6Address) -> Iterator[ipaddress.IPv4Address]:
-    """Yield the IPv4 addresses to which an IPv6 address may lead: by translation, 6to4, Teredo, or IPv4-compatible."""
+    """Yield the IPv4 addresses embedded in an IPv6 address: by translation, 6to4, Teredo, or IPv4-compatible."""
     if any(address in network for network in _TRANSLATED) or (address in _COMPATIBLE and int(address) > 1):
         yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     if address.sixtofour is not None:
@@ -277,7 +277,7 @@ _BROADCAST = ipaddress.ip_address("255.255.255.255")
 _TRANSLATED = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96")))
 _COMPATIBLE = ipaddress.ip_network("::/96")
 
-#: First labels that /etc/hosts files of common systems give to loopback, below any domain or none.
+#: First labels of names that common /etc/hosts files assign to loopback, with or without a domain.
 _LOOPBACK_LABELS = frozenset(("localhost", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback", "loopback"))
 
 
@@ -294,19 +294,19 @@ def _host_name(raw: str) -> str | None:
 
 
 def _parse(raw: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return an address, an IPv4 address that is written as IPv6 as IPv4; None for another text."""
+    """Return the parsed address, IPv4-mapped IPv6 as IPv4; None if the text is not an address."""
     try:
         address = ipaddress.ip_address(raw)
     except ValueError:
         return None
     if address.version == 4:
         return address
-    # A zone is an interface of one machine, which another machine does not know.
+    # A zone names an interface of one machine, which has no meaning on another.
     return None if address.scope_id is not None else address.ipv4_mapped or address
 
 
 def nodes_from_slices(slices: Iterable[EndpointSlice]) -> NodeAddresses:
-    """Return the nodes that are listed as ready, and those that are reported as terminating, in each family."""
+    """Return the ready and the terminating nodes in each family."""
     ready: dict[Family, dict[str, str]] = {IPV4: {}, IPV6: {}}
     leaving: dict[Family, dict[str, tuple[str, bool]]] = {IPV4: {}, IPV6: {}}
     stale: dict[Family, str] = {}
@@ -327,12 +327,12 @@ def nodes_from_slices(slices: Iterable[EndpointSlice]) -> NodeAddresses:
 
 
 def node_families(families: Sequence[Family], *, ipv6: bool) -> tuple[Family, ...]:
-    """Return the families in which nodes are reached; ``ipv6``: the provider can. None named is IPv4."""
+    """Return the families in which nodes are reached; ``ipv6``: the provider supports it. The default is IPv4."""
     return tuple(family for family in tuple(families) or (IPV4,) if ipv6 or family == IPV4)
 
 
 def addresses_in(nodes: NodeAddresses, families: Sequence[Family]) -> dict[str, EndpointState]:
-    """Return one address of each node: of the first of ``families`` in which it has one."""
+    """Return one address of each node, from the first of ``families`` in which the node has one."""
     chosen: dict[str, tuple[str, EndpointState]] = {}
     for family in reversed(families):
         for name, (address, serves) in nodes.leaving.get(family, {}).items():
@@ -348,8 +348,8 @@ def local_addresses(
 ) -> dict[str, EndpointState]:
     """Return one address of each node with a local endpoint, and the state of its endpoints there.
 
-    With externalTrafficPolicy Local a node answers by its own endpoints alone, so each has the state of the best of
-    them. Only nodes that are Ready themselves count.
+    With externalTrafficPolicy Local, a node serves only its own endpoints, so it has the state of the best one. Only
+    Ready nodes count.
     """
     local: dict[str, EndpointState] = {}
     for endpoint_slice in slices:
@@ -366,9 +366,10 @@ def local_addresses(
 
 
 def without_family(nodes: NodeAddresses, families: Sequence[Family]) -> Condition | None:
-    """Return condition ResolvedRefs when nodes that are ready have no address of ``families``, None when all have.
+    """Return condition ResolvedRefs if ready nodes have no address in ``families``; None if all have one.
 
-    It names the first three and no number: a node more must not be a status write for each load balancer.
+    The message names three nodes and no number, so that another node does not cause a status write for each load
+    balancer.
     """
     there = {name for by_name in nodes.ready.values() for name in by_name}
     missing = there - {name for family in families for name in nodes.ready.get(family, {})}

@@ -5,15 +5,15 @@
     Service, plain     <name>-<namespace>-svc.<domain>             the same
     any other          <name>-<namespace>-<12 hex digits>.<domain> cut to 63 characters; the digits are a digest
 
-The name follows from the object's own kind, namespace and name: what else there is never changes it, and the same
-object made again has it again. All names of a domain have one certificate, for the star of it. Their listeners:
+The name depends only on the object's kind, namespace and name: other objects never change it, and a recreated object
+has the same name. All names of a domain share one wildcard certificate. Their listeners:
 
-    Ingress                     over HTTP at listeners of no host; over HTTPS at 443
+    Ingress                     over HTTP at listeners without a host; over HTTPS at 443
     Gateway                     at its ports of HTTP and of HTTPS, with the routes that it has there
     Gateway without HTTPS       over HTTPS at 443 too, with the routes of its first port of HTTP
 
-HTTPS is there as soon as there is a certificate for the star of the domain. A port where clients must show a
-certificate of their own stays as it is: the name would be a way around that. Pure.
+HTTPS is served once the wildcard certificate exists. A port that requires client certificates is unchanged, because the
+generated name would bypass them. Pure.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_DOMAIN = MAX_NAME - MAX_LABEL - 1
 
 
 def domain_problem(domain: str) -> str:
-    """Return why names cannot be made in ``domain``, empty when they can."""
+    """Return why names cannot be generated in ``domain``; empty if they can."""
     problem = host_problem(domain)
     if not problem and len(domain) > MAX_DOMAIN:
         return f"has {len(domain)} characters; use at most {MAX_DOMAIN}, to leave room for the names in it"
@@ -50,20 +50,21 @@ def domain_problem(domain: str) -> str:
 
 
 def member_domain(tenant: Tenant, hub_domain: str) -> str:
-    """Return the domain that the names of a member are made in, empty for none."""
+    """Return the domain of a member's generated names; empty for none."""
     wanted = tenant.spec.domain or (f"{tenant.metadata.name}.{hub_domain}" if hub_domain else "")
     return wanted if wanted and not domain_problem(wanted) else ""
 
 
 def generated_host(domain: str, origin: Origin) -> str:
-    """Return the name of an object in its member's ``domain``; empty without one, and for kinds that get none."""
+    """Return the name of an object in its member's ``domain``; empty without a domain, and for other kinds."""
     suffix = _SUFFIXES.get(origin.kind)
     if not domain or suffix is None or not origin.name:
         return ""
     label = f"{origin.name}-{origin.namespace}{suffix}"
     if not (_is_plain(origin) and len(label) <= MAX_LABEL):
         digest = short_hash(origin.kind, origin.namespace, origin.name, size_bytes=_DIGEST_BYTES)
-        # Two hyphens in a row are kept from the third and fourth place, where xn-- and its like have them.
+        # Two consecutive hyphens are avoided at the third and fourth position, where xn-- and similar prefixes have
+        # them.
         head = re.sub("[-.]+", "-", f"{origin.name}-{origin.namespace}")
         label = f"{head[: MAX_LABEL - len(digest) - 1].rstrip('-')}-{digest}"
     return f"{label}.{domain}"
@@ -92,7 +93,7 @@ _PREFIX = "acme-challenge/"
 
 
 def with_challenge_listeners(listeners: Sequence[L7Listener], answers: Iterable[FixedAnswer]) -> tuple[L7Listener, ...]:
-    """Return ``listeners`` and additional ones that ``answers`` need."""
+    """Return ``listeners`` with the additional ones that ``answers`` need."""
     at_port = [listener for listener in listeners if listener.port == CHALLENGE_PORT and listener.protocol != "UDP"]
     if any(listener.protocol != "HTTP" for listener in at_port):
         return tuple(listeners)
@@ -104,7 +105,7 @@ def with_challenge_listeners(listeners: Sequence[L7Listener], answers: Iterable[
 
 
 def covers(pattern: str, host: str) -> bool:
-    """Return whether the hostname of a listener takes a name; a star matches one label or more, empty matches all."""
+    """Return whether a listener's hostname covers a name; a wildcard matches one or more labels, empty matches all."""
     pattern, host = pattern.lower(), host.lower()
     if not pattern or pattern == host:
         return True
@@ -120,7 +121,7 @@ _ROUTES_OF_GATEWAYS = frozenset({"HTTP", "GRPC"})
 class Generated(msgspec.Struct, frozen=True):
     """The listeners of a load balancer with those of generated names.
 
-    ``takes`` maps the name of a listener to those that take its routes under their generated names.
+    ``takes`` maps a listener to the listeners that serve its routes under generated names.
     """
 
     listeners: tuple[L7Listener, ...]
@@ -134,16 +135,16 @@ def with_generated_names(
     routes: Sequence[LoadBalancerRoute],
     certificates: Mapping[str, str],
 ) -> tuple[tuple[L7Listener, ...], tuple[LoadBalancerRoute, ...]]:
-    """Return listeners and routes with what the names in each of ``domains`` need, the present one first.
+    """Return listeners and routes with those for the names in each of ``domains``, the present domain first.
 
-    ``certificates`` are those of the domains that have one. Names in former domains are served with those in the
-    present one, at listeners of their own, so that none of the present one is changed when they go.
+    ``certificates`` are the certificates by domain. Names in former domains have listeners of their own, so that their
+    removal does not change those of the present domain.
     """
     opened, served = tuple(listeners), tuple(routes)
     for number, domain in enumerate(domains):
         made_as = f"{_FORMER_LISTENER}/{domain}" if number else _GENERATED_LISTENER
         generated = with_generated_listeners(domain, origin, listeners, certificates.get(domain, ""), made_as=made_as)
-        # A port may have thousands of listeners: those that were given are not compared again.
+        # A port may have thousands of listeners, so the given ones are not compared again.
         there = set(opened)
         opened += tuple(listener for listener in generated.listeners[len(listeners) :] if listener not in there)
         served = with_generated_routes(domain, origin, generated, served)
@@ -158,9 +159,9 @@ def with_generated_listeners(
     *,
     made_as: str = _GENERATED_LISTENER,
 ) -> Generated:
-    """Return ``listeners`` and those that generated names need; ``certificate``: that of ``domain``, empty for none.
+    """Return ``listeners`` with those for generated names; ``certificate``: of ``domain``, empty for none.
 
-    The names of those that are made begin with ``made_as``.
+    The names of new listeners begin with ``made_as``.
     """
     if not domain:
         return Generated(tuple(listeners))
@@ -173,7 +174,7 @@ def with_generated_listeners(
 def with_generated_routes(
     domain: str, origin: Origin, generated: Generated, routes: Sequence[LoadBalancerRoute]
 ) -> tuple[LoadBalancerRoute, ...]:
-    """Return ``routes`` so that requests to generated names meet the rules of their objects."""
+    """Return ``routes`` extended so that requests to generated names match the rules of their objects."""
     if not domain:
         return tuple(routes)
     ports = {listener.name: listener.port for listener in generated.listeners}
@@ -203,7 +204,7 @@ def _of_ingresses(domain: str, listeners: Sequence[L7Listener], certificate: str
 
 
 def _of_gateway(host: str, listeners: Sequence[L7Listener], certificate: str, made_as: str) -> Generated:
-    """Add a listener at each port, since a listener with a hostname does not accept another name."""
+    """Add a listener at each port, because a listener with a hostname does not accept another name."""
     http = sorted({listener.port for listener in listeners if listener.protocol == "HTTP"})
     https = sorted({listener.port for listener in listeners if listener.protocol == "HTTPS"})
     at_port = {port: (L7Listener(f"{made_as}/{port}", port, hostname=host),) for port in http}
