@@ -10,7 +10,7 @@ from typing import NamedTuple
 from multidict import MultiMapping
 
 _VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_TRUE = {"1", "t", "true", "T", "TRUE", "True"}
+_FALSE = {"0", "false"}
 
 
 class RequestInfo(NamedTuple):
@@ -28,7 +28,7 @@ class RequestInfo(NamedTuple):
 
 def boolean_parameter(query: MultiMapping[str], name: str) -> bool:
     """Return whether a boolean query parameter is set, as kube-apiserver reads it."""
-    return query.get(name, "") in _TRUE
+    return name in query and query[name].lower() not in _FALSE
 
 
 def parse(method: str, path: str, query: MultiMapping[str]) -> RequestInfo:

@@ -169,7 +169,7 @@ def signed_number(request: web.BaseRequest, name: str) -> int:
 def whole_number(text: str, name: str) -> int:
     """Return the integer that ``text`` is, if it fits into 64 bits; raises 400."""
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
-        raise bad_request(f"{name}: Invalid value: {clipped(text, MAX_SHOWN)!r}: must be a whole number")
+        raise bad_request(f'{name}: Invalid value: "{clipped(text, MAX_SHOWN)}": must be a whole number')
     return int(text)
 
 

@@ -1,9 +1,9 @@
 """Apply a JSON patch (RFC 6902) or merge patch (RFC 7386) with the status codes of a Kubernetes API server.
 
 A merge patch merges mappings, removes fields by null, and replaces everything else. A JSON patch has operations.
-In: a document and a patch. Out: the changed document (the input is consumed). A test that fails, or a path that does
-not exist, is 422; a malformed operation is 400. The messages of the package ``jsonpatch`` are never passed on: they
-quote the document, which the client may not be allowed to read.
+In: a document and a patch. Out: the changed document (the input is consumed). A test that fails, a path that does not
+exist, or a malformed operation is 422; what is not a list of operations is 400. The messages of the package
+``jsonpatch`` are never passed on: they quote the document, which the client may not be allowed to read.
 """
 
 from __future__ import annotations
@@ -62,19 +62,24 @@ def _apply(library: Any, document: Any, operation: Obj) -> Any:
     name, path = operation.get("op"), operation.get("path")
     needed = _ALSO_NEEDS.get(str(name), "path")
     if needed not in operation:
-        raise bad_request(f"error decoding patch: operation {name!r} has no {needed}")
+        raise _rejected(f"operation {name!r} has no {needed}")
     try:
         step = library.JsonPatch.operations[str(name)](operation)
     except (KeyError, library.InvalidJsonPatch, library.JsonPointerException) as error:
-        raise bad_request(f"error decoding patch: {name!r} at {path!r} is not an operation") from error
+        raise _rejected(f"{name!r} at {path!r} is not an operation") from error
     if name == "test" and operation["value"] is None and library.JsonPointer(path).resolve(document, None) is None:
         return document  # Kubernetes reads a missing value as null
     try:
+        if name == "replace" and isinstance(step.pointer.to_last(document)[0], dict) and step.pointer.parts:
+            step = library.JsonPatch.operations["add"](operation)  # Kubernetes adds a member that is not there
         return step.apply(document)
     except (library.JsonPatchException, library.JsonPointerException) as error:
         why = f"testing path {path} failed" if name == "test" else f"operation {name!r} at {path!r} does not apply"
-        message = f"the server rejected our request due to an error in our request: {why}"
-        raise ApiFailure(422, "Invalid", message) from error
+        raise _rejected(why) from error
+
+
+def _rejected(why: str) -> ApiFailure:
+    return ApiFailure(422, "Invalid", f"the server rejected our request due to an error in our request: {why}")
 
 
 def merge_patch(document: Any, patch: Any) -> Any:

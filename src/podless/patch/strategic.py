@@ -28,6 +28,8 @@ def strategic_merge(document: Any, patch: Any, node: SchemaNode | None) -> Any:
         return changes
     if directive == "delete":
         return {}
+    if directive not in (None, "merge"):
+        raise bad_request(f"unknown patch type: {directive!r}; use replace, delete or merge")
     target: Obj = cast("Obj", document) if isinstance(document, dict) else {}
     if isinstance(retained := changes.pop("$retainKeys", None), list):
         keep = {name for name in cast("list[Any]", retained) if isinstance(name, str)}

@@ -45,8 +45,8 @@ def check_identity(obj: Obj, kind: Kind, namespace: str, name: str, *, named: bo
     sent = (obj.setdefault("apiVersion", kind.api_version), obj.setdefault("kind", kind.kind))
     if sent != (kind.api_version, kind.kind):
         raise bad_request(
-            f'{kind.kind} in version "{kind.version}" cannot be handled as a {sent[1]}: '
-            f"the API version in the data ({sent[0]}) does not match the expected API version ({kind.api_version})"
+            f"{sent[1]} of apiVersion {sent[0]} cannot be handled as a {kind.kind}: the URL is for kind {kind.kind} of "
+            f"apiVersion {kind.api_version}"
         )
     about = meta(obj)
     if not isinstance(about.get("namespace") or "", str) or not isinstance(about.get("name") or "", str):

@@ -73,6 +73,47 @@ async def test_patches(api: Api) -> None:
     assert (await api.patch(api.cms + "/a", {}, "text/plain")).code == 415
 
 
+@pytest.mark.parametrize(
+    ("operation", "code"),
+    [
+        ({"op": "add"}, 422),
+        ({"op": "bogus", "path": "/data/z", "value": "1"}, 422),
+        ({"op": "remove", "path": "/data/none"}, 422),
+        ({"op": "add", "path": "/data/none/z", "value": "1"}, 422),
+        ({"op": "replace", "path": "/metadata/labels/none", "value": "1"}, 422),
+        ({"op": "replace", "path": "/data/none", "value": "1"}, 200),
+        ({"op": "add", "path": "/data/z", "value": 5}, 422),
+        (1, 400),
+    ],
+)
+async def test_json_patches_are_refused_and_accepted_as_in_kubernetes(api: Api, operation: Any, code: int) -> None:
+    await api.post(api.cms, config_map("a", {"x": "1"}))
+    answer = await api.patch(api.cms + "/a", [operation], JSON_PATCH)
+    assert (answer.code, answer.body.get("reason", "Invalid")) == (code, "BadRequest" if code == 400 else "Invalid")
+
+
+async def test_booleans_of_a_query_are_true_unless_they_say_false(api: Api) -> None:
+    body = config_map("a", {"x": "1"})
+    apply = "application/apply-patch+yaml"
+    (await api.patch(api.cms + "/a", body, apply, fieldManager="one")).ok(201)
+    for number, (text, code) in enumerate(
+        {"false": 409, "False": 409, "0": 409, "yes": 200, "": 200, "1": 200}.items()
+    ):
+        changed = config_map("a", {"x": f"other {number}"})
+        answer = await api.patch(api.cms + "/a", changed, apply, fieldManager=f"m{number}", force=text)
+        assert answer.code == code, text
+
+
+async def test_another_kind_than_that_of_the_url_is_named(api: Api) -> None:
+    for body, name in (
+        ({**config_map("a"), "kind": "Configmap"}, "Configmap"),
+        ({**config_map("a"), "apiVersion": "v2"}, "v2"),
+    ):
+        (await api.post(api.cms, body)).refused(400, "BadRequest", name)
+    (await api.get(api.cms, limit="x")).refused(400, "BadRequest", '"x"')
+    (await api.get(api.cms, resourceVersion="x")).refused(400, "BadRequest", 'resourceVersion: Invalid value: "x"')
+
+
 async def test_strategic_merge_patch_merges_by_key(api: Api) -> None:
     await api.post(api.svcs, service("s"))
     ports = {"spec": {"ports": [{"name": "b", "port": 81}]}}

@@ -22,6 +22,7 @@ from podless.patch.json_patch import json_patch
         ),
         ({"a": 1}, [{"op": "replace", "path": "", "value": [1]}], [1]),
         ({"a": 1}, [{"op": "test", "path": "/b", "value": None}], {"a": 1}),
+        ({"a": 1}, [{"op": "replace", "path": "/b", "value": 2}], {"a": 1, "b": 2}),
     ],
 )
 def test_json_patch(document: Any, operations: list[Any], result: Any) -> None:
@@ -33,17 +34,17 @@ def test_json_patch(document: Any, operations: list[Any], result: Any) -> None:
     [
         ({}, 400),
         ([1], 400),
-        ([{"op": "fly", "path": "/a"}], 400),
-        ([{"op": "add", "path": "/a"}], 400),
-        ([{"op": "remove", "path": "a"}], 400),
+        ([{"op": "fly", "path": "/a"}], 422),
+        ([{"op": "add", "path": "/a"}], 422),
+        ([{"op": "remove", "path": "a"}], 422),
         ([{"op": "remove", "path": "/none"}], 422),
-        ([{"op": "replace", "path": "/none", "value": 1}], 422),
+        ([{"op": "replace", "path": "/l/1", "value": 1}], 422),
         ([{"op": "add", "path": "/l/7", "value": 1}], 422),
         ([{"op": "add", "path": "/l/x", "value": 1}], 422),
         ([{"op": "add", "path": "/t/x", "value": 1}], 422),
         ([{"op": "test", "path": "/t", "value": "other"}], 422),
         ([{"op": "test", "path": "/l/0", "value": True}], 422),
-        ([{"op": "move", "path": "/l"}], 400),
+        ([{"op": "move", "path": "/l"}], 422),
         ([{"op": "remove", "path": ""}], 422),
     ],
 )
