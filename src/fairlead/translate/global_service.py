@@ -17,8 +17,8 @@
 A provider that knows localities gets weights and tiers, and decides by its own health checks. For another one that
 weighs targets, the share of a member is divided among its targets; tiers are then rejected.
 
-A silent agent says nothing of the endpoints: whether they get connections is decided by health. Only drainWhenLost and
-dropWhenLost take a silent member out of service.
+The silence of an agent says nothing about its endpoints: health decides whether they get connections. Only
+drainWhenLost and dropWhenLost take a silent member out of service.
 
 In: a ``GlobalView``. Out: ``GlobalDecision``. Pure. Never: a member counts as down when all others are down, too, and
 neither silence nor a drill takes the last member with an endpoint out of service.
@@ -80,11 +80,11 @@ from fairlead.translate.view import (
     unresolved,
 )
 
-#: The largest weight of a target that every load balancer understands.
+#: The largest weight of a target that every load balancer supports.
 _MAX_WEIGHT = 256
-#: All weights are so many times finer while a member gets a part of its share.
+#: Factor of all weights while a member gets a part of its share.
 _FINE = 120
-#: More than any priority.
+#: Higher than any priority.
 _FARTHER = 10
 #: The states of members that get connections as soon as others have no healthy endpoint.
 _BY_HEALTH = frozenset({"Standby", "Draining", "Drilled", "Down", "Flapping", "Returning"})
@@ -99,16 +99,16 @@ def decide_global(view: GlobalView, allocate: Callable[[GlobalView], Allocated] 
 
 
 def recorded_global(view: GlobalView) -> GlobalDecision | None:
-    """Return what is on record as it is served, whatever the present spec asks for; None when nothing is."""
+    """Return the recorded version as it is served, regardless of the present spec; None if none is recorded."""
     serving = _Serving()
     decision = recorded_version(view, view.load_balancer.status.accepted, serving.serve)
     return serving.with_members(view, decision) if decision is not None else None
 
 
 def shared_backends(view: GlobalView) -> dict[tuple[str, str], SharedPorts]:
-    """Return what serves routes to the Services of its members, by namespace of the member and Service.
+    """Return the shared backends of routes to the Services of its members, by namespace of the member and Service.
 
-    It needs no address: a route to one of these Services is served at its own. Empty when no version is valid.
+    No address is needed, because a route is served at its own. Empty if no version is valid.
     """
     spec, accepted = view.load_balancer.spec, view.load_balancer.status.accepted
     if first_refusal(view, spec, _refusals) is not None:
@@ -175,7 +175,7 @@ def _refusals(view: GlobalView, spec: GlobalServiceSpec, capabilities: Capabilit
 
 
 def _without_localities(spec: GlobalServiceSpec, capabilities: Capabilities) -> Iterator[Refusal]:
-    """Yield what a class cannot do whose provider knows no members, only weights of targets."""
+    """Yield the fields that a class cannot support if its provider knows only weights of targets."""
     other = "use a LoadBalancerClass with provider envoy"
     if not capabilities.weights:
         yield ConditionReason.INVALID, f"spec.className: this class cannot share by weight; {other}"
@@ -192,7 +192,7 @@ def _without_localities(spec: GlobalServiceSpec, capabilities: Capabilities) -> 
 
 
 def drain_problem(spec: GlobalServiceSpec) -> str:
-    """Return which member a drain would give more than its maxShare, empty when none; forced drains do not count."""
+    """Return the member that a drain would push above its maxShare; empty for none. Forced drains do not count."""
     drained = [member for member in spec.members if member.drain]
     if not drained or all(member.force for member in drained) or not (problem := share_problem(spec)):
         return ""
@@ -201,7 +201,7 @@ def drain_problem(spec: GlobalServiceSpec) -> str:
 
 
 def share_problem(spec: GlobalServiceSpec) -> str:
-    """Return which member of the first priority gets more than its maxShare, empty when none does."""
+    """Return the member of the first priority that gets more than its maxShare; empty for none."""
     tier, _ = first_tier(spec)
     whole = sum(member.weight for member in tier)
     for member in tier:
@@ -212,7 +212,7 @@ def share_problem(spec: GlobalServiceSpec) -> str:
 
 
 def first_tier(spec: GlobalServiceSpec) -> tuple[list[GlobalMember], list[GlobalMember]]:
-    """Return the members of the first priority that take connections, and those of later ones."""
+    """Return the members of the first priority that accept connections, and the members of later priorities."""
     left = [member for member in spec.members if member.weight and not member.drain]
     first = min((member.priority for member in left), default=0)
     return (
@@ -234,15 +234,15 @@ def with_served_tiers(obj: GlobalService) -> GlobalServiceSpec:
 
 
 class _Joined(msgspec.Struct):
-    """One member that publishes its Service, with its targets, and what is wrong with it."""
+    """One member that publishes its Service, with its targets and problems."""
 
     entry: GlobalMember
     service: str
     targets: dict[ListenerKey, dict[TargetKey, Target]]
     nodes: bool
-    #: Why its Tenant is drained, empty when it is not.
+    #: Why the member's Tenant is drained; empty if it is not.
     why_drained: str = ""
-    #: The state of its agent, and whether a silence of it, or a drill, takes the member out of service.
+    #: The state of the member's agent, and whether its silence, or a drill, takes the member out of service.
     agent: MemberState = MemberState()
     drill: Drill | None = None
     lost: bool = False
@@ -250,27 +250,27 @@ class _Joined(msgspec.Struct):
 
     @property
     def drained(self) -> bool:
-        """Return whether the operator drains it, or removes its Tenant."""
+        """Return whether the operator drains the member, or removes its Tenant."""
         return self.entry.drain or bool(self.why_drained)
 
     @property
     def weight(self) -> int:
-        """Return its weight when it is neither down nor silent."""
+        """Return the weight of the member when it is neither down nor silent."""
         return 0 if self.drained else self.entry.weight
 
     @property
     def silent(self) -> bool:
-        """Return whether its agent has been silent for as long as its Service allows."""
+        """Return whether the member's agent has been silent for longer than its Service allows."""
         return self.agent.drained and bool(self.agent.silent_since)
 
     @property
     def dropped(self) -> bool:
-        """Return whether it is out of service without its targets."""
+        """Return whether the member is out of service and its targets are removed."""
         return self.lost and self.silent and self.agent.dropped
 
 
 class _Serving:
-    """The translation of one version of the spec, and the members as it has them."""
+    """The translation of one version of the spec, with its members."""
 
     def __init__(self) -> None:
         self._spec: GlobalServiceSpec | None = None
@@ -310,7 +310,7 @@ class _Serving:
         )
 
     def with_members(self, view: GlobalView, decision: Decision) -> GlobalDecision:
-        """Return ``decision`` with its members as they are served; as they would be, when nothing is."""
+        """Return ``decision`` with its members as they are served, or would be if nothing is served."""
         spec, joined = self._spec or view.load_balancer.spec, self._joined
         localities = _localities(view, joined)
         by_name = {member.entry.tenant: member for member in joined}
@@ -322,7 +322,7 @@ class _Serving:
 
 
 def _by_distance(view: GlobalView, spec: GlobalServiceSpec) -> GlobalServiceSpec:
-    """Return ``spec`` with priorities in which the distance of a member counts first, if it asks for that."""
+    """Return ``spec`` with priorities ordered by the distance of members first, if the spec requests that."""
     if not spec.traffic_distribution:
         return spec
     members = [
@@ -382,7 +382,7 @@ def _joined(view: GlobalView, spec: GlobalServiceSpec) -> list[_Joined]:
 
 
 def _owner(member: _Joined) -> str:
-    """Return who owns the targets of a member: they go without a guard once the member leaves, or is dropped."""
+    """Return the owner of a member's targets: they are removed without a guard once the member leaves or is dropped."""
     return f"Member/{member.entry.tenant}/{member.service}"
 
 
@@ -401,7 +401,7 @@ def _targets(part: TCPView, spec: GlobalServiceSpec, admission: Admission) -> di
 
 
 def _judge_lost(view: GlobalView, joined: Sequence[_Joined]) -> None:
-    """Decide which silent or drilled members are out of service; those that are dropped have no targets then."""
+    """Decide which silent or drilled members are out of service; dropped members lose their targets."""
     lost = [member for member in joined if member.silent or member.drill is not None]
     with_endpoints = {member.entry.tenant for member in joined if member.weight and _ready(member)}
     down = _down(view, joined) | {name for name, returning in view.returning.items() if not returning.part}
@@ -426,13 +426,12 @@ def _localities(view: GlobalView, joined: Sequence[_Joined]) -> dict[str, Locali
         weights |= {member.entry.tenant: 0 for member in joined if member.lost}
     serving = {member.entry.tenant for member in joined if member.weight and not member.lost and _ready(member)}
     if not serving <= (down := _down(view, joined)):
-        # Otherwise every member is down: healthy endpoints serve all the same.
+        # Otherwise every member is down, and healthy endpoints still serve.
         weights |= dict.fromkeys(weights.keys() & down, 0)
     if any(0 < returning.part < 1 for returning in view.returning.values()):
         parts = {name: returning.part or 1.0 for name, returning in view.returning.items()}
         weights = {name: round(_FINE * weight * parts.get(name, 1.0)) for name, weight in weights.items()}
-    # A silent member that is drained, one of a drill, or one that is down, serves when no endpoint of any other is
-    # healthy.
+    # A silent and drained member, a drilled one, or one that is down serves if no other member has a healthy endpoint.
     last = {name for name, returning in view.returning.items() if not returning.part}
     last |= {member.entry.tenant for member in joined if member.lost}
     ranks = {member.entry.tenant: (member.entry.tenant in last, member.entry.priority) for member in joined}
@@ -453,7 +452,7 @@ def _shares(view: GlobalView, spec: GlobalServiceSpec, joined: Sequence[_Joined]
 
 
 def _all_targets(spec: GlobalServiceSpec, joined: Sequence[_Joined]) -> dict[ListenerKey, Targets]:
-    """Return the targets of all members by port; where connections are closed after a time, drained ones drain."""
+    """Return the targets of all members by port; drained ones drain if connections are closed after a time."""
     drained = {member.entry.tenant for member in joined if member.drained} if spec.drain else ()
     return {
         key: {
@@ -466,7 +465,7 @@ def _all_targets(spec: GlobalServiceSpec, joined: Sequence[_Joined]) -> dict[Lis
 
 
 def _weighted(targets: Targets, localities: Mapping[str, Locality]) -> Targets:
-    """Return ``targets`` each with its part of its member's share, for a provider that only weighs targets."""
+    """Return ``targets`` weighted by their part of the member's share, for a provider without localities."""
     counts: dict[str, int] = {}
     for target in targets.values():
         counts[target.locality] = counts.get(target.locality, 0) + (not target.draining)
@@ -492,7 +491,7 @@ def _count(joined: Sequence[_Joined]) -> str:
 
 
 def _without_shared(joined: Sequence[_Joined]) -> Condition | None:
-    """Leave out endpoints that an earlier member has, too; return condition ResolvedRefs about the first of them."""
+    """Exclude endpoints that an earlier member also has; return condition ResolvedRefs about the first of them."""
     holders: dict[tuple[ListenerKey, TargetKey], str] = {}
     problem = None
     for member in joined:
@@ -519,7 +518,7 @@ def _missing(view: GlobalView, spec: GlobalServiceSpec) -> Condition | None:
 
 
 def _why_missing(view: GlobalView, spec: GlobalServiceSpec, name: str) -> str:
-    """Return why a member has not joined, empty when it has."""
+    """Return why a member has not joined; empty if it has."""
     if (name, spec.service) not in view.parts and view.unreadable:
         return view.unreadable
     tenant = view.tenants.get(name)
@@ -535,7 +534,7 @@ def _why_missing(view: GlobalView, spec: GlobalServiceSpec, name: str) -> str:
 
 
 def _other_ports(spec: GlobalServiceSpec, joined: Sequence[_Joined]) -> Condition | None:
-    """Return condition ResolvedRefs about the first member whose Service lacks a port, None when all have all."""
+    """Return condition ResolvedRefs about the first member whose Service lacks a port; None if none does."""
     for member in joined:
         keys = [ListenerKey(Protocol(port.protocol), port.port) for port in spec.ports]
         if lacking := [str(key) for key in keys if key not in member.targets]:
@@ -604,10 +603,10 @@ def member_statuses(
     *,
     served: Collection[str] = (),
 ) -> list[GlobalMemberStatus]:
-    """Return the members with their shares of new connections now.
+    """Return the members with their present shares of new connections.
 
-    ``healthy`` is what proxies see of each member by name; a member without an entry is as healthy as it is ready.
-    ``served`` are the members that had a healthy endpoint before.
+    ``healthy`` is the number of healthy endpoints by member, as proxies see it; without an entry, the ready endpoints
+    count. ``served`` are the members that had a healthy endpoint before.
     """
     served = {*served, *(name for name, known in healthy.items() if known.healthy)}
     seen = {member.tenant: (member.ready, member.ready) for member in members}
@@ -685,7 +684,7 @@ def shares_in_line(statuses: Collection[GlobalMemberStatus]) -> str:
 
 
 def share_in_words(status: GlobalMemberStatus) -> str:
-    """Return the share of a member, such as 60%; of one without connections its state, such as standby."""
+    """Return the share of a member, such as 60%; without connections, its state, such as standby."""
     if status.state == "UnreachableFromSomeProxies":
         return f"{status.share} from some proxies"
     if status.state == "Returning":

@@ -5,7 +5,7 @@
     spec.cname       backend CNAME
     spec.texts       backend TXT
 
-In: a ``HostnameView``. Out: ``Decision``. A spec that is refused leaves the records of the last accepted one.
+In: a ``HostnameView``. Out: ``Decision``. A refused spec keeps the records of the last accepted one.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from fairlead.translate.view import (
     unresolved,
 )
 
-#: A mark is a name, too: the record's with a label of at most 15 characters before it.
+#: A mark also has a name: that of the record after a label of at most 15 characters.
 LONGEST_HOST = 253 - 15
-#: The longest TTL of a name that other hubs share, in seconds: clients notice a withdrawn address after it.
+#: Maximum TTL of a name that other hubs share, in seconds: clients notice a withdrawn address after it.
 SHARED_TTL_S = 30
 _LONGEST_LABEL = 63
 
 
 class HostnameView(msgspec.Struct, frozen=True):
-    """One Hostname and the zone that it belongs to, None when there is none.
+    """One Hostname and its zone; None without a zone.
 
     ``zones`` are those there are, ordered, for the message. ``providers`` maps the provider names that this hub runs to
     their capabilities, ``provider_problems`` those that failed to start to the reason. ``stale`` is why the view is
@@ -59,7 +59,7 @@ class HostnameView(msgspec.Struct, frozen=True):
 
 
 def decide_hostname(view: HostnameView) -> Decision:
-    """Return the records that ``view`` should have, or those of the version that was last accepted."""
+    """Return the records for ``view``, or those of the last accepted version."""
     refusal = refuse(view)
     obj, zone = view.load_balancer, view.zone
     accepted = obj.status.accepted if refusal is not None else obj.spec
@@ -136,13 +136,13 @@ def records(spec: HostnameSpec, ttl: int, *, shared: bool = False) -> dict[Liste
 
 
 def longest_suffix(host: str, zones: Iterable[DNSZone]) -> DNSZone | None:
-    """Return the zone with the longest suffix of ``host``; of two DNSZones of one zone, the older one."""
+    """Return the zone with the longest suffix of ``host``; the older one of two DNSZones for the same zone."""
     holding = [zone for zone in zones if is_within(host, zone.spec.zone)]
     return min(holding, key=lambda zone: (-len(zone.spec.zone), zone.age_order), default=None)
 
 
 def refuse(view: HostnameView) -> Condition | None:
-    """Return condition Accepted when the spec cannot be published: Unknown where nothing asks for that; else None."""
+    """Return condition Accepted if the spec cannot be published (Unknown if nothing requests it); otherwise None."""
     zone, spec = view.zone, view.load_balancer.spec
     if zone is None:
         if view.unreadable:
@@ -177,7 +177,7 @@ def refuse(view: HostnameView) -> Condition | None:
 def is_unasked(spec: HostnameSpec, zones: Collection[str]) -> bool:
     """Return whether a name is only the host of a route or listener, at a hub without any DNSZone.
 
-    One that an annotation or an operator asks for, that the hub made, or that answers a challenge, is asked for.
+    Names that an annotation or an operator requests, generated names and challenges count as requested.
     """
     of_requests = spec.owner.load_balancer.startswith(f"{HTTP_LOAD_BALANCERS.kind}/")
     return of_requests and not zones and not spec.generated and not spec.texts

@@ -1,8 +1,8 @@
-"""The routes and backends of one HTTP load balancer with their targets, where only what differs is translated again.
+"""The routes and backends of one HTTP load balancer with their targets; only differences are translated again.
 
-In: the ``HTTPView`` of a load balancer, one after the other. Out: its configuration and targets, with the same objects
-for what has not changed, so that whatever is made of them can pass over it too. Parts of views are immutable, and
-compared by identity. Pure: the result is that of the last view alone.
+In: the successive ``HTTPView`` values of a load balancer. Out: its configuration and targets, with identical objects
+for unchanged parts, so that later steps can skip them too. Parts of views are immutable, and compared by identity.
+Pure: the result depends on the last view alone.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from fairlead.translate.view import HTTPView
 
 
 class _Translated(NamedTuple):
-    """One backend with its targets, and what they were translated from.
+    """One backend with its targets, and their source.
 
-    ``owners`` are the Services whose endpoints it lists, none where the slices do not say or there are none.
-    ``endpoints`` is how many there were to look at.
+    ``owners`` are the Services whose endpoints it lists; empty if the slices do not say or there are none.
+    ``endpoints`` is the number of examined endpoints.
     """
 
     backend: Backend
@@ -48,13 +48,13 @@ class _Translated(NamedTuple):
 
 
 class KnownTargets:
-    """The targets of the backends of one load balancer; a changed backend costs its own targets."""
+    """The targets of the backends of one load balancer; a changed backend costs only its own targets."""
 
     def __init__(self) -> None:
         self.backends: dict[ListenerKey, _Translated] = {}
         self.targets: dict[ListenerKey, Targets] = {}
         self.owners: dict[ListenerKey, frozenset[str]] = {}
-        #: Behind how many backends each target is, and is ready.
+        #: In how many backends each target is, and is ready.
         self.places: dict[TargetKey, list[int]] = {}
         #: The backends without a ready target.
         self.empty: set[ListenerKey] = set()
@@ -107,19 +107,19 @@ class KnownTargets:
 
 
 class Translated:
-    """The translation of the last view of one load balancer; parts whose source is the same object are kept."""
+    """The translation of the last view of one load balancer; parts with an identical source are kept."""
 
     def __init__(self) -> None:
         #: The routes without a backend that can be resolved, with the member's object.
         self.unresolved: dict[str, str] = {}
         self._config: L7Config | None = None
         self._made_of: tuple[object, ...] = ()
-        #: The objects, and the routes that they were translated to, in the same order; and both by name.
+        #: The objects and their translated routes in the same order, and both by name.
         self._routes: tuple[LoadBalancerRoute, ...] = ()
         self._translated: tuple[Route, ...] = ()
         self._sources: dict[str, LoadBalancerRoute] = {}
         self._by_name: dict[str, Route] = {}
-        #: Which routes have each backend, with what each says of it: the first by name counts.
+        #: The routes of each backend with their settings for it; the first by name counts.
         self._named_by: dict[str, dict[str, Backend]] = {}
         self._backends: dict[str, Backend] = {}
         self._listed: tuple[Backend, ...] = ()
@@ -128,12 +128,12 @@ class Translated:
         self._with_targets: tuple[Backend, ...] = ()
         self._slices: Mapping[str, object] = {}
         self._shared: Mapping[str, object] = {}
-        #: How members share backends, and what that was taken from.
+        #: How members share backends, and the source of this.
         self._shares: dict[str, Shares] = {}
         self._shares_of: tuple[object, ...] = ()
 
     def update_config(self, view: HTTPView, spec: HTTPLoadBalancerSpec) -> L7Config:
-        """Return the configuration of ``view``: the same object while it is equal."""
+        """Return the configuration of ``view``; the same object if it is equal."""
         figures = view.load_balancer.annotation(ANNOTATION_ROUTE_FIGURES, "false") != "false"
         settings = (view.domains, spec.origin, spec.listeners, view.domain_certificates)
         made_of = (*settings, view.certificates, view.answers, figures, view.maintenance, spec.error_pages)
@@ -155,7 +155,7 @@ class Translated:
         return self._config
 
     def update_shares(self, view: HTTPView, backends: tuple[Backend, ...]) -> Mapping[str, Shares]:
-        """Return how members share ``backends``, by name: the same object while nothing differs."""
+        """Return how members share ``backends``, by name; the same object if nothing differs."""
         source = (view.shared, backends, view.capabilities)
         if not all(map(is_, source, self._shares_of)) or not self._shares_of:
             self._shares_of = source
@@ -165,7 +165,7 @@ class Translated:
         return self._shares
 
     def _update_routes(self, view: HTTPView, spec: HTTPLoadBalancerSpec, *, again: bool) -> tuple[L7Listener, ...]:
-        """Take over the changed routes, all of them ``again`` if asked; returns the listeners."""
+        """Update the changed routes, or all of them with ``again``; return the listeners."""
         old, new = differing_part(() if again else self._routes, view.routes)
         before = {route.metadata.name: route for route in self._routes[slice(None) if again else old]}
         present = {route.metadata.name: route for route in view.routes[new]}
@@ -191,7 +191,7 @@ class Translated:
         return listeners
 
     def _drop_route(self, name: str) -> set[str]:
-        """Forget a route; returns the backends that it names."""
+        """Drop a route; return the backends that it names."""
         self.unresolved.pop(name, None)
         if self._by_name.pop(name, None) is None:
             return set()
@@ -203,7 +203,7 @@ class Translated:
         return backends
 
     def _update_backends(self, names: Iterable[str]) -> None:
-        """Take over what the routes say of these backends now; the list stays the same object if that is the same."""
+        """Update these backends from the routes; the list stays the same object if nothing differs."""
         moved = False
         for name in names:
             by_route = self._named_by.get(name)
@@ -222,7 +222,7 @@ class Translated:
     def update_targets(
         self, view: HTTPView, spec: HTTPLoadBalancerSpec, backends: tuple[Backend, ...], admission: Admission
     ) -> KnownTargets:
-        """Return the targets of ``backends``, which are those of the configuration."""
+        """Return the targets of ``backends``, the backends of the configuration."""
         if view.member.drained:
             return _translate_all(view, spec, backends, admission)
         made_of = (view.nodes, spec.targets, admission.policy)
@@ -248,7 +248,7 @@ class Translated:
             present = {backend.name for backend in backends[new]}
             gone = [backend_key(backend.name) for backend in self._with_targets[old] if backend.name not in present]
             if changed or gone:
-                # What was given out stays as it is.
+                # Returned objects are never changed.
                 known.targets, known.owners = dict(known.targets), dict(known.owners)
             for key in gone:
                 known.drop(key)
@@ -263,7 +263,7 @@ class Translated:
 
 
 def _sources(view: HTTPView, spec: HTTPLoadBalancerSpec, backends: Sequence[Backend]) -> list[object]:
-    """Return the source of the targets of each backend; another object when it differs."""
+    """Return the source of each backend's targets; another object if it differs."""
     slices, nodes = view.slices, view.nodes
     own: list[object]
     if spec.targets == "Node":
@@ -286,9 +286,9 @@ class _Translator:
         self._addresses: dict[tuple[Family, ...], Mapping[str, EndpointState]] = {}
 
     def __call__(self, backend: Backend, admission: Admission | None = None) -> _Translated:
-        """Return the backend with its targets, of those that ``admission`` still takes.
+        """Return the backend with the targets that ``admission`` accepts.
 
-        Those of a Service that members share were admitted for each member.
+        Targets of a Service that members share were admitted for each member.
         """
         if (shared := self._view.shared_backend(backend)) is not None:
             return _Translated(backend, shared, shared.targets, shared.owners, frozenset(), len(shared.targets))
@@ -322,11 +322,11 @@ class _Translator:
 def _translate_all(
     view: HTTPView, spec: HTTPLoadBalancerSpec, backends: Sequence[Backend], admission: Admission
 ) -> KnownTargets:
-    """Return the targets of all backends, where those of one depend on the others: in their order, with one limit."""
+    """Return the targets of all backends in their order, under one common limit."""
     translate, known = _Translator(view, spec, admission.policy), KnownTargets()
     for backend in backends:
-        # A drained member has no targets; its owners are those that the endpoints would have. Others still serve what
-        # they share with it.
+        # A drained member has no targets; its owners are the owners of its endpoints. Others still serve shared
+        # endpoints.
         drained = view.member.drained and view.shared_backend(backend) is None
         translated = translate(backend)._replace(targets={}) if drained else translate(backend, admission)
         known.put(backend_key(backend.name), translated)

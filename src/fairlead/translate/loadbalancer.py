@@ -71,8 +71,8 @@ def decide_loadbalancer(
 ) -> LoadBalancerDecision:
     """Return the desired load balancer of ``view``, with its conditions.
 
-    ``allocate`` is called once the spec is valid. ``validated`` adds what the provider says; its second argument is why
-    the spec is refused, which no provider is asked about.
+    ``allocate`` is called once the spec is valid. ``validated`` adds the provider's verdict; its second argument is why
+    the spec is refused, in which case no provider is asked.
     """
     refusal, problem = refuse(view), None
     if refusal is None and allocate is not None:
@@ -122,7 +122,7 @@ def decide_loadbalancer(
 
 
 def frontend_of(view: LoadBalancerView) -> FrontendSpec:
-    """Return the frontend that its spec and its class ask for."""
+    """Return the frontend of its spec and class."""
     meta, spec = view.load_balancer.metadata, view.load_balancer.spec
     given = view.allocation if view.needs_allocation else Allocation()
     ports = {(port.protocol, port.port): port.proxy_port for port in given.ports or ()}
@@ -207,7 +207,7 @@ def _generations(view: LoadBalancerView) -> dict[GroupKey, int]:
 
 
 def _unallocated(view: LoadBalancerView, problem: Condition | None) -> Condition | None:
-    """Return why no address is allocated, ``problem`` when it is known; None when there is one, or none is needed."""
+    """Return why no address is allocated, ``problem`` if known; None if there is one, or none is needed."""
     if not view.needs_allocation or view.allocation != Allocation():
         return None
     waiting = Condition(ConditionType.PROGRAMMED, False, ConditionReason.PENDING, "waiting for an address")
@@ -215,7 +215,7 @@ def _unallocated(view: LoadBalancerView, problem: Condition | None) -> Condition
 
 
 def _frontend_to_serve(view: LoadBalancerView, refusal: Condition | None) -> FrontendSpec | None:
-    """Return the frontend to serve; None when none was ever accepted."""
+    """Return the frontend to serve; None if none was ever accepted."""
     if refusal is None:
         return frontend_of(view)
     if view.needs_allocation:
@@ -243,7 +243,7 @@ def _desired(
         spec=frontend,
         targets=targets,
         drain_s=behaviour.drain_s,
-        # The members of a Cluster leave one by one, each because it is deleted or disabled: also the last of them.
+        # The machines of a Cluster leave one by one, each deleted or disabled, including the last one.
         guard=GuardPolicy(100, 0) if view.load_balancer.spec.cluster_name else behaviour.guard,
         stale=view.stale,
         # Targets of groups that are gone are removed without the guard: deleting a group is a user's intention.
@@ -376,7 +376,7 @@ def resolve_group(
 
 
 def refused_addresses(refused: set[str], field: str = "") -> str:
-    """Return the message that names the addresses left out, and the form that an address must have."""
+    """Return the message that names the excluded addresses, and the valid form of an address."""
     first_refused = first_three(refused)
     return (
         f"{field}no backend can be at {first_refused}; write address:port, with an address that the provider can reach"
@@ -417,7 +417,7 @@ def _unusable_service(view: GroupView) -> str:
 
 
 def refuse(view: LoadBalancerView) -> Condition | None:
-    """Return why the load balancer cannot be served, before its provider is asked; None when it can."""
+    """Return why the load balancer cannot be served, before its provider is asked; None if it can."""
     return next(_refusals(view), None)
 
 
@@ -483,7 +483,7 @@ def _refusals(view: LoadBalancerView) -> Iterator[Condition]:
 
 
 def _conflict(view: LoadBalancerView) -> str:
-    """Return which other LoadBalancer has the same identity; names of other namespaces are not disclosed."""
+    """Return the other LoadBalancer with the same identity; names in other namespaces are not disclosed."""
     if view.conflict.partition("/")[0] != view.key.namespace:
         return "a LoadBalancer in another namespace uses this load balancer; ask its owner to share it with spec.scope"
     return (
@@ -530,7 +530,7 @@ def weight_of(parameters: Mapping[str, str]) -> int | None:
 
 
 class _SelectedAddress(msgspec.Struct, frozen=True):
-    """One address that the group selects; ``new``: it may be registered, else it only stays if it is recorded."""
+    """One address that the group selects; ``new``: it may be registered, otherwise it is kept only if recorded."""
 
     raw: str
     port: int
@@ -551,7 +551,7 @@ def targets_of_group(
     recorded: Recorded,
     refused: set[str],
 ) -> Iterator[tuple[ListenerKey, Target, EndpointState]]:
-    """Yield the targets of the group with ``parameters``, and their states; adds to ``refused`` the others."""
+    """Yield the targets of the group with ``parameters`` and their states; add refused ones to ``refused``."""
     ordered = tuple(sorted(parameters.items()))
     weight = weight_of(parameters)
     if weight is None:

@@ -1,4 +1,4 @@
-"""The views: all that one decision may depend on; the decision, and the conditions that every intent has in common.
+"""The views, with everything that a decision may depend on; the decisions; and the conditions common to all intents.
 
     TCPView           one TCPLoadBalancer     -> Decision
     HTTPView          one HTTPLoadBalancer    -> Decision
@@ -6,9 +6,8 @@
     LoadBalancerView  one LoadBalancer        -> LoadBalancerDecision
       GroupView       each of its groups         (part of both)
 
-What a class sets is a ``ClassBehaviour``, from the spec of the class, or from the record of what the serving provider
-was asked for: its class is gone, or names another provider by now. What no record holds (drain, guard, repair) has the
-defaults of a class.
+The settings of a class are a ``ClassBehaviour``: from the spec of the class, or from the record of the serving provider
+if the class is gone or names another provider. Settings without a record (drain, guard, repair) have the defaults.
 
 In: decoded objects and facts that the hub has collected at one moment. Never: a reference to a cache or a client.
 """
@@ -43,7 +42,7 @@ from fairlead.model.keys import Family, ListenerKey, LoadBalancerKey, TargetKey
 
 
 class ClassBehaviour(msgspec.Struct, frozen=True):
-    """What a load balancer has from its class. ``health_check`` None: its backends are not checked."""
+    """The settings that a load balancer has from its class. ``health_check`` None: its backends are not checked."""
 
     provider: str
     parameters: Mapping[str, str]
@@ -54,7 +53,7 @@ class ClassBehaviour(msgspec.Struct, frozen=True):
 
 
 def behaviour_of_class(spec: LoadBalancerClassSpec) -> ClassBehaviour:
-    """Return what ``spec`` sets."""
+    """Return the settings of ``spec``."""
     check = spec.health_check
     return ClassBehaviour(
         provider=spec.provider,
@@ -74,7 +73,7 @@ def behaviour_of_class(spec: LoadBalancerClassSpec) -> ClassBehaviour:
 
 
 def behaviour_on_record(provider: str, asked: FrontendSpec | None) -> ClassBehaviour:
-    """Return what ``provider`` was asked for last; that of a class without settings when nothing is on record."""
+    """Return the settings that ``provider`` got last; the defaults if nothing is recorded."""
     behaviour = behaviour_of_class(LoadBalancerClassSpec(provider=provider))
     if asked is None:
         return behaviour
@@ -84,7 +83,7 @@ def behaviour_on_record(provider: str, asked: FrontendSpec | None) -> ClassBehav
 def check_refusals(
     check: HealthCheckSettings | None, outlier: OutlierDetection | None, capabilities: Capabilities
 ) -> Iterator[str]:
-    """Yield what is wrong with health checks that a user sets, or what the provider cannot do of them."""
+    """Yield errors in health checks that a user sets, and fields that the provider does not support."""
     if problem := problem_of(check):
         yield f"spec.healthCheck: {problem.field} {problem.text}"
     kind = (check.kind or "tcp") if check is not None else "none"
@@ -101,17 +100,17 @@ def check_refusals(
 
 
 def repair_asked(item: IntentObject) -> str:
-    """Return the request for a repair that has no answer yet; empty when there is none."""
+    """Return the pending repair request; empty if there is none."""
     request = item.annotation(ANNOTATION_REPAIR)
     return request if request != item.status.repaired else ""
 
 
-#: The least time between two repairs: reading a whole load balancer back is expensive at some providers.
+#: Minimum time between two repairs, because reading a whole load balancer is expensive at some providers.
 LEAST_REPAIR_S = 30.0
 
 
 def repair_s(policy: EnsurePolicy) -> float:
-    """Return the interval in seconds (at least 30) of repairs of own entries; 0 when manual changes are kept."""
+    """Return the interval in seconds (at least 30) of repairs of own entries; 0 if manual changes are kept."""
     return max(LEAST_REPAIR_S, seconds_from_duration(policy.min_period)) if policy.policy == "Always" else 0.0
 
 
@@ -127,8 +126,8 @@ _NO_CLASS = behaviour_of_class(LoadBalancerClassSpec(provider=""))
 class NodeAddresses(msgspec.Struct, frozen=True):
     """The nodes of one member that may take traffic: their addresses by name, in each family.
 
-    ``stale`` is why those of a family are out of date; it has no entry for one that is not. ``leaving`` are those that
-    are reported as terminating; True: they still serve.
+    ``stale`` is why the addresses of a family are out of date, without an entry for a current one. ``leaving`` are the
+    nodes reported as terminating; True: they still serve.
     """
 
     ready: Mapping[Family, Mapping[str, str]] = {}
@@ -151,9 +150,9 @@ class MemberState(msgspec.Struct, frozen=True, gc=False):
 
 
 class ChecksLimit(msgspec.Struct, frozen=True, gc=False):
-    """How much less often all targets of a member are checked, so that its checks stay within those it may have.
+    """The factor by which the checks of a member are slowed, so that they stay within its limit.
 
-    ``per_s`` is how many the proxies would make in a second without it.
+    ``per_s`` is the number of checks a second that proxies would make without it.
     """
 
     slowdown: int = 1
@@ -188,15 +187,15 @@ class MemberView(msgspec.Struct, frozen=True):
     provider_problems: Mapping[str, str] = {}
     checks: ChecksLimit = ChecksLimit()
     given: Mapping[TargetKey, Collection[LoadBalancerKey]] = {}
-    #: In how many seconds another view is due, if nothing changes before.
+    #: Seconds until another view is due without a change.
     due_s: float | None = None
 
-    #: What applies instead of the class: of the version that was last accepted, while that is served.
+    #: Settings that apply instead of the class while the last accepted version is served.
     in_force: ClassBehaviour | None = None
 
     @property
     def behaviour(self) -> ClassBehaviour:
-        """Return what its class sets, the defaults when there is none."""
+        """Return the settings of its class; the defaults without a class."""
         if self.in_force is not None:
             return self.in_force
         load_balancer_class = self.load_balancer_class
@@ -271,7 +270,7 @@ class HTTPView(MemberView, frozen=True, kw_only=True):
     maintenance: tuple[Maintenance, ...] = ()
 
     def shared_backend(self, backend: Backend) -> SharedBackend | None:
-        """Return what serves a backend whose Service several members share; None when the Service serves it alone."""
+        """Return the shared backend of a Service that several members serve; None if one member serves it alone."""
         ports = self.shared.get(backend.service)
         if ports is None or backend.protocol == "UDP" or self.capabilities is None or not self.capabilities.localities:
             return None
@@ -279,7 +278,7 @@ class HTTPView(MemberView, frozen=True, kw_only=True):
 
     @property
     def domains(self) -> tuple[str, ...]:
-        """Return the domains in which the member has names that the hub makes, the present one first."""
+        """Return the domains of the member's generated names, the present one first."""
         return self.tenant.name_domains if self.tenant is not None else ()
 
     @property
@@ -371,14 +370,14 @@ class LoadBalancerView(msgspec.Struct, frozen=True):
 
     @property
     def behaviour(self) -> ClassBehaviour:
-        """Return what its class sets; when the class is gone, what its provider was last asked for."""
+        """Return the settings of its class; if the class is gone, the last ones that its provider got."""
         if self.load_balancer_class is not None:
             return behaviour_of_class(self.load_balancer_class.spec)
         return behaviour_on_record(self.provider, self.accepted)
 
     @property
     def class_provider(self) -> str:
-        """Return the provider of its class; when the class is gone, the recorded one."""
+        """Return the provider of its class; if the class is gone, the recorded one."""
         return self.load_balancer_class.spec.provider if self.load_balancer_class is not None else self.provider
 
     @property
@@ -388,7 +387,7 @@ class LoadBalancerView(msgspec.Struct, frozen=True):
 
     @property
     def needs_allocation(self) -> bool:
-        """Return whether its provider serves at an address, or at ports, that the hub gives it."""
+        """Return whether its provider needs an address or ports from the hub."""
         capabilities = self.capabilities
         return capabilities is not None and capabilities.allocation is not AllocationKind.NONE
 
@@ -416,7 +415,7 @@ class Decision(msgspec.Struct, frozen=True):
     serving_last_accepted: bool = False
     allocation: Allocation = Allocation()
     complete: bool | None = None
-    #: Of a load balancer of requests, the hosts that are in maintenance now.
+    #: For an HTTP load balancer, the hosts that are in maintenance.
     maintenance: tuple[Maintenance, ...] = ()
     checks_per_s: float = 0.0
 
@@ -475,7 +474,7 @@ class LoadBalancerDecision(Decision, frozen=True):
         return replace(self, desired=None, view=None)
 
 
-#: Gives a load balancer an address or ports; returns what it has then, and why that is not what it asks for.
+#: Allocates an address or ports for a load balancer; returns the allocation, and why it differs from the request.
 Allocated = tuple[Allocation, Condition | None]
 
 
@@ -488,7 +487,7 @@ def refused(reason: ConditionReason, message: str) -> Condition:
 
 
 def build_accepted(refusal: Condition | None, *, served: bool = True) -> Condition:
-    """Return condition Accepted; ``served``: an earlier version stays in force while this one is refused."""
+    """Return condition Accepted; ``served``: an earlier version stays in effect while this one is refused."""
     if refusal is None:
         return Condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "")
     message = f"{refusal.message}; the last accepted version is served until then" if served else refusal.message
@@ -506,14 +505,14 @@ def unresolved(reason: ConditionReason, message: str) -> Condition:
 
 
 def no_ready(noun: str, places: str) -> str:
-    """Return the message of BackendNotFound about ``places`` whose backends are there, and take no connections."""
+    """Return the message of BackendNotFound about ``places`` whose backends exist, but accept no connections."""
     return f"{_NO_READY} {noun} for {places}"
 
 
 def says_no_ready(reason: str, message: str) -> bool:
-    """Return whether a condition says that alone: then it has the same cause as Serving with the reason NoTargets.
+    """Return whether a condition reports only that, so that it has the same cause as Serving with the reason NoTargets.
 
-    It is read from a status, which other versions have written too, and which has no other field for it.
+    The text is compared because the status, which other versions write too, has no other field for it.
     """
     return reason == ConditionReason.BACKEND_NOT_FOUND and message.startswith(_NO_READY)
 
@@ -554,12 +553,12 @@ def is_labelled(item: KubeObject) -> bool:
 
 
 def is_leaving(item: KubeObject) -> bool:
-    """Return whether ``item`` was deleted and the label does not hold it: what was made for it is removed now."""
+    """Return whether ``item`` is being deleted and no label holds it, so that everything created for it is removed."""
     return item.deleting and not is_labelled(item)
 
 
 def build_protected(item: KubeObject) -> Condition | None:
-    """Return condition Protected; None when ``item`` is not deleted, or not held."""
+    """Return condition Protected; None if ``item`` is not being deleted, or not held."""
     if not item.deleting or not is_labelled(item):
         return None
     text = (
