@@ -54,7 +54,7 @@ BROAD_EXCEPT = frozenset(
         "podless.http.handler",
         "podless.http.watcher",
         "fairlead.cli.run",
-        "fairlead.hub.intents.http",
+        "fairlead.hub.intents.certificates",
         "fairlead.hub.providers.registry",
         "fairlead.hub.providers.runner",
         "fairlead.kube.cache",

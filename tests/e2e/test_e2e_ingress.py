@@ -14,7 +14,13 @@ from typing import Any
 import pytest
 
 from fairlead.api.kubernetes import INGRESS_CLASSES, INGRESSES, SECRETS, SERVICES
-from fairlead.api.names import ANNOTATION_BACKEND_TLS, ANNOTATION_EXTERNAL_AUTH, ANNOTATION_LIMITS, INGRESS_CONTROLLER
+from fairlead.api.names import (
+    ANNOTATION_BACKEND_TLS,
+    ANNOTATION_EXTERNAL_AUTH,
+    ANNOTATION_LIMITS,
+    ANNOTATION_TARGET,
+    INGRESS_CONTROLLER,
+)
 from fairlead_demo.worlds.certificates import self_signed
 from fairlead_demo.worlds.fleet import Fleet
 from fairlead_demo.worlds.loopback import service_port
@@ -267,6 +273,11 @@ async def test_backends_that_ask_for_a_client_certificate_are_reached_over_tls(f
         body = {"metadata": {"name": "mtls", "namespace": "default"}, "type": "kubernetes.io/tls", "data": data}
         await east.cluster.apply(SECRETS, body, manager="user")
         await answers(lambda: client.get("mtls.example.com"), (200, "over tls"))
+        annotations = {ANNOTATION_BACKEND_TLS: request, ANNOTATION_TARGET: "Pod"}
+        await east.service("mtls-l4", {"port": 80, "targetPort": 8080}, annotations=annotations)
+        await east.endpoints("mtls-l4", 8080, pod)
+        connections = HttpClient(await east.address("mtls-l4"))
+        await answers(lambda: connections.get("mtls.example.com"), (200, "over tls"))
         data["ca.crt"] = base64.b64encode(self_signed("web.internal")[0]).decode()
         await east.cluster.apply(SECRETS, body, manager="user")
         # New connections trust the new authorities alone.
@@ -274,6 +285,7 @@ async def test_backends_that_ask_for_a_client_certificate_are_reached_over_tls(f
     finally:
         await no_ingresses(fleet, east, "of-mtls", "mtls")
         await east.delete("mtls")
+        await east.delete("mtls-l4")
         await east.cluster.delete(SECRETS, "default", "mtls")
         await backend.stop()
 

@@ -12,8 +12,10 @@ import msgspec
 import pytest
 from grpc import aio
 
+from fairlead.model.health import HealthCheck
 from fairlead.model.http import Backend, BackendTls, Certificate, ClientValidation, L7Config, L7Listener, SubjectAltName
 from fairlead.providers.envoy.resources import ResourceType
+from fairlead_demo.worlds.processes import wait_until
 from tests.xds.grpc_echo import GrpcBackend
 from tests.xds.http_world import (
     HTTP,
@@ -28,7 +30,7 @@ from tests.xds.http_world import (
     with_config,
     written,
 )
-from tests.xds.world import TIMEOUT_S, ask
+from tests.xds.world import TIMEOUT_S, World, ask, connected
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
@@ -280,6 +282,97 @@ async def test_tls_settings_of_a_backend_rotate_without_a_failed_request(
     await asyncio.gather(*running)
     assert set(statuses) == {200}
     assert http.provider.counters.resources[ResourceType.CLUSTER] == clusters
+
+
+SPIFFE = "spiffe://cluster.local/ns/shop/sa/web"
+
+
+def demanding(authority: Authority, directory: Path) -> ssl.SSLContext:
+    """Return the context of a backend that demands a client certificate."""
+    context = server_context(authority.issue("server", uris=(SPIFFE,)), directory, clients=authority)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def verified(bundle: str, *, uri: str = SPIFFE, certificate: str = "client") -> BackendTls:
+    name = SubjectAltName("URI", uri)
+    return BackendTls("web.internal", bundle, subject_alt_names=(name,), client_certificate=certificate)
+
+
+@pytest.mark.req("F-10")
+async def test_targets_of_a_service_that_demand_a_client_certificate(
+    world: World, authority: Authority, tmp_path: Path
+) -> None:
+    client, other = authority.issue("client"), Authority("other")
+    backend = await world.backend("web", context=demanding(authority, tmp_path))
+    answers = {}
+    for name, tls in {
+        "good": verified(authority.pem),
+        "wrong-uri": verified(authority.pem, uri=f"{SPIFFE}2"),
+        "wrong-authority": verified(other.pem),
+        "no-authority": verified(""),
+        "no-certificate": verified(authority.pem, certificate=""),
+        "missing-certificate": verified(authority.pem, certificate="missing"),
+    }.items():
+        spec = await world.load_balancer(backend.target, backend_tls=tls, certificates={"client": client})
+        answers[name] = await ask(spec.address, 8080)
+    assert answers.pop("good") == "web"
+    assert set(answers.values()) == {""}
+    assert {seen.serial for seen in backend.seen} <= {client.digest}
+
+
+@pytest.mark.req("F-10")
+async def test_tls_settings_of_a_service_rotate_without_a_cut_connection(
+    world: World, authority: Authority, tmp_path: Path
+) -> None:
+    context, new, client = demanding(authority, tmp_path), Authority("new"), authority.issue("client")
+    backend = await world.backend("web", context=context, stay=True)
+    spec = await world.load_balancer(
+        backend.target, backend_tls=verified(authority.pem), certificates={"client": client}
+    )
+    clusters = world.provider.counters.resources[ResourceType.CLUSTER]
+    async with connected(spec.address, 8080) as (name, reader, writer):
+        assert (name, backend.seen[-1].serial) == ("web", client.digest)
+        for bundle in (authority.pem + new.pem, new.pem):
+            client = authority.issue("client")
+            tls = verified(bundle)
+            spec = msgspec.structs.replace(spec, backend_tls=tls, certificates={"client": client})
+            await world.provider.ensure(spec)
+            await world.programmed(spec)
+            context.load_cert_chain(*written(new.issue("server", uris=(SPIFFE,)), tmp_path))
+            async with asyncio.timeout(TIMEOUT_S):
+                while backend.seen[-1].serial != client.digest:
+                    async with connected(spec.address, 8080) as (again, _, _):
+                        assert again == "web"
+            writer.write(b"still\n")
+            assert await reader.readline() == b"still\n"
+        # A version that cannot be used leaves the last good one.
+        spec = msgspec.structs.replace(spec, certificates={})
+        await world.provider.ensure(spec)
+        await world.programmed(spec)
+        observed = await world.provider.observe(spec.key)
+        assert observed is not None
+        assert [part.kind for part in observed.refused] == ["certificate"]
+        async with connected(spec.address, 8080) as (again, _, _):
+            assert again == "web"
+        writer.write(b"still\n")
+        assert await reader.readline() == b"still\n"
+    assert world.provider.counters.resources[ResourceType.CLUSTER] == clusters
+
+
+@pytest.mark.req("F-10", "F-11")
+async def test_checks_of_a_service_go_through_the_same_tls(world: World, authority: Authority, tmp_path: Path) -> None:
+    client = authority.issue("client")
+    backend = await world.backend("web", context=demanding(authority, tmp_path))
+    check = HealthCheck(interval_s=0.05, timeout_s=5)
+    tls, certificates = verified(authority.pem), {"client": client}
+    await world.load_balancer(backend.target, backend_tls=tls, certificates=certificates, health_check=check)
+
+    async def is_checked() -> bool:
+        return len(backend.seen) > 2
+
+    await wait_until(is_checked, "connections of checks")
+    assert {seen.serial for seen in backend.seen} == {client.digest}
 
 
 @pytest.mark.req("G-79", "G-91", "G-113")

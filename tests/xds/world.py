@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fairlead.model.change import Action, OutcomeStatus, Reason, TargetChange
 from fairlead.model.condition import ConditionReason
@@ -61,12 +62,17 @@ class Seen(NamedTuple):
 
     peer: tuple[str, int]
     header: bytes
+    #: The serial number of the client certificate.
+    serial: str = ""
 
 
 class Backend:
     """A TCP server that says its name, or echoes lines when asked to stay."""
 
-    def __init__(self, name: str, *, header: int = 0, stay: bool = False) -> None:
+    def __init__(
+        self, name: str, *, header: int = 0, stay: bool = False, context: ssl.SSLContext | None = None
+    ) -> None:
+        self._context = context
         self.name = name
         self.seen: list[Seen] = []
         self.address = ""
@@ -77,7 +83,7 @@ class Backend:
         self._serving: set[asyncio.Task[None]] = set()
 
     async def start(self, address: str) -> Backend:
-        self._server = await asyncio.start_server(self._serve, address, self.port)
+        self._server = await asyncio.start_server(self._serve, address, self.port, ssl=self._context)
         self.address, self.port = self._server.sockets[0].getsockname()[:2]
         return self
 
@@ -92,7 +98,9 @@ class Backend:
         task.add_done_callback(self._serving.discard)
         try:
             header = await reader.readexactly(self._header) if self._header else b""
-            self.seen.append(Seen(writer.get_extra_info("peername")[:2], header))
+            certificate = writer.get_extra_info("peercert") or {}
+            serial = certificate.get("serialNumber", "").lower().lstrip("0")
+            self.seen.append(Seen(writer.get_extra_info("peername")[:2], header, serial))
             writer.write(self.name.encode() + b"\n")
             while self._stay and (line := await reader.readline()):
                 writer.write(line)
@@ -232,8 +240,8 @@ class World:
         self._stop: list[Backend | UdpBackend] = []
         self._keys: list[LoadBalancerKey] = []
 
-    async def backend(self, name: str, *, header: int = 0, stay: bool = False) -> Backend:
-        backend = await Backend(name, header=header, stay=stay).start(self.addresses.take())
+    async def backend(self, name: str, **options: Any) -> Backend:
+        backend = await Backend(name, **options).start(self.addresses.take())
         self._stop.append(backend)
         return backend
 

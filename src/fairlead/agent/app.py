@@ -161,9 +161,13 @@ class Agent:
         """Give the engine all sources; return what Ingresses and Gateways share."""
         config, engine, caches, http = self.config, self.engine, self.caches, self.http
         settings = Settings(tenant=config.tenant, namespace=self.hub_namespace, target=config.target)
+        shared = Shared(
+            engine=engine, member=self.member, services=caches, caches=http, settings=settings, fresh_s=config.fresh_s
+        )
         services = ServiceSource(
             engine=engine,
             caches=caches,
+            shared=shared,
             settings=settings,
             metrics=metrics,
             refusals=self._refusals,
@@ -172,9 +176,6 @@ class Agent:
             prefer=config.node_address_type,
             fresh_s=config.fresh_s,
             egress=self._egress.sources_of if config.egress else lambda _key: "",
-        )
-        shared = Shared(
-            engine=engine, member=self.member, services=caches, caches=http, settings=settings, fresh_s=config.fresh_s
         )
         ingresses = IngressSource(engine=engine, services=caches, caches=http, shared=shared, refusals=self._refusals)
         self._infrastructure = InfrastructureWriter(

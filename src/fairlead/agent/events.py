@@ -30,6 +30,7 @@ from fairlead.api.intent import NamesStatus
 from fairlead.api.kubernetes import EndpointSlice, Ingress, Service, ServicePort
 from fairlead.api.meta import KubeObject, WireCondition, is_taken_over
 from fairlead.api.names import (
+    ANNOTATION_BACKEND_TLS,
     ANNOTATION_HEALTH_CHECK,
     ANNOTATION_OUTLIER_DETECTION,
     ANNOTATION_PROXY_PROTOCOL,
@@ -80,7 +81,7 @@ class Feedback(msgspec.Struct, frozen=True):
 # --- messages of the hub ---------------------------------------------------------------------------------------------
 
 _ITSELF = re.compile(rf"^{TCP_LOAD_BALANCERS.kind}/[^ /]+/[^ /:]+: ")
-_FIELD = re.compile(r"\bspec\.(className|address|proxyProtocol|targets|healthCheck|outlierDetection)\b")
+_FIELD = re.compile(r"\bspec\.(className|address|proxyProtocol|targets|healthCheck|backendTls|outlierDetection)\b")
 
 
 _PARAMETERS = {"Ingress": "spec.parameters of its IngressClass", "Gateway": "spec.parametersRef of its GatewayClass"}
@@ -97,6 +98,7 @@ def translate_message(message: str, service: Service) -> str:
     fields = {
         "className": "spec.loadBalancerClass",
         "address": f"annotation {ANNOTATION_REQUESTED_ADDRESS}" if by_annotation else "spec.loadBalancerIP",
+        "backendTls": f"annotation {ANNOTATION_BACKEND_TLS}",
         "healthCheck": f"annotation {ANNOTATION_HEALTH_CHECK}",
         "outlierDetection": f"annotation {ANNOTATION_OUTLIER_DETECTION}",
         "proxyProtocol": f"annotation {ANNOTATION_PROXY_PROTOCOL}",

@@ -22,7 +22,14 @@ from fairlead.api.intent import Families, FamilyPolicy, IntentObject, IntentStat
 from fairlead.api.json_text import decode
 from fairlead.api.meta import JSONObject, KubeObject, Resource, Wire, list_by
 from fairlead.api.names import ANNOTATION_MAINTENANCE, DEFAULT_CLASS, GROUP, VERSION
-from fairlead.api.tcploadbalancer import ORIGIN_COLUMNS, STATE_COLUMNS, DrainingTargets, Origin, TargetType
+from fairlead.api.tcploadbalancer import (
+    ORIGIN_COLUMNS,
+    STATE_COLUMNS,
+    CertificateRef,
+    DrainingTargets,
+    Origin,
+    TargetType,
+)
 from fairlead.api.times import parsed_time
 from fairlead.model.http import (
     MAX_PAGE_BYTES,
@@ -35,13 +42,6 @@ from fairlead.model.http import (
     Rule,
     hostname_problem,
 )
-
-
-class CertificateRef(Wire, frozen=True, gc=False):
-    """A Secret of type kubernetes.io/tls in the namespace of the object; digest says which version of it is meant."""
-
-    name: Annotated[str, Meta(min_length=1, max_length=253)]
-    digest: Annotated[str, Meta(max_length=128)] = ""
 
 
 class HTTPLoadBalancerSpec(Wire, frozen=True, gc=False):

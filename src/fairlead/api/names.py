@@ -63,7 +63,7 @@ ANNOTATION_EXTERNAL_AUTH = "fairlead.dev/external-auth"
 ANNOTATION_EXTERNAL_PROCESSOR = "fairlead.dev/external-processor"
 #: On an Ingress, HTTPRoute or GRPCRoute: the issuers whose tokens (JWT) requests must have, a JSON object.
 ANNOTATION_JWT = "fairlead.dev/jwt"
-#: On an Ingress: how its backends are reached over TLS, a JSON object with the fields secret, hostname,
+#: On an Ingress or Service: how its backends are reached over TLS, a JSON object with the fields secret, hostname,
 #: subjectAltNames and wellKnownCACertificates.
 ANNOTATION_BACKEND_TLS = "fairlead.dev/backend-tls"
 #: On a Gateway: the ConfigMap of its namespace with error pages, whose keys are status codes such as 404 or 5xx.
@@ -403,6 +403,7 @@ HEALTH_ANNOTATIONS = (
 )
 #: What a user may write on a Service, plus what we write there.
 SERVICE_ANNOTATIONS = (
+    ANNOTATION_BACKEND_TLS,
     ANNOTATION_ACCESS_LOG,
     ANNOTATION_LIMITS,
     ANNOTATION_ACCEPT_PROXY_PROTOCOL,

@@ -25,7 +25,7 @@ from fairlead.api.intent import (
 from fairlead.api.meta import LIST_BY_PORT, ONE_LINE, JSONObject, Line63, Line253, Resource, Wire
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
 from fairlead.model.health import HealthCheckSettings, OutlierDetection
-from fairlead.model.http import DrainClose, DrainTime
+from fairlead.model.http import BackendTls, DrainClose, DrainTime
 
 TargetType = Literal["Node", "Pod", "Address"]
 
@@ -51,6 +51,13 @@ class Origin(Wire, frozen=True, gc=False):
     uid: _OriginName = ""
 
 
+class CertificateRef(Wire, frozen=True, gc=False):
+    """A Secret of type kubernetes.io/tls in the namespace of the object; digest says which version of it is meant."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=253)]
+    digest: Annotated[str, Meta(max_length=128)] = ""
+
+
 class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     """What the member asks for.
 
@@ -62,6 +69,7 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     globalService is the GlobalService that it joins. drain is how long a target that terminates keeps its connections,
     which are closed as drainClose says after that; empty: as long as both ends like.
     accessLog takes the place of that of the class. healthCheck and outlierDetection count before those of the class.
+    backendTls is how targets are reached over TLS; clientCertificate says which Secret it names.
     """
 
     ports: Annotated[list[LoadBalancerPort], Meta(min_length=1, extra_json_schema=LIST_BY_PORT)]
@@ -85,7 +93,14 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     accept_proxy_protocol: Annotated[str, Meta(max_length=MAX_ACCEPT)] = ""
     health_check: HealthCheckSettings | None = None
     outlier_detection: OutlierDetection | None = None
+    backend_tls: BackendTls | None = None
+    client_certificate: CertificateRef | None = None
     origin: Origin = Origin()
+
+    @property
+    def certificates(self) -> tuple[CertificateRef, ...]:
+        """Return the certificates that it names: the one that ``backend_tls`` shows to targets."""
+        return () if self.client_certificate is None else (self.client_certificate,)
 
 
 class DrainingTargets(Wire, frozen=True, gc=False):

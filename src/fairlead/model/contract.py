@@ -52,6 +52,8 @@ class Capabilities(msgspec.Struct, frozen=True):
     limits: bool = False
     #: Clients may come with a header of the PROXY protocol (parameter ``acceptProxyProtocol``).
     accepts_proxy_protocol: bool = False
+    #: It speaks TLS to targets (``FrontendSpec.backend_tls``).
+    backend_tls: bool = False
     #: It routes requests (``FrontendSpec.l7``), not only connections.
     l7: bool = False
     #: It publishes names: its targets are the records of Hostnames, and its zones are those of DNSZones.
@@ -90,6 +92,7 @@ EVERY_FEATURE = Capabilities(
     localities=True,
     limits=True,
     accepts_proxy_protocol=True,
+    backend_tls=True,
     l7=True,
 )
 

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from fairlead.model.health import HealthCheck, OutlierDetection
-from fairlead.model.http import L7Config
+from fairlead.model.http import BackendTls, Certificate, L7Config
 from fairlead.model.keys import ANY_FAMILY, ListenerKey, LoadBalancerKey, Protocol, TargetKey, WantedFamilies
 
 #: The longest time that targets may drain.
@@ -172,6 +172,9 @@ class FrontendSpec(msgspec.Struct, frozen=True):
     drain_reset: bool = False
     #: How several members share its connections; None for a load balancer of one member.
     shares: Shares | None = None
+    #: How targets are reached over TLS, in place of plain TCP, with the client certificate of that name.
+    backend_tls: BackendTls | None = None
+    certificates: Mapping[str, Certificate] = msgspec.field(default_factory=dict[str, Certificate])
     #: What is done with requests; None for a load balancer of connections. ``listeners`` are then its distinct ports.
     l7: L7Config | None = None
     #: How several members share the requests of backends of ``l7``, by name; other backends are of one member.

@@ -479,7 +479,9 @@ class BackendTls(Value, frozen=True, gc=False):
     server_name: Hostname = ""
     ca_bundle: Annotated[str, Meta(max_length=MAX_BUNDLE)] = ""
     system_ca: bool = False
-    subject_alt_names: tuple[SubjectAltName, ...] = ()
+    subject_alt_names: Annotated[
+        tuple[SubjectAltName, ...], Meta(extra_json_schema={"x-kubernetes-list-type": "atomic"})
+    ] = ()
     client_certificate: Annotated[str, Meta(max_length=253)] = ""
 
 

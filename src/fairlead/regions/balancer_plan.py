@@ -22,6 +22,7 @@ from fairlead.api.json_text import read_json
 from fairlead.api.kubernetes import Endpoint, EndpointPort, EndpointSlice, Service
 from fairlead.api.meta import SUMMARIES, ObjectMeta, OwnerReference, WireCondition, mirrored_conditions
 from fairlead.api.names import (
+    ANNOTATION_BACKEND_TLS,
     ANNOTATION_HOSTNAME,
     ANNOTATION_ORIGIN,
     ANNOTATION_REQUESTED_ADDRESS,
@@ -72,6 +73,8 @@ def translate(pool_service: PoolService, backends: Backends, *, region: str) -> 
     refused = refused_ports(service, by_node_port=backends.nodes is not None)
     if refused is not None:
         return refused
+    if service.annotation(ANNOTATION_BACKEND_TLS):
+        return Refused(ConditionReason.INVALID, f"annotation {ANNOTATION_BACKEND_TLS}: only agents serve it")
     options = read_options(_of_pool(service, pool_service.spec.nodepool_name))
     if isinstance(options, Refused):
         return options

@@ -533,9 +533,10 @@ def connection_frontend(
     listeners = (Listener(port.port, Protocol(port.protocol), port.name) for port in spec.ports)
     in_order = sorted(listeners, key=lambda listener: (listener.port, listener.protocol))
     ranges = {str(cidr.network) for text in spec.load_balancer_source_ranges if (cidr := parse_cidr(text)) is not None}
+    tls = spec.backend_tls if isinstance(spec, TCPLoadBalancerSpec) else None
     return replace(
         frontend_at_allocation(view, spec, in_order, origin),
-        health_check=check_with(view.behaviour.health_check, spec.health_check),
+        health_check=check_with(view.behaviour.health_check, spec.health_check, tls=tls is not None),
         outlier_detection=spec.outlier_detection,
         source_ranges=tuple(sorted(ranges)),
         affinity=Affinity(spec.session_affinity),
@@ -543,6 +544,8 @@ def connection_frontend(
         drain_s=drain_s_of(spec),
         drain_reset=spec.drain_close == "reset",
         local_traffic_only=isinstance(spec, TCPLoadBalancerSpec) and spec.external_traffic_policy == "Local",
+        backend_tls=tls,
+        certificates=view.certificates if tls is not None and isinstance(view, TCPView) else {},
     )
 
 
@@ -800,7 +803,7 @@ def _class_refusals(view: MemberView, spec: MemberSpec, capabilities: Capabiliti
 _ENVOY = "use a class with provider envoy"
 
 
-def _tcp_refusals(_view: TCPView, spec: TCPLoadBalancerSpec, capabilities: Capabilities) -> Iterator[Refusal]:
+def _tcp_refusals(view: TCPView, spec: TCPLoadBalancerSpec, capabilities: Capabilities) -> Iterator[Refusal]:
     if not spec.ports:
         yield ConditionReason.INVALID, "spec.ports: at least one port is needed"
     seen: set[tuple[str, int]] = set()
@@ -809,12 +812,31 @@ def _tcp_refusals(_view: TCPView, spec: TCPLoadBalancerSpec, capabilities: Capab
             yield ConditionReason.PORT_CONFLICT, f"spec.ports: {port.protocol}/{port.port} is there twice"
         seen.add((port.protocol, port.port))
     yield from connection_refusals(spec, capabilities)
+    yield from _tls_refusals(view, spec, capabilities)
     if spec.targets == "Node" and (missing := [f"{at.protocol}/{at.port}" for at in spec.ports if not at.node_port]):
         yield (
             ConditionReason.NODE_PORT_MISSING,
             f"spec.ports: {', '.join(missing)} has no nodePort, and backends are nodes; leave the Service's "
             "allocateLoadBalancerNodePorts unset, or ask for pods with annotation fairlead.dev/target: Pod",
         )
+
+
+def _tls_refusals(view: TCPView, spec: TCPLoadBalancerSpec, capabilities: Capabilities) -> Iterator[Refusal]:
+    """Yield why backends cannot be reached over TLS: they are never reached in plain text instead."""
+    if spec.backend_tls is None:
+        return
+    if not capabilities.backend_tls:
+        yield ConditionReason.INVALID, f"spec.backendTls: this class cannot speak TLS to backends; {_ENVOY}"
+    if udp := [f"UDP/{port.port}" for port in spec.ports if port.protocol == "UDP"]:
+        text = f"{', '.join(udp)} cannot be encrypted; use another Service for UDP"
+        yield ConditionReason.INVALID, f"spec.backendTls: {text}"
+    if spec.global_service:
+        yield ConditionReason.INVALID, "spec.backendTls: a GlobalService cannot speak TLS to backends"
+    name = spec.backend_tls.client_certificate
+    if name and name not in view.certificates:
+        why = view.missing_certificates.get(name, "spec.clientCertificate does not name it")
+        reason = ConditionReason.PENDING if why in _UNREAD else ConditionReason.INVALID
+        yield reason, f"spec.backendTls: certificate {name}: {why}"
 
 
 def connection_refusals(spec: TCPLoadBalancerSpec | GlobalServiceSpec, capabilities: Capabilities) -> Iterator[Refusal]:

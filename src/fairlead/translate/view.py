@@ -220,10 +220,16 @@ class MemberView(msgspec.Struct, frozen=True):
 
 
 class TCPView(MemberView, frozen=True, kw_only=True):
-    """The view of one TCPLoadBalancer. ``slices`` are those labelled with the load balancer, in any order."""
+    """The view of one TCPLoadBalancer.
+
+    ``slices`` are those labelled with the load balancer, in any order. ``certificates`` are those that could be read,
+    by name; ``missing_certificates`` maps the others to the reason.
+    """
 
     load_balancer: TCPLoadBalancer
     slices: tuple[EndpointSlice, ...]
+    certificates: Mapping[str, Certificate] = {}
+    missing_certificates: Mapping[str, str] = {}
 
     @property
     def accepted_class_name(self) -> str | None:

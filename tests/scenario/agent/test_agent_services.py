@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
 import pytest
-from agent_world import HUB_NAMESPACE, KUBELB, POD, World, until
+from agent_world import HUB_NAMESPACE, KUBELB, POD, USER, World, until
 
-from fairlead.api.kubernetes import CRDS, LEASES, SERVICES
+from fairlead.api.kubernetes import CRDS, LEASES, SECRETS, SERVICES
 from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED
+from fairlead.errors import NotFound
+from fairlead_demo.worlds.certificates import self_signed
 
 
 @pytest.mark.req("K-7")
@@ -433,3 +436,51 @@ async def test_a_service_that_becomes_a_name_and_comes_back_is_published_again(w
     await world.until_shown("192.0.2.2")
     await world.settled(agent)
     assert await world.addresses() == ["10.1.0.1"]
+
+
+@pytest.mark.req("F-10")
+async def test_a_service_reaches_its_backends_over_tls_as_its_secret_says_now(world: World) -> None:
+    annotation = json.dumps({"hostname": "web.internal", "secret": "cert", "subjectAltNames": ["spiffe://shop/web"]})
+    await world.service(annotations=POD)
+    await world.start()
+    await until(world.load_balancer)
+    await world.service(annotations={**POD, "fairlead.dev/backend-tls": annotation})
+
+    async def is_reported(part: str) -> bool:
+        return any(part in message for _, _, message in await world.events())
+
+    await until(lambda: is_reported("Secret shop/cert"), what="an Event about the Secret")
+    assert (await world.load_balancer()).spec.backend_tls is None, "the last valid version"
+    chain, key = self_signed("client")
+    data, tls = {"tls.crt": chain, "tls.key": key}, None
+    for number in range(2):
+        data["ca.crt"] = self_signed(f"{number}.internal")[0]
+        encoded = {name: base64.b64encode(part).decode() for name, part in data.items()}
+        body = {"metadata": {"name": "cert", "namespace": "shop"}, "type": "kubernetes.io/tls", "data": encoded}
+        await world.member.apply(SECRETS, body, manager=USER)
+
+        async def trusts(bundle: str = data["ca.crt"].decode()) -> Any:
+            tls = (await world.load_balancer()).spec.backend_tls
+            return tls if tls is not None and tls.ca_bundle == bundle else None
+
+        tls = await until(trusts, what="the authorities of the Secret")
+    assert tls is not None
+    assert (tls.server_name, [name.type for name in tls.subject_alt_names]) == ("web.internal", ["URI"])
+    (reference,) = (await world.load_balancer()).spec.certificates
+    assert reference.name == tls.client_certificate
+    copy = await world.hub.get(SECRETS, HUB_NAMESPACE, reference.name)
+    assert set(copy.data or {}) == {"tls.crt", "tls.key"}
+    await world.service(annotations={**POD, "fairlead.dev/backend-tls": "{}"})
+    await until(lambda: is_reported("hostname"), what="an Event about the annotation")
+    assert (await world.load_balancer()).spec.backend_tls == tls
+    await world.hub.get(SECRETS, HUB_NAMESPACE, reference.name)
+    await world.service(annotations=POD)
+
+    async def is_collected() -> bool:
+        try:
+            await world.hub.get(SECRETS, HUB_NAMESPACE, reference.name)
+        except NotFound:
+            return (await world.load_balancer()).spec.backend_tls is None
+        return False
+
+    await until(is_collected, what="plain TCP, and no copy of the Secret")

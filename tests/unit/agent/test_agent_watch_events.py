@@ -8,9 +8,10 @@ from agent_builders import HUB_NAMESPACE, TENANT, clusters, engine_of
 from prometheus_client import CollectorRegistry
 
 from fairlead.agent.engine import AgentMetrics, Engine
-from fairlead.agent.sources.caches import ServiceCaches
+from fairlead.agent.sources.caches import IngressCaches, ServiceCaches
 from fairlead.agent.sources.service.plan import Settings
 from fairlead.agent.sources.service.source import ServiceSource
+from fairlead.agent.sources.shared import Shared
 from fairlead.agent.term import Offboarding, Refusals
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
@@ -27,10 +28,14 @@ async def world() -> tuple[ServiceCaches, Engine]:
     member_and_hub = clusters()
     caches = ServiceCaches(hub_namespace=HUB_NAMESPACE, member=member_and_hub["member"], hub=member_and_hub["hub"])
     engine = engine_of(caches, **member_and_hub)
+    settings = Settings(tenant=TENANT, namespace=HUB_NAMESPACE)
+    http = IngressCaches(**member_and_hub, hub_namespace=HUB_NAMESPACE)
+    member = member_and_hub["member"]
     ServiceSource(
         engine=engine,
         caches=caches,
-        settings=Settings(tenant=TENANT, namespace=HUB_NAMESPACE),
+        shared=Shared(engine=engine, member=member, services=caches, caches=http, settings=settings, fresh_s=60),
+        settings=settings,
         metrics=AgentMetrics(CollectorRegistry()),
         refusals=Refusals(),
         offboarding=Offboarding(tenant=TENANT, caches=caches, changed=engine.enqueue_all),

@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 from cryptography.exceptions import UnsupportedAlgorithm
 
-from fairlead.api.httploadbalancer import CertificateRef
 from fairlead.api.kubernetes import Secret
 from fairlead.api.meta import ObjectMeta
+from fairlead.api.tcploadbalancer import CertificateRef
 from fairlead.errors import NotFound
-from fairlead.hub.intents import http as module
-from fairlead.hub.intents.http import TenantCertificates
+from fairlead.hub.intents import certificates as module
+from fairlead.hub.intents.certificates import TenantCertificates
 from fairlead.model.http import Certificate
 from fairlead_demo.worlds.certificates import self_signed
 

@@ -6,8 +6,10 @@ import msgspec
 import pytest
 
 from fairlead.model.condition import ConditionReason, ConditionType
+from fairlead.model.http import Certificate
 from fairlead.testing.builders import ABLE, PLAIN, lb_class, tcp, tcp_view
-from fairlead.translate.member import validate_tcp
+from fairlead.translate.certificates import UNREAD
+from fairlead.translate.member import decide_tcp, validate_tcp
 
 R = ConditionReason
 UDP = [{"port": 53, "protocol": "UDP", "nodePort": 30053}]
@@ -158,3 +160,39 @@ def test_a_provider_that_could_not_be_started_is_named_with_the_reason():
     assert refused is not None
     assert "LoadBalancerClass 'envoy'" in refused.message
     assert "cannot be started (ImportError)" in refused.message
+
+
+_TLS = {"backendTls": {"serverName": "web.internal", "clientCertificate": "c"}, "clientCertificate": {"name": "c"}}
+_PAIR = {"c": Certificate("c", "1", b"chain", b"key")}
+
+
+@pytest.mark.req("F-10")
+@pytest.mark.parametrize(
+    ("case", "reason", "part"),
+    [
+        (view(spec=_TLS, certificates=_PAIR, capabilities=PLAIN), R.INVALID, "provider envoy"),
+        (view(spec=_TLS, certificates=_PAIR, ports=UDP), R.INVALID, "UDP/53"),
+        (view(spec={**_TLS, "globalService": "web"}, certificates=_PAIR), R.INVALID, "GlobalService"),
+        (view(spec=_TLS), R.INVALID, "certificate c"),
+        (view(spec=_TLS, missing_certificates={"c": UNREAD}), R.PENDING, "certificate c"),
+    ],
+)
+def test_backends_are_never_reached_in_plain_text_instead_of_tls(case, reason, part) -> None:
+    refusal = validate_tcp(case, case.load_balancer.spec)
+    assert refusal is not None
+    assert refusal.reason == reason
+    assert "spec.backendTls" in refusal.message
+    assert part in refusal.message
+
+
+@pytest.mark.req("F-10", "F-11")
+def test_tls_towards_backends_and_its_checks_reach_the_provider() -> None:
+    case = view(spec={**_TLS, "healthCheck": {"type": "http"}}, certificates=_PAIR)
+    assert validate_tcp(case, case.load_balancer.spec) is None
+    desired = decide_tcp(case).desired
+    assert desired is not None
+    assert desired.spec.backend_tls == case.load_balancer.spec.backend_tls
+    assert desired.spec.certificates == _PAIR
+    assert desired.spec.health_check is not None
+    assert desired.spec.health_check.request is not None
+    assert desired.spec.health_check.request.tls

@@ -13,7 +13,8 @@ import msgspec
 from fairlead.agent.identity import ServiceKey, origin_key
 from fairlead.agent.probes import ReadinessProbes
 from fairlead.agent.slices import Departed, compact_node, compact_pod, with_gated_pods, without_last_applied
-from fairlead.agent.sources.ingress.plan import client_secret, places_of, services_of
+from fairlead.agent.sources.http import client_secret
+from fairlead.agent.sources.ingress.plan import places_of, services_of
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.kubernetes import (
     ENDPOINT_SLICES,
@@ -151,7 +152,10 @@ class ServiceCaches(CachesOfBothSides):
             member,
             MEMBER_SERVICES,
             transform=compact_service,
-            indexes={_BY_NAMESPACE: lambda service: [service.metadata.namespace]} if readiness_gates else None,
+            indexes={
+                BY_SECRET: client_secrets_named,
+                **({_BY_NAMESPACE: lambda service: [service.metadata.namespace]} if readiness_gates else {}),
+            },
         )
         self.slices: WatchCache[EndpointSlice] = WatchCache(
             member,
@@ -373,6 +377,12 @@ def secrets_of(ingress: IngressObject) -> frozenset[str]:
 def services_named(ingress: IngressObject) -> list[tuple[str, str]]:
     """Return (namespace, name) of the Services that an Ingress names."""
     return [(ingress.metadata.namespace, name) for name in services_of(ingress)]
+
+
+def client_secrets_named(service: MemberService) -> list[tuple[str, str]]:
+    """Return (namespace, name) of the Secret that a Service names for TLS towards its backends, if it does."""
+    name = client_secret(service)
+    return [(service.metadata.namespace, name)] if name else []
 
 
 def secrets_named(ingress: IngressObject) -> list[tuple[str, str]]:

@@ -6,12 +6,14 @@ In: Services and annotations of the member. Out: backends, rules, or a sentence 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta
 
+from fairlead.agent.identity import certificate_name
 from fairlead.agent.probes import with_probe
 from fairlead.api.annotations import (
     accept_problem,
@@ -623,7 +625,7 @@ def _keys_problem(jwks: str) -> str:
 
 
 class BackendTlsRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The annotation of an Ingress: how its backends are verified, and the Secret with the client certificate.
+    """The annotation of an Ingress or Service: how backends are verified, and the Secret with the client certificate.
 
     The Secret also has the authorities (``ca.crt``), unless ``wellKnownCACertificates`` is System.
     """
@@ -649,7 +651,7 @@ class BackendTlsRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unkn
 
 
 def backend_tls_request(of: KubeObject) -> BackendTlsRequest | None:
-    """Return how an Ingress has its backends reached over TLS; None for in plain text.
+    """Return how an object has its backends reached over TLS; None for in plain text.
 
     Raises:
         ValueError: names the field, and what is wrong with it.
@@ -662,6 +664,41 @@ def backend_tls_request(of: KubeObject) -> BackendTlsRequest | None:
             f"annotation {ANNOTATION_BACKEND_TLS}: name a secret with ca.crt, or set wellKnownCACertificates to System"
         )
     return request
+
+
+def client_secret(of: KubeObject) -> str:
+    """Return the name of the Secret that an object names for TLS towards its backends, empty for none.
+
+    What is published needs it also while another field is invalid.
+    """
+    with suppress(ValueError):
+        return decode(of.annotation(ANNOTATION_BACKEND_TLS, "{}"), _NamedSecret).secret
+    return ""
+
+
+class _NamedSecret(msgspec.Struct, frozen=True):
+    secret: str = ""
+
+
+def backend_tls_of(of: KubeObject, certificate: CertificateState, authorities: str) -> tuple[BackendTls | None, str]:
+    """Return how the backends of an object are reached over TLS, and why they cannot be.
+
+    ``certificate`` and ``authorities`` (PEM) are those of the Secret that it names.
+    """
+    try:
+        request = backend_tls_request(of)
+    except ValueError as error:
+        return None, str(error)
+    if request is None:
+        return None, ""
+    namespace, problem = of.metadata.namespace, ""
+    if request.secret and certificate.problem:
+        problem = certificate.problem
+    elif not request.well_known_ca_certificates and not is_bundle(authorities):
+        problem = "ca.crt has no certificates in PEM: add the authorities of the backends"
+    if problem:
+        return None, f"annotation {ANNOTATION_BACKEND_TLS}: Secret {namespace}/{request.secret}: {problem}"
+    return request.as_tls(authorities, certificate_name(namespace, request.secret) if request.secret else ""), ""
 
 
 # --- access logs and traces ------------------------------------------------------------------------------------------

@@ -71,9 +71,9 @@ from fairlead.api.names import (
     fit,
     label_value,
 )
-from fairlead.api.tcploadbalancer import TargetType
+from fairlead.api.tcploadbalancer import CertificateRef, TargetType
 from fairlead.api.times import wire_time
-from fairlead.errors import Conflict, Forbidden, Invalid, NotFound, Wait, first_of
+from fairlead.errors import Conflict, Forbidden, Invalid, NotFound, Retry, Wait, first_of
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import check_may_write
 from fairlead.kube.writes import Overlay
@@ -174,6 +174,7 @@ class Shared(Source):
             cache.on_object(self._changed_at_hub)
         services.subtenants.on_object(self._subtenant_changed)
         caches.routes.on_change(self._published_changed)
+        caches.secrets.on_object(self._secret_changed)
         services.services.on_object(lambda changed: self._named_changed(original_of(changed) or changed.key))
         services.slices.on_change(self._slice_changed)
 
@@ -257,6 +258,10 @@ class Shared(Source):
     def _published_routes(self, namespace: str, name: str) -> Collection[LoadBalancerRoute]:
         """Return the routes at the hub that name a Service, also as the last valid version of a refused one."""
         return self._caches.routes.indexed(BY_NAMED, f"{namespace}/{name}")
+
+    def _secret_changed(self, secret: Secret) -> None:
+        for part in self._parts:
+            part.secret_changed(secret.key)
 
     def _named_changed(self, service: ServiceKey) -> None:
         if self._published_routes(*service):
@@ -401,6 +406,25 @@ class Shared(Source):
                 return state
             problem = state.problem
         return CertificateState(self.digest_of(copy_name), problem, missing=secret is None)
+
+    async def identity(self, namespace: str, name: str) -> tuple[CertificateState, str]:
+        """Return the certificate and the authorities of a Secret for TLS towards backends; its copy is at the hub then.
+
+        Raises:
+            Retry: Secrets cannot be read.
+        """
+        self._caches.secrets.check_read(namespace, name)
+        if not self._caches.secrets.synced:
+            raise Retry("Secrets of the member have not been read yet")
+        await self.secret(namespace, name)
+        return self.certificate(namespace, name), self.authorities(namespace, name)
+
+    def publish_certificates(self, references: Iterable[CertificateRef]) -> None:
+        """Enqueue the Secrets of certificates that a load balancer no longer names, or in another version."""
+        for reference in references:
+            copy = self.certificates.get(self._settings.namespace, reference.name)
+            if copy is not None and (origin := self.origin_of(copy)) is not None:
+                self._engine.publish(origin)
 
     def authorities(self, namespace: str, name: str) -> str:
         """Return the authorities in entry ca.crt of a Secret of the member as text, empty for none."""

@@ -8,14 +8,12 @@ read, the last good version is kept. Never: a key in a log or a status.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from operator import itemgetter
 from typing import NamedTuple
 
 import msgspec
@@ -25,7 +23,6 @@ from fairlead.api.httploadbalancer import (
     FAILING_LISTED,
     HTTP_LOAD_BALANCERS,
     LOAD_BALANCER_ROUTES,
-    CertificateRef,
     FailingRoute,
     HTTPLoadBalancer,
     HTTPLoadBalancerSpec,
@@ -35,28 +32,27 @@ from fairlead.api.httploadbalancer import (
     RefusedPartStatus,
     read_maintenance,
 )
-from fairlead.api.kubernetes import SECRETS, EndpointSlice, Ingress, PortStatus
+from fairlead.api.kubernetes import EndpointSlice, Ingress, PortStatus
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import ManagedCertificate
 from fairlead.api.meta import JSONMapping, JSONObject, WireCondition, only_status_changed
 from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER, ANNOTATION_MAINTENANCE, backend_label
+from fairlead.api.tcploadbalancer import CertificateRef
 from fairlead.api.tenant import Tenant, subtenant_of
 from fairlead.api.times import parsed_time
-from fairlead.errors import FairleadError, NotFound, Retry
+from fairlead.hub.intents.certificates import CertificateIntent, TenantCertificates, certificates_named
 from fairlead.hub.intents.intent import IntentContext
-from fairlead.hub.intents.member_intent import MemberIntent, MemberObjects, MemberViews
+from fairlead.hub.intents.member_intent import MemberObjects, MemberViews
 from fairlead.hub.intents.status import StatusRules, draining_targets, ingress_of, shown_targets
 from fairlead.hub.inventory import Inventory, backend_labels, first_broken
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.model.condition import ConditionReason, ConditionType
-from fairlead.model.http import Certificate, FixedAnswer, Maintenance
+from fairlead.model.http import FixedAnswer, Maintenance
 from fairlead.model.in_words import listed
 from fairlead.model.keys import ListenerKey, LoadBalancerKey
 from fairlead.model.observed import Counted, Observed
-from fairlead.runtime.queue import KeyedQueue, TokenBucket
-from fairlead.translate.certificates import UNREAD, UNREAD_VERSION, certificate_of
 from fairlead.translate.generated import (
     CHALLENGE_PATH,
     domain_certificate,
@@ -69,16 +65,12 @@ from fairlead.translate.member import decide_http, ports_of, recorded_http
 from fairlead.translate.view import Decision, HTTPView
 
 _log = structlog.get_logger(__name__)
-_PARALLEL = 16
-_RETRIES_PER_S = 50
-#: While others are being read, the load balancers of new certificates wait this long, to be reconciled once for many.
-_GATHER_S = 1.0
 REFUSED_SHOWN = 50
 _BACKENDS_SHOWN = 10
 _READING = (ConditionType.RESOLVED_REFS, ConditionReason.PENDING)
 
 
-class HTTPIntent(MemberIntent[HTTPView]):
+class HTTPIntent(CertificateIntent[HTTPView]):
     """HTTPLoadBalancers."""
 
     def __init__(self, context: IntentContext) -> None:
@@ -86,9 +78,10 @@ class HTTPIntent(MemberIntent[HTTPView]):
         #: The last translation of each load balancer, and that of its accepted version.
         self._translated: dict[LoadBalancerKey, Translated] = {}
         self._recorded: dict[LoadBalancerKey, Translated] = {}
-        self._certificates = TenantCertificates(context.cluster, changed=self._certificates_changed)
+        certificates = TenantCertificates(context.cluster, changed=self._certificates_changed)
         rules = HTTPStatus(self._http_objects, context.events)
-        super().__init__(context, views=HTTPViews(context, self._http_objects, self._certificates), rules=rules)
+        views = HTTPViews(context, self._http_objects, certificates)
+        super().__init__(context, views=views, rules=rules, certificates=certificates)
 
     def watch(self) -> None:
         """Subscribe to slices, routes and certificates."""
@@ -97,7 +90,6 @@ class HTTPIntent(MemberIntent[HTTPView]):
         self._http_objects.routes.on_change(self._route_counted)
         self._context.shared.on_change(self._members_changed)
         self._context.shared.backends_of = self._http_objects.backends_of
-        self.objects.cache.on_change(self._certificates_unused)
         self._inventory.managed.on_change(self._managed_gone)
 
     def decide(self, view: HTTPView) -> Decision:
@@ -117,22 +109,6 @@ class HTTPIntent(MemberIntent[HTTPView]):
             translations.pop(key, None)
         self._http_objects.forget(key)
 
-    def tasks(self) -> Sequence[Coroutine[None, None, None]]:
-        """Return the reader of certificates."""
-        return (self._certificates.run(),)
-
-    async def wait_read(self, timeout_s: float) -> bool:
-        """Return once the certificates that are named have been read; False when there are none."""
-        return await self._certificates.wait_read(timeout_s)
-
-    def unread(self, view: HTTPView) -> str:
-        """Return why the first missing certificate could not be read; empty when a missing one is known to be bad."""
-        unread = self._certificates.unread(view.key.namespace, view.missing_certificates)
-        if not unread or len(unread) < len(view.missing_certificates):
-            return ""
-        name, why = min(unread.items())
-        return f"certificate {name}: {why}{f', and {len(unread) - 1} more' if len(unread) > 1 else ''}"
-
     def _members_changed(self, namespace: str, services: Collection[str]) -> None:
         routes = self._http_objects.routes
         named = (routes.by_index("service", (namespace, backend_label(service))) for service in services)
@@ -145,34 +121,9 @@ class HTTPIntent(MemberIntent[HTTPView]):
             for key in {load_balancer_of(route) for route in (old, new) if route is not None}:
                 self.status.refresh(key)
 
-    def _certificates_changed(self, changed: frozenset[tuple[str, str]]) -> None:
-        for namespace in sorted({namespace for namespace, _ in changed}):
-            for obj in self.objects.cache.by_index("namespace", namespace):
-                names = sorted(name for name in _certificates_of(obj) if (namespace, name) in changed)
-                names += [name for space, name in changed if space == namespace and is_domain_certificate(name)]
-                if names:
-                    self._inventory.wake([self.objects.key(obj)], f"certificate {listed(names, 1)} changed")
-
-    def _certificates_unused(self, old: HTTPLoadBalancer | None, new: HTTPLoadBalancer | None) -> None:
-        """Drop the certificates that no load balancer of the namespace names any longer."""
-        dropped = _certificates_of(old) - _certificates_of(new) if old is not None else frozenset[str]()
-        if old is None or not dropped:
-            return
-        namespace = old.metadata.namespace
-        others = self.objects.cache.by_index("namespace", namespace)
-        self._certificates.forget(namespace, dropped.difference(*(_certificates_of(obj) for obj in others)))
-
     def _managed_gone(self, old: ManagedCertificate | None, new: ManagedCertificate | None) -> None:
         if new is None and old is not None and is_domain_certificate(old.metadata.name):
             self._certificates.forget(old.metadata.namespace, (old.metadata.name,))
-
-
-def _certificates_of(obj: HTTPLoadBalancer | None) -> frozenset[str]:
-    """Return the certificates that the present and the accepted spec name."""
-    if obj is None:
-        return frozenset()
-    specs = (obj.spec, obj.status.accepted or obj.spec)
-    return frozenset(reference.name for spec in specs for reference in spec.certificates)
 
 
 class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
@@ -188,8 +139,7 @@ class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
         key, namespace, managed = common["key"], obj.metadata.namespace, self._http_objects.managed
         self._http_objects.admit_routes(namespace)
         routes = self._http_objects.admitted_routes(key)
-        named = {ref.name: ref for ref in (*(obj.status.accepted or obj.spec).certificates, *obj.spec.certificates)}
-        references = [managed.newest(namespace, reference) for reference in named.values()]
+        references = [managed.newest(namespace, reference) for reference in certificates_named(obj)]
         of_domains = managed.of_domains(namespace, common["tenant"], common["load_balancer_class"])
         certificates, missing = self._certificates.get(namespace, [*references, *of_domains.values()])
         for reference in of_domains.values():
@@ -706,147 +656,3 @@ def open_answers(obj: ManagedCertificate) -> tuple[FixedAnswer, ...]:
 
 def _used(obj: ManagedCertificate) -> tuple[object, ...]:
     return (open_answers(obj), obj.status.digest, obj.spec.load_balancers, obj.secret_name, obj.deleting)
-
-
-# --- certificates --------------------------------------------------------------------------------------------------
-
-
-class _KnownSecret(msgspec.Struct):
-    """One Secret: the last good version, the digest of the requested version, and why that version is missing."""
-
-    certificate: Certificate | None = None
-    requested: str | None = None
-    problem: str = UNREAD
-    #: Whether it exists is known: the last read reached the API server.
-    read: bool = False
-    #: Why its content is unknown: it has not been read yet, or this process may not or cannot read it.
-    unread: str = UNREAD
-
-
-class TenantCertificates:
-    """The certificates of all tenants; ``changed`` is called with those, as (namespace, name), that have changed."""
-
-    def __init__(self, cluster: Cluster, *, changed: Callable[[frozenset[tuple[str, str]]], None]) -> None:
-        self._cluster = cluster
-        self._changed = changed
-        self._known: dict[tuple[str, str], _KnownSecret] = {}
-        self._queue: KeyedQueue[tuple[str, str]] = KeyedQueue(group_of=itemgetter(0))
-        #: A member may name any number of missing Secrets, and each is retried forever.
-        self._retries = TokenBucket(_RETRIES_PER_S, _RETRIES_PER_S)
-        self._reading = 0
-        self._new: set[tuple[str, str]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._progress = asyncio.Event()
-
-    def get(
-        self, namespace: str, references: Iterable[CertificateRef]
-    ) -> tuple[dict[str, Certificate], dict[str, str]]:
-        """Return the certificates that are there, by name, and why others (or the requested versions) are missing."""
-        certificates: dict[str, Certificate] = {}
-        missing: dict[str, str] = {}
-        for reference in references:
-            key = (namespace, reference.name)
-            known = self._known.setdefault(key, _KnownSecret())
-            if known.requested != reference.digest:
-                known.requested = reference.digest
-                known.problem = known.problem or UNREAD_VERSION
-                self._queue.forget(key)
-                self._queue.add(key)
-            if known.certificate is not None:
-                certificates[reference.name] = known.certificate
-            if known.problem:
-                missing[reference.name] = known.problem
-        return certificates, missing
-
-    def forget(self, namespace: str, names: Iterable[str]) -> None:
-        """Drop certificates that are no longer used, with their keys."""
-        for name in names:
-            self._known.pop((namespace, name), None)
-
-    def unread(self, namespace: str, names: Iterable[str]) -> dict[str, str]:
-        """Return which of the certificates could not be read, and why; not those that are known to be bad."""
-        known = {name: self._known[namespace, name].unread for name in names if (namespace, name) in self._known}
-        return {name: why for name, why in known.items() if why}
-
-    async def wait_read(self, timeout_s: float) -> bool:
-        """Return once each requested certificate has been read, or after a time; False when there was none."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not all(known.read for known in self._known.values()):
-                    self._progress.clear()
-                    await self._progress.wait()
-        except TimeoutError:
-            unread = sum(not known.read for known in self._known.values())
-            _log.warning("certificates are not read yet", unread=unread, waited_s=timeout_s)
-        return bool(self._known)
-
-    async def run(self) -> None:
-        """Read requested certificates, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(_PARALLEL):
-                group.create_task(self._read_all(), name="certificates")
-
-    async def _read_all(self) -> None:
-        while True:
-            key = await self._queue.get()
-            known = self._known.get(key)
-            self._reading += 1
-            try:
-                if known is None:
-                    self._queue.forget(key)
-                else:
-                    if known.problem and known.read and not known.unread and self._queue.failures(key):
-                        await self._retries.acquire()
-                    await self._read(key, known)
-            finally:
-                self._reading -= 1
-                self._queue.done(key)
-                self._progress.set()
-            self._report()
-
-    def _report(self) -> None:
-        """Report new certificates at once when nothing else is to be read, else a moment after the first one."""
-        if not self._new:
-            return
-        if not self._reading and not len(self._queue):
-            self._report_now()
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_GATHER_S, self._report_now)
-
-    def _report_now(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        new, self._new, self._timer = frozenset(self._new), set(), None
-        self._changed(new)
-
-    async def _read(self, key: tuple[str, str], known: _KnownSecret) -> None:
-        namespace, name = key
-        requested, before = known.requested, (known.certificate, known.problem)
-        read, unread = True, ""
-        try:
-            secret = await self._cluster.get(SECRETS, namespace, name)
-            certificate = certificate_of(name, secret)
-        except NotFound:
-            known.problem = f"Secret {name} does not exist in the namespace of the load balancer at the hub"
-        except ValueError as error:
-            known.problem = f"Secret {name}: {error}"
-        except Retry as error:
-            known.problem = unread = error.sentence
-            read = False
-        except FairleadError as error:
-            known.problem = unread = error.sentence
-        except Exception as error:  # noqa: BLE001 - one Secret must not end the reading of all others
-            _log.exception("bug", namespace=namespace, secret=name)
-            known.problem = f"Secret {name} cannot be read: {type(error).__name__}"
-        else:
-            known.certificate = certificate
-            current = requested in ("", certificate.digest)
-            known.problem = "" if current else f"Secret {name} does not contain the requested version yet"
-        known.read, known.unread = known.read or read, unread
-        if not known.problem:
-            self._queue.forget(key)
-        else:
-            self._queue.retry(key)
-            _log.info("certificate missing", namespace=namespace, secret=name, problem=known.problem)
-        if before != (known.certificate, known.problem):
-            self._new.add(key)

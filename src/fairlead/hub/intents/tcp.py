@@ -12,8 +12,9 @@ from fairlead.api.kubernetes import EndpointSlice, Ingress, PortStatus
 from fairlead.api.meta import JSONMapping, KubeObject, WireCondition
 from fairlead.api.names import label_value
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer, TCPLoadBalancerSpec, TCPLoadBalancerStatus
+from fairlead.hub.intents.certificates import CertificateIntent, TenantCertificates, certificates_named
 from fairlead.hub.intents.intent import IntentContext
-from fairlead.hub.intents.member_intent import MemberIntent, MemberObjects, MemberViews
+from fairlead.hub.intents.member_intent import MemberObjects, MemberViews
 from fairlead.hub.intents.status import StatusRules, draining_targets, ingress_of, shown_targets
 from fairlead.hub.inventory import Inventory, slice_labels
 from fairlead.hub.tenants.addresses import listeners_of
@@ -26,13 +27,15 @@ from fairlead.translate.member import decide_tcp, recorded_tcp, serve_tcp
 from fairlead.translate.view import Decision, NodeAddresses, TCPView
 
 
-class TCPIntent(MemberIntent[TCPView]):
+class TCPIntent(CertificateIntent[TCPView]):
     """TCPLoadBalancers."""
 
     def __init__(self, context: IntentContext) -> None:
         objects = TCPObjects(context.cluster, context.inventory)
         rules = TCPStatus(events=context.events, resource=TCP_LOAD_BALANCERS)
-        super().__init__(context, views=TCPViews(context, objects), rules=rules)
+        certificates = TenantCertificates(context.cluster, changed=self._certificates_changed)
+        views = TCPViews(context, objects, certificates)
+        super().__init__(context, views=views, rules=rules, certificates=certificates)
         #: By key, the last view without targets and the frontend of that decision, where its allocation is on record.
         self._settled: dict[LoadBalancerKey, tuple[TCPView, FrontendSpec]] = {}
 
@@ -63,9 +66,20 @@ class TCPViews(MemberViews[TCPLoadBalancer, TCPView]):
 
     default_families = (IPV4,)
 
+    def __init__(self, context: IntentContext, objects: TCPObjects, certificates: TenantCertificates) -> None:
+        super().__init__(context, objects)
+        self._certificates = certificates
+
     def make(self, obj: TCPLoadBalancer, common: JSONMapping) -> TCPView:
-        """Return the view of ``obj`` with the slices that have its label."""
-        return TCPView(load_balancer=obj, slices=self.inventory.slices_of(common["key"]), **common)
+        """Return the view of ``obj`` with the slices that have its label, and the certificates that it names."""
+        certificates, missing = self._certificates.get(obj.metadata.namespace, certificates_named(obj))
+        return TCPView(
+            load_balancer=obj,
+            slices=self.inventory.slices_of(common["key"]),
+            certificates=certificates,
+            missing_certificates=missing,
+            **common,
+        )
 
     def listeners(self, spec: TCPLoadBalancerSpec) -> Sequence[ListenerKey]:
         """Return the ports that ``spec`` opens, in its own order."""

@@ -34,6 +34,7 @@ import msgspec
 
 from fairlead.model.desired import Affinity, FrontendSpec, Listener, Locality, ProxyProtocol, Shares, Spillover, Target
 from fairlead.model.health import HealthCheck, HealthRequest, OutlierDetection, ejection_seconds
+from fairlead.model.http import Backend, SubjectAltName
 from fairlead.model.key_pair import readable_authorities
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.keys import Protocol as Transport
@@ -94,11 +95,18 @@ def is_dns_name(address: str) -> bool:
 
 
 def cluster_bytes(
-    schema: Schema, spec: FrontendSpec, listener: Listener, targets: Iterable[Target] = (), *, connections: int
+    schema: Schema,
+    spec: FrontendSpec,
+    listener: Listener,
+    targets: Iterable[Target] = (),
+    *,
+    connections: int,
+    socket: Fields | None = None,
 ) -> bytes:
     """Encode the cluster; ``targets`` are only those that must be inside it (any DNS name among them), else none.
 
     ``connections`` is how many it may have open to its targets, if the load balancer is one that is limited.
+    ``socket`` is the transport socket of ``backend_tls``, None for plain TCP.
     """
     name, check = resource_name(spec.key, listener.key), spec.health_check
     if listener.protocol is Transport.UDP:
@@ -107,19 +115,64 @@ def cluster_bytes(
     fields = cluster_fields(spec, name, targets, connections=connections, shares=spec.shares, check_port=check_port)
     fields |= outlier_fields(outlier_detection_fields(check if spec.shares else None), spec.outlier_detection)
     if check is not None:
-        fields["health_checks"] = [health_check_fields(check, own_socket=has_own_socket(check, spec.proxy_protocol))]
+        own_socket = has_own_socket(check, spec.proxy_protocol, tls=socket is not None)
+        fields["health_checks"] = [health_check_fields(check, own_socket=own_socket)]
         if check.request is not None:
             # Machines; clusters of Services stay as they are, since Envoy recreates a changed one.
             fields |= _DEAD_PEER
-        if has_own_socket(check, spec.proxy_protocol):
+        if own_socket:
             fields["transport_socket_matches"] = [socket_of_checks(schema, check, spec.proxy_protocol)]
     if spec.proxy_protocol is not ProxyProtocol.NONE:
-        fields["transport_socket"] = proxy_protocol_to_backend(schema, spec.proxy_protocol)
+        socket = proxy_protocol_to_backend(schema, spec.proxy_protocol, inner=socket)
+    if socket is not None:
+        fields["transport_socket"] = socket
     return schema.encode(CLUSTER, fields)
 
 
 #: Where most systems that run Envoy have their authorities.
 SYSTEM_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
+
+
+TLS = "envoy.transport_sockets.tls"
+TLS_CONTEXTS = "envoy.extensions.transport_sockets.tls.v3"
+_SAN_TYPES = {"Hostname": "DNS", "URI": "URI"}
+_TLS_ALPN = {"HTTP1": ["http/1.1"], "HTTP2": ["h2"]}
+
+
+def sds(name: str) -> Fields:
+    """Return where a secret of this name is fetched from."""
+    source = {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": duration(5.0)}
+    return {"name": name, "sds_config": source}
+
+
+def backend_tls(schema: Schema, backend: Backend, *, certificate: str, authority: str) -> Fields:
+    """Build the socket towards a backend with ``tls``; the names of its secrets are empty where there is none."""
+    tls = backend.tls
+    if tls is None:
+        raise ValueError(f"backend {backend.name} has no TLS settings")
+    names = tls.subject_alt_names
+    if not names and tls.server_name:
+        names = (SubjectAltName("Hostname", tls.server_name),)
+    validation: dict[str, object] = {
+        "match_typed_subject_alt_names": [
+            {"san_type": _SAN_TYPES[name.type], "matcher": {"exact": name.value}} for name in names
+        ]
+    }
+    context: dict[str, object] = {}
+    if authority:
+        context["combined_validation_context"] = {
+            "default_validation_context": validation,
+            "validation_context_sds_secret_config": sds(authority),
+        }
+    else:
+        context["validation_context"] = {**validation, "trusted_ca": {"filename": SYSTEM_AUTHORITIES}}
+    if certificate:
+        context["tls_certificate_sds_secret_configs"] = [sds(certificate)]
+    if backend.protocol in _TLS_ALPN:
+        context["alpn_protocols"] = _TLS_ALPN[backend.protocol]
+    return schema.extension(
+        TLS, f"{TLS_CONTEXTS}.UpstreamTlsContext", {"common_tls_context": context, "sni": tls.server_name}
+    )
 
 
 def collector_clusters(
@@ -674,6 +727,9 @@ def check_of(
     check = health_check_of(spec, port)
     if check is None or not is_checked(spec, key, port):
         return None
+    if spec.backend_tls is not None and check.request is not None and check.request.tls:
+        # These checks have no client certificate, which backends may demand: they connect only.
+        check = msgspec.structs.replace(check, request=None)
     targets = [target.key for target in port.targets.targets() if not target.draining and target.weight]
     if not targets:
         return None

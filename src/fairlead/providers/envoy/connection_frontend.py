@@ -15,11 +15,12 @@ from msgspec.structs import replace
 
 from fairlead.api.annotations import AcceptProxyProtocol, read_accept_proxy_protocol
 from fairlead.model.desired import Affinity, FrontendSpec, Listener
-from fairlead.model.http import L7Listener
+from fairlead.model.http import Backend, BackendTls, L7Config, L7Listener
 from fairlead.model.keys import ListenerKey, Protocol, family_of
 from fairlead.model.observed import RefusedPart
-from fairlead.providers.envoy.clusters import TargetPort, cluster_bytes, collector_clusters
+from fairlead.providers.envoy.clusters import TargetPort, backend_tls, cluster_bytes, collector_clusters
 from fairlead.providers.envoy.fleet import Fleet
+from fairlead.providers.envoy.http.secrets import EnvoySecrets
 from fairlead.providers.envoy.resources import (
     DrainLimit,
     EncodedResource,
@@ -50,12 +51,17 @@ class ConnectionFrontend:
         self._spec = spec
         self._bound: tuple[str, ...] = ()
         self._collectors: Mapping[str, EncodedResource] = {}
+        self._secrets = EnvoySecrets(schema, spec.key)
+        self._certificates: Mapping[str, EncodedResource] = {}
+        #: The transport socket towards targets, None for plain TCP.
+        self._socket: Fields | None = None
 
     @property
     def labels(self) -> Mapping[str, str]:
         """Return the names of all resources: one for each port, each IPv6 listener, and the collector of logs."""
         labels = {port.name: f"port {key}" for key, port in self.ports.items()}
         labels |= dict.fromkeys(self._collectors, "collector of logs")
+        labels |= dict.fromkeys(self._certificates, "TLS towards backends")
         for address in self._bound:
             labels |= {listener_name(port.name, address): f"port {key}" for key, port in self.ports.items()}
         return labels
@@ -69,6 +75,7 @@ class ConnectionFrontend:
         changes = [ResourceChange(ResourceType.CLUSTER, name, cluster) for name, cluster in collectors.items()]
         unused = [name for name in self._collectors if name not in collectors]
         self._collectors = collectors
+        changes += self._update_tls(spec)
         # Where clients hide behind a node's address, their ranges are checked in front of the proxy, not here.
         in_header = read_accept_proxy_protocol(spec.parameters.get(CONNECTIONS_ACCEPT, "")) is not None
         seen = spec if in_header or self._fleet.sees_clients(spec) else replace(spec, source_ranges=())
@@ -87,6 +94,28 @@ class ConnectionFrontend:
         changes += [change for port in old.values() for change in _removal(port.name, before)]
         return [*changes, *(ResourceChange(ResourceType.CLUSTER, name, None) for name in unused)]
 
+    def _update_tls(self, spec: FrontendSpec) -> list[ResourceChange]:
+        """Take over how targets are reached over TLS; returns the secrets. Rotated ones leave the clusters as they are.
+
+        Without what verifies them, targets get no connection at all.
+        """
+        before, backend = self._certificates, Backend("targets", protocol="TCP", tls=spec.backend_tls)
+        self._secrets.update(L7Config(listeners=(), backends=(backend,), certificates=spec.certificates))
+        names = self._secrets.of_backend(backend)
+        self._secrets.drop_unused()
+        self._certificates = {} if names is None else self._secrets.resources
+        if names is None:
+            backend, names = replace(backend, tls=BackendTls(_UNISSUED_NAME, system_ca=True)), ("", "")
+        self.refused = tuple(self._secrets.refused)
+        self._socket = None
+        if backend.tls is not None:
+            self._socket = backend_tls(self._schema, backend, certificate=names[0], authority=names[1])
+        removed = before.keys() - self._certificates.keys()
+        return [
+            *(ResourceChange(ResourceType.SECRET, name, secret) for name, secret in self._certificates.items()),
+            *(ResourceChange(ResourceType.SECRET, name, None) for name in removed),
+        ]
+
     def target_changes(self, touched: Mapping[ListenerKey, bool]) -> list[ResourceChange]:
         """Return the endpoints of ports, and the cluster of each whose targets are, or were, inside that."""
         return [
@@ -102,7 +131,7 @@ class ConnectionFrontend:
             listener = next(listener for listener in spec.listeners if listener.key == key)
             inline = port.targets.targets() if port.inline else ()
             limit = self._fleet.connections_per_cluster
-            content = cluster_bytes(self._schema, spec, listener, inline, connections=limit)
+            content = cluster_bytes(self._schema, spec, listener, inline, connections=limit, socket=self._socket)
             checked = listener.protocol is Protocol.TCP and spec.health_check is not None
             resource = encoded_resource(ResourceType.CLUSTER, port.name, content, warms_by_ack=port.inline or checked)
             changes.append(ResourceChange(ResourceType.CLUSTER, port.name, resource))
@@ -115,7 +144,13 @@ class ConnectionFrontend:
     def removal(self) -> list[ResourceChange]:
         """Return the removal of everything."""
         collectors = [ResourceChange(ResourceType.CLUSTER, name, None) for name in self._collectors]
-        return [*(change for port in self.ports.values() for change in _removal(port.name, self._bound)), *collectors]
+        secrets = [ResourceChange(ResourceType.SECRET, name, None) for name in self._certificates]
+        ports = (change for port in self.ports.values() for change in _removal(port.name, self._bound))
+        return [*ports, *collectors, *secrets]
+
+
+#: No authority issues certificates for names under this domain (RFC 6761).
+_UNISSUED_NAME = "unusable.invalid"
 
 
 def _removal(name: str, bind_addresses: Iterable[str]) -> list[ResourceChange]:

@@ -80,7 +80,7 @@ from fairlead.api.gateway import (
     Reference,
     RouteGroupKind,
 )
-from fairlead.api.httploadbalancer import CertificateRef, HTTPLoadBalancerSpec
+from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec
 from fairlead.api.names import (
     ANNOTATION_ACCEPT_PROXY_PROTOCOL,
     ANNOTATION_ERROR_PAGES,
@@ -90,7 +90,7 @@ from fairlead.api.names import (
     fit,
 )
 from fairlead.api.selectors import BadSelector
-from fairlead.api.tcploadbalancer import Origin
+from fairlead.api.tcploadbalancer import CertificateRef, Origin
 from fairlead.model.http import (
     MAX_BUNDLE,
     MAX_PAGE_BYTES,

@@ -121,7 +121,6 @@ class GatewaySource(Source):
         caches.namespaces.on_object(lambda _home: self._enqueue_gateways(), part=lambda home: home.metadata.labels)
         caches.config_maps.on_object(self._bundle_changed, part=lambda bundle: bundle.data)
         caches.on_installed.append(self._enqueue_classes)
-        http.secrets.on_object(lambda secret: self.secret_changed(secret.key))
         http.load_balancers.on_change(self._load_balancer_changed)
         http.managed.on_object(self._managed_changed, part=progress_of)
         http.routes.on_change(self._hub_route_changed)

@@ -14,7 +14,6 @@ Source: https://kubernetes.io/docs/concepts/services-networking/ingress/
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -36,10 +35,10 @@ from fairlead.agent.sources.http import (
     annotation_problem,
     auth_request,
     backend_of,
-    backend_tls_request,
+    backend_tls_of,
+    client_secret,
     families_by_annotation,
     find_port,
-    is_bundle,
     issuer_of,
     limit_problem,
     limited,
@@ -56,8 +55,7 @@ from fairlead.agent.sources.http import (
     with_processor,
 )
 from fairlead.api.hostname import WILDCARD, wildcards_over
-from fairlead.api.httploadbalancer import CertificateRef, HTTPLoadBalancerSpec, LoadBalancerRouteSpec
-from fairlead.api.json_text import decode
+from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec, LoadBalancerRouteSpec
 from fairlead.api.kubernetes import (
     ANNOTATION_DEFAULT_CLASS,
     ANNOTATION_LEGACY_CLASS,
@@ -80,7 +78,7 @@ from fairlead.api.names import (
     ANNOTATION_LIMITS,
     DEFAULT_CLASS,
 )
-from fairlead.api.tcploadbalancer import Origin, TargetType
+from fairlead.api.tcploadbalancer import CertificateRef, Origin, TargetType
 from fairlead.convert.annotations import WITHOUT_EFFECT, by_name, ignorable, of_other_controllers, protecting_any
 from fairlead.model.http import (
     EVERYONE,
@@ -236,36 +234,9 @@ def translate_ingress(view: IngressView) -> IngressRoutes:
     return msgspec.structs.replace(translated, ignored=ignored)
 
 
-def client_secret(ingress: IngressObject) -> str:
-    """Return the name of the Secret that an Ingress names for TLS towards its backends, empty for none.
-
-    What is published needs it also while another field is invalid.
-    """
-    with suppress(ValueError):
-        return decode(ingress.annotation(ANNOTATION_BACKEND_TLS, "{}"), _NamedSecret).secret
-    return ""
-
-
-class _NamedSecret(msgspec.Struct, frozen=True):
-    secret: str = ""
-
-
 def backend_tls(view: IngressView) -> tuple[BackendTls | None, str]:
     """Return how the backends of an Ingress are reached over TLS, and why they cannot be."""
-    try:
-        request = backend_tls_request(view.ingress)
-    except ValueError as error:
-        return None, str(error)
-    if request is None:
-        return None, ""
-    namespace, problem = view.ingress.metadata.namespace, ""
-    if request.secret and view.certificate.problem:
-        problem = view.certificate.problem
-    elif not request.well_known_ca_certificates and not is_bundle(view.authorities):
-        problem = "ca.crt has no certificates in PEM: add the authorities of the backends"
-    if problem:
-        return None, f"annotation {ANNOTATION_BACKEND_TLS}: Secret {namespace}/{request.secret}: {problem}"
-    return request.as_tls(view.authorities, certificate_name(namespace, request.secret) if request.secret else ""), ""
+    return backend_tls_of(view.ingress, view.certificate, view.authorities)
 
 
 def _undecided(view: IngressView) -> dict[str, str]:

@@ -29,6 +29,7 @@ from fairlead.agent.sources.caches import (
 from fairlead.agent.sources.http import (
     CertificateRequest,
     Processing,
+    client_secret,
     is_protected,
     missing_service,
     progress_of,
@@ -40,7 +41,6 @@ from fairlead.agent.sources.ingress.plan import (
     IngressView,
     class_of,
     class_processing,
-    client_secret,
     overlaps,
     plan_class,
     services_of,
@@ -84,7 +84,6 @@ class IngressSource(Source):
         self._asked: dict[str, frozenset[str]] = {}
         caches.ingress_classes.on_object(self._class_changed)
         caches.ingresses.on_change(self._ingress_changed)
-        caches.secrets.on_object(lambda secret: self.secret_changed(secret.key))
         caches.load_balancers.on_change(self._load_balancer_changed)
         caches.routes.on_object(self._route_changed, part=lambda route: route.status)
         caches.managed.on_object(self._managed_changed, part=progress_of)

@@ -31,6 +31,7 @@ from msgspec.structs import replace
 from fairlead.agent.identity import service_labels
 from fairlead.agent.probes import with_probe
 from fairlead.agent.slices import SliceTemplate, address_slices, local_slices, mirror_slices
+from fairlead.agent.sources.http import CertificateState, backend_tls_of
 from fairlead.api.kubernetes import SERVICES, EndpointSlice, Service, ServicePort, ServiceSpec
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import (
@@ -51,7 +52,7 @@ from fairlead.api.names import (
     hub_name,
     near_annotation,
 )
-from fairlead.api.tcploadbalancer import Origin, TargetType, TCPLoadBalancer
+from fairlead.api.tcploadbalancer import CertificateRef, Origin, TargetType, TCPLoadBalancer
 from fairlead.model.condition import ConditionReason, ObjectEvent, warning_event
 from fairlead.model.health import HealthCheckSettings
 from fairlead.model.keys import IPV4, Family
@@ -185,6 +186,8 @@ class ServiceView(msgspec.Struct, frozen=True):
     node_addresses: Mapping[Family, Mapping[str, str]] = {}
     egress: str = ""
     labels: Mapping[str, str] = {}
+    #: The certificate for TLS towards its backends, and their authorities (PEM).
+    identity: tuple[CertificateState, str] = (CertificateState(), "")
     #: The check by the readiness probe of the pods; None where that is not followed.
     probe: HealthCheckSettings | None = None
 
@@ -204,9 +207,17 @@ def build_export(view: ServiceView, ours: Ours, settings: Settings) -> Publicati
     refused = refused_ports(view.service, by_node_port=targets == "Node")
     if refused is not None:
         return refused
+    tls, problem = backend_tls_of(view.service, *view.identity)
+    if problem:
+        return Refused(ConditionReason.INVALID, problem)
     if targets == "Pod":
         options = replace(options, health_check=with_probe(options.health_check, view.probe))
     load_balancer = _load_balancer(view, ours, options, targets, settings)
+    if tls is not None:
+        name, digest = tls.client_certificate, view.identity[0].digest
+        certificate = CertificateRef(name, digest) if name else None
+        spec = replace(load_balancer.spec, backend_tls=tls, client_certificate=certificate)
+        load_balancer = replace(load_balancer, spec=spec)
     slices = _slices(view, targets, settings)
     # An address that is unknown for a moment takes nothing away.
     if targets == "Address" and not slices:

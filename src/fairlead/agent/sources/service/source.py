@@ -17,11 +17,19 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NoReturn
 
 import structlog
+from msgspec.structs import replace
 
 from fairlead.agent.engine import SERVICES_LANE, AgentMetrics, Engine, Source
-from fairlead.agent.identity import Key, ServiceKey, key_of, service_of
+from fairlead.agent.identity import Key, ServiceKey, certificate_name, key_of, service_of
 from fairlead.agent.slices import NodeAddressType, NodeEntry, NodesPlace, build_nodes, entries_from_nodes
-from fairlead.agent.sources.caches import MemberService, ServiceCaches, service_of_slice
+from fairlead.agent.sources.caches import (
+    BY_SECRET,
+    MemberService,
+    ServiceCaches,
+    client_secrets_named,
+    service_of_slice,
+)
+from fairlead.agent.sources.http import CertificateRequest
 from fairlead.agent.sources.service.plan import (
     CloudLoadBalancer,
     Decision,
@@ -37,6 +45,7 @@ from fairlead.agent.sources.service.plan import (
     slices_in_effect,
 )
 from fairlead.agent.sources.service.status import build_feedback
+from fairlead.agent.sources.shared import SECRET, Shared
 from fairlead.agent.term import Offboarding, Refusals
 from fairlead.api.kubernetes import EndpointSlice, Node, Service
 from fairlead.api.meta import KubeObject, only_status_changed
@@ -85,6 +94,7 @@ class ServiceSource(Source):
         *,
         engine: Engine,
         caches: ServiceCaches,
+        shared: Shared,
         settings: Settings,
         metrics: AgentMetrics,
         refusals: Refusals,
@@ -95,6 +105,7 @@ class ServiceSource(Source):
         egress: Callable[[ServiceKey], str | None] = lambda _key: "",
     ) -> None:
         super().__init__(engine)
+        self._shared = shared
         #: The addresses of the pods that leave with a Service; None while they are unknown.
         self._egress = egress
         self._publisher = engine.publisher
@@ -117,7 +128,9 @@ class ServiceSource(Source):
         )
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.export")
         caches.services.on_object(lambda service: engine.enqueue(key_of(SERVICE, service)))
+        caches.services.on_change(self._service_changed)
         caches.slices.on_change(self._slice_changed)
+        shared.add(self)
         caches.nodes.on_object(lambda _node: engine.publish(NODES_KEY), part=_without_heartbeat)
         caches.subtenants.on_object(
             lambda home: engine.publish_namespace(home.metadata.name), part=lambda home: home.metadata.labels
@@ -158,6 +171,11 @@ class ServiceSource(Source):
             if ours and not service.status.load_balancer.ingress and not service.annotation(ANNOTATION_ADDRESS):
                 yield service
 
+    def _service_changed(self, old: MemberService | None, new: MemberService | None) -> None:
+        for service in filter(None, (old, new)):
+            for secret in client_secrets_named(service):
+                self._engine.publish((SECRET, *secret))
+
     def _slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
         for version in (old, new):
             key = service_of_slice(version) if version is not None else None
@@ -176,6 +194,12 @@ class ServiceSource(Source):
         namespace, _, name = load_balancer.metadata.name.partition(".")
         # An export is compared with all but the status: a hub may write thousands of these at once.
         exported = not (old and new and only_status_changed(old, new))
+        if (
+            old is not None
+            and old.spec.certificates
+            and (new is None or new.spec.certificates != old.spec.certificates)
+        ):
+            self._shared.publish_certificates(old.spec.certificates)
         for key in {(namespace, name), service_of(load_balancer, tenant=self._settings.tenant) or (namespace, name)}:
             self._engine.report((SERVICE, *key))
             if exported:
@@ -268,10 +292,12 @@ class ServiceSource(Source):
         key = service.key
         try:
             self._caches.classes.check_read("", ours.class_name or DEFAULT_CLASS)
+            secrets = [await self._shared.identity(*secret) for secret in client_secrets_named(service)]
         except Retry:
             await self._follow(key, service)
             raise
-        export = build_export(self._view(service, self._present(key)), ours, self._settings)
+        view = self._view(service, self._present(key))
+        export = build_export(replace(view, identity=secrets[0]) if secrets else view, ours, self._settings)
         match export:
             case Refused():
                 return await self._refuse(service, ours, export)
@@ -370,6 +396,46 @@ class ServiceSource(Source):
             else:
                 del self._refused[key]
             self._metrics.set_refused(Counter(self._refused.values()))
+
+    # --- what it needs of Secrets --------------------------------------------------------------------------------
+
+    def needs_service(self, namespace: str, name: str) -> bool:
+        """Return False: its endpoints are published with the load balancer of the Service."""
+        del namespace, name
+        return False
+
+    def needs_node_ports(self, namespace: str, name: str) -> bool:
+        """Return False: a Service of type LoadBalancer has node ports of its own."""
+        del namespace, name
+        return False
+
+    def needs_secret(self, namespace: str, name: str) -> bool:
+        """Return whether a Service names this Secret for TLS towards its backends, or its last valid version does."""
+        if self._caches.services.indexed(BY_SECRET, (namespace, name)):
+            return True
+        copy = certificate_name(namespace, name)
+        published = self._caches.load_balancers.values()
+        return any(copy == reference.name for each in published for reference in each.spec.certificates)
+
+    def unread(self) -> Iterable[Key]:
+        """Return no keys: a Service that cannot be read keeps what is published for it."""
+        return ()
+
+    def requests(self, name: str) -> Iterable[CertificateRequest]:
+        """Return nothing: Services ask for no certificates."""
+        del name
+        return ()
+
+    def is_fresh(self, *, fresh_s: float) -> bool:
+        """Return whether what is known of Services is the present."""
+        return self._caches.synced and self._caches.member_is_fresh(fresh_s=fresh_s)
+
+    def secret_changed(self, key: tuple[str, str]) -> None:
+        """Enqueue the Services that name a Secret."""
+        if services := self._caches.services.by_index(BY_SECRET, key):
+            self._engine.publish((SECRET, *key))
+        for service in services:
+            self._engine.publish(key_of(SERVICE, service))
 
     # --- what is reported ----------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from fairlead.model.keys import ListenerKey, backend_key
 from fairlead.providers.envoy.clusters import (
     CLUSTER,
     TargetPort,
+    backend_tls,
     cluster_fields,
     has_own_socket,
     health_check_fields,
@@ -27,7 +28,7 @@ from fairlead.providers.envoy.clusters import (
     proxy_protocol_to_backend,
     socket_of_checks,
 )
-from fairlead.providers.envoy.http.listeners import MAX_HEADERS, MAX_HEADERS_KIB, backend_tls
+from fairlead.providers.envoy.http.listeners import MAX_HEADERS, MAX_HEADERS_KIB
 from fairlead.providers.envoy.http.secrets import EnvoySecrets
 from fairlead.providers.envoy.resources import (
     DrainLimit,

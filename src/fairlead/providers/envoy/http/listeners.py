@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from fairlead.model.desired import FrontendSpec, Listener
-from fairlead.model.http import Backend, ClientValidation, JWTProviders, L7Listener, Rule, SubjectAltName
-from fairlead.providers.envoy.clusters import SYSTEM_AUTHORITIES
+from fairlead.model.http import ClientValidation, JWTProviders, L7Listener, Rule
+from fairlead.providers.envoy.clusters import TLS, TLS_CONTEXTS, sds
 from fairlead.providers.envoy.connection_frontend import (
     LISTENER,
     UDP_SOCKET,
@@ -269,18 +269,7 @@ def tcp_proxy(
     )
 
 
-TLS = "envoy.transport_sockets.tls"
 _QUIC = "envoy.transport_sockets.quic"
-_CONTEXTS = "envoy.extensions.transport_sockets.tls.v3"
-_SAN_TYPES = {"Hostname": "DNS", "URI": "URI"}
-#: Where the images of Envoy, and most distributions, have the system's authorities.
-_TLS_ALPN = {"HTTP1": ["http/1.1"], "HTTP2": ["h2"]}
-
-
-def sds(name: str) -> Fields:
-    """Return where a secret of this name is fetched from."""
-    source = {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": duration(5.0)}
-    return {"name": name, "sds_config": source}
 
 
 def downstream_tls(
@@ -308,37 +297,7 @@ def downstream_tls(
     if quic:
         kind = "envoy.extensions.transport_sockets.quic.v3.QuicDownstreamTransport"
         return schema.extension(_QUIC, kind, {"downstream_tls_context": fields})
-    return schema.extension(TLS, f"{_CONTEXTS}.DownstreamTlsContext", fields)
-
-
-def backend_tls(schema: Schema, backend: Backend, *, certificate: str, authority: str) -> Fields:
-    """Build the socket towards a backend with ``tls``; the names of its secrets are empty where there is none."""
-    tls = backend.tls
-    if tls is None:
-        raise ValueError(f"backend {backend.name} has no TLS settings")
-    names = tls.subject_alt_names
-    if not names and tls.server_name:
-        names = (SubjectAltName("Hostname", tls.server_name),)
-    validation: dict[str, object] = {
-        "match_typed_subject_alt_names": [
-            {"san_type": _SAN_TYPES[name.type], "matcher": {"exact": name.value}} for name in names
-        ]
-    }
-    context: dict[str, object] = {}
-    if authority:
-        context["combined_validation_context"] = {
-            "default_validation_context": validation,
-            "validation_context_sds_secret_config": sds(authority),
-        }
-    else:
-        context["validation_context"] = {**validation, "trusted_ca": {"filename": SYSTEM_AUTHORITIES}}
-    if certificate:
-        context["tls_certificate_sds_secret_configs"] = [sds(certificate)]
-    if backend.protocol in _TLS_ALPN:
-        context["alpn_protocols"] = _TLS_ALPN[backend.protocol]
-    return schema.extension(
-        TLS, f"{_CONTEXTS}.UpstreamTlsContext", {"common_tls_context": context, "sni": tls.server_name}
-    )
+    return schema.extension(TLS, f"{TLS_CONTEXTS}.DownstreamTlsContext", fields)
 
 
 HTTP_CONNECTION_MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
