@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,10 +20,21 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from fairlead.model.desired import FrontendSpec, Target
-from fairlead.model.http import Backend, ClaimToHeader, Cors, Filters, JWTProvider, RequiredClaim
+from fairlead.model.http import Backend, BackendTls, ClaimToHeader, Cors, Filters, JWTProvider, RequiredClaim
 from fairlead.model.keys import TargetKey
 from fairlead_demo.worlds.processes import wait_until
-from tests.xds.http_world import HttpWorld, Response, config, get, prefix, route, to, with_config
+from tests.xds.http_world import (
+    Authority,
+    HttpWorld,
+    Response,
+    config,
+    get,
+    prefix,
+    route,
+    server_context,
+    to,
+    with_config,
+)
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session"), pytest.mark.req("F-20")]
 
@@ -69,12 +82,12 @@ class Issuer:
     def jwks(self) -> str:
         return json.dumps({"keys": [key.public for key in self.keys]})
 
-    async def start(self, address: str) -> Target:
+    async def start(self, address: str, context: ssl.SSLContext | None = None) -> Target:
         app = web.Application()
         app.router.add_get("/keys", self._serve)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, address, 0)
+        site = web.TCPSite(self._runner, address, 0, ssl_context=context)
         await site.start()
         return Target(TargetKey(*site._server.sockets[0].getsockname()[:2]))  # type: ignore[union-attr]
 
@@ -95,11 +108,13 @@ async def issuer() -> AsyncIterator[Issuer]:
     await issuer.stop()
 
 
-async def serve(http: HttpWorld, *providers: JWTProvider, keys: Target | None = None, **fields: Any) -> FrontendSpec:
+async def serve(
+    http: HttpWorld, *providers: JWTProvider, keys: Target | None = None, tls: BackendTls | None = None, **fields: Any
+) -> FrontendSpec:
     """Serve a route whose paths but those below /open ask for tokens of these issuers."""
     echo = await http.echo("one")
     rules = (to("one", matches=(prefix("/open"),)), to("one", jwt=providers, **fields))
-    spec = http.spec(config(route("r", *rules), backends=[Backend("keys")]))
+    spec = http.spec(config(route("r", *rules), backends=[Backend("keys", tls=tls)]))
     return await http.serve(spec, {"one": [echo.target], "keys": [keys] if keys else []})
 
 
@@ -205,6 +220,22 @@ async def test_keys_rotate_and_outlive_a_dead_issuer(http: HttpWorld, issuer: Is
     await http.programmed(changed)
     assert (await ask(changed, path="/later")).status == 200
     assert (await ask(changed, new.token())).status == 200
+
+
+@pytest.mark.parametrize(("host", "status"), [("login.example.com", 200), ("other.example.com", 401)])
+async def test_keys_over_tls(
+    http: HttpWorld, issuer: Issuer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, status: int
+) -> None:
+    authority, trusted = Authority(), tmp_path / "authorities"
+    trusted.write_text(authority.pem)
+    monkeypatch.setattr("fairlead.providers.envoy.clusters.SYSTEM_AUTHORITIES", str(trusted))
+    context = server_context(authority.issue("login", "login.example.com"), tmp_path)
+    tls = BackendTls(host, system_ca=True)
+    provider = msgspec.structs.replace(PROVIDER, uri="https://login.example.com/keys")
+    keys = await issuer.start(http.world.addresses.take(), context)
+    spec = await serve(http, provider, keys=keys, tls=tls)
+    await becomes(spec, status, issuer.keys[0].token())
+    assert bool(issuer.asked) is (status == 200)
 
 
 async def test_without_keys_no_request_passes(http: HttpWorld) -> None:

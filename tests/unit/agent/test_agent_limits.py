@@ -24,7 +24,7 @@ from fairlead.api.names import (
     ANNOTATION_JWT,
     ANNOTATION_LIMITS,
 )
-from fairlead.model.http import EVERYONE, ClaimToHeader, ExternalAuth, ExternalProcessor
+from fairlead.model.http import EVERYONE, BackendTls, ClaimToHeader, ExternalAuth, ExternalProcessor
 from fairlead.publish.objects import Refused, ServiceOptions, read_options
 from tests.unit.agent.gateway_builders import LOAD_BALANCER, gateway_plan, http_route, listener, ref, service
 from tests.unit.agent.gateway_builders import view as route_view
@@ -302,9 +302,22 @@ def test_invalid_tokens_close_what_asked_for_none(providers: list[Any], part: st
 
 
 @pytest.mark.req("F-20")
-@pytest.mark.parametrize("uri", ["http://idp/keys", "https://idp/keys"])
+def test_keys_over_tls_are_verified_by_the_host_of_their_uri() -> None:
+    wanted = asks({**REMOTE, "remoteJWKS": {**REMOTE["remoteJWKS"], "uri": "https://login.example.com/keys"}})
+    routed = plan_route(route_view(annotated(http_route(rule()), wanted), services=(service(), service("auth"))))
+    translated = translate_ingress(IngressView(ingress(None, **wanted), "lb", SERVICES))
+    assert translated.problems == ()
+    for spec in (routed.specs[LOAD_BALANCER], translated.routes["a.example.com"]):
+        tls = {backend.name: backend.tls for backend in spec.backends}
+        for built in spec.rules:
+            assert tls[built.jwt[0].backend] == BackendTls("login.example.com", system_ca=True)
+            assert [tls[named.backend] for named in built.backends] == [None]
+
+
+@pytest.mark.req("F-20")
+@pytest.mark.parametrize("uri", ["http://idp/keys", "https://192.0.2.1/keys"])
 def test_keys_that_cannot_be_read_safely_close_the_rules(uri: str) -> None:
-    """The Service does not exist, or a BackendTLSPolicy that verifies it does not."""
+    """The Service does not exist, or no name verifies its certificate."""
     services = (service(), service("auth")) if uri.startswith("https") else (service(),)
     wanted = asks({**REMOTE, "remoteJWKS": {**REMOTE["remoteJWKS"], "uri": uri}})
     plan = plan_route(route_view(annotated(http_route(rule()), wanted), services=services))

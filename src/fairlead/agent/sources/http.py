@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -605,6 +606,16 @@ def _provider_of(wanted: _Provider) -> JWTProvider:
             return JWTProvider(**fields, uri=remote.uri, cache_seconds=seconds)
         case _:
             raise ValueError(f"issuer {wanted.issuer!r} needs either remoteJWKS or localJWKS")
+
+
+def keys_tls(uri: str) -> BackendTls | None:
+    """Return how keys at a URI are read over TLS: verified by its host name and the authorities of the system.
+
+    None for a URI of ``http``, or of an address, which no name verifies.
+    """
+    parts = urlsplit(uri)
+    host = (parts.hostname or "").rstrip(".")
+    return BackendTls(host, system_ca=True) if parts.scheme == "https" and family_of(host) is None else None
 
 
 def _keys_problem(jwks: str) -> str:

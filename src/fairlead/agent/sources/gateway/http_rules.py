@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from fairlead.agent.sources.gateway.plan import RESOLVED_REFS, SERVICE, BackendPolicy, Judgement, bad, good, permits
-from fairlead.agent.sources.http import TLS_ONLY, backend_of, find_port, ports_of
+from fairlead.agent.sources.http import TLS_ONLY, backend_of, find_port, keys_tls, ports_of
 from fairlead.api.gateway import (
     GATEWAY_GROUP,
     AuthSettings,
@@ -538,12 +538,14 @@ class BackendRefs:
     def resolve_keys(self, service: str, port: int, provider: JWTProvider) -> str:
         """Return the name of the backend with the keys of an issuer, empty when there is none."""
         name = self.resolve(RouteBackendRef(name=service, port=port), spoken="HTTP1")
-        if name and provider.uri.startswith("https:") and self.backends[name].tls is None:
-            sentence = (
-                f"{provider.uri} is read over TLS: say in a BackendTLSPolicy of Service {service} how to verify it"
-            )
+        if not name or not provider.uri.startswith("https:") or self.backends[name].tls is not None:
+            return name
+        if (tls := keys_tls(provider.uri)) is None:
+            sentence = f"{provider.uri} has an address, which no certificate is verified by: use the name of the host"
             return self._no("UnsupportedProtocol", sentence)
-        return name
+        verified = msgspec.structs.replace(self.backends[name], name=f"{name}/keys/{tls.server_name}", tls=tls)
+        self.backends[verified.name] = verified
+        return verified.name
 
     def judgement(self) -> Judgement:
         """Return condition ResolvedRefs; its reason is that of the first problem."""

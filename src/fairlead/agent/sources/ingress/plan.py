@@ -40,6 +40,7 @@ from fairlead.agent.sources.http import (
     families_by_annotation,
     find_port,
     issuer_of,
+    keys_tls,
     limit_problem,
     limited,
     limits_problem,
@@ -372,13 +373,14 @@ class _Translation:
 
     def _keys_backend(self, service: str, port: int, provider: JWTProvider) -> str:
         """Return the name of the backend with the keys of an issuer, empty when there is none."""
-        if provider.uri.startswith("https:"):
+        tls = keys_tls(provider.uri)
+        if tls is None and provider.uri.startswith("https:"):
             self._problems[
-                f"annotation {ANNOTATION_JWT}: an Ingress cannot verify {provider.uri}; use http, or an HTTPRoute with "
-                "a BackendTLSPolicy"
+                f"annotation {ANNOTATION_JWT}: {provider.uri} has an address, which no certificate is verified by: use "
+                "the name of the host"
             ] = None
             return ""
-        return self._backend(IngressBackend(service=IngressService(service, IngressPort(number=port))))
+        return self._backend(IngressBackend(service=IngressService(service, IngressPort(number=port))), tls)
 
     def _asked_backend(self, asked: AuthRequest) -> str:
         """Return the name of the backend that is asked about requests."""
@@ -435,7 +437,9 @@ class _Translation:
         made = backend_of(service, port)
         if tls is not None:
             # A new certificate must keep the cluster, and so the name.
-            name = f"{made.name}/tls/{self._view.ingress.metadata.name}"
+            of_ingress = tls is self._tls
+            suffix = f"tls/{self._view.ingress.metadata.name}" if of_ingress else f"keys/{tls.server_name}"
+            name = f"{made.name}/{suffix}"
             made = msgspec.structs.replace(made, name=name, tls=tls)
         self._backends[made.name] = made
         return made.name
