@@ -156,6 +156,7 @@ def no_lease_has_expired() -> None:
 def withdrawals_overtake_others() -> None:
     """An address is withdrawn although the set has changed since it was read."""
     edit(_Zone._withdraw, "{change.key, *leases}", "leases")
+    edit(_Zone._withdraw, "{key, *leases}", "leases")
 
 
 def shared_values_have_one_owner() -> None:

@@ -162,6 +162,14 @@ def test_an_object_made_again_does_not_keep_the_address_of_the_former_one() -> N
             "85 lb west b envoy 80 - - eu; 85.5 endpoints west b 1:R; 100 end",
             id="a-load-balancer-that-moves-while-it-cannot-be-read",
         ),
+        pytest.param(
+            'seed 608959623 shape {"kind":"zone","hubs":2,"lease_s":15.0,"pool":"192.0.2.0/29"}; 0 share hub 15; '
+            "0 share hub-b 15; 8 publish hub-b web.example.test 192.0.2.129,192.0.2.130 -; "
+            "8 publish hub-b api.example.test 192.0.2.130 -; 42 publish hub web.example.test 203.0.113.9 -; "
+            "72 publish hub-b web.example.test 203.0.113.9 -; 72 unpublish hub web.example.test; 148 end",
+            id="an-address-that-two-hubs-remove-and-add",
+            marks=pytest.mark.req("MC-21"),
+        ),
     ],
 )
 def test_former_violations_hold(story: str) -> None:

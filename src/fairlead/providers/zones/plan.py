@@ -191,12 +191,14 @@ class _Zone:
         marks = self._marks(change.host, change.type)
         mine = change.mark
         self._drop_marks(change, {mine})
+        key = mark_key(change.host, change.type)
         if any(mark.value == mine.value and mark != mine for mark in marks):
             # Its other owners may remove it at the same time, and each would leave it to the other.
-            key = mark_key(change.host, change.type)
             self._as_read(key, {key})
         elif mine in marks or change.registered:
             self._drop_values(change.key, {change.value})
+            # Another hub may mark it at the same time, as the value is there already.
+            self._as_read(change.key, {key})
 
     def edits(self) -> tuple[Edit, ...]:
         """Return what differs from what there was: deletions, then additions."""
@@ -236,7 +238,7 @@ class _Zone:
         leases = {lease_key(owner, change.zone) for owner in owners}
         key = mark_key(change.host, change.type)
         self._as_read(change.key, {change.key, *leases})
-        self._as_read(key, leases | ({key} if len(gone) < len({mark.value for mark in marks}) else set()))
+        self._as_read(key, {key, *leases})
 
     def _as_read(self, key: RRKey, sets: set[RRKey]) -> None:
         self._withdrawn.setdefault(key, set()).update(sets)

@@ -207,6 +207,14 @@ def test_a_value_of_two_hubs_is_left_to_the_other_only_while_its_mark_is_there(l
     assert planned.edits[0].as_read == {key}
 
 
+@pytest.mark.req("MC-21")
+def test_the_last_owner_of_a_value_removes_it_only_while_no_other_marks_it():
+    there = {**records("A", "192.0.2.1"), **marks("A", "192.0.2.1")}
+    planned = plan_records([change(wanted=False)], there)
+    assert brief(planned) == ["-A 192.0.2.1", "-TXT mark 192.0.2.1"]
+    assert planned.edits[0].as_read == {mark_key(HOST, "A")}
+
+
 @pytest.mark.req("MC-22")
 def test_addresses_of_an_expired_hub_go_only_next_to_a_healthy_one():
     assert brief(plan_records([shared(expired="hub-2")], both())) == ["-A 192.0.2.9", "-TXT mark 192.0.2.9"]
